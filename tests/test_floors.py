@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from plmctl.core.errors import PlmctlError
 from plmctl.data.shards import Shards
 from plmctl.report.build import make_blocks
 from plmctl.report.page import Chart
@@ -119,3 +120,36 @@ def test_sentinels_are_not_compared_with_words(
     eval_noise = "eval.noise={span_sentinel:${noise.span_sentinel}}"
     words = ["t5", *TINY, f"data.path={home}", "train.steps=2", f"run.dir={tmp_path}"]
     assert "unigram" not in pretrain(*words, eval_noise).split("step 1")[1]
+
+
+def end(loss: float, *, held_out: int = 5000) -> list[str]:
+    floors = Floors(["mlm"], {}, held_out=held_out)
+    floors.remark(Progress(tokens=9), scores(loss))
+    return floors.conclude(3000)
+
+
+def test_the_end_says_whether_a_run_knows_contexts() -> None:
+    for loss in (7.2, 7.0, 6.96):
+        assert "has not left the frequencies of single words" in end(loss)[0]
+    assert end(6.9) == end(5.0) == end(7.2, held_out=200) == []
+    assert Floors(["mlm"], {}).conclude(3000) == []  # nothing was held out
+
+
+@pytest.mark.parametrize("loss", [71302.0, 21.0, math.inf, math.nan])
+def test_a_run_that_exploded_is_an_error(loss: float) -> None:
+    """An even guess among 3,000 tokens has 8.0 nats."""
+    with pytest.raises(PlmctlError, match=r"mlm: this training has exploded.*\n  fix: "):
+        end(loss)
+    with pytest.raises(PlmctlError):
+        end(loss, held_out=10)
+    assert len(end(19.0)) == 1
+
+
+def test_what_exploded_ends_with_1_and_nothing_to_go_on_with(
+    tmp_path: Path, small_text: Path
+) -> None:
+    words = ["bert", *TINY, f"data.path={small_text}", "tokenizer.vocab_size=300", "optim.lr=30"]
+    words += [f"run.dir={tmp_path}/run", "train.steps=6", "train.precision=fp32"]
+    output = pretrain(*words, code=1)
+    assert "this training has exploded" in output
+    assert "next:" not in output

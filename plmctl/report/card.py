@@ -16,9 +16,10 @@ from plmctl.core.locate import locate
 from plmctl.core.spelling import spell_word
 from plmctl.data.held_out import read_held_out
 from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
-from plmctl.report.runs import RunLog, keeps_decision, read_predictions, read_result
+from plmctl.report.runs import RunLog, keeps_decision, read_baselines, read_predictions, read_result
 from plmctl.report.text import format_number
 from plmctl.run.own_rate import scale_rate
+from plmctl.tasks.below import list_below
 
 SUFFIXES = (".yaml", ".yml")
 FACTS = ("license", "language", "name")  # what no config knows
@@ -240,6 +241,10 @@ def _body(
     if held and not held.validates:
         few = f"{held.describe()} were held out, too few for a validation."
         tables += [Heading("Evaluation"), Paragraph(few)]
+    metrics = (config.get("task") or {}).get("metrics") or []
+    if metrics:
+        below = list_below(scores, read_baselines(folder), metrics[0])
+        tables += [Paragraph(f"{line}.") for line in below]
     if evaluated and how:
         tables.append(Paragraph(f"Scores are {how}."))
     counts = {split: len(rows) for split, rows in read_predictions(folder).items()}

@@ -34,7 +34,7 @@ def name_role(config: Mapping[str, Any], metric: str, others: Sequence[str]) -> 
 def list_unlike(configs: Mapping[str, Mapping[str, Any]], metrics: Sequence[str]) -> list[str]:
     """Lines on losses of pretrained runs, by the runs' names, that do not compare."""
     asked = [name for name in metrics if name.removeprefix("valid/").partition("/")[0] in KINDS]
-    lines = []
+    lines: list[str] = []
     if len(configs) < 2 or not asked:
         return lines
     for name in asked:

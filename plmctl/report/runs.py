@@ -16,9 +16,10 @@ from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_setting
 from plmctl.report.chart import Curve
 from plmctl.storage.reading import parse_json, read_json
+from plmctl.tasks.below import FILE
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
-BASELINES = "baselines.json"
+BASELINES = FILE
 # seconds since the last record after which a run that has not reached its end counts as stopped
 RECENT = 300
 MOST = 2000  # points of a curve: more are not seen in a picture, and a long run may have millions

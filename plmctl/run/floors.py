@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from plmctl.config.reached import Reached
 from plmctl.config.walks import select
 from plmctl.core.batch import IGNORE, Batch
+from plmctl.core.errors import PlmctlError
 from plmctl.data.baseline import measure_bigram_baseline, measure_unigram_baseline
 from plmctl.data.held_out import ENOUGH
 from plmctl.data.shards import Shards
@@ -22,6 +24,7 @@ NEAR = 0.05  # nats within which a loss counts as that of the frequencies
 # a run is late that has read so many times the tokens after which the first recipe had left the
 # frequencies of words: BERT's, with learned positions, needs several times as many as others
 TIMES = 5
+EXPLODED = 20.0  # nats, and twice those of an even guess: no weights of any use have more
 PATIENCE = 2e6  # tokens after which a run is late, where no recipe states it
 # what helped most (recipes/RESULTS.md), first things first: (setting, where it stands, its part)
 LEVERS = (
@@ -91,12 +94,14 @@ class Floors:
         self.targets, self.config, self.stated = targets, config, stated
         self.held_out = held_out
         self.said: set[tuple[str, str]] = set()
+        self.newest: dict[str, float] = {}  # scores, and unigram losses of the text
 
     def remark(self, progress: Progress, scores: Mapping[str, float]) -> list[str]:
         """The lines after a validation: `scores` hold `loss/mlm`, `unigram/mlm` and `bigram/mlm`
         for a target of this name.
         """
         lines = []
+        self.newest = dict(scores)
         for name in self.targets:
             if f"unigram/{name}" not in scores:
                 continue
@@ -108,6 +113,37 @@ class Floors:
             if line and (name, kind) not in self.said:
                 self.said.add((name, kind))
                 lines.append(line)
+        return lines
+
+    def conclude(self, size: int) -> list[str]:
+        """The lines at the end of a run, of targets that know no more of a token than how often it
+        occurs.
+
+        Args:
+            size: of the vocabulary.
+
+        Raises:
+            PlmctlError: A loss is none, or far above that of a guess among all tokens: the weights
+                have exploded.
+        """
+        lines = []
+        for name in self.targets:
+            loss = self.newest.get(f"nll/{name}", self.newest.get(f"loss/{name}"))
+            if loss is None:
+                continue
+            even = math.log(max(2, size))
+            if not loss < max(EXPLODED, 2 * even):  # NaN, too
+                raise PlmctlError(
+                    f"{name}: this training has exploded: the loss of held-out text is {loss:.4g},"
+                    f" that of an even guess among {size:,} tokens {even:.3g}; its weights are of"
+                    " no use\n  fix: a smaller optim.lr, or a longer schedule.warmup_steps"
+                )
+            unigram = self.newest.get(f"unigram/{name}")
+            if unigram is not None and self.held_out >= ENOUGH and loss >= unigram - NEAR:
+                lines.append(
+                    f"{name}: this run has not left the frequencies of single words ({loss:.3f},"
+                    f" they have {unigram:.3f}): its model knows nothing of contexts yet"
+                )
         return lines
 
     def _place(self, name: str, tokens: int, scores: Mapping[str, float]) -> tuple[str, str]:

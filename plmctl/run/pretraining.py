@@ -192,21 +192,25 @@ def train(session: Session) -> Result:
         check_losses(stage.losses, objective.facts.terms)
     if empty := describe_empty_stages(stages, budget.steps):
         session.say(empty)
+    floors = Floors(targets, thaw(spec), stated, held_out=held.tokens)
     try:
-        return fit(
+        result = fit(
             session,
             model=model,
             objective=objective,
             stages=stages,
             budget=budget,
             evaluate=_validation(session, objective, fields, sources, targets, comparable),
-            remark=Floors(targets, thaw(spec), stated, held_out=held.tokens).remark,
+            remark=floors.remark,
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
             regulariser=build_regulariser(spec, model, own),
         )
     finally:
         for loader in loaders:
             loader.close()
+    for line in [] if result.exit_code else floors.conclude(vocab.size):
+        session.say(line)
+    return result
 
 
 def _first_vectors(spec: Pretrain) -> FirstVectors | None:

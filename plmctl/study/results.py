@@ -13,11 +13,12 @@ from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
 from plmctl.report.likeness import find_role
 from plmctl.report.mean_curves import Run, read_curve
-from plmctl.report.runs import RESULT, RunLog
+from plmctl.report.runs import BASELINES, RESULT, RunLog
 from plmctl.run.evaluation.predict import AVERAGE
-from plmctl.storage.reading import parse_json
+from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
+from plmctl.tasks.below import list_below
 
 
 class Results:
@@ -26,7 +27,7 @@ class Results:
     def __init__(
         self, plan: StudyPlan, states: Mapping[str, State], locate: Callable[[str], Path]
     ) -> None:
-        self.plan, self.states = plan, states
+        self.plan, self.states, self.locate = plan, states, locate
         self._log = cache(lambda name: RunLog.read(locate(name) / RUN, most=None))
         self._scores = cache(
             lambda name: parse_json((locate(name) / RUN / RESULT).read_text(encoding="utf-8"))
@@ -57,6 +58,31 @@ class Results:
                 f" {whose[other]}: it is left out of the column"
             )
         return own != other
+
+    def list_below(self) -> list[str]:
+        """The fine-tunings that are done and score below models without pretraining, by arm."""
+        found: dict[str, list[str]] = {}
+        for arm in self.plan.arms:
+            for cell in self.cells(arm):
+                for task in cell.tuned:
+                    for name in self._find_jobs(task, cell):
+                        if self._done([name]) and self._is_below(name, task, cell):
+                            found.setdefault(task, []).append(arm)
+        counts = {
+            task: ", ".join(f"{arm} ({arms.count(arm)})" for arm in dict.fromkeys(arms))
+            for task, arms in found.items()
+        }
+        return [
+            f"{task}: {count} scored below models without pretraining of the same examples (in"
+            " brackets how many runs): such runs have learned less than can be counted"
+            for task, count in counts.items()
+        ]
+
+    def _is_below(self, name: str, task: str, cell: StudyCell) -> bool:
+        file = self.locate(name) / RUN / BASELINES
+        first = self.plan.arms[cell.arm].tuned[task][0]["task"]["metrics"][0]
+        scores = self._scores(name).get("metrics") or {}
+        return file.is_file() and bool(list_below(scores, read_json(file), first))
 
     def cells(self, arm: str) -> list[StudyCell]:
         """The cells of an arm."""

@@ -138,6 +138,7 @@ def write_table(
     alone = any(row["test"] == "none" for row in rows)
     notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
     notes += describe_untrained(study)
+    notes += results.list_below()
     record = {
         "study": study.name,
         "title": study.title,

@@ -8,6 +8,7 @@ from plmctl.core.terminal import counted
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number
+from plmctl.tasks.below import list_below
 
 ORDER = 40
 ABOUT = (
@@ -61,6 +62,7 @@ def panel(subject: Subject) -> list[Block]:
             if run.decided and (which := run.decided.describe("its calibrated answers"))
         ),
         TableBlock(["task", "split", "metric", *names], rows),
+        *(Paragraph(f"{run.name}: {line}.") for run in runs for line in _list_below(run)),
         *(without if simple else []),
     ]
 
@@ -69,6 +71,13 @@ def _find_interval(run: ReportedRun, split: str, metric: str) -> str:
     intervals = (run.result or {}).get("intervals") or {}
     pair = (intervals.get(split) or {}).get(metric)
     return f" ({format_number(pair[0])} to {format_number(pair[1])})" if pair else ""
+
+
+def _list_below(run: ReportedRun) -> list[str]:
+    """Where the run is below models without pretraining."""
+    metrics = (run.log.config.get("task") or {}).get("metrics") or []
+    scores = (run.result or {}).get("metrics") or {}
+    return list_below(scores, run.baselines, metrics[0]) if metrics else []
 
 
 def _count_examples(runs: Sequence[ReportedRun]) -> str:

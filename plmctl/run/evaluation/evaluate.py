@@ -17,7 +17,7 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import tell
 from plmctl.heads.base import language_heads
 from plmctl.knowledge.vectors import find_vectors
-from plmctl.run.evaluation.answering import answer_split, predict_split
+from plmctl.run.evaluation.answering import AnsweredSplit, answer_split, predict_split
 from plmctl.run.evaluation.asked_task import (
     ask_all,
     check_out,
@@ -47,8 +47,11 @@ from plmctl.run.evaluation.static_evaluation import evaluate_static, find_static
 from plmctl.run.evaluation.word_probes import probe_words
 from plmctl.run.evaluation.word_similarity import compare_words
 from plmctl.run.weights.loading import Loaded, load_for
+from plmctl.storage.reading import read_json
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
+from plmctl.tasks.below import FILE as BASELINES
+from plmctl.tasks.below import list_below
 from plmctl.tasks.classified_links import ClassifiedLinks
 from plmctl.tasks.context_length import ContextLength
 from plmctl.tasks.described_links import DescribedLinks
@@ -117,7 +120,7 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
         "rows": len(answered.predictions),
         "predictions": name_file(file),
     }
-    shown = answered.tabulate(task, extra, seed=spec.seed)
+    shown = answered.tabulate(task, extra | _compare_simple(loaded, task, answered), seed=spec.seed)
     if not spec.perturb:
         return shown
     check_perturbed(spec, answered.examples)
@@ -125,6 +128,28 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     given = (spec, loaded, task, precision, name, answered.examples)
     scores, remarks = score_perturbed(*given, before)
     return replace(shown, metrics=scores, extra={**shown.extra, **remarks})
+
+
+def _compare_simple(loaded: Loaded, task: Task, answered: AnsweredSplit) -> dict[str, str]:
+    """Whether the scores of the run's own split are below those of models without pretraining."""
+    folders = [loaded.source.folder, *loaded.source.folder.parents[:2]]
+    file = next((own / BASELINES for own in folders if (own / BASELINES).is_file()), None)
+    if file is None or not task.metrics:
+        return {}
+    simple = {
+        split: own
+        for split, own in read_json(file).items()
+        if split == answered.name and _has_examples(file.parent, split, len(answered.predictions))
+    }
+    lines = list_below({answered.name: answered.metrics}, simple, task.metrics[0])
+    return {"below the baselines": "; ".join(lines)} if lines else {}
+
+
+def _has_examples(run: Path, split: str, count: int) -> bool:
+    """Whether the scores of the run are of as many examples."""
+    result = run / "result.json"
+    known = read_json(result).get("examples") or {} if result.is_file() else {}
+    return bool(known.get(split) == count)
 
 
 def make_task(spec: Evaluate, loaded: Loaded) -> Any:

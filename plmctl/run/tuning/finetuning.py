@@ -64,6 +64,8 @@ from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.baselines import score_baselines
+from plmctl.tasks.below import FILE as BASELINES
+from plmctl.tasks.below import list_below
 from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.label_text import SETTING, describe_names
@@ -411,12 +413,14 @@ def _conclude(
     record |= {"beside": beside} if beside else {}
     write_json(session.folder / "result.json", record)
     if baselines.scores:
-        write_json(session.folder / "baselines.json", round_floats(baselines.scores))
+        write_json(session.folder / BASELINES, round_floats(baselines.scores))
     given = session.spec.provenance
     if not given.front:  # else that command shows them in its own table
         extra: dict[str, Any] = {"predictions": str(folder)} if metrics else {}
         if line := baselines.describe(task.metrics[0]):
             extra = {"baselines": line, **extra}
+        if below := list_below(metrics, baselines.scores, task.metrics[0]):
+            extra |= {"below the baselines": "; ".join(below)}
         title, as_json = f"{task.name}: {best.name}", given.json
         taken = footprint.record() if as_json else footprint.describe()
         extra = {"footprint": taken, **extra}
