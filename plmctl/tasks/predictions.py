@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, count, zip_longest
+from operator import ne
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -185,14 +186,10 @@ def write_rows(
         return file
     admit(file.parent).mkdir(parents=True, exist_ok=True)
     if file.suffix in TABLES:
-        flat = [dict(_cells(row)) for row in rows]
-        names = list(dict.fromkeys(name for row in flat for name in row))
-        cells = [names, *([row.get(name, "") for name in names] for row in flat)]
-        cells = _guard_cells(file, cells) if guarded else cells
         how = spelling or TableSpelling()
-        csv_kind = file.suffix == ".csv"
-        lines = [spell_row(row, how.sign) for row in cells] if csv_kind else _spell_tsv(file, cells)
-        write_text(file, how.start + "".join(f"{line}{how.end}" for line in lines))
+        with open_atomic(file) as stream:
+            stream.write(how.start)
+            stream.writelines(f"{line}{how.end}" for line in _spell_table(file, rows, how, guarded))
     else:
         with open_atomic(file) as stream:
             stream.writelines(f"{spell_json(row)}\n" for row in rows)
@@ -204,26 +201,34 @@ def spell_json(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False, default=dict)
 
 
-def _guard_cells(file: Path, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    safe = [[guard(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
-    both = zip(chain(*rows), chain(*safe), strict=True)
-    if changed := sum(before != after for before, after in both):
-        what = f"{counted(changed, 'cell')} that a spreadsheet would run (=, +, -, @ first)"
-        remark(f"{file}: {what}: a ' stands before; guard_cells=false leaves it out")
-    return safe
-
-
-def _spell_tsv(file: Path, rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Lines of cells as they stand, as `.tsv` is read: without quotes, with a space for a tab or
-    the end of a line, which is said.
+def _spell_table(
+    file: Path, rows: Sequence[Row], how: TableSpelling, guarded: bool
+) -> Iterator[str]:
+    """Yield the lines of a table, the names of its columns first; then say what was changed: texts
+    with a ' before, and in .tsv, which has no quotes, tabs and ends of lines that are spaces.
     """
-    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    changed = sum(bool(_BETWEEN.search(cell)) for row in cells for cell in row)
-    if changed:
-        what = f"{counted(changed, 'cell')} with a tab or the end of a line in it"
+    names = list(dict.fromkeys(name for row in rows for name, _ in _cells(row)))
+    each = ([own.get(name, "") for name in names] for own in map(dict, map(_cells, rows)))
+    guards = spaces = 0
+    for cells in chain([names], each):
+        safe = [guard(cell) if isinstance(cell, str) else cell for cell in cells]
+        if guarded:
+            guards += sum(map(ne, cells, safe))
+            cells = safe
+        if file.suffix == ".csv":
+            yield spell_row(cells, how.sign)
+            continue
+        texts = ["" if cell is None else str(cell) for cell in cells]
+        flat = [_BETWEEN.sub(" ", text) for text in texts]
+        spaces += sum(map(ne, texts, flat))
+        yield "\t".join(flat)
+    if guards:
+        what = f"{counted(guards, 'cell')} that a spreadsheet would run (=, +, -, @ first)"
+        remark(f"{file}: {what}: a ' stands before; guard_cells=false leaves it out")
+    if spaces:
+        what = f"{counted(spaces, 'cell')} with a tab or the end of a line in it"
         fix = "out=<file>.csv keeps them"
         remark(f"{file}: {what}, which .tsv has no sign for: a space stands there; {fix}")
-    return ["\t".join(_BETWEEN.sub(" ", cell) for cell in row) for row in cells]
 
 
 def _cells(row: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:
