@@ -16,8 +16,7 @@ from plmctl.core.terminal import counted, tell
 from plmctl.run.evaluation.ranking import search_corpus
 from plmctl.run.model_facts import reading
 from plmctl.run.weights.loading import load
-from plmctl.storage.atomic import write_text
-from plmctl.storage.gate import admit
+from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.resumable import new_folder
 from plmctl.tasks.base import Example
 from plmctl.tasks.bi_encoder import VectorRanking
@@ -37,28 +36,28 @@ def mine(spec: Mine) -> int:
     """
     out = new_folder(spec.out)
     task, search = _open(spec)
-    admit(out).mkdir(parents=True, exist_ok=True)
     splits: dict[str, dict[str, int]] = {}
-    for split in filter(task.has, SPLITS):
-        examples, corpus = task.read(split), task.read_corpus(split)
-        answers = max(len(e.fields["positives"]) for e in examples)
-        queries = [str(e.fields["query"]) for e in examples]
-        found = search(corpus, queries, spec.negatives + spec.skipped + answers)
-        rows = [
-            {
-                "id": e.id,
-                "query": query,
-                "positive": list(e.fields["positives"].values()),
-                "negatives": choose_negatives(
-                    e, own, corpus, count=spec.negatives, skipped=spec.skipped
-                ),
-            }
-            for e, query, own in zip(examples, queries, found, strict=True)
-        ]
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        write_text(out / f"{split}.jsonl", "".join(lines))
-        negatives = sum(len(row["negatives"]) for row in rows)
-        splits[split] = {"questions": len(rows), "negatives": negatives}
+    with open_folder(out) as folder:
+        for split in filter(task.has, SPLITS):
+            examples, corpus = task.read(split), task.read_corpus(split)
+            answers = max(len(e.fields["positives"]) for e in examples)
+            queries = [str(e.fields["query"]) for e in examples]
+            found = search(corpus, queries, spec.negatives + spec.skipped + answers)
+            rows = [
+                {
+                    "id": e.id,
+                    "query": query,
+                    "positive": list(e.fields["positives"].values()),
+                    "negatives": choose_negatives(
+                        e, own, corpus, count=spec.negatives, skipped=spec.skipped
+                    ),
+                }
+                for e, query, own in zip(examples, queries, found, strict=True)
+            ]
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            write_text(folder / f"{split}.jsonl", "".join(lines))
+            negatives = sum(len(row["negatives"]) for row in rows)
+            splits[split] = {"questions": len(rows), "negatives": negatives}
     if spec.provenance.json:
         tell(json.dumps({"out": spec.out, "splits": splits}))
         return 0

@@ -41,7 +41,7 @@ from plmctl.knowledge.words import WordCounts
 from plmctl.run.evaluation.predict import predict
 from plmctl.run.model_facts import reading
 from plmctl.run.weights.loading import load
-from plmctl.storage.atomic import write_text
+from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.resumable import new_folder
 from plmctl.tasks import files, inference
@@ -75,29 +75,31 @@ def _split(spec: Rarify) -> int:
         allowed = f"a share of the {len(rows)} examples that leaves some on both sides"
         raise ConfigError("candidates", spec.candidates, allowed)
     head = "" if sheet.header is None else sheet.line(sheet.header)
-    for name, hidden, share in (
-        ("baseline", spec.hidden, spec.hidden_share),
-        ("tested", None, spec.replaced_share),
-    ):
-        lines = [
-            sheet.line(
-                rows[n],
-                replace_share(
-                    sheet.texts(rows[n]),
-                    known,
-                    share,
-                    np.random.default_rng([spec.seed, n]),
-                    hidden,
-                ),
-            )
-            for n in training
-        ]
-        admit(out / name).mkdir(parents=True)
-        write_text(out / name / f"train{sheet.kind}", head + "".join(lines))
-    write_text(
-        out / f"{CANDIDATES}{sheet.kind}", head + "".join(sheet.line(rows[n]) for n in candidates)
-    )
-    write_substitutes(out / SUBSTITUTES, known)
+    with open_folder(out) as folder:
+        for name, hidden, share in (
+            ("baseline", spec.hidden, spec.hidden_share),
+            ("tested", None, spec.replaced_share),
+        ):
+            lines = [
+                sheet.line(
+                    rows[n],
+                    replace_share(
+                        sheet.texts(rows[n]),
+                        known,
+                        share,
+                        np.random.default_rng([spec.seed, n]),
+                        hidden,
+                    ),
+                )
+                for n in training
+            ]
+            admit(folder / name).mkdir(parents=True)
+            write_text(folder / name / f"train{sheet.kind}", head + "".join(lines))
+        write_text(
+            folder / f"{CANDIDATES}{sheet.kind}",
+            head + "".join(sheet.line(rows[n]) for n in candidates),
+        )
+        write_substitutes(folder / SUBSTITUTES, known)
     if spec.provenance.json:
         counts = {"training": len(training), "candidates": len(candidates)}
         tell(json.dumps({"out": spec.out, **counts, "words with substitutes": len(known)}))
