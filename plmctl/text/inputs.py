@@ -210,8 +210,7 @@ def read_stream(
             end = line.rfind(b" ") + 1 or _character_end(line)
             line, rest = line[:end], line[end:]
         text = _decode(line, file, number)
-        empty = not text or text.isspace() or (text[0] == "\0" and not text.strip("\0"))
-        blank = blank + len(line) if empty else 0
+        blank = blank + len(line) if not text or text.isspace() else 0
         if blank > BLANK:
             raise blank_text_error(file, number)
         yield number, text
