@@ -117,7 +117,7 @@ def test_eval_ranks_again(run: Path, data: Path, tmp_path: Path) -> None:
     (other / "test.tsv").write_text("e0\tnext\te1\ne0\tnext\tnobody\n", encoding="utf-8")
     words = [f"checkpoint={run}", f"data.path={other}", "split=test"]
     output = plmctl("eval", *words, "--json", f"out={tmp_path / 'out.json'}").stdout
-    assert json.loads(output)["left out"].startswith("1 triples")
+    assert json.loads(output)["remarks"]["left out"].startswith("1 triples")
     assert json.loads(output)["triples"] == 1
     written = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     assert written["metrics"]["test"]["mrr"] == pytest.approx(
@@ -159,7 +159,7 @@ def test_one_side_of_one_file_is_ranked_alone_and_can_be_ranked_by_hand(
     assert not [name for name in scores if "head" in name]
     assert vectors.inverse is None  # no head was asked for, and reciprocal=true is the default
     again = json.loads(plmctl("eval", f"checkpoint={run}", "--json").stdout)
-    assert again["sides"].startswith("tails alone")
+    assert again["remarks"]["sides"].startswith("tails alone")
     assert again["metrics"]["valid"] == scores
 
 

@@ -31,7 +31,7 @@ from plmctl.run.evaluation.asked_task import (
     name_file,
     write_results,
 )
-from plmctl.run.evaluation.predict import ScoreTable
+from plmctl.run.evaluation.predict import ScoreTable, Told
 from plmctl.run.weights.loading import Loaded, load, load_for
 from plmctl.storage.gate import own
 from plmctl.tasks import inference
@@ -107,16 +107,19 @@ def attack(spec: Attack) -> int:
     file = write_results(
         out, spec.split, round_floats(rows), overwrite=spec.overwrite, guarded=spec.guard_cells
     )
+    speed = model.answered / max(seconds, 1e-9)
     extra = {
         "task": task.name,
         "checkpoint": str(loaded.source.folder),
         "rows": len(rows),
-        "texts that the model read": f"{model.answered:,}, of {model.asked:,} that were asked",
-        "texts a second": f"{model.answered / max(seconds, 1e-9):.0f}",
+        "texts that the model read": Told(
+            f"{model.answered:,}, of {model.asked:,} that were asked", model.answered
+        ),
+        "texts a second": Told(f"{speed:.0f}", speed),
         "attacks": name_file(file),
     }
     if unchanged := explain_unchanged(rows):
-        extra["unchanged"] = unchanged
+        extra["unchanged"] = Told(unchanged)
     scores = {spec.split: sum_up(rows)}
     table = ScoreTable(f"{task.name} under attack", scores, extra)
     table.show(as_json=spec.provenance.json, aside=is_printed(spec))

@@ -140,7 +140,8 @@ def train(session: Session) -> Result:
     tables, objective = build_tables(spec, graph), build_objective(spec)
     model = Model(backbone=tables, heads={})
     batches = open_batches(spec, graph, objective, world.size, world.rank)
-    for line in (*describe_graph(graph), *_remarks(graph), *describe_sides(spec.sides).values()):
+    sides = map(str, describe_sides(spec.sides).values())
+    for line in (*describe_graph(graph), *_remarks(graph), *sides):
         session.say(line)
     valid = graph.splits.get("valid")
     if valid is None or not len(valid):

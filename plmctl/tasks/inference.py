@@ -158,6 +158,12 @@ def describe_truncation(rows: Rows) -> str:
     )
 
 
+def count_cut(rows: Rows) -> int:
+    """How many rows have lost tokens, of their text or of their question."""
+    lost = rows.values["cut"] + rows.values.get("question_cut", 0)
+    return int((lost > 0).sum())
+
+
 def describe_overlap(train: Sequence[Example], other: Sequence[Example]) -> str:
     """A sentence on how many examples of `other` are in `train` with the same label; "" if none
     is.

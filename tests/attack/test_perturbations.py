@@ -128,8 +128,8 @@ def test_the_table_has_a_column_for_each_perturbation(run: Path, tmp_path: Path)
 def test_what_changes_nothing_says_so(run: Path, tmp_path: Path) -> None:
     asked = ["perturb=[punctuation,case]", "perturb.case.to=upper"]
     said = json.loads(plmctl("eval", f"checkpoint={run}", f"out={tmp_path}", "--json", *asked))
-    assert said["punctuation"] == "changes no text of dev: its column is that of dev"
-    assert said["case"] == "changes texts, and no token of them that the model reads"
+    assert said["remarks"]["punctuation"] == "changes no text of dev: its column is that of dev"
+    assert said["remarks"]["case"] == "changes texts, and no token of them that the model reads"
     assert said["metrics"]["punctuation"]["difference"] == 0
     assert said["metrics"]["punctuation"]["loss"] == said["metrics"]["dev"]["loss"]
 

@@ -141,7 +141,7 @@ def test_a_decision_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
     assert [each["guess"] for each in after] == ["yes", "no", "no", "yes"]
     assert words.startswith("temperature ")
     assert "threshold" in words
-    assert "without the temperature" in describe_calibration(rows, after)
+    assert "without the temperature" in str(describe_calibration(rows, after))
     short, _ = decide_again(loaded(), task(), rows, 6)
     shown = [p for each in short for p in each["probabilities"].values()]
     assert shown == [float(f"{p:.6g}") for p in shown]
@@ -158,7 +158,7 @@ def test_the_loss_is_said_and_what_the_calibration_error_hides(
     odds = math.sqrt(0.9 / 0.1)
     new = -(math.log(odds / (1 + odds)) + math.log(1 / (1 + odds))) / 2
     old = -(math.log(0.9) + math.log(0.1)) / 2
-    assert describe_loss(rows, after) == f"{new:.4f}, without the temperature {old:.4f}"
+    assert str(describe_loss(rows, after)) == f"{new:.4f}, without the temperature {old:.4f}"
     with caplog.at_level("INFO", logger="plmctl"):
         warn_of_fit(rows, after, "f1")
     assert "fitted to 2 examples, which say little of others" in caplog.text
@@ -174,4 +174,4 @@ def test_the_loss_of_several_labels_is_that_of_each() -> None:
     rows: list[dict[str, Any]] = [
         {"gold": ["a"], "guess": [], "probabilities": {"a": 0.4, "b": 0.1}}
     ]
-    assert describe_loss(rows, rows) == f"{-math.log(0.4) - math.log(0.9):.4f}"
+    assert str(describe_loss(rows, rows)) == f"{-math.log(0.4) - math.log(0.9):.4f}"

@@ -180,10 +180,10 @@ def test_another_graph_than_that_of_the_training_is_remarked(
 ) -> None:
     words = ["task.candidates=2", "task.triples=1"]
     said = evaluate(run, graph, *words)
-    assert said["remark"].startswith("ranks of one triple say little")
-    assert "another graph" not in said["remark"]
+    assert said["remarks"]["remark"].startswith("ranks of one triple say little")
+    assert "another graph" not in said["remarks"]["remark"]
     other = tmp_path / "other"
     shutil.copytree(graph, other)
     (other / "valid.tsv").write_text("a\tsees\td\n")
     said = evaluate(run, other, *words)
-    assert f"fine-tuned on triples of another graph than {other}" in said["remark"]
+    assert f"fine-tuned on triples of another graph than {other}" in said["remarks"]["remark"]

@@ -130,7 +130,7 @@ def test_mistakes(run: Path, tokens: Path) -> None:
 
 @pytest.mark.parametrize(("triples", "said"), [(1, "of one triple"), (29, "29 triples"), (30, "")])
 def test_ranks_of_few_triples_are_remarked(triples: int, said: str) -> None:
-    assert said in "".join(remark_on_few(triples).values())
+    assert said in "".join(map(str, remark_on_few(triples).values()))
     assert bool(remark_on_few(triples)) == bool(said)
 
 

@@ -231,7 +231,7 @@ def test_the_command_joins_models_of_different_tokens(tmp_path: Path) -> None:
     assert invoke("eval", f"checkpoint={runs[0]}", "calibrate=[threshold]").exit_code == 0
     again = invoke("eval", both, f"out={tmp_path / 'again.jsonl'}", "--json")
     answer = json.loads(again.stdout)
-    assert answer["decision"].startswith("the mean of 2 models: threshold 0.5")
+    assert answer["remarks"]["decision"].startswith("the mean of 2 models: threshold 0.5")
     other = tmp_path / "other.txt"
     other.write_text("a good film\n", encoding="utf-8")
     labelled = tmp_path / "labelled.csv"

@@ -287,9 +287,9 @@ def test_it_is_learned_and_each_threshold_is_kept(tmp_path: Path) -> None:
     found = json.loads(plmctl("eval", f"checkpoint={run}", "calibrate=[thresholds]", "--json"))
     after = found["metrics"]["dev"]
     assert after["macro_f1"] >= before["macro_f1"] > before["constant_micro_f1"]
-    assert found["decision"].startswith("thresholds of 3 labels")
-    assert found["loss"] == "of the answers without the decision"
-    assert found["log loss"] == f"{float(found['log loss']):.4f}"  # thresholds leave it
+    assert found["remarks"]["decision"].startswith("thresholds of 3 labels")
+    assert found["remarks"]["loss"] == "of the answers without the decision"
+    assert found["remarks"]["log loss"] == f"{found['log loss']:.4f}"  # thresholds leave it
     (tmp_path / "new.txt").write_text("a quick thing\n")
     plmctl("eval", f"checkpoint={run}", f"input={tmp_path}/new.txt", f"out={tmp_path}/out.jsonl")
     (row,) = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]

@@ -14,6 +14,7 @@ import pytest
 from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.core.errors import DataError
+from plmctl.run.evaluation.predict import ScoreTable, Told
 from plmctl.tasks import inference
 from plmctl.tasks.check import check_task
 from plmctl.tasks.squad_files import MISPLACED, SquadFiles
@@ -123,8 +124,10 @@ def test_training_and_evaluation_say_so(
     assert "of 3 questions are cut to max_query, by" in caplog.text
     assert "nothing is cut" not in caplog.text
     found = json.loads(plmctl("eval", "checkpoint=r", "--json", "device=cpu"))
-    assert "1 of 3 questions have no answer" in found["scored"]
-    assert "are cut to max_query" in found["cut"]
+    assert "1 of 3 questions have no answer" in found["remarks"]["scored"]
+    texts = {name for name, value in found.items() if isinstance(value, str)}
+    assert texts == {"task", "checkpoint", "predictions"}  # names, no sentences
+    assert "are cut to max_query" in found["remarks"]["cut"]
 
 
 class Letters:
@@ -162,3 +165,16 @@ def test_documents_beyond_the_windows_that_are_read_are_cut(tmp_path: Path) -> N
     rows = task.encode(task.reader.read_file(tmp_path / "train.jsonl", {}), Letters())
     read = [30 - 3 - len(question) for _, question, _ in ASKED]
     assert rows.values["cut"].tolist() == [len(CONTEXT) - each for each in read]
+
+
+def test_json_has_numbers_and_their_sentences_beside_them() -> None:
+    extra = {"task": "squad", "rows": 3, "cut": Told("2 rows are cut", 2), "read": Told("as lines")}
+    table = ScoreTable("squad", {"dev": {"f1": 0.5}}, extra)
+    assert table.to_json() == {
+        "task": "squad",
+        "rows": 3,
+        "cut": 2,
+        "read": None,
+        "remarks": {"cut": "2 rows are cut", "read": "as lines"},
+        "metrics": {"dev": {"f1": 0.5}},
+    }

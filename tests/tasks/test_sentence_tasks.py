@@ -149,7 +149,8 @@ def test_a_bi_encoder_learns_and_searches_the_corpus(trained: Path) -> None:
     words = [f"task.path={trained / 'data' / 'train.jsonl'}", "task=bi_encoder", "split=train"]
     words += [f"checkpoint={trained / 'bi'}", "task.beside=[bm25]", "task.dev_share=0", "--json"]
     result = json.loads(invoke("eval", *words).stdout.splitlines()[-1])
-    assert result["searched"] == "20 texts for 10 questions"
+    assert result["searched"] == 20
+    assert result["remarks"]["searched"] == "20 texts for 10 questions"
     assert result["metrics"]["train"]["mrr@10/corpus"] > 0.4  # by chance 0.18
     assert set(result["metrics"]) == {"train", "bm25"}
     names = {name for own in result["metrics"].values() for name in own}

@@ -189,5 +189,5 @@ def test_training_says_how_it_scores(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "f1" not in scores
     result = CliRunner().invoke(make_app(), ["eval", "checkpoint=r", "--json", "device=cpu"])
     found = json.loads(result.stdout)
-    assert "tell no entities" in found["scored"]
+    assert "tell no entities" in found["remarks"]["scored"]
     assert "f1" not in found["metrics"]["dev"]

@@ -132,7 +132,7 @@ def test_eval_takes_a_file_of_vectors(vectors: Path, file: Path, tmp_path: Path)
     similar = ["task=word_similarity", f"task.path={tmp_path / 'EN-A.txt'}"]
     told = json.loads(plmctl(*given, *similar))
     assert told["metrics"]["v.bin"]["EN-A pairs"] == 2
-    assert told["words"] == "5 of 6 have a vector"
+    assert (told["words"], told["remarks"]["words"]) == (5, "5 of 6 have a vector")
     wrong = plmctl(*given, "task=sst2", "task.path=x", code=2)
     assert "word_similarity or word_analogies" in wrong
     assert "task=word_similarity task.path=<lists>" in plmctl(*given, code=2)

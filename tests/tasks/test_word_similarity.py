@@ -144,7 +144,7 @@ def test_command(run: Path, lists: Path, small_text: Path, tmp_path: Path, vecto
     assert result["pairs"] == 18
     assert result["metrics"]["model"]["EN-A pairs"] == 15
     assert result["metrics"]["glove.txt"]["EN-A pairs"] == 3
-    assert result["words"] == "6 of 7 have a vector"
+    assert (result["words"], result["remarks"]["words"]) == (6, "6 of 7 have a vector")
 
 
 def test_words_are_looked_up_in_a_text(run: Path, lists: Path) -> None:

@@ -129,7 +129,7 @@ def test_a_task_in_another_script(run: Path, tmp_path: Path) -> None:
         f"out={tmp_path}",
         "--json",
     )
-    assert "of the tokens are unknown" in json.loads(answer.stdout)["unknown"]
+    assert "of the tokens are unknown" in json.loads(answer.stdout)["remarks"]["unknown"]
 
 
 def test_lines_prompts_and_perplexity(run: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from plmctl.run.evaluation.calibrating import (
     describe_loss,
     warn_of_fit,
 )
-from plmctl.run.evaluation.predict import ScoreTable, predict
+from plmctl.run.evaluation.predict import ScoreTable, Told, predict
 from plmctl.run.weights.loading import Loaded
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
@@ -87,22 +87,27 @@ def answer_examples(
     changed = bool(decision and metrics)
     if changed:
         metrics = {**metrics, **task.score(predictions)}
+    share = inference.unknown(split.rows, loaded.vocab)
     remarks = {
-        "empty": inference.describe_empty(examples),
-        "cut": inference.describe_truncation(split.rows),
-        "unknown": unknown.describe_unknown(inference.unknown(split.rows, loaded.vocab)),
-        "read": "; ".join(inference.describe_reading(task.reader)),
-        "files": "; ".join(task.remarks),
-        "scored": task.describe_scoring(examples),
-        "split": whole if spec.input is None else "",
-        "signatures": task.signatures,
-        "decision": decision,
-        "log loss": describe_loss(before, predictions) if changed or spec.calibrate else "",
-        "calibration error": describe_calibration(before, predictions) if changed else "",
-        "loss": "of the answers without the decision" if changed else "",
+        "empty": Told(
+            inference.describe_empty(examples), sum(map(inference.has_empty_text, examples))
+        ),
+        "cut": Told(inference.describe_truncation(split.rows), inference.count_cut(split.rows)),
+        "unknown": Told(unknown.describe_unknown(share), share),
+        "read": Told("; ".join(inference.describe_reading(task.reader))),
+        "files": Told("; ".join(task.remarks)),
+        "scored": Told(task.describe_scoring(examples)),
+        "split": Told(whole if spec.input is None else ""),
+        "decision": Told(decision),
+        "loss": Told("of the answers without the decision" if changed else ""),
     }
+    if changed or spec.calibrate:
+        remarks["log loss"] = describe_loss(before, predictions)
+    if changed and (error := describe_calibration(before, predictions)):
+        remarks["calibration error"] = error
     scored = spec.input is None or inference.is_answered(examples)
-    said = {key: remark for key, remark in remarks.items() if remark}
+    said: dict[str, Any] = {key: remark for key, remark in remarks.items() if remark.text}
+    said |= {"signatures": task.signatures} if task.signatures else {}
     return AnsweredSplit(name, examples, predictions, metrics if scored else {}, said)
 
 

@@ -159,7 +159,7 @@ def choose_task(spec: Evaluate | Attack, loaded: Loaded) -> dict[str, Any]:
         return {**asked, **decided, **_name_labels(spec, asked, kind, loaded)}
     # a task that writes needs no head of its own: a Transformer is pretrained to translate
     writes = not getattr(kind, "has_classes", True)
-    if not own and (writes or kind.head in (loaded.config.get("heads") or {})):
+    if not own and (writes or getattr(kind, "head", None) in (loaded.config.get("heads") or {})):
         published = _read_published(asked, loaded)
         return {**asked, **published, **_name_labels(spec, asked, kind, loaded)}
     trained = f"fine-tuned on {own['name']}" if own else "not fine-tuned"
@@ -183,10 +183,11 @@ def _name_labels(
     """The names of the rows of its head, as the checkpoint or the user says, where it has one with
     labels; a line where the user calls them otherwise.
     """
-    rows = count_rows(loaded.config, kind.head)
+    head = getattr(kind, "head", "")  # a task that writes looks up those of language models
+    rows = count_rows(loaded.config, head)
     if "label_names" not in asked or rows is None:
         return {}
-    known = labels_of(loaded.config, spec.plugins).get(kind.head)
+    known = labels_of(loaded.config, spec.plugins).get(head)
     stated = asked["label_names"] if "task.label_names" in spec.provenance.keys else None
     names, said = name_rows(stated, known, rows, place=str(spec.checkpoint))
     if said:

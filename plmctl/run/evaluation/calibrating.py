@@ -12,6 +12,7 @@ from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import WARN, remark
 from plmctl.run.evaluation.kept_decision import KEY, read_decision, write_decision
+from plmctl.run.evaluation.predict import Told
 from plmctl.run.weights.loading import Loaded
 from plmctl.tasks.base import Task
 from plmctl.tasks.calibration import (
@@ -81,15 +82,22 @@ def warn_of_fit(
             remark(f"calibrate: {rises}: {fitted}", WARN)
 
 
-def describe_loss(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> str:
+def describe_loss(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Told:
     """The loss that the temperature makes least, with it and without."""
     old, new = measure_loss(before), measure_loss(after)
-    return f"{new:.4f}" if old == new else f"{new:.4f}, without the temperature {old:.4f}"
+    return _compare(old, new)
 
 
-def describe_calibration(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> str:
-    """The expected calibration error, before and after; "" of several labels each."""
+def describe_calibration(
+    before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]
+) -> Told | None:
+    """The expected calibration error, before and after; None of several labels each."""
     if not (has_labels(before[0]) and has_labels(after[0])):
-        return ""
+        return None
     was, now = (measure_calibration(rows)[0] for rows in (before, after))
-    return f"{now:.4f}" if was == now else f"{now:.4f}, without the temperature {was:.4f}"
+    return _compare(was, now)
+
+
+def _compare(old: float, new: float) -> Told:
+    more = "" if old == new else f", without the temperature {old:.4f}"
+    return Told(f"{new:.4f}{more}", new)

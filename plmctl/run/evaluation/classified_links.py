@@ -15,7 +15,7 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.progress import ProgressLine
 from plmctl.core.spelling import spell_setting
 from plmctl.run.evaluation.graph_evaluation import SPLITS, remark_on_few, tabulate_ranks
-from plmctl.run.evaluation.predict import ScoreTable
+from plmctl.run.evaluation.predict import ScoreTable, Told
 from plmctl.run.weights.loading import Loaded
 from plmctl.storage.reading import read_json
 from plmctl.storage.resumable import RECORD
@@ -45,10 +45,12 @@ def rank_classified(spec: Evaluate, classifier: TripleClassifier) -> ScoreTable:
         stop = error
     asked = len(scores) // 2
     extra: dict[str, Any] = {"checkpoint": str(classifier.loaded.source.folder), "triples": asked}
-    remarks = [*remark_on_few(asked).values(), *classifier.describe_other_graph()]
-    extra |= {"remark": "; ".join(remarks)} if remarks else {}
+    few = (each.text for each in remark_on_few(asked).values())
+    remarks = [*few, *classifier.describe_other_graph()]
+    extra |= {"remark": Told("; ".join(remarks))} if remarks else {}
     if stop:
-        extra["stopped"] = f"after {asked:,} of {len(triples):,} triples, which are in drawn order"
+        after = f"after {asked:,} of {len(triples):,} triples, which are in drawn order"
+        extra["stopped"] = Told(after, asked)
     metrics = {split: task.score(questions[: 2 * asked], scores[: 2 * asked])} if asked else {}
     table = tabulate_ranks("link prediction", metrics, extra)
     if stop:

@@ -14,7 +14,7 @@ from plmctl.core.terminal import remark
 from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.heads.base import about_of, language_heads
 from plmctl.run.evaluation.measured_text import read_text
-from plmctl.run.evaluation.predict import ScoreTable
+from plmctl.run.evaluation.predict import ScoreTable, Told
 from plmctl.run.weights.loading import Loaded, load
 from plmctl.tasks.context_length import ContextLength
 from plmctl.tasks.windows import WindowReader, last_windows
@@ -48,10 +48,11 @@ def compare_contexts(
     for name, lengths, table in zip(names, results, losses, strict=True):
         means = zip(task.contexts, table.mean(1), strict=True)
         scores[name] = {**lengths, **{f"loss_{length}": float(loss) for length, loss in means}}
-    extra = {"text": str(spec.data.path), "tokens": len(asked)}
+    extra: dict[str, str | int | Told] = {"text": str(spec.data.path), "tokens": len(asked)}
     last = task.contexts[-1]
     if any(last in lengths.values() for lengths in results):
-        extra["longer"] = f"still gaining at {last:,} tokens: task.longest={2 * last} looks further"
+        more = f"still gaining at {last:,} tokens: task.longest={2 * last} looks further"
+        extra["longer"] = Told(more, last)
     return ScoreTable("effective context", scores, extra)
 
 

@@ -30,7 +30,7 @@ from plmctl.run.evaluation.asked_task import (
 )
 from plmctl.run.evaluation.calibrating import decide_again
 from plmctl.run.evaluation.kept_decision import read_decision
-from plmctl.run.evaluation.predict import ScoreTable
+from plmctl.run.evaluation.predict import ScoreTable, Told
 from plmctl.run.weights.label_rows import with_order
 from plmctl.run.weights.loading import load_for, load_source
 from plmctl.tasks import inference
@@ -84,9 +84,10 @@ def evaluate_together(spec: Evaluate) -> int:
     if inference.is_answered(examples):
         scores = {each.name: each.task.score(each.answers[name]) for each in members}
         scores[f"{spec.joined} of {len(members)}"] = task.score(joined[name])
-    extra = {"task": task.name, "rows": len(examples), "predictions": name_file(file)}
+    extra: dict[str, Any] = {"task": task.name, "rows": len(examples)}
+    extra["predictions"] = name_file(file)
     if decision is not None:
-        extra["decision"] = f"the mean of {len(members)} models: {decision.describe()}"
+        extra["decision"] = Told(f"the mean of {len(members)} models: {decision.describe()}")
     ScoreTable(f"{task.name}: {name}", scores, extra).show(
         as_json=spec.provenance.json, aside=is_printed(spec)
     )

@@ -40,7 +40,7 @@ from plmctl.run.evaluation.graph_evaluation import evaluate_vectors
 from plmctl.run.evaluation.held_out import score_held_out, suggest_task
 from plmctl.run.evaluation.measured_text import read_text
 from plmctl.run.evaluation.perturbing import check_perturbed, refuse_perturbed, score_perturbed
-from plmctl.run.evaluation.predict import ScoreTable
+from plmctl.run.evaluation.predict import ScoreTable, Told
 from plmctl.run.evaluation.ranking import rank_corpus
 from plmctl.run.evaluation.sentence_similarity import compare_sentences
 from plmctl.run.evaluation.static_evaluation import evaluate_static, find_static, refuse_analogies
@@ -232,7 +232,7 @@ def _measure_text(
             device=precision.device,
             train=train,
         )
-    extra = {"checkpoint": str(loaded.source.folder), "text": str(path)}
+    extra: dict[str, Any] = {"checkpoint": str(loaded.source.folder), "text": str(path)}
     if share:
-        extra["unknown"] = unknown.describe_unknown(share)
+        extra["unknown"] = Told(unknown.describe_unknown(share), share)
     return ScoreTable("language model", {"text": scores}, extra)

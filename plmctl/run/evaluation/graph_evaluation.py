@@ -19,7 +19,7 @@ from plmctl.graph.tables import GraphTables
 from plmctl.knowledge.graph import SIDES, KnowledgeGraph, Side
 from plmctl.knowledge.triples import BUILTIN, read_graph
 from plmctl.knowledge.vectors import AGAIN, RECORD, GraphVectors, match_names, read_vectors
-from plmctl.run.evaluation.predict import ScoreTable
+from plmctl.run.evaluation.predict import ScoreTable, Told, tell_numbers
 from plmctl.storage.atomic import refuse_existing, write_json
 from plmctl.storage.paths import refuse_ending
 from plmctl.storage.reading import fit_stored
@@ -56,28 +56,28 @@ def evaluate_vectors(spec: Evaluate, folder: Path) -> ScoreTable:
     extra |= describe_sides(sides)
     extra |= remark_on_few(len(triples))
     if unknown := graph.describe_unknown():
-        extra["known answers"] = unknown
+        extra["known answers"] = Told(unknown)
     if lost:
-        extra["left out"] = f"{lost:,} triples with names that have no vector"
+        extra["left out"] = Told(f"{lost:,} triples with names that have no vector", lost)
     if out is not None:
-        write_json(out, {**extra, "metrics": {split: scores}})
+        write_json(out, {**tell_numbers(extra), "metrics": {split: scores}})
     return tabulate_ranks("link prediction", {split: scores}, extra)
 
 
-def remark_on_few(triples: int) -> dict[str, str]:
+def remark_on_few(triples: int) -> dict[str, Told]:
     """What to say beside the ranks of so few triples; nothing of enough."""
     if triples >= FEW:
         return {}
     several = f"of {triples} triples" if triples > 1 else "of one triple"
-    return {"remark": f"ranks {several} say little: those of others may be far from them"}
+    return {"remark": Told(f"ranks {several} say little: those of others may be far from them")}
 
 
-def describe_sides(sides: Sequence[Side]) -> dict[str, str]:
+def describe_sides(sides: Sequence[Side]) -> dict[str, Told]:
     """What to say of vectors that were trained to answer one side; nothing of both."""
     if {*sides} == {*SIDES}:
         return {}
     (side,) = {*sides}
-    return {"sides": f"{side}s alone are ranked, as they alone were trained: sides=[{side}]"}
+    return {"sides": Told(f"{side}s alone are ranked, as they alone were trained: sides=[{side}]")}
 
 
 def tabulate_ranks(

@@ -17,7 +17,7 @@ from plmctl.config.uses import Evaluate
 from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.run.evaluation.calibrating import decide_again
-from plmctl.run.evaluation.predict import predict
+from plmctl.run.evaluation.predict import Told, predict
 from plmctl.run.weights.loading import Loaded
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
@@ -44,7 +44,7 @@ def score_perturbed(
     name: str,
     examples: Sequence[Example],
     before: tuple[Sequence[dict[str, Any]], Mapping[str, float]],
-) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+) -> tuple[dict[str, dict[str, float]], dict[str, Told]]:
     """({split: scores, perturbation: scores}, each with the difference of the first metric to that
     of the split, and the calibration error where there are probabilities; {perturbation: what is
     to be said of one that changes nothing}).
@@ -54,14 +54,14 @@ def score_perturbed(
     """
     predictions, metrics = before
     table = {name: {**metrics, **_measure_error(predictions)}}
-    own_rows, remarks = task.encode(examples, loaded.tokenizer), dict[str, str]()
+    own_rows, remarks = task.encode(examples, loaded.tokenizer), dict[str, Told]()
     for kind, perturbation in build_perturbations(spec).items():
         changed = [_change(example, perturbation) for example in examples]
         split = inference.Split(kind, changed, task.encode(changed, loaded.tokenizer))
         if not any(_differ(*pair) for pair in zip(examples, changed, strict=True)):
-            remarks[kind] = f"changes no text of {name}: its column is that of {name}"
+            remarks[kind] = Told(f"changes no text of {name}: its column is that of {name}")
         elif _read_alike(own_rows, split.rows):
-            remarks[kind] = "changes texts, and no token of them that the model reads"
+            remarks[kind] = Told("changes texts, and no token of them that the model reads")
         size, digits = spec.batch_size, precision.digits
         how: dict[str, Any] = {"precision": precision, "batch_size": size, "digits": digits}
         predictions, own = predict(loaded.model, task, split, **how)

@@ -59,8 +59,30 @@ SHOWN = {"majority": "share of the most frequent label here"}
 
 
 @dataclass(frozen=True)
+class Told:
+    """What a table says in a sentence, and `--json` as its number with the sentence beside it; None
+    where it is no number.
+    """
+
+    text: str
+    value: float | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def tell_numbers(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON has of sentences and others: numbers, and the sentences under `remarks`."""
+    told = {name: value for name, value in extra.items() if isinstance(value, Told)}
+    found = {**extra, **round_floats({name: value.value for name, value in told.items()})}
+    sentences = {name: value.text for name, value in told.items()}
+    return {**found, "remarks": sentences} if sentences else found
+
+
+@dataclass(frozen=True)
 class ScoreTable:
-    """Scores {split, or what else is compared: {metric: value}}, and what else is to be said.
+    """Scores {split, or what else is compared: {metric: value}}, and what else is to be said, by
+    what it is about; sentences are `Told`.
 
     `examples`: of how many examples the intervals of a split are.
     """
@@ -99,7 +121,7 @@ class ScoreTable:
         """What `--json` prints, its floats rounded."""
         known = round_floats(self.known_intervals)
         more = {"intervals": known, "examples": dict(self.examples)} if known else {}
-        return {**self.extra, "metrics": round_floats(self.metrics), **more}
+        return {**tell_numbers(self.extra), "metrics": round_floats(self.metrics), **more}
 
     @property
     def known_intervals(self) -> dict[str, Intervals]:

@@ -22,7 +22,7 @@ from plmctl.run.evaluation.asked_task import (
     read_examples,
     write_results,
 )
-from plmctl.run.evaluation.predict import ScoreTable
+from plmctl.run.evaluation.predict import ScoreTable, Told
 from plmctl.run.weights.loading import Loaded, load
 from plmctl.tasks import inference
 from plmctl.tasks.bi_encoder import VectorRanking
@@ -69,7 +69,9 @@ def rank_corpus(
     extra = {
         "task": task.name,
         "checkpoint": str(loaded.source.folder),
-        "searched": f"{counted(len(texts), 'text')} for {counted(len(queries), 'question')}",
+        "searched": Told(
+            f"{counted(len(texts), 'text')} for {counted(len(queries), 'question')}", len(texts)
+        ),
         "predictions": name_file(file),
     }
     return ScoreTable(f"{task.name}: {name}", scores, extra)

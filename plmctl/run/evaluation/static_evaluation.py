@@ -11,7 +11,7 @@ from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError
 from plmctl.core.spelling import spell_setting
 from plmctl.knowledge.vector_files import SUFFIXES, read_static
-from plmctl.run.evaluation.predict import ScoreTable
+from plmctl.run.evaluation.predict import ScoreTable, Told
 from plmctl.tasks.word_analogies import WordAnalogies
 from plmctl.tasks.word_similarity import WordSimilarity
 
@@ -33,10 +33,10 @@ def evaluate_static(spec: Evaluate, file: Path) -> ScoreTable:
         lists = task.read()
         words = {word for pairs in lists.values() for pair in pairs for word in pair[:2]}
         found = read_static(file, among={*words, *map(str.lower, words)}).choose(words)
-        extra["words"] = f"{len(found):,} of {len(words):,} have a vector"
+        extra["words"] = Told(f"{len(found):,} of {len(words):,} have a vector", len(found))
         scores: Mapping[str, float | None] = task.score(lists, found)
         title = "word similarity"
-        extra |= {"left out": line} if (line := task.describe_few(scores)) else {}
+        extra |= {"left out": Told(line)} if (line := task.describe_few(scores)) else {}
     elif isinstance(task, WordAnalogies):
         sections = task.read()
         read = read_static(file, limit=task.words)

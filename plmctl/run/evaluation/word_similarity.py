@@ -20,7 +20,7 @@ from plmctl.heads.features import HIDDEN
 from plmctl.knowledge.vector_files import read_static
 from plmctl.run.embedding.embedding_lines import EmbeddingLine
 from plmctl.run.embedding.vectors import choose_layers, count_states, group_lines, make_batch
-from plmctl.run.evaluation.predict import ScoreTable
+from plmctl.run.evaluation.predict import ScoreTable, Told
 from plmctl.run.weights.loading import Loaded
 from plmctl.tasks import encode
 from plmctl.tasks.places import find_tokens
@@ -66,10 +66,10 @@ def compare_words(
         "checkpoint": str(loaded.source.folder),
         "vectors": task.vectors,
         "pairs": sum(map(len, lists.values())),
-        "words": f"{len(vectors):,} of {len(words):,} have a vector",
+        "words": Told(f"{len(vectors):,} of {len(words):,} have a vector", len(vectors)),
     }
     few = {column: task.describe_few(own) for column, own in scores.items()}
-    extra |= {f"left out of {column}": line for column, line in few.items() if line}
+    extra |= {f"left out of {column}": Told(line) for column, line in few.items() if line}
     return ScoreTable("word similarity", scores, extra)
 
 

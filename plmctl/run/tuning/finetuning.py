@@ -28,7 +28,7 @@ from plmctl.objectives.costs import charge
 from plmctl.run.assemble import build_model
 from plmctl.run.checks import estimate
 from plmctl.run.data_sets.rewrite import replace_targets
-from plmctl.run.evaluation.predict import BATCH, ScoreTable, predict
+from plmctl.run.evaluation.predict import BATCH, ScoreTable, Told, predict
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.own_rate import settle_rate
@@ -418,9 +418,9 @@ def _conclude(
     if not given.front:  # else that command shows them in its own table
         extra: dict[str, Any] = {"predictions": str(folder)} if metrics else {}
         if line := baselines.describe(task.metrics[0]):
-            extra = {"baselines": line, **extra}
+            extra = {"baselines": Told(line), **extra}
         if below := list_below(metrics, baselines.scores, task.metrics[0]):
-            extra |= {"below the baselines": "; ".join(below)}
+            extra |= {"below the baselines": Told("; ".join(below), len(below))}
         title, as_json = f"{task.name}: {best.name}", given.json
         taken = footprint.record() if as_json else footprint.describe()
         extra = {"footprint": taken, **extra}
