@@ -425,7 +425,9 @@ def _spell_override(path: str, key: str, value: Any, node: Mapping[str, Any]) ->
     """
     if not isinstance(value, Mapping):
         return ""
-    more = [f"{inner}={spell(one) or '<a value>'}" for inner, one in leaves(value, key)]
+    more = [
+        f"{inner}={'<a value>' if one == '' else spell(one)}" for inner, one in leaves(value, key)
+    ]
     given = node.get("overrides")
     new = {key_of(word) for word in more}
     own = [word for word in map(str, given or ()) if key_of(word) not in new]
