@@ -144,6 +144,12 @@ def find_meant_beside(key: str, keys: Iterable[str], *, least: float = ALIKE) ->
     return f"{group}{dot}{meant}" if meant else ""
 
 
+def list_some(names: Sequence[object], most: int = 8) -> str:
+    """`a, b, c and 60,000 more`: the first `most` names, in a message."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
+
+
 def did_you_mean(names: Iterable[object]) -> str:
     """` (did you mean 'a' or 'b'?)`, or the empty string."""
     words = " or ".join(f"'{name}'" for name in names)

@@ -122,6 +122,16 @@ class BigBirdFamily(BertFamily):
         few = ["pattern.random=0 (published: 1 or more)"] if none else []
         return super().find_unstated(config, numbers) + few
 
+    def describe_reading(self, numbers: Numbers) -> str:
+        assert isinstance(numbers, BigBirdNumbers)
+        full = (5 + 2 * numbers.random) * numbers.block
+        if not numbers.block or not numbers.random or numbers.max_length <= full:
+            return ""
+        return (
+            f"rows over {full:,} tokens, 5 + 2 * {numbers.random} blocks, are read with other"
+            " random blocks than transformers draws: there the answers of this model are others"
+        )
+
     def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
         if not config["pattern"].get("random"):
             return []

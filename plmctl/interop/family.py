@@ -15,7 +15,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from torch import Tensor
 
 from plmctl.core import values
-from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.errors import ConfigError, DataError, list_some, nearest
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.core.values import Count
 from plmctl.heads.features import BEFORE_HEADS
@@ -282,6 +282,10 @@ class Family:
             if node is not None and name in self.heads
         }
 
+    def describe_reading(self, numbers: Numbers) -> str:
+        """A line on where the model answers otherwise than the published one, or ""."""
+        return ""
+
     def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
         """Export: the properties of a member that a published folder does not state, in words."""
         return []
@@ -335,7 +339,7 @@ class Family:
         if matching is None:
             absent = [part for part in known[0].tensors if part not in tensors]
             raise DataError(
-                f"{name} without its tensors {', '.join(absent)}",
+                f"{name} without its tensors {list_some(absent)}",
                 fix="check that the download is complete",
             )
         more = [

@@ -4,6 +4,7 @@ and its tensors.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.terminal import remark
 from plmctl.interop import labels, weights
 from plmctl.interop.albert import AlbertFamily
 from plmctl.interop.bart import BartFamily
@@ -152,7 +154,14 @@ def read(
         "origin": {"family": family.model_type, "pad": numbers.pad},
         **labels.read_names(settings, architecture),
     }
+    if line := family.describe_reading(numbers):
+        _tell_once(f"{folder}: {line}")
     return Imported(*labels.read_several(settings, config, ours), unused)
+
+
+@functools.cache  # a command opens a folder several times
+def _tell_once(line: str) -> None:
+    remark(line)
 
 
 def _choose_class(family: Family, name: str | None, end: str) -> str | None:
@@ -179,21 +188,9 @@ def export(
             (`run.assemble.settle_lengths`).
         pad: The id of the padding token.
     """
-    kind = config["model"].get("_target_", "").rpartition(".")[2]
-    if kind == "BiLM":
-        fix = "plmctl embed writes its vectors; --to plmctl keeps the model"
-        raise ConfigError(
-            "model", kind, "ELMo has no class in transformers, so there is no such folder", fix=fix
-        )
-    pad = (config.get("origin") or {}).get("pad", 0) if pad is None else pad
     several = labels.has_several(config)
-    config, tensors = labels.spell_several(config, tensors)
-    unread: list[str] = []
-    for each in FAMILIES:
-        config, tensors, unused = each.simplify(config, tensors)
-        unread += unused
-    config = {**config, "model": spell_layouts(config["model"])}
-    family, numbers, misfits = _match_family(config, tensors, pad)
+    config, tensors, unread = _simplify(config, tensors)
+    family, numbers, misfits = _match_family(config, tensors, _pad_of(config, pad))
     heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
     architecture, lost = family.architecture_for([name for name in heads if name not in misfits])
     lost += misfits
@@ -327,6 +324,36 @@ class _Comparison:
         different = len(self.differences) + len(self.unstated)
         lost = len(self.misfits) + len(self.unknown)
         return another, bool(self.differences), lost, different
+
+
+def check_class(
+    config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None = None
+) -> None:
+    """Raise ConfigError where no published class has the structure of a model; as for `export`."""
+    config, tensors, _ = _simplify(config, tensors)
+    _match_family(config, tensors, _pad_of(config, pad))
+
+
+def _pad_of(config: Mapping[str, Any], pad: int | None) -> int:
+    return int((config.get("origin") or {}).get("pad", 0) if pad is None else pad)
+
+
+def _simplify(
+    config: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[Mapping[str, Any], Mapping[str, Tensor], list[str]]:
+    """A model as the families compare it, and its settings that no published class reads."""
+    kind = config["model"].get("_target_", "").rpartition(".")[2]
+    if kind == "BiLM":
+        fix = "plmctl embed writes its vectors; --to plmctl keeps the model"
+        raise ConfigError(
+            "model", kind, "ELMo has no class in transformers, so there is no such folder", fix=fix
+        )
+    config, tensors = labels.spell_several(config, tensors)
+    unread: list[str] = []
+    for each in FAMILIES:
+        config, tensors, unused = each.simplify(config, tensors)
+        unread += unused
+    return {**config, "model": spell_layouts(config["model"])}, tensors, unread
 
 
 def _match_family(

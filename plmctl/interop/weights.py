@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import TypedDict
 
 import torch
 
 from plmctl.core.errors import DataError
+from plmctl.core.terminal import remark
 from plmctl.interop.names import Tensors
 from plmctl.storage.paths import explain_outside
 from plmctl.storage.reading import blame_file, read_json, read_tensors, summarize_error
 
 AGAIN = "download it again"
+TENSORS_ALONE = "save the tensors alone: model.state_dict() with torch.save, or as safetensors"
+TABLES = ("state_dict", "model_state_dict", "model", "module")  # in checkpoints of trainers
 FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
+)
+
+
+_PARALLEL = "module."
+_WRAPPERS = re.compile(
+    r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|_forward_module)\."
 )
 
 
@@ -39,8 +49,23 @@ def read(folder: Path) -> Tensors:
     tensors = {name: tensor for shard in shards for name, tensor in _tensors(shard).items()}
     return {
         name: tensor.float() if tensor.is_floating_point() else tensor
-        for name, tensor in tensors.items()
+        for name, tensor in unwrap_names(tensors).items()
     }
+
+
+def unwrap_names(tensors: Tensors) -> Tensors:
+    """Tensors under the names of the model itself: without `module.`, if all begin with it
+    (DataParallel), and without what torch.compile, FSDP and checkpointing put into names.
+    """
+    bare = {_WRAPPERS.sub("", name): tensor for name, tensor in tensors.items()}
+    while bare and all(name.startswith(_PARALLEL) for name in bare):
+        bare = {name.removeprefix(_PARALLEL): tensor for name, tensor in bare.items()}
+    if len(bare) < len(tensors):  # they were told apart by it
+        return tensors
+    if bare.keys() != tensors.keys():
+        first = next(name for name in tensors if name not in bare)
+        remark(f"{first} and others are read without the names of what the model was wrapped in")
+    return bare
 
 
 def modernize_names(tensors: Tensors) -> Tensors:
@@ -77,8 +102,18 @@ def _tensors(file: Path) -> Tensors:
         try:
             # no code of the file is run
             content = torch.load(file, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, EOFError, OSError) as error:
+        except pickle.UnpicklingError as error:  # the text of which has torch's own advice
+            if "nsupported" not in str(error):
+                raise ValueError("no tensors that torch has saved") from error
+            kind = re.search(r"(?:GLOBAL|class|global:?) ([\w.]+\.\w+)", str(error))
+            what = f"holds objects beside tensors{f' ({kind[1]})' if kind else ''}"
+            problem = f"{what}, and is not read: a pickle may run any code"
+            raise DataError(problem, file=file, fix=TENSORS_ALONE) from error
+        except (EOFError, OSError) as error:
             raise ValueError(summarize_error(error)) from error
     if not isinstance(content, dict):
-        raise DataError("holds no table of tensors", file=file, fix="convert it to safetensors")
+        raise DataError("holds no table of tensors", file=file, fix=TENSORS_ALONE)
+    if not any(isinstance(value, torch.Tensor) for value in content.values()):
+        # a checkpoint of a trainer, with its tensors under one name
+        content = next((content[key] for key in TABLES if isinstance(content.get(key), dict)), {})
     return {name: tensor for name, tensor in content.items() if isinstance(tensor, torch.Tensor)}

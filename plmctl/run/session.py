@@ -18,6 +18,7 @@ from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import DETAIL, WARN, remark, spell_level
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.run.resume import keep_changes
+from plmctl.run.weights.exportable import describe_unexportable
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
@@ -186,6 +187,9 @@ def _say_farewell(result: Result, session: Session, then: Next) -> None:
         remark(f"stopped after {result.progress.step} updates, all saved{go_on}", WARN)
         return
     remark(f"run: {folder}\ncheckpoint: {result.checkpoint}")
+    asked = result.checkpoint if "model" in session.spec and not given.within else None
+    if asked and (line := describe_unexportable(asked, folder, plugins=given.plugins)):
+        remark(line)
     lines = (  # a command with settings reads them from those folders, too
         f"  {command.format(run=run)}{options if '=' in command else plugins}"
         + (f"  # {about}" if about else "")

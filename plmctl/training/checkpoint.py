@@ -32,7 +32,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from plmctl.core.errors import DataError, PlmctlError
+from plmctl.core.errors import DataError, PlmctlError, list_some
 from plmctl.core.terminal import DETAIL, remark, tell
 from plmctl.core.values import Count, Whole
 from plmctl.nn.tables import real
@@ -317,7 +317,7 @@ class Fit:
 
     def __str__(self) -> str:
         parts = [
-            f"{word}: {', '.join(names)}"
+            f"{word}: {list_some(names)}"
             for word, names in vars(self).items()
             if names and word != "taken"
         ]

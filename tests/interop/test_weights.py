@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import Popen
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import plmctl
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, list_some
 from plmctl.interop import weights
 from plmctl.interop.names import fuse, linear, same, skip_rows, to_ours, to_theirs, transpose
+from plmctl.run.weights.loading import refuse_infinite
+from plmctl.training.checkpoint import Fit
 
 
 def test_every_rule_and_its_inverse() -> None:
@@ -124,3 +129,62 @@ def test_half_precision_becomes_fp32(published) -> None:
     model, folder = published("BertModel")
     model.half().save_pretrained(folder)
     assert all(tensor.dtype == torch.float32 for tensor in weights.read(folder).values())
+
+
+BARE = {"bert.encoder.weight": torch.ones(2), "cls.bias": torch.zeros(2)}
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda name: f"module.{name}",
+        lambda name: f"_orig_mod.{name}",
+        lambda name: f"module._orig_mod.{name}",
+        lambda name: f"_orig_mod.module.{name}",
+        lambda name: name.replace("encoder.", "encoder._orig_mod."),
+        lambda name: f"_fsdp_wrapped_module.{name}",
+        lambda name: name.replace("encoder.", "encoder._checkpoint_wrapped_module."),
+    ],
+)
+def test_names_of_a_wrapped_model_are_those_of_the_model(
+    wrap: Callable[[str], str], tmp_path: Path
+) -> None:
+    save_file({wrap(name): tensor for name, tensor in BARE.items()}, tmp_path / "model.safetensors")
+    assert weights.read(tmp_path).keys() == BARE.keys()
+
+
+def test_a_name_that_all_tensors_do_not_share_stays(tmp_path: Path) -> None:
+    tensors = {"module.a": torch.ones(2), "b": torch.ones(2)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert weights.read(tmp_path).keys() == tensors.keys()
+    twice = {"a._orig_mod.b": torch.ones(2), "a.b": torch.zeros(2)}
+    assert weights.unwrap_names(twice) == twice
+
+
+@pytest.mark.parametrize("table", ["state_dict", "model_state_dict", "model"])
+def test_the_tensors_in_a_checkpoint_of_a_trainer_are_read(table: str, tmp_path: Path) -> None:
+    wrapped = {f"module.{name}": tensor for name, tensor in BARE.items()}
+    torch.save({table: wrapped, "epoch": 3}, tmp_path / "pytorch_model.bin")
+    assert weights.read(tmp_path).keys() == BARE.keys()
+
+
+def test_a_pickle_with_other_objects_is_refused_in_our_words(tmp_path: Path) -> None:
+    torch.save({"model": BARE, "path": tmp_path, "args": Popen}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(DataError) as caught:
+        weights.read(tmp_path)
+    text = str(caught.value)
+    assert "holds objects beside tensors" in text
+    assert "a pickle may run any code" in text
+    for advice in ("weights_only", "trusted", "allowlist", "add_safe_globals", "options"):
+        assert advice not in text
+
+
+def test_a_message_names_a_few_of_many_tensors() -> None:
+    names = [f"layer.{n}.weight" for n in range(60_000)]
+    assert list_some(names) == f"{', '.join(names[:8])} and 59,992 more"
+    assert list_some(names[:3]) == ", ".join(names[:3])
+    assert len(str(Fit([], names, names, names))) < 1000
+    broken = {name: torch.tensor([float("nan")]) for name in names[:5000]}
+    with pytest.raises(DataError) as caught:
+        refuse_infinite(broken, file="model")
+    assert len(str(caught.value)) < 500

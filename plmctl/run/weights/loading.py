@@ -18,7 +18,7 @@ from plmctl.config.saved import read_spec, refuse_former_settings, refuse_refere
 from plmctl.config.schema import Converted, Graph
 from plmctl.config.spec import Provenance, thaw
 from plmctl.config.uses import Attack, Embed, Evaluate, Generate
-from plmctl.core.errors import DataError, UsageError, did_you_mean
+from plmctl.core.errors import DataError, UsageError, did_you_mean, list_some
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import DETAIL, WARN, remark
 from plmctl.interop import elmo, hf
@@ -234,7 +234,7 @@ def refuse_infinite(tensors: Mapping[str, Tensor], *, file: object) -> None:
     ]
     if broken:
         fix = "use a checkpoint from before it diverged"
-        raise DataError(f"not finite: {', '.join(broken)}", file=file, fix=fix)
+        raise DataError(f"not finite: {list_some(broken)}", file=file, fix=fix)
 
 
 def open_source(
