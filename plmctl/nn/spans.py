@@ -184,8 +184,11 @@ class DynamicSpan(Starting, Restrained):
         return measure_spans(parts, noted)
 
 
+FLOOR = 1e-20  # what a mask of 0 counts as: no weight, beside 1, in fp32 or wider
+
+
 def log_mask(spans: Tensor, distance: Tensor, ramp: float) -> Tensor:
-    """[B, H, Q, K] `log m_z`, -inf where it is 0: softmax weights are multiplied with `m_z(x) =
+    """[B, H, Q, K] `log m_z`, -inf behind the ramp: softmax weights are multiplied with `m_z(x) =
     min(max((R + z - x) / R, 0), 1)` before they are normalised again, x = distance - 1.
 
     (Sec. 2.2; facebookresearch/adaptive-span, adaptive_span.py: the nearest token counts as
@@ -196,9 +199,11 @@ def log_mask(spans: Tensor, distance: Tensor, ramp: float) -> Tensor:
         distance: [Q, K] of keys from queries.
         ramp: R, tokens.
     """
-    mask = (1 + (spans[..., None] - (distance - 1)) / ramp).clamp(0, 1)
-    least = torch.finfo(mask.dtype).tiny
-    return torch.where(mask > 0, mask.clamp(min=least).log(), -torch.inf)
+    ramps = 1 + (spans[..., None] - (distance - 1)) / ramp
+    mask = ramps.clamp(0, 1)
+    # a span may grow over a token whose mask is 0 by now: its weight has a gradient, log 0 has none
+    held = mask + FLOOR * (mask == 0)
+    return torch.where(ramps >= 0, held.log(), -torch.inf)
 
 
 def measure_spans(parts: Sequence[Restrained], noted: Noted) -> dict[str, Tensor]:
@@ -221,4 +226,4 @@ def _check(ramp: float, strength: float) -> None:
 
 
 def _reach(span: float, ramp: float, longest: int) -> int:
-    return min(longest, math.ceil(span + ramp))
+    return min(longest, math.floor(span + ramp) + 1)  # the mask of the last may be 0

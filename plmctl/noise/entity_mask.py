@@ -15,7 +15,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.groups import Lengths, Walk
 from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget, Select, Spans, expand_runs
-from plmctl.noise.units import find_spans, find_units, scatter_spans
+from plmctl.noise.units import find_counted, find_spans, find_units, scatter_spans
 from plmctl.text.vocab import Vocab
 
 
@@ -61,7 +61,8 @@ class MarkedSpans(Select):
             rows = replace(rows, spans={**rows.spans, **moved})
         units = find_units(rows, self.vocab, words=self.words, spans=self.names)
         walk = Walk(rows, units, Lengths(np.ones(1)), draws)
-        first, budget = self.budget.of_documents(rows, draws)
+        counted = find_counted(rows, units, self.budget)
+        first, budget = self.budget.of_documents(rows, draws, counted)
         if self.share is None:
             walk.take(draws, walk.heads, first, budget)
         else:

@@ -17,7 +17,7 @@ from plmctl.noise.masking import (
     expand_runs,
     sum_before,
 )
-from plmctl.noise.units import Units, find_units
+from plmctl.noise.units import Units, find_counted, find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -45,8 +45,10 @@ class RandomGroups(Select):
         self.lengths = Lengths(shares)
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
-        walk = Walk(rows, find_units(rows, self.vocab, words=True), self.lengths, draws)
-        walk.take(draws, walk.heads, *self.budget.of_documents(rows, draws))
+        units = find_units(rows, self.vocab, words=True)
+        walk = Walk(rows, units, self.lengths, draws)
+        counted = find_counted(rows, units, self.budget)
+        walk.take(draws, walk.heads, *self.budget.of_documents(rows, draws, counted))
         return walk.spans()
 
     def capacity(self, length: int) -> int:

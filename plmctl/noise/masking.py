@@ -131,9 +131,9 @@ class NoiseBudget:
     create_pretraining_data.py); `selection="probabilistic"`: `floor(rate * length + u)`, u ~ U[0,
     1) (RoBERTa's code, so short rows may get none); `selection="ceiling"`: `ceil(rate * length)`
     (SpanBERT's code).
-    `length` counts all tokens of the row; a sampler with `count_specials=False` says which are
-    `counted [n, T]`. Documents of a packed row share its budget in proportion to their lengths, see
-    `share_out`.
+    `length` counts all tokens of the row, of "ceiling" those that are not special, as SpanBERT's
+    code does; `count_specials` states it otherwise. Documents of a packed row share its budget in
+    proportion to their lengths, see `share_out`.
     """
 
     SELECTIONS = ("exact", "probabilistic", "ceiling")
@@ -144,7 +144,7 @@ class NoiseBudget:
         rate: float,
         max_predictions: int | None,
         selection: str,
-        count_specials: bool = True,
+        count_specials: bool | None = None,
     ) -> None:
         if not 0 < rate < 1:
             raise ConfigError("noise.rate", rate, "0 < rate < 1")
@@ -158,11 +158,15 @@ class NoiseBudget:
             rate,
             max_predictions,
             selection,
-            count_specials,
+            selection != "ceiling" if count_specials is None else count_specials,
         )
 
     def of_rows(self, rows: Rows, draws: Draws, counted: np.ndarray | None = None) -> np.ndarray:
-        """[n] int64: the budget of each row; 0 for an empty one."""
+        """[n] int64: the budget of each row; 0 for an empty one.
+
+        Args:
+            counted: [n, T] bool, the tokens that count where specials do not; None: all.
+        """
         length = rows.seqs[rows.input].length if counted is None else counted.sum(1)
         rounded = {
             # rint rounds halves to even, as Python's round

@@ -16,7 +16,7 @@ from plmctl.knowledge.known import TextSample
 from plmctl.knowledge.senses import Senses
 from plmctl.noise.groups import Lengths, Walk
 from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget, Select, Spans
-from plmctl.noise.units import find_units
+from plmctl.noise.units import find_counted, find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -54,7 +54,8 @@ class FavouredWords(Select):
         whole = np.zeros(len(walk.heads), bool)  # words of one token
         whole[words.start[:-1]] = np.diff(words.start) == 1
         clear = walk.heads & whole & self.clear[rows.seqs[rows.input].ids].ravel()
-        first, budget = self.budget.of_documents(rows, draws)
+        counted = find_counted(rows, units, self.budget)
+        first, budget = self.budget.of_documents(rows, draws, counted)
         count = np.add.reduceat(clear, first, dtype=np.int64)
         favoured = np.rint(np.minimum(self.share * count, self.most * budget)).astype(np.int64)
         left = walk.take(draws.child("clear"), clear, first, favoured)

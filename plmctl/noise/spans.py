@@ -20,7 +20,7 @@ from plmctl.noise.masking import (
     find_document_begins,
     sum_before,
 )
-from plmctl.noise.units import Units, find_units
+from plmctl.noise.units import Units, find_counted, find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -92,10 +92,7 @@ def share_budget(
     rows: Rows, units: Units, budget: NoiseBudget, draws: Draws
 ) -> tuple[np.ndarray, np.ndarray]:
     """(first slot, tokens to be covered) of each document, never more than it has."""
-    counted = (
-        None if budget.count_specials else units.ordinary.reshape(rows.seqs[rows.input].ids.shape)
-    )
-    first, share = budget.of_documents(rows, draws, counted)
+    first, share = budget.of_documents(rows, draws, find_counted(rows, units, budget))
     before = np.append(0, np.cumsum(units.ordinary))
     return first, np.minimum(share, np.diff(before[np.append(first, len(units.ordinary))]))
 

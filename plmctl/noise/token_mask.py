@@ -43,8 +43,11 @@ class RandomTokens(Select):
         self.reads = frozenset({"input", *(f"spans.{name}" for name in outside)})
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
-        order = Shuffled(rows, draws, self.excluded.take(rows.seqs[rows.input].ids))
-        chosen = take_first(order, *self.budget.of_documents(rows, draws))
+        seq = rows.seqs[rows.input]
+        excluded = self.excluded.take(seq.ids)
+        counted = None if self.budget.count_specials else (excluded == 0) & seq.real
+        order = Shuffled(rows, draws, excluded)
+        chosen = take_first(order, *self.budget.of_documents(rows, draws, counted))
         return self._drop_marked(rows, chosen) if self.outside else chosen
 
     def _drop_marked(self, rows: Rows, chosen: Spans) -> Spans:

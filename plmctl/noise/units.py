@@ -12,7 +12,7 @@ import numpy as np
 from plmctl.core.batch import Rows
 from plmctl.core.draws import HALF, Draws, unit
 from plmctl.core.errors import DataError
-from plmctl.noise.masking import expand_runs, find_document_begins
+from plmctl.noise.masking import NoiseBudget, expand_runs, find_document_begins
 from plmctl.text.vocab import Vocab
 
 
@@ -129,3 +129,10 @@ def _row_begins(rows: Rows) -> np.ndarray:
     begins = np.zeros(seq.ids.shape, bool)
     begins[:, 0] = True
     return begins
+
+
+def find_counted(rows: Rows, units: Units, budget: NoiseBudget) -> np.ndarray | None:
+    """[n, T] bool: the tokens over which a budget counts; None: all."""
+    if budget.count_specials:
+        return None
+    return units.ordinary.reshape(rows.seqs[rows.input].ids.shape)

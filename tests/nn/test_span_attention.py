@@ -133,6 +133,8 @@ def loop(
 MAKERS: dict[str, Callable[[], SpanAttention]] = {
     "short": lambda: make_cell([0.01, 0.12, 0.33]),
     "long": lambda: make_cell([0.51, 0.98, 0.01]),
+    # as training begins: the mask of a token at a whole distance is exactly 0, with a slope
+    "start": lambda: make_cell([0.0, 0.0, 0.25]),
     "fixed": lambda: make_cell(None),
     "dynamic": make_dynamic,
 }
@@ -243,12 +245,12 @@ def test_only_what_a_head_sees_is_computed(computed: list[int]) -> None:
             torch.testing.assert_close(y, cell(streams, env), rtol=1e-9, atol=1e-9)
         computed.clear()
     assert pairs[0] < pairs[1] / 1.5 < pairs[2] / 4 < pairs[3] / 7
-    assert make_cell([0.0] * 3, span).looks_back() == RAMP
-    assert make_cell([0.0, 0.5, 0.0], span).looks_back() == 256 + RAMP
+    assert make_cell([0.0] * 3, span).looks_back() == RAMP + 1
+    assert make_cell([0.0, 0.5, 0.0], span).looks_back() == 256 + RAMP + 1
     assert make_cell([1.0] * 3, span).looks_back() == span
     with torch.device("meta"):  # before training
         assert (
-            SpanAttention(width=W, num_heads=H, dropout=0.0, span=100, start=0.5).looks_back() == 82
+            SpanAttention(width=W, num_heads=H, dropout=0.0, span=100, start=0.5).looks_back() == 83
         )
 
 

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +9,12 @@ from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.noise.base import Chain
+from plmctl.noise.entity_mask import EntityMask
 from plmctl.noise.masking import NoiseBudget, Spans, expand_runs
+from plmctl.noise.ngram_mask import NgramMask
 from plmctl.noise.token_mask import TokenMask
+from plmctl.noise.unilm_mask import UnilmMask
+from plmctl.noise.whole_word_mask import WholeWordMask
 
 
 def chosen_of(rows: Rows) -> np.ndarray:
@@ -25,6 +30,28 @@ def test_exact_budget_of_bert(rows_of, vocab_of, width, limit):
     noised = TokenMask(vocab=vocab_of(), rate=0.15, max_predictions=limit)(rows, Draws(0, 0))
     wanted = [min(limit or width, max(1, round(n * 0.15)), n - 2) for n in lengths.tolist()]
     assert chosen_of(noised).sum(1).tolist() == wanted
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.15, 0.3])
+@pytest.mark.parametrize("kind", ["tokens", "words", "ngrams", "units", "unilm"])
+def test_the_ceiling_is_of_ordinary_tokens(rows_of, vocab_of, kind, rate):
+    """SpanBERT's budget, `ceil(rate * len)` without [CLS] and [SEP], of every sampler."""
+    given = {"vocab": vocab_of(), "rate": rate, "selection": "ceiling"}
+    noise = {
+        "tokens": lambda: TokenMask(**given),
+        "words": lambda: WholeWordMask(**given),
+        "ngrams": lambda: NgramMask(**given, max_words=1),
+        "units": lambda: EntityMask(**given, spans=[]),
+        "unilm": lambda: UnilmMask(**given, ngram_share=0.0),
+    }[kind]()
+    lengths = np.arange(3, 100)
+    rows = rows_of(len(lengths), 100, lengths=lengths.tolist())
+    if kind != "tokens":  # every token is a word
+        text = rows.seqs["text"]
+        starts = np.ones(text.ids.shape, bool)
+        rows = rows.with_seq("text", text.with_tracks(word_start=starts))
+    found = chosen_of(noise(rows, Draws(1, 0))).sum(1)
+    assert found.tolist() == [math.ceil(rate * (n - 2) - 1e-9) for n in lengths.tolist()]
 
 
 def test_only_ordinary_tokens_and_labels_only_there(rows_of, vocab_of):

@@ -8,7 +8,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.training.optim.adafactor import Adafactor
 from plmctl.training.optim.adagrad import Adagrad
 from plmctl.training.optim.adamw import AdamW
-from plmctl.training.optim.groups import groups, has_decay
+from plmctl.training.optim.groups import groups, has_decay, split_groups
 from plmctl.training.optim.lamb import Lamb
 from plmctl.training.optim.momentum import Momentum
 from plmctl.training.optim.muon import Muon, orthogonalize
@@ -275,6 +275,25 @@ def test_muon_is_torchs_on_matrices_and_adamw_on_the_rest():
 
     for a, b in zip(found, run(Both(), same), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_muon_of_matrices_alone():
+    """As torch's, where nothing is left for AdamW; a second optimizer goes on from its state."""
+    named, same = parameters()[:2], parameters()[:2]
+    made = muon(named)
+    other = torch.optim.Muon(
+        [p for _, p in same],
+        lr=0.01,
+        weight_decay=0.1,
+        momentum=0.95,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    for a, b in zip(run(made, named), run(other, same), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert split_groups(made, named, lambda name: 0) == [named[0][0]]
+    again = muon(named)
+    again.load_state_dict(made.state_dict())
+    run(again, named, steps=1)
 
 
 def test_muon_takes_q_k_and_v_apart():

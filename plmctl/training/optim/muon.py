@@ -76,19 +76,18 @@ class Muon(Uncompiled):
                 "at least one pattern that matches a matrix of the model",
             )
         others = [(name, p) for name, p in parameters if all(p is not q for _, q in mine)]
-        rest = groups(others, lr=lr, weight_decay=weight_decay, blocks=0) or [
-            {"params": [], "blocks": 0, "initial_lr": lr}
-        ]
-        self._adamw = UncompiledAdamW(
-            rest, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=can_fuse(others)
-        )
+        self._adamw: UncompiledAdamW | None = None  # where everything is a matrix
+        mixed: list[dict[str, Any]] = []
+        if rest := groups(others, lr=lr, weight_decay=weight_decay, blocks=0):
+            self._adamw = UncompiledAdamW(
+                rest, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=can_fuse(others)
+            )
+            mixed = [{**self._adamw.defaults, **group} for group in rest]
         mine_groups: list[dict[str, Any]] = []
         for count in sorted({_blocks(name, fused) for name, _ in mine}):
             part = [(name, p) for name, p in mine if _blocks(name, fused) == count]
             mine_groups += groups(part, lr=lr, weight_decay=weight_decay, blocks=count)
-        super().__init__(
-            [*mine_groups, *({**self._adamw.defaults, **group} for group in rest)], {"lr": lr}
-        )
+        super().__init__([*mine_groups, *mixed], {"lr": lr})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -97,6 +96,8 @@ class Muon(Uncompiled):
             for p in group["params"] if group["blocks"] else []:
                 if p.grad is not None:
                     self._move(p, p.grad, group)
+        if self._adamw is None:
+            return
         # the same groups and state, also after load_state_dict has replaced them
         self._adamw.param_groups = [group for group in self.param_groups if not group["blocks"]]
         self._adamw.state = self.state
