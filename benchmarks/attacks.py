@@ -102,7 +102,7 @@ def show(rounds: dict[str, list[Round]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run")
-    parser.add_argument("words", nargs="*", help="candidates=letters constraint=[share]")
+    parser.add_argument("words", nargs="*", help="attack_candidates=letters constraint=[share]")
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peer", help="a Python that has textattack; none: plmctl alone")

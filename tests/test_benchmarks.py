@@ -61,7 +61,7 @@ def test_the_others_need_none(
 
 # each script with the words of a run that takes seconds; {...} is made by `made`, below
 TINY = {
-    "attacks": "{run} candidates=letters --rows 1 --rounds 1",
+    "attacks": "{run} attack_candidates=letters --rows 1 --rounds 1",
     "attention_kernels": "--lengths 32 --reach 4 --rounds 1",
     "cached_eval": "--lengths 32 --layers 1 --width 16 --heads 2 --window 8 --tokens 2",
     "config_path": "train.clip=0.4375",
@@ -97,7 +97,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     lines = [
         " ".join(f"w{chr(97 + (7 * n + k * k) % 15)}" for k in range(9)) + "." for n in range(400)
     ]
-    (folder / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "text.txt").write_text("\n\n".join(lines), encoding="utf-8")
     (folder / "wiki.xml").write_text(WIKI, encoding="utf-8")
     return {
         "text": str(folder / "text.txt"),
@@ -116,11 +116,19 @@ def run_tiny(script: str, made: dict[str, str], folder: Path) -> str:
     """What a script prints, in a folder of its own."""
     if "{tokens}" in TINY[script] and not Path(made["tokens"]).exists():
         tokens = ["tokenizer=wordpiece", "tokenizer.vocab_size=40"]
-        run_plmctl("tokenize", f"data.path={made['text']}", *tokens, f"out={made['tokens']}")
+        run_plmctl(
+            "tokenize",
+            f"data.path={made['text']}",
+            "data.valid_share=0.2",
+            *tokens,
+            f"out={made['tokens']}",
+        )
     if "{run}" in TINY[script] and not Path(made["run"]).exists():
         words = ["task=classification", "task.path=builtin", "train.epochs=null", "train.steps=1"]
         words += ["size=tiny", "size.width=16", "size.inner_width=32", "task.max_length=32"]
-        run_plmctl("finetune", *words, "tokenizer=char", f"run.dir={made['run']}")
+        run_plmctl(
+            "finetune", "checkpoint=null", *words, "tokenizer=char", f"run.dir={made['run']}"
+        )
     words = [word.format(**made) for word in shlex.split(TINY[script])]
     command = [sys.executable, str(FOLDER / f"{script}.py"), *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
