@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, count, zip_longest
 from operator import ne
@@ -40,26 +40,47 @@ def beside(
     """Each prediction behind the columns that the file `source` has of its example, or behind its
     texts; unknown values are left out.
     """
-    return join_columns(source, examples, predictions)[0]
+    return list(join_columns(source, examples, predictions)[0])
 
 
 def join_columns(
     source: str | None, examples: Sequence[Example], predictions: Sequence[Mapping[str, Any]]
-) -> tuple[list[Row], dict[str, str]]:
-    """(the rows of `beside`, {column of the predictions: its name in them}): one name for the whole
-    table, so that the user's columns stand as they are, and those of the predictions in every row.
+) -> tuple[Sequence[Row], dict[str, str]]:
+    """(the rows of `beside`, each made when it is read, {column of the predictions: its name in
+    them}): one name for the whole table, so that the user's columns stand as they are, and those
+    of the predictions in every row.
     """
     known = _rows(Path(source), examples) if source not in (None, "-") else {}
-    own = [
-        {name: value for name, value in known.get(e.place, e.fields).items() if name != "answers"}
-        for e in examples
-    ]
+
+    def take(number: int) -> Row:
+        example = examples[number]
+        columns = known.get(example.place, example.fields)
+        return {name: value for name, value in columns.items() if name != "answers"}
+
+    own = _MadeRows(len(examples), take)
     names = _name_columns(own, examples, predictions)
-    rows = [
-        {**row, **{new: prediction[old] for old, new in names.items() if old in prediction}}
-        for row, prediction in zip(own, predictions, strict=True)
-    ]
-    return rows, names
+
+    def join(number: int) -> Row:
+        prediction = predictions[number]
+        told = {new: prediction[old] for old, new in names.items() if old in prediction}
+        return {**own[number], **told}
+
+    return _MadeRows(len(predictions), join), names
+
+
+class _MadeRows(Sequence[Row]):
+    """Rows that are made each time they are read, so that a table of any length takes no room."""
+
+    def __init__(self, length: int, make: Callable[[int], Row]) -> None:
+        self.length, self.make = length, make
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self.make(number) for number in range(self.length)[place]]
+        return self.make(range(self.length)[place])  # raises IndexError at the end
 
 
 def describe_renamed(names: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,7 +84,7 @@ def test_columns_with_the_same_name_are_kept_apart(tmp_path: Path) -> None:
     file.write_text("note,body,note\na,fine,b\n", encoding="utf-8")
     _, examples = read_unlabelled(task("classification", "task.columns.text=body"), str(file))
     rows, _ = join_columns(str(file), examples, said(examples))
-    assert rows == [{"note": "a", "body": "fine", "note_2": "b", "id": "0", **SAID}]
+    assert [*rows] == [{"note": "a", "body": "fine", "note_2": "b", "id": "0", **SAID}]
     assert describe_doubled(str(file), examples) == "'note' comes again: it is 'note_2'"
 
 
@@ -96,7 +97,7 @@ def test_a_csv_keeps_what_stands_between_its_cells(
     lines = [names, ["a", f'"fine{sign} this"', "b"]]
     file.write_text("".join(sign.join(line) + "\n" for line in lines), encoding="utf-8")
     _, examples = read_unlabelled(task(), str(file))
-    spec: Any = SimpleNamespace(input=str(file), overwrite=False)
+    spec: Any = SimpleNamespace(input=str(file), overwrite=False, guard_cells=True)
     write_split(spec, out, "new", examples, said(examples))
     head, first = out.read_text(encoding="utf-8").splitlines()
     assert head.split(sign)[:4] == ["note", "text", "note_2", "id"]
@@ -114,7 +115,7 @@ def test_a_table_keeps_its_mark_and_the_ends_of_its_lines(
     sign = "," if kind == "csv" else "\t"
     file.write_bytes(start + end.join([f"text{sign}note".encode(), f"好{sign}a".encode(), b""]))
     _, examples = read_unlabelled(task(), str(file))
-    spec: Any = SimpleNamespace(input=str(file), overwrite=False)
+    spec: Any = SimpleNamespace(input=str(file), overwrite=False, guard_cells=True)
     write_split(spec, out, "new", examples, said(examples))
     written = out.read_bytes()
     assert written.startswith(start + b"text")
@@ -218,3 +219,17 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_unlabelled(task(), str(tmp_path / "none.txt"))
+
+
+def test_a_long_table_takes_no_room_of_its_own(tmp_path: Path) -> None:
+    examples = [Example(str(n), {"text": f"text {n}"}) for n in range(20_000)]
+    predictions = [{"guess": "yes", "probabilities": {"yes": 0.75}} for _ in examples]
+    tracemalloc.start()
+    rows, _ = join_columns(None, examples, predictions)
+    file = write_rows(tmp_path / "a.csv", rows)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1 << 20  # 400 bytes a row were 8 MB
+    lines = file.read_text().splitlines()
+    assert lines[:2] == ["text,guess,probabilities.yes", "text 0,yes,0.75"]
+    assert len(lines) == 20_001
