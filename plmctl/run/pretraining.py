@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from plmctl.config.build import build
@@ -25,7 +26,7 @@ from plmctl.objectives.base import Objective
 from plmctl.run.assemble import build_model, build_objective, without_weights
 from plmctl.run.checks import estimate
 from plmctl.run.checks.cost import cost
-from plmctl.run.checks.known_text import describe_known
+from plmctl.run.checks.known_text import describe_known, describe_links, has_marks
 from plmctl.run.checks.stage_settings import (
     STAGE_KEYS,
     count_stages,
@@ -169,6 +170,7 @@ def train(session: Session) -> Result:
         for source in loader.sources.values():
             lines += describe_unread(source, fields.kept)
             lines += describe_known(source, model, objective, vocab)
+            lines += describe_links(model, partial(has_marks, source))
     held = corpus.count_held_out()
     for line in (*dict.fromkeys(lines), held.explain()):
         session.say(line)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 from plmctl.attention.kernels.dense import Dense
@@ -20,6 +22,7 @@ from plmctl.nn.cells.graph_attention import GraphAttention
 from plmctl.nn.env import Env, Streams
 from plmctl.run.assemble import build_model
 from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.known_text import describe_links
 
 T, W, HEADS = 7, 8, 2
 
@@ -112,3 +115,17 @@ def test_in_a_model() -> None:
         model.backbone.set_pattern(Causal())
     with pytest.raises(ConfigError, match=r"such as \[edge\]"):
         Linked(tags=[])
+
+
+def test_a_graph_without_edges_is_said() -> None:
+    """Of data without marks every token would see itself alone, and nothing would tell."""
+    cell = GraphAttention(
+        width=8, num_heads=2, structure=Linked(tags=["head", "edge"]), dropout=0.0
+    )
+    model: Any = nn.Sequential(nn.Linear(8, 8), cell)
+    (line,) = describe_links(model, lambda name: False)
+    assert line.startswith("no edges: no token of this text has a number in edge, head")
+    assert "data.tags=[edge, head]" in line
+    assert describe_links(model, lambda name: name == "head") == []
+    plain: Any = nn.Sequential(nn.Linear(8, 8))
+    assert describe_links(plain, lambda name: False) == []

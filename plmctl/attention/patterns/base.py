@@ -79,6 +79,7 @@ class Pattern:
 
     needs: frozenset[str] = frozenset()  # fields of the batch
     uses: frozenset[str] = frozenset()  # fields that it reads if they are there
+    links: frozenset[str] = frozenset()  # those of them without which no token sees another
     fields: Mapping[str, Field] = {}  # fields that it introduces
     # equal for all batches of the same shape, so that a kernel may cache what it derives
     static: bool = True
@@ -287,6 +288,7 @@ class Pattern:
         """Take over the fields that `parts` read."""
         self.needs = self.needs.union(*(part.needs for part in parts))
         self.uses = self.uses.union(*(part.uses for part in parts))
+        self.links = self.links.union(*(part.links for part in parts))
         self.fields = {name: field for part in parts for name, field in part.fields.items()}
 
     def __and__(self, other: Pattern) -> Pattern:

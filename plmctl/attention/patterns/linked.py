@@ -41,7 +41,7 @@ class Linked(Pattern):
         if not tags:
             raise ConfigError("tags", [], "names of tags in the data, such as [edge]")
         self.tags = tuple(tags)
-        self.uses = frozenset(f"tracks.{tag}" for tag in tags)
+        self.uses = self.links = frozenset(f"tracks.{tag}" for tag in tags)
 
     def predicate(self, seq: Seq) -> MaskMod:
         tracks = [seq.tracks[tag] for tag in self.tags if tag in seq.tracks]

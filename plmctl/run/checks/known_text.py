@@ -4,7 +4,7 @@ they know?
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,35 @@ def describe_known(
             lines.append(part.describe_known(text))
     raise_all(errors)
     return [line for line in lines if line]
+
+
+def describe_links(model: Model, marked: Callable[[str], bool]) -> list[str]:
+    """A line where a part of a model lets tokens see those that are linked to them, and none is.
+
+    Args:
+        model: whose parts have patterns.
+        marked: Whether any token of the text has a number in the track of this name.
+    """
+    patterns = [getattr(module, "pattern", None) for module in model.modules()]
+    fields = {field for pattern in patterns for field in getattr(pattern, "links", ())}
+    names = sorted(field.removeprefix("tracks.") for field in fields)
+    if not names or any(map(marked, names)):
+        return []
+    listed = ", ".join(names)
+    return [
+        f"no edges: no token of this text has a number in {listed}, so that in the graph each sees"
+        f" itself alone (data.tags=[{listed}] reads them from marked text)"
+    ]
+
+
+def has_marks(source: RowSource, name: str) -> bool:
+    """Whether the format of a source gives the track, or the text has numbers in it."""
+    readers = [reader for reader, _ in source.reader.corpora("").values()]
+    return any(
+        f"tracks.{name}" in reader.format.provides
+        or (name in reader.shards.tracks and bool(np.any(reader.shards.tracks[name])))
+        for reader in readers
+    )
 
 
 def take_sample(corpora: list[Shards], vocab: Vocab) -> TextSample:

@@ -27,6 +27,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.costs import charge
 from plmctl.run.assemble import build_model
 from plmctl.run.checks import estimate
+from plmctl.run.checks.known_text import describe_links
 from plmctl.run.data_sets.rewrite import replace_targets
 from plmctl.run.evaluation.predict import BATCH, ScoreTable, Told, predict
 from plmctl.run.fit import budget_of, fit
@@ -173,6 +174,8 @@ def train(session: Session) -> Result:
         session.say(f"{name} {line}")
     training, dev = data.pop("train"), data.get("dev")
     rows = training.rows
+    for line in describe_links(model, partial(_has_marks, rows)):
+        session.say(line)
     trainable = model.trainable(spec.train.trainable)
     kept = _keep_outputs(session, model, {"train": rows} | ({"dev": dev.rows} if dev else {}))
     sides = read_sides(session, tokenizer)
@@ -311,6 +314,11 @@ def _describe_data(
             f"validation in {session.precision.name}, as training;"
             " predictions/ and result.json in fp32"
         )
+
+
+def _has_marks(rows: Rows, name: str) -> bool:
+    """Whether any token has a number in the track of this name."""
+    return any(np.any(seq.tracks[name][:]) for seq in rows.seqs.values() if name in seq.tracks)
 
 
 def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, Source | None]:
