@@ -78,6 +78,8 @@ class Rust:
         self.special = list(dict.fromkeys([*self.special, *tokens]))
         kept = {*self.special} - {self._unknown}
         self._never = frozenset(n for n, token in enumerate(self.tokens) if token in kept)
+        unknown = [n for n, token in enumerate(self.tokens) if token == self._unknown]
+        self._suspects = self._never.union(unknown)
         self.__dict__.pop("_letters", None)
 
     @classmethod
@@ -130,14 +132,17 @@ class Rust:
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`."""
-        ids: list[int] = self._encode(text).ids
-        return ids
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        return ids if self._suspects.isdisjoint(ids) else self._spell(text, encoding).ids
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
         """Ids, and for each the span of characters of `text` that it covers, without outer white
         space.
         """
-        encoding = self._encode(text)
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        if not self._suspects.isdisjoint(encoding.ids):
+            encoding = self._spell(text, encoding)
         return encoding.ids, [_trim(text, start, end) for start, end in encoding.offsets]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -153,10 +158,10 @@ class Rust:
         """tokenizer.json and its content."""
         return {FILE: self.tokenizer.to_str(pretty=False).encode()}
 
-    def _encode(self, text: str) -> Any:
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+    def _spell(self, text: str, encoding: tokenizers.Encoding) -> tokenizers.Encoding:
+        """`encoding` of a text, or one by its letters where it has special tokens."""
         spelled = self._unknown is not None and self._unknown in text
-        if not spelled and self._never.isdisjoint(encoding.ids):
+        if not spelled and self._never.isdisjoint(encoding.ids):  # unknown, as it should be
             return encoding
         # of a noncharacter, as long
         text = text.replace("\uffff", "\ufffd")
