@@ -439,3 +439,15 @@ def test_of_two_processes_and_one_the_rows_of_a_micro_batch_are_said(tmp_path: P
     (tmp_path / "config.yaml").write_text(spec_text(spec), encoding="utf-8")
     lines = compare_with_checkpoint(tmp_path, spec.replace({"train.processes": 1}))
     assert lines == ["train.micro_batch_size 4 -> 8"]
+
+
+def test_a_config_that_is_cut_off_is_called_so(tmp_path: Path) -> None:
+    """Wherever it is cut within a line: the reason is never a setting."""
+    flags = started("pretrain", tmp_path / "run", "bert", "size=tiny")
+    file = tmp_path / "run" / "config.yaml"
+    text = file.read_text(encoding="utf-8")
+    for end in range(200, text.index("\nrun:"), 211):
+        end = text.index("\n", end) - 1  # a letter of a value, or a bracket, is gone
+        file.write_text(text[:end], encoding="utf-8")
+        with pytest.raises(DataError, match="cut off"):
+            resume_spec(flags)

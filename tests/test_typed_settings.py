@@ -146,3 +146,20 @@ def test_no_path_stands_bare_in_a_line_that_is_printed() -> None:
             if any(is_path(key) for key in re.findall(r"([\w.]+)=\0", line)):
                 bare.append(f"{file.name}:{node.lineno}: {line}")
     assert not bare
+
+
+def test_lines_that_end_in_several_ways_are_said_with_a_line_that_mends_them(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "a table (1).csv"
+    file.write_bytes(b"text,label\none,a\rtwo,b\nthree,a\nfour,b\n")
+    words = ["data", "check", "task=classification", spell_path("task.path", file)]
+    done = CliRunner().invoke(make_app(), words)
+    assert done.exit_code == 3, done.output
+    assert "universal" not in done.stderr
+    assert "end in several ways" in done.stderr
+    line = done.stderr.split("  fix: ")[1].split(", and name")[0]
+    subprocess.run(["bash", "-c", line], check=True)
+    assert (
+        tmp_path / "a table (1)-lines.csv"
+    ).read_text() == "text,label\none,a\ntwo,b\nthree,a\nfour,b\n"

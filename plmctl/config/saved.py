@@ -15,10 +15,11 @@ from plmctl.config.walks import references_in
 from plmctl.core.errors import DataError
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.storage.atomic import write_text
-from plmctl.storage.reading import COPY
+from plmctl.storage.reading import COPY, read_text
 from plmctl.storage.settings_file import read_settings, to_yaml
 
 CONFIG = "config.yaml"  # of a run and of a checkpoint
+CUT = "the file is cut off: its last line is no whole setting"
 VERSION = "version"  # the key of a saved spec that says how it is read
 
 
@@ -50,11 +51,16 @@ def read_spec(folder: Path, given: Provenance | None = None) -> RunSpec | None:
         raise DataError(
             f"a spec of version {version}, which this plmctl does not read", file=file, fix=fix
         )
+    cut = not read_text(file).endswith("\n")
+    if cut and "run" not in settings and "recipe" in settings:  # the last group of each run
+        raise DataError(CUT, file=file, fix=COPY)
     known_by = {"graph": "graph_score", "finetune": "task"}
     verb = next((verb for verb, key in known_by.items() if key in settings), "pretrain")
     verb = verb if "train" in settings else "convert"
     known = replace(given or Provenance(verb), verb=verb)
     spec, errors = make_spec(verb, settings, known, saved=True)
+    if errors and cut:
+        raise DataError(CUT, file=file, fix=COPY)
     if errors:
         raise DataError("; ".join(str(error) for error in errors[:3]), file=file, fix=COPY)
     return spec

@@ -44,6 +44,9 @@ def read_settings(file: Path, *, fix: str = COPY) -> dict[str, Any]:
         raise DataError("nested too deeply, or a group holds itself", file=file, fix=fix) from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
+        mark = getattr(error, "problem_mark", None)
+        if mark is not None and not text.endswith("\n") and mark.line >= text.count("\n"):
+            reason = f"cut off in line {mark.line + 1}, which is no whole setting"
         fix = _find_unquoted(text, getattr(error, "problem_mark", None)) or fix
         raise DataError(f"not readable as YAML ({reason[:300]})", file=file, fix=fix) from error
     if settings is None:

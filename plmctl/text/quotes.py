@@ -11,6 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from plmctl.core.errors import DataError
+from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import counted, remark
 
 MANY = 10  # lines of a cell that all divide as rows: no text does that by chance
@@ -142,6 +143,11 @@ def explain_break(
     for cell in find_long_cells(held, first, separator):
         if problem := cell.describe_break():
             return DataError(f"{problem} ({error})", file=file, line=cell.line, fix=FIX)
+    if "new-line character" in str(error):  # csv speaks of a mode of Python's `open`
+        what = "lines end in several ways: here a carriage return stands inside of one"
+        other = file.with_stem(f"{file.stem}-lines")
+        fix = f"tr -s '\\r' '\\n' < {spell_word(str(file))} > {spell_word(str(other))}"
+        return DataError(what, file=file, line=first, fix=f"{fix}, and name what it writes")
     fix = "quote cells with commas or quotes in them, and double those quotes"
     return DataError(f"not a table with commas ({error})", file=file, line=first, fix=fix)
 
