@@ -175,6 +175,8 @@ def test_free_child_changes_a_random_part(base: Path) -> None:
 class Squared(nn.Module):
     """A task whose loss is known: the sum of `x` times the square of a weight."""
 
+    facts = Facts()
+
     def __init__(self, weights: list[nn.Parameter]) -> None:
         super().__init__()
         self.weights = weights
@@ -187,12 +189,16 @@ class Squared(nn.Module):
         return Output({"x": Term(total)})
 
 
-def test_task_child_keeps_the_weights_of_largest_fisher_information(base: Path) -> None:
+@pytest.mark.parametrize("updates", [[[1.0], [3.0]], [[0.5, 1.5], [2.0, 4.0]]])
+def test_task_child_keeps_the_weights_of_largest_fisher_information(
+    base: Path, updates: list[list[float]]
+) -> None:
+    """Whatever micro-batches an update is cut into."""
     model = load(base).model
     layers = [
         w for own in model.backbone.list_layer_parts()[1:] for p in own for w in p.parameters()
     ]
-    passes = lambda: iter([torch.tensor(1.0), torch.tensor(3.0)])  # noqa: E731
+    passes = lambda: iter([[torch.tensor(x) for x in own] for own in updates])  # noqa: E731
     given = begun(base, passes=passes)
     object.__setattr__(given, "model", model)
     object.__setattr__(given, "task", Squared(list(model.backbone.parameters())))

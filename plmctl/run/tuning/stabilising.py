@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from plmctl.run.weights.loading import open_source
 from plmctl.tasks.batches import Batches
 from plmctl.training.stabilisers.base import Beginning, Stabilised, Stabiliser, check_stabilisers
 
-Passes = Callable[[], Iterator[Batch]]
+Passes = Callable[[], Iterator[Sequence[Batch]]]
 
 
 def stabilise(
@@ -30,7 +30,7 @@ def stabilise(
     Args:
         task: as the objective was before anything was added to it.
         resumed: weights and buffers are loaded later.
-        passes: one epoch of micro-batches.
+        passes: one epoch of updates, the micro-batches of each.
 
     Raises:
         ConfigError: Two contradict each other, or one does not fit.
@@ -59,13 +59,15 @@ def stabilise(
     return Stabilised(objective=objective, parts=parts)
 
 
-def read_epoch(spec: Any, device: torch.device, rows: Rows, noise: Noise | None) -> Iterator[Batch]:
-    """One epoch of micro-batches, all of them in each process."""
+def read_epoch(
+    spec: Any, device: torch.device, rows: Rows, noise: Noise | None
+) -> Iterator[list[Batch]]:
+    """One epoch of updates, all micro-batches of each in each process."""
     train = spec.train
     sizes = {"batch_size": train.batch_size, "micro_batch_size": train.micro_batch_size}
     batches = Batches(rows, **sizes, seed=spec.seed, noise=noise)
     for _ in range(batches.updates_per_epoch):
-        yield from (batch.to(device) for batch in next(batches))
+        yield [batch.to(device) for batch in next(batches)]
 
 
 def find_pretrained(spec: Any, model: Model) -> frozenset[str]:

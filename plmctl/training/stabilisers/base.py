@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +31,7 @@ class Beginning:
         pretrained: the names of the parameters that a checkpoint brought.
         seed: of what it draws.
         resumed: the run goes on: weights, and what was saved of the stabiliser, are loaded later.
-        passes: one epoch of micro-batches, as often as it is called.
+        passes: one epoch of updates, the micro-batches of each, as often as it is called.
     """
 
     model: Model
@@ -39,7 +39,7 @@ class Beginning:
     pretrained: frozenset[str]
     seed: int
     resumed: bool
-    passes: Callable[[], Iterator[Batch]]
+    passes: Callable[[], Iterator[Sequence[Batch]]]
 
 
 @base_of("stabiliser")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Share
 from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Term
 from plmctl.training.stabilisers.base import Beginning, KeptTensors, Stabiliser
 
 
@@ -100,23 +102,37 @@ class TaskChild(Stabiliser):
 
 
 def measure_fisher(given: Beginning, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """{name: the mean over micro-batches of the squared gradient of their mean loss}."""
+    """{name: the mean over updates of the squared gradient of their mean loss}."""
     model, task = given.model, given.task
     found = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     training, number = model.training, 0
     model.eval()
-    for batch in given.passes():
-        loss = _mean_loss(model, task, batch)
-        gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
-        for values, gradient in zip(found.values(), gradients, strict=True):
-            values += 0 if gradient is None else gradient.square()
+    for batches in given.passes():
+        _refuse_cut(task, batches)
+        counts = Counter[str]()
+        for batch in batches:
+            counts.update(task.counts(batch))
+        whole = [torch.zeros_like(weight) for weight in weights.values()]
+        for batch in batches:
+            loss = _weigh(task(model, batch).terms, counts)
+            gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+            for values, gradient in zip(whole, gradients, strict=True):
+                values += 0 if gradient is None else gradient
+        for values, gradient in zip(found.values(), whole, strict=True):
+            values += gradient.square()
         number += 1
     model.train(training)
     return {name: values / max(1, number) for name, values in found.items()}
 
 
-def _mean_loss(model: Model, task: torch.nn.Module, batch: Batch) -> Tensor:
-    counts = task.counts(batch)  # type: ignore[operator]
-    terms = task(model, batch).terms
+def _weigh(terms: Mapping[str, Term], counts: Mapping[str, int]) -> Tensor:
+    """[] the part of these terms in the mean loss of an update."""
     means = [term.weight * term.total / max(1, counts[name]) for name, term in terms.items()]
     return torch.stack(means).sum()
+
+
+def _refuse_cut(task: Objective, batches: Sequence[Batch]) -> None:
+    """ConfigError where a loss needs the rows of other micro-batches."""
+    if len(batches) > 1 and task.facts.contrasts:
+        allowed = "null with child_task: the loss compares all rows of an update"
+        raise ConfigError("train.micro_batch_size", ..., allowed, fix="train.micro_batch_size=null")
