@@ -752,8 +752,8 @@ def test_the_end_of_a_sweep_says_what_did_best_and_what_learned_nothing() -> Non
 
 def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Command) -> None:
     command.run = lambda spec: {"valid/acc": float(spec.seed)}
-    assert "3 ± 1.4" in plmctl("pretrain", "probe", "-m", "seed=2,4").stdout
-    assert "±" not in plmctl("pretrain", "probe", "-m", "optim.lr=1,2").stdout
+    assert "3 ± 1.4" in plmctl("pretrain", "probe", "-m", "seed=2,4", "run.dir=seeds").stdout
+    assert "±" not in plmctl("pretrain", "probe", "-m", "optim.lr=1,2", "run.dir=rates").stdout
 
 
 def test_as_a_module_it_is_the_same_program() -> None:
