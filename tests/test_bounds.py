@@ -258,6 +258,12 @@ def test_settings_that_only_look_so(tmp_path: Path, value: Any) -> None:
     assert read_settings(file) == {"a": value}
 
 
+def test_a_word_that_is_nested_without_end() -> None:
+    for word in ("size.width=" + "[" * 30_000, "+x=" + "{a:" * 500 + "1" + "}" * 500):
+        with pytest.raises(UsageError, match="nested too deeply, over 100 levels"):
+            compose("pretrain", "bert", [word])
+
+
 @pytest.mark.parametrize("number", [1 << 63, 10**30, -(10**30), 1e30])
 def test_a_number_of_more_than_64_bits(number: float) -> None:
     with pytest.raises(ConfigError, match=r"seed=.*: must be less than 2\*\*63"):

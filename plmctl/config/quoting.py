@@ -10,11 +10,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.config.keys import is_path, is_written
+from plmctl.core.errors import UsageError
 from plmctl.core.spelling import is_literal, quote_value, spell
+from plmctl.storage.settings_file import DEPTH
 
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 # of Hydra's sweep grammar
 FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)
+
+
+def refuse_nested(word: str) -> None:
+    """UsageError for brackets deeper than any setting: grammars call themselves for each."""
+    depth = 0
+    for letter in word:
+        depth += (letter in "[{(") - (letter in "]})")
+        if depth > DEPTH:
+            raise UsageError(f"{word[:40]}...: nested too deeply, over {DEPTH} levels")
 
 
 def quote(text: str, *, sweep: bool = False) -> str:
@@ -28,6 +39,7 @@ def quote(text: str, *, sweep: bool = False) -> str:
     sweep = sweep and not is_written(key.lstrip("+~"))
     if is_literal(key) and value != "null":
         return f"{key}={quote_value(value)}"
+    refuse_nested(text)
     if is_path(key.lstrip("+~")) and re.fullmatch(r"\{\s*\w+\s*:.*\}", value, re.DOTALL):
         return f"{key}={_quote_values(value)}"
     if value[:1] in ("[", "{") and (inner := _overrides(value)) != value:
