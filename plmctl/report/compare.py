@@ -13,7 +13,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.core.rounding import round_floats
-from plmctl.core.terminal import print_columns, remark, tell
+from plmctl.core.terminal import counted, print_columns, remark, tell
 from plmctl.report.paired import (
     McNemar,
     PairedDifference,
@@ -104,7 +104,7 @@ def compare(
     if not any(each is None for side in sides for each in side):
         counts = count_discordant(*([bool(each) for each in side] for side in sides))
     by = f"task {task.name}" if task is not None else shape
-    what = "bundles of examples" if together else "examples"
+    what = "bundle" if together else "example"
     _show(a, b, found, counts, n=len(left), what=what, by=by, as_json=as_json)
 
 
@@ -223,7 +223,7 @@ def _show(
         ]
         for name, each in found.items()
     ]
-    title = f"b against a: {n:,} {what}, scored as {by}"
+    title = f"b against a: {counted(n, what)}, scored as {by}"
     print_columns(title, ["metric", "a", "b", "b - a", "95% interval", "p"], rows)
     tell(f"a: {a.describe()}\nb: {b.describe()}")
     draws = sorted({each.samples for each in found.values()})

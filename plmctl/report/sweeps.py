@@ -13,6 +13,7 @@ from typing import Any
 
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
+from plmctl.core.terminal import counted
 from plmctl.report.job_events import JobEvents
 from plmctl.report.likeness import list_unlike
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
@@ -107,7 +108,7 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
     """Write the table as Markdown, and all metrics and varied settings as comma-separated values;
     return the Markdown.
     """
-    blocks: list[Block] = [Heading(f"{len(jobs)} jobs", 1), TableBlock(*make_table(jobs))]
+    blocks: list[Block] = [Heading(counted(len(jobs), "job"), 1), TableBlock(*make_table(jobs))]
     blocks += [Paragraph(line) for line in describe_end(jobs)]
     write_text(own(folder) / PAGE, render_markdown(blocks, charts=""))
     pairs = [dict(_pair(text) for text in job.get("varied") or ()) for job in jobs]

@@ -18,7 +18,7 @@ from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.progress import clock
 from plmctl.core.rounding import round_floats
-from plmctl.core.terminal import tell
+from plmctl.core.terminal import counted, tell
 from plmctl.graph.batches import TripleBatches
 from plmctl.graph.losses.base import GraphLoss, SampledLoss
 from plmctl.graph.objective import LinkPrediction
@@ -183,7 +183,7 @@ def train(session: Session) -> Result:
 def describe_graph(graph: KnowledgeGraph) -> list[str]:
     """A line on the size of a graph."""
     splits = ", ".join(f"{len(triples):,} {name}" for name, triples in graph.splits.items())
-    sizes = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations"
+    sizes = f"{counted(len(graph.entities), 'entity')}, {counted(len(graph.relations), 'relation')}"
     return [f"graph: {sizes}; triples: {splits}"]
 
 

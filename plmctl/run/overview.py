@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from plmctl.config.schema import Pretrain
 from plmctl.core.errors import ConfigError
+from plmctl.core.terminal import counted
 from plmctl.data.check.tokens import KEEP, MUCH
 from plmctl.data.described import warn_of_large_share, warn_of_poor_fit, warn_of_text
 from plmctl.data.formats.base import count_lost
@@ -89,7 +90,7 @@ def _describe_source(name: str, source: RowSource, tokenizer: Tokenizer) -> list
         mixed = f"{share:.1%} of the mixture's rows, {times:.2f} times in its epoch"
         unknown = describe_unknown(unknown_share(sample_corpus(shards.ids), tokenizer.vocab))
         facts = [report, mixed if len(corpora) > 1 else "", unknown]
-        remarks = [f"{plan.rows:,} rows {reader.unit}; {'; '.join(filter(None, facts))}"]
+        remarks = [f"{counted(plan.rows, 'row')} {reader.unit}; {'; '.join(filter(None, facts))}"]
         remarks += _remark_on_words(source, shards, tokenizer)
         gone = count_lost(plan) / max(1, len(shards.ids))
         remarks += [f"{gone:.0%} of its tokens stand in no row. {KEEP}"] if gone > MUCH else []

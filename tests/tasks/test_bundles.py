@@ -63,4 +63,4 @@ def test_compare_counts_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[st
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / f"{name}.jsonl").write_text(text)
     compare(tmp_path / "a.jsonl", tmp_path / "b.jsonl", samples=100)
-    assert "12 bundles of examples" in capsys.readouterr().out
+    assert "12 bundles" in capsys.readouterr().out

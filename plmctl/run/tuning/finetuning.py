@@ -22,7 +22,7 @@ from plmctl.config.walks import select
 from plmctl.core.batch import Rows
 from plmctl.core.locate import locate
 from plmctl.core.rounding import round_floats
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import counted, remark
 from plmctl.models.base import Model
 from plmctl.objectives.costs import charge
 from plmctl.run.assemble import build_model
@@ -276,7 +276,7 @@ def _describe_data(
     train = data["train"]
     for name, split in data.items():
         notes = [
-            f"{len(split.examples)} examples",
+            counted(len(split.examples), "example"),
             inference.describe_truncation(split.rows) or "nothing is cut",
             unknown.describe_unknown(inference.unknown(split.rows, tokenizer.vocab)),
             "" if split is train else inference.describe_overlap(train.examples, split.examples),
