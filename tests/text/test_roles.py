@@ -30,7 +30,7 @@ def test_sentencepiece_by_alberts_rule() -> None:
         False,
         True,
         True,
-        True,
+        False,  # a letter of a script with spaces goes on with its word
         True,
         True,
         True,
