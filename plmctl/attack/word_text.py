@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from plmctl.text.letters import JOINERS, UNSPACED, mark_class, split_letters
+from plmctl.text.letters import JOINERS, JOINTS, UNSPACED, mark_class, split_letters, word_pattern
 from plmctl.text.segment import Segmenter
 
 
@@ -16,10 +16,8 @@ def stretches() -> re.Pattern[str]:
     """Words, of which don't and well-made are one each, or stretches of characters of scripts
     without spaces.
     """
-    marks = mark_class() + JOINERS
-    letter = rf"[^\W_{UNSPACED}]"
-    word = rf"{letter}+(?:[{marks}]+{letter}*)*(?<![{JOINERS}])"
-    return re.compile(rf"((?:[{UNSPACED}][{marks}]*)+)|{word}(?:['’-]{word})*")
+    word = word_pattern(JOINTS, f"_{UNSPACED}").pattern
+    return re.compile(rf"((?:[{UNSPACED}][{mark_class()}{JOINERS}]*)+)|{word}")
 
 
 @dataclass(frozen=True)

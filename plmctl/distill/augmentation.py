@@ -18,7 +18,7 @@ from plmctl.heads.base import heads_about
 from plmctl.knowledge.word_vectors import Neighbours
 from plmctl.models.base import Model
 from plmctl.tasks import encode
-from plmctl.text.letters import compose, find_words, is_word
+from plmctl.text.letters import JOINTS, compose, find_words, is_word
 from plmctl.text.tokenizer import Tokenizer
 
 _ROOM = 512  # tokens of a row, where the model itself has no bound
@@ -91,7 +91,7 @@ class Augmenter:
         for number, text in enumerate(texts):
             ids, spans = self.tokenizer.encode_offsets(text)
             left = stay[number] if stay else ()
-            for word in find_words(text, joints="'’-", without="_"):
+            for word in find_words(text, joints=JOINTS, without="_"):
                 if not is_word(word[0]) or compose(word[0].lower()) in self.stop:
                     continue
                 if any(start < word.end() and end > word.start() for start, end in left):

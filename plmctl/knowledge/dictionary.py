@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from plmctl.core.errors import ConfigError
-from plmctl.text.letters import compose, compose_with_places
+from plmctl.text.letters import compose, compose_with_places, normalize_spaces
 
 _SPACE, _WORD, _SIGN = 0, 1, 2
 _BASE = np.uint64(0x9E3779B97F4A7C55)  # odd, so that it has an inverse modulo 2^64
@@ -120,7 +120,7 @@ class Dictionary:
 
     def candidates(self, name: str) -> list[tuple[int, float]]:
         """What a name may mean: (entity, share of its uses), most frequent first."""
-        text = _Text(" ".join(compose(name).split()), self.fold)
+        text = _Text(normalize_spaces(name), self.fold)
         wanted = text.hash(np.zeros(1, np.int64), np.array([len(text.codes)]))
         at = int(np.searchsorted(self.hashes, wanted[0]))
         if at == len(self) or self.hashes[at] != wanted[0]:

@@ -7,9 +7,8 @@ from itertools import takewhile
 
 from plmctl.core.errors import AbsentData
 from plmctl.knowledge.wordnet import PARTS, WordNet, inflect
-from plmctl.text.letters import compose, find_words
+from plmctl.text.letters import JOINTS, compose, find_words
 
-_JOINTS = "'’-"  # don't and well-made are one word each
 _DOUBLED = re.compile(r"([b-df-hj-np-tv-z])\1$")  # "stopp" of "stopped"
 
 
@@ -25,7 +24,7 @@ def find_form(text: str, lemma: str, path: str | None = None) -> tuple[int, int]
             decide.
     """
     wanted = compose(lemma.lower()).replace("_", " ").split()
-    words = list(find_words(text, joints=_JOINTS))
+    words = list(find_words(text, joints=JOINTS))
     if not wanted or not words:
         return None
     spelled = [compose(word[0].lower()) for word in words]

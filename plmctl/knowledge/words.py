@@ -13,7 +13,7 @@ from pathlib import Path
 from plmctl.core.errors import DataError
 from plmctl.storage.atomic import open_atomic
 from plmctl.text.inputs import read_lines
-from plmctl.text.letters import compose, word_pattern
+from plmctl.text.letters import JOINTS, compose, word_pattern
 
 FILE = "words.tsv"
 
@@ -108,7 +108,7 @@ def plain_words() -> re.Pattern[str]:
     """Letters of any script, inside also apostrophes and hyphens: don't and well-made are one word
     each.
     """
-    return word_pattern("'’-", r"\d_")
+    return word_pattern(JOINTS, r"\d_")
 
 
 def find_words(texts: Iterable[str]) -> Iterator[tuple[str, list[re.Match[str]]]]:

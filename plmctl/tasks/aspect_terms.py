@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +10,9 @@ from plmctl.core.parts import part_of
 from plmctl.tasks.aspect_files import XML, read_sentences
 from plmctl.tasks.base import Example
 from plmctl.tasks.split_files import SplitFiles
-from plmctl.text.letters import word_pattern
+from plmctl.text.letters import unit_pattern
 
 TYPE = "ASPECT"
-
-
-@cache
-def _units() -> re.Pattern[str]:
-    return re.compile(rf"{word_pattern().pattern}|[^\w\s]")
 
 
 @part_of("reader")
@@ -44,7 +37,9 @@ class AspectTerms(SplitFiles):
         known = labelled or any(sentence.aspects is not None for sentence in sentences)
         examples = []
         for number, sentence in enumerate(sentences):
-            words = [(match.start(), match.end()) for match in _units().finditer(sentence.text)]
+            words = [
+                (match.start(), match.end()) for match in unit_pattern().finditer(sentence.text)
+            ]
             spans = [aspect.span for aspect in sentence.aspects or () if aspect.span is not None]
             if words:
                 fields = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from plmctl.text.letters import compose
+from plmctl.text.letters import normalize_spaces
 
 METRICS = ("novel_pairs", "novel", "novel_unique")
 
@@ -18,12 +18,14 @@ class TrainedTexts:
     """
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._pairs = {(_even(source), _even(target)) for source, target in pairs}
+        self._pairs = {
+            (normalize_spaces(source), normalize_spaces(target)) for source, target in pairs
+        }
         self._targets = {target for _, target in self._pairs}
 
     def judge(self, source: str, text: str) -> dict[str, bool]:
         """{"new_pair": the text is no target of this source, "new": nor of any other}."""
-        source, text = _even(source), _even(text)
+        source, text = normalize_spaces(source), normalize_spaces(text)
         return {"new_pair": (source, text) not in self._pairs, "new": text not in self._targets}
 
 
@@ -38,11 +40,7 @@ def score(name: str, predictions: Sequence[Mapping[str, Any]]) -> float:
         predictions: with what `TrainedTexts.judge` says of each guess.
     """
     if name == "novel_unique":
-        found = list({_even(p["guess"]): p["new"] for p in predictions}.values())
+        found = list({normalize_spaces(p["guess"]): p["new"] for p in predictions}.values())
     else:
         found = [p["new_pair" if name == "novel_pairs" else "new"] for p in predictions]
     return 100 * sum(found) / len(found) if found else 0.0
-
-
-def _even(text: str) -> str:
-    return " ".join(compose(text).split())

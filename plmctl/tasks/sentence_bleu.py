@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.text.letters import compose, separate
+from plmctl.text.letters import split_spaced
 
 SMOOTHED = 0.1  # matches of n-grams of a size of which none matches
 
@@ -25,7 +25,7 @@ def bleu2(golds: Sequence[str], guess: str) -> float:
         golds: the references.
         guess: the text that is scored.
     """
-    words, references = _split(guess), [_split(gold) for gold in golds]
+    words, references = split_spaced(guess), [split_spaced(gold) for gold in golds]
     first, second = (_share(words, references, n) for n in (1, 2))
     if not words or first == 0:
         return 0.0
@@ -57,10 +57,6 @@ def _share(words: Sequence[str], references: Sequence[Sequence[str]], n: int) ->
     for reference in references:
         most |= _count(reference, n)
     return (found & most).total() / max(1, found.total())
-
-
-def _split(text: str) -> list[str]:
-    return separate(compose(text)).split()
 
 
 def _count(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:

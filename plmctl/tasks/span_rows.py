@@ -4,20 +4,18 @@ Label Studio.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from plmctl.core.terminal import counted
 from plmctl.tasks.metrics import Entity, entities
 from plmctl.tasks.schemes import spell
+from plmctl.text.letters import unit_pattern
 from plmctl.text.sentences import CJK
 
 TEXT = "text"  # the field of the text
 FIELDS = ("entities", "spans", "label", "labels")  # where entities stand, in this order
 SHOWN = '{"text": "Anna went to Rome", "entities": [[0, 4, "PER"], [13, 17, "LOC"]]}'
-# a word: letters and digits with their marks, a character of Chinese, or any other single sign
-_WORD = re.compile(rf"[{CJK}]|(?:(?![{CJK}])\w)(?:(?![{CJK}])[\w\u0300-\u036f])*|[^\w\s]")
 
 
 class TextSpan(NamedTuple):
@@ -105,7 +103,7 @@ def tag_text(text: str, spans: Sequence[TextSpan] | None) -> TaggedText:
     """The words of a text with the tags of its entities, as IOB2: a word belongs to an entity if
     they share a character; of entities that share a word the longest has it.
     """
-    places = [match.span() for match in _WORD.finditer(text)]
+    places = [match.span() for match in unit_pattern(CJK).finditer(text)]
     words = [text[start:end] for start, end in places]
     if spans is None:
         return TaggedText(words, places, None, 0, 0)

@@ -14,7 +14,7 @@ from plmctl.core.extras import require_library
 from plmctl.core.terminal import WARN, remark
 from plmctl.tasks import meteor, novelty, rouge, sentence_bleu, squad_score
 from plmctl.tasks.metrics import check_metrics
-from plmctl.text.letters import compose, count_unspaced, separate
+from plmctl.text.letters import count_unspaced, normalize_spaces, split_spaced
 from plmctl.text.sentences import CJK
 
 # each with source, guess, golds (references), nll and tokens (of the first reference)
@@ -82,11 +82,7 @@ def exact(golds: Sequence[str], guess: str) -> bool:
     """Whether the guess is one of the references, white space aside (T5: a label in words;
     arXiv:1910.10683, sec. 2.4).
     """
-    return _even(guess) in set(map(_even, golds))
-
-
-def _even(text: str) -> str:
-    return " ".join(compose(text).split())
+    return normalize_spaces(guess) in set(map(normalize_spaces, golds))
 
 
 def overlap(golds: Sequence[Sequence[str]], guesses: Sequence[str]) -> float:
@@ -114,7 +110,7 @@ def distinct(texts: Sequence[str], *, n: int) -> float:
     """Different n-grams over all n-grams of all texts (Li et al., 2016, arXiv:1510.03055, sec.
     5.2); words by white space, or the characters of scripts without spaces.
     """
-    cut = (separate(compose(text)).split() for text in texts)
+    cut = (split_spaced(text) for text in texts)
     grams = [gram for words in cut for gram in zip(*(words[i:] for i in range(n)), strict=False)]
     return len(set(grams)) / len(grams) if grams else 0.0
 

@@ -11,12 +11,11 @@ from typing import Literal, get_args
 
 from plmctl.core.errors import DataError
 from plmctl.text.backend import Backend, Cut, Span, cut_nowhere
-from plmctl.text.letters import compose, find_words
+from plmctl.text.letters import JOINTS, compose, find_words
 
 FILE = "injected.json"  # in a tokenizer's folder
 Form = Literal["plain", "replace", "slash", "before"]
 FORMS: tuple[Form, ...] = get_args(Form)
-_JOINTS = "'’-"  # don't and well-made are one word each
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,7 @@ class InjectedBackend:
             if entry.form != "plain":
                 key = compose(entry.text if entry.cased else entry.text.lower())
                 self._known[entry.cased].setdefault(key, number)
-                self._longest = max(
-                    self._longest, len(list(find_words(entry.text, joints=_JOINTS)))
-                )
+                self._longest = max(self._longest, len(list(find_words(entry.text, joints=JOINTS))))
         self._slash = inner.encode("a / b")[len(inner.encode("a")) : -len(inner.encode(" b"))]
 
     def reserve(self, tokens: Collection[str]) -> None:
@@ -129,9 +126,7 @@ class InjectedBackend:
 
     def _find(self, text: str) -> list[tuple[int, int, int]]:
         """(start, end, number of the token) of each word or name, from left to right."""
-        words = (
-            [match.span() for match in find_words(text, joints=_JOINTS)] if self._longest else []
-        )
+        words = [match.span() for match in find_words(text, joints=JOINTS)] if self._longest else []
         found, at = [], 0
         while at < len(words):
             step = 1

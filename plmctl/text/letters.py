@@ -18,6 +18,7 @@ from typing import Any
 from plmctl.text.sentences import CJK
 
 LOOKED = 1 << 20  # characters of a text that are looked at where a sample is enough
+JOINTS = "'’-"  # signs inside of words: don't and well-made are one word each
 JOINERS = "\u200c\u200d"  # U+200C is spelling in Persian; both choose forms in scripts of India
 # between words of these scripts nobody writes spaces: Han, kana, Thai, Lao, Burmese, Khmer
 UNSPACED = (
@@ -69,6 +70,17 @@ def find_words(text: str, *, joints: str = "", without: str = "") -> Iterator[re
     return pattern.finditer(text)
 
 
+@cache
+def unit_pattern(alone: str = "") -> re.Pattern[str]:
+    """The pattern of words, and of single signs that are neither words nor spaces.
+
+    Args:
+        alone: letters, as a class of a regular expression, each of which is a unit.
+    """
+    letters = f"[{alone}]|" if alone else ""
+    return re.compile(rf"{letters}{word_pattern(without=alone).pattern}|[^\w\s]")
+
+
 def split_words(text: str) -> list[str]:
     """The words of a text without `_`, in one form; of scripts without spaces each character with
     its marks.
@@ -92,6 +104,13 @@ def _unspaced_letters() -> re.Pattern[str]:
     return re.compile(rf"[{UNSPACED}][{mark_class()}{JOINERS}]*")
 
 
+def split_spaced(text: str) -> list[str]:
+    """The words of a text by white space, in one form; of scripts without spaces each character
+    with its marks.
+    """
+    return separate(compose(text)).split()
+
+
 def has_unspaced(text: str) -> bool:
     """Whether a text has letters of a script without spaces."""
     return not text.isascii() and _UNSPACED.search(text) is not None
@@ -102,6 +121,11 @@ def compose(text: str) -> str:
     character where there is one (NFC).
     """
     return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def normalize_spaces(text: str) -> str:
+    """`compose(text)` with one space for each stretch of white space, and none at its ends."""
+    return " ".join(compose(text).split())
 
 
 def compose_with_places(text: str) -> tuple[str, list[int]]:

@@ -122,6 +122,14 @@ def test_entities_that_are_no_words_are_counted() -> None:
     assert tag_text("我爱北京", [TextSpan(2, 4, "LOC")]).tags == ["O", "O", "B-LOC", "I-LOC"]
 
 
+def test_words_keep_the_marks_of_their_letters() -> None:
+    text = "राम हिन्दी बोलता है, மதுரை"
+    read = tag_text(text, [TextSpan(4, 10, "LANGUAGE")])
+    assert read.words == ["राम", "हिन्दी", "बोलता", "है", ",", "மதுரை"]
+    assert read.tags == ["O", "B-LANGUAGE", *"OOOO"]
+    assert not read.inside
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

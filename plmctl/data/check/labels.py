@@ -21,7 +21,7 @@ from plmctl.data.check.finding import (
     judge,
     shorten,
 )
-from plmctl.text.letters import compose
+from plmctl.text.letters import normalize_spaces
 from plmctl.text.segmented import count_words
 from plmctl.text.sentences import CJK
 
@@ -119,7 +119,7 @@ def check(
 
 def _key(example: LabelledExample) -> Key:
     """All that a model reads, without regard to case and white space."""
-    return tuple(" ".join(compose(text.lower()).split()) for text in _texts(example))
+    return tuple(normalize_spaces(text.lower()) for text in _texts(example))
 
 
 def _text(value: Any) -> str:

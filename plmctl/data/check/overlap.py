@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -10,11 +9,9 @@ import numpy as np
 
 from plmctl.data.check.finding import Finding, format_percent, judge
 from plmctl.data.check.hashes import ROOM, Repeats, hash_stretches
-from plmctl.text.letters import compose, separate
-from plmctl.text.sentences import CJK
+from plmctl.text.letters import split_spaced
 
 GRAM = 13  # words (Brown et al., 2020, arXiv:2005.14165, app. C)
-_CHINESE = re.compile(f"[{CJK}]")
 _HALF = 0.5  # a document with this share of its runs in training text counts as known
 _BITS = 22  # bits of the table that rules out most hashes at once
 
@@ -84,13 +81,14 @@ class OverlapCounter:
 
 class Words(dict[str, int]):
     """From text to units: one for each word, one for each character of scripts without spaces; case
-    is ignored."""
+    is ignored.
+    """
 
     _ROOM = 1 << 20
 
     def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(units [N] of all texts, edges [n + 1])."""
-        cut = [separate(compose(text.lower())).split() for text in texts]
+        cut = [split_spaced(text.lower()) for text in texts]
         edges = np.cumsum([0, *map(len, cut)])
         return np.array([self[word] for words in cut for word in words], np.uint64), edges
 

@@ -25,7 +25,7 @@ from plmctl.data.check.hashes import Repeats, hash_texts
 from plmctl.data.check.overlap import OverlapCounter, report_overlap
 from plmctl.data.survey import TextSource, ignore_progress
 from plmctl.data.words import MENTIONED
-from plmctl.text.letters import compose
+from plmctl.text.letters import normalize_spaces
 from plmctl.text.markup import is_html, spell_remedy
 from plmctl.text.reader import Document
 from plmctl.text.segment import Segmenter
@@ -69,7 +69,7 @@ class TextCounts:
             if not document.continues
         ]
         self.documents.add(np.array([document.identity for document, _ in starts], np.uint64))
-        self.folded.add(hash_texts(" ".join(compose(text.lower()).split()) for _, text in starts))
+        self.folded.add(hash_texts(normalize_spaces(text.lower()) for _, text in starts))
         lines = [line for document in batch for line in document.paragraphs]
         self.all_lines += len(lines)
         long = [line for line in lines if _is_long(line)]

@@ -25,12 +25,11 @@ from plmctl.run.weights.loading import Loaded
 from plmctl.tasks import encode
 from plmctl.tasks.places import find_tokens
 from plmctl.tasks.word_similarity import WordSimilarity
-from plmctl.text.letters import compose, find_words
+from plmctl.text.letters import JOINTS, compose, find_words
 from plmctl.text.reader import read_documents
 from plmctl.training.device.precision import Precision
 
 Vectors = dict[str, np.ndarray]
-_JOINTS = "'’-"  # don't and well-made are one word each
 _AROUND = 300  # characters of a sentence that are read on each side of a word
 
 
@@ -167,7 +166,7 @@ def find_occurrences(
     left = dict.fromkeys(spelled, most)
     found = []
     for text in sentences:
-        for match in find_words(text, joints=_JOINTS):
+        for match in find_words(text, joints=JOINTS):
             key = compose(match[0].lower())
             if left.get(key, 0) > 0:
                 left[key] -= 1
