@@ -20,9 +20,9 @@ from plmctl.cli.app import make_app
 from plmctl.config.composer import open_composer
 from plmctl.config.keys import is_path
 from plmctl.config.quoting import quote, read_names
-from plmctl.core.spelling import spell_line, spell_setting, spell_word
+from plmctl.core.spelling import spell, spell_line, spell_setting, spell_word
 from plmctl.tasks.cloze import spell_words
-from plmctl.tasks.column_settings import spell_column, spell_role
+from plmctl.tasks.column_settings import spell_role
 from plmctl.tasks.templates import GAP, spell_template
 
 AWKWARD = [
@@ -48,7 +48,7 @@ def test_a_text_arrives_from_every_kind_of_setting(text: str) -> None:
         assert type_and_read(spell_setting(key, text), sweep=True) == text
     for value in ([text, "b", 1], {"text": text, "b": [text, None]}, {text or "x": {text: 2.5}}):
         assert type_and_read(spell_setting("task.x", value)) == value
-    assert type_and_read(spell_role("text", spell_column(text), {})) == text
+    assert type_and_read(spell_role("text", spell(text), {})) == text
     words = {text or "x": [text or "y"], "other": ["a", text or "z"]}
     expected = {text or "x": text or "y", "other": ["a", text or "z"]}
     assert type_and_read(spell_words(words)) == expected

@@ -42,11 +42,6 @@ def cpu_multiplies_bf16() -> bool:
     return any(flag in flags for flag in BF16_ON_CPU)
 
 
-def count_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def measure_peak_memory() -> int:
     """Bytes that this process has held at most since it began, its libraries included."""
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2) of either system

@@ -1,13 +1,10 @@
-"""Settings as one types them: a value in Hydra's grammar, and that as a word of a shell; and names
-without what differs in their spelling alone.
-"""
+"""Settings as one types them: a value in Hydra's grammar, and that as a word of a shell."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,12 +72,6 @@ def spell_setting(key: str, value: Any) -> str:
         "data.field='Message Body (HTML)'" in double quotes, one word of a shell
     """
     return spell_word(f"{key}={value if is_literal(key) else spell(value)}")
-
-
-def fold_name(name: str) -> str:
-    """`name` without what may differ in its spelling alone: case, and spaces, - and _ in it."""
-    plain = unicodedata.normalize("NFKC", name).casefold()
-    return " ".join(re.split(r"[\s_-]+", plain)).strip()
 
 
 def spell_word(text: str) -> str:

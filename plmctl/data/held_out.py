@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from plmctl.core.terminal import counted
 from plmctl.storage.atomic import write_json
+from plmctl.storage.reading import parse_json
 
 FILE = "held_out.json"  # in a run
 # tokens below which losses are no validation: of 2,000, 15% are hidden, and the mean of these 300
@@ -49,7 +49,7 @@ class HeldText:
 def read_held_out(run: Path) -> HeldText | None:
     """What a run held out; None of runs that have not said it."""
     try:
-        found = json.loads((run / FILE).read_text(encoding="utf-8"))
+        found = parse_json((run / FILE).read_text(encoding="utf-8"))
         return HeldText(int(found["documents"]), int(found["tokens"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

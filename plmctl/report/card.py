@@ -236,12 +236,14 @@ def _body(
         [where, name.removeprefix("valid/"), format_number(value)]
         for name, value in held_out.items()
     ]
+    few = held is not None and not held.validates
+    tables += [Heading("Evaluation")] if evaluated or few else []
     if evaluated:
-        tables += [Heading("Evaluation"), TableBlock(["data", "metric", "value"], evaluated)]
-    if held and not held.validates:
-        few = f"{held.describe()} were held out, too few for a validation."
-        tables += [Heading("Evaluation"), Paragraph(few)]
-    metrics = (config.get("task") or {}).get("metrics") or []
+        tables.append(TableBlock(["data", "metric", "value"], evaluated))
+    if held and few:
+        why = f"{held.describe()} were held out, too few for a validation."
+        tables.append(Paragraph(why))
+    metrics = task.get("metrics") or []
     if metrics:
         below = list_below(scores, read_baselines(folder), metrics[0])
         tables += [Paragraph(f"{line}.") for line in below]

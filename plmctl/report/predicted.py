@@ -232,7 +232,7 @@ def respell_tags(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
     """`rows` with the marks of their tags as `B-PER` and `O`, as those of both files tell them;
     DataError where these tell no entities.
     """
-    known = {tag for tag in _tags_of([*rows, *others])}
+    known = set(_tags_of([*rows, *others]))
     if what := describe_unmarked(known):
         raise DataError(what.partition(";")[0], fix="--as words")
     named = dict(zip(known, respell([*known]), strict=True))

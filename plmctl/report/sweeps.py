@@ -56,8 +56,8 @@ def _read_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     records = {name: event.record for name, event in last if event.record}
     numbers = {name: record.get("job") for name, record in records.items()}
     order = sorted(records, key=lambda n: (numbers[n] is None, numbers[n]))
-    counted = [number for number in numbers.values() if number is not None]
-    if len(set(counted)) == len(counted):
+    known = [number for number in numbers.values() if number is not None]
+    if len(set(known)) == len(known):
         return {name: records[name] for name in order}
     # another start had jobs of the same numbers
     return {name: {**records[name], "job": place} for place, name in enumerate(order)}

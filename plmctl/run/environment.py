@@ -14,7 +14,7 @@ import plmctl
 from plmctl.core.extras import EXTRAS, find_version, install_command
 from plmctl.core.machine import (
     BF16_ON_CARD,
-    count_cores,
+    count_processors,
     cpu_multiplies_bf16,
     describe_cpu,
     find_cards,
@@ -64,7 +64,7 @@ def describe_environment() -> dict[str, Any]:
             for card in cards
         ],
         "processor": describe_cpu(),
-        "cores": count_cores(),
+        "cores": count_processors(),
         "threads": f"{threads} (OMP_NUM_THREADS)" if threads else "as torch takes them",
         "precision": choose_precision(),
         "cache": str(find_cache_folder()),

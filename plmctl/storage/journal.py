@@ -23,6 +23,7 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.storage.durable import sync
 from plmctl.storage.gate import admit, open_file, own
 from plmctl.storage.paths import explain_outside
+from plmctl.storage.reading import parse_json
 
 FILE, _LOCK = "journal.json", "lock"
 Tell = Callable[[str], None]  # a line that the user should keep
@@ -197,7 +198,7 @@ def _lock(scratch: Path, place: Path, wait: bool, tell: Tell) -> IO[Any]:
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        left = json.loads(file.read_text(encoding="utf-8"))
+        left = parse_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):

@@ -4,9 +4,11 @@ its few updates are spent on its question.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from plmctl.core.terminal import print_table, tell
 from plmctl.report.runs import RunLog, find_standing
 from plmctl.storage.paths import find_cache_folder
 
@@ -59,3 +61,21 @@ def find_state(folder: Path) -> str:
 def describe_making(kind: str) -> str:
     """The command that makes a base."""
     return f"plmctl bases make {kind}"
+
+
+def show_bases(*, as_json: bool) -> None:
+    """Print all bases, with their folders and how far each is."""
+    rows = [
+        {
+            "base": kind,
+            "recipe": base.recipe,
+            "minutes": str(base.minutes),
+            "state": find_state(find_base(kind)),
+            "folder": str(find_base(kind)),
+        }
+        for kind, base in BASES.items()
+    ]
+    if as_json:
+        tell(json.dumps(rows, indent=1))
+    else:
+        print_table(list(rows[0]), [list(row.values()) for row in rows])

@@ -19,8 +19,8 @@ from torch import Tensor
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.fields import Field
+from plmctl.core.folding import fold_name
 from plmctl.core.parts import base_of
-from plmctl.core.spelling import fold_name
 from plmctl.heads.base import About, pool
 from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import POOLINGS
@@ -30,6 +30,7 @@ from plmctl.objectives.base import Objective, Output
 from plmctl.tasks import files
 from plmctl.tasks.holding import hold_out, take_fold
 from plmctl.tasks.label_text import spell_label, spell_names
+from plmctl.tasks.metrics import LESS_IS_BETTER
 from plmctl.tasks.transform import Transform, add_rows
 from plmctl.text.vocab import Vocab
 
@@ -369,7 +370,7 @@ class Task(Objective):
 
     def is_better_larger(self, metric: str) -> bool:
         """Whether a larger value of a metric is better."""
-        return metric != "loss"
+        return metric not in LESS_IS_BETTER
 
     def texts(self, example: Example) -> list[str]:
         """What a new tokenizer learns from."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from plmctl.tasks.metrics import LESS_IS_BETTER
+
 FILE = "baselines.json"  # of a run: the scores of models without pretraining
-LESS = ("loss", "hamming_loss")  # metrics of which less is better
 Scores = Mapping[str, Mapping[str, float | None]]  # {split: {metric: value}}
 Simple = Mapping[str, Mapping[str, Mapping[str, float]]]  # {split: {model: {metric: value}}}
 
@@ -18,7 +19,7 @@ def list_below(scores: Scores, simple: Simple, metric: str) -> list[str]:
         simple: of the others, on the same examples.
         metric: the first one of the task.
     """
-    lines, larger = [], metric not in LESS
+    lines, larger = [], metric not in LESS_IS_BETTER
     for split, own in scores.items():
         value = own.get(metric)
         if value is None:

@@ -18,21 +18,16 @@ def spell_role(
 
     Args:
         role: `text`, or `choice1` of `choices`.
-        column: as `spell_column` writes it, or a placeholder.
+        column: as `spell` writes it, or a placeholder.
         columns: {role: its column}.
         several: the roles that may be in more than one column: a list names those of all.
     """
     for whole in several:
         numbers = [other for other in columns if other.removeprefix(whole[:-1]).isdigit()]
         if role in numbers:
-            own = (column if other == role else spell_column(columns[other]) for other in numbers)
+            own = (column if other == role else spell(columns[other]) for other in numbers)
             return spell_word(f"task.columns.{whole}=[{','.join(own)}]")
     return spell_word(f"task.columns.{role}={column}")
-
-
-def spell_column(column: Column) -> str:
-    """A column as an override writes it; a placeholder is none."""
-    return spell(column)
 
 
 def refuse_lists(columns: Mapping[str, Any], several: Collection[str]) -> None:
@@ -41,7 +36,7 @@ def refuse_lists(columns: Mapping[str, Any], several: Collection[str]) -> None:
         if role in several or not isinstance(column, list | tuple):
             continue
         setting = f"task.columns.{role}"
-        own = [*map(spell_column, column)] or [role]
+        own = [*map(spell, column)] or [role]
         fix = spell_word(f"{setting}={own[0]}")
         if role == "text" and len(column) == 2:
             pairs = "" if "text2" in columns else "task=pair_classification "

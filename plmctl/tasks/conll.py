@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.parts import part_of
+from plmctl.core.spelling import spell
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files, schemes, span_rows, tag_spelling
 from plmctl.tasks.base import Example
-from plmctl.tasks.column_settings import Column, spell_column, spell_role
+from plmctl.tasks.column_settings import Column, spell_role
 from plmctl.tasks.label_text import is_absent
 from plmctl.tasks.schemes import PlacedTags
 from plmctl.tasks.span_rows import TaggedText
@@ -255,7 +256,7 @@ def _json_lists(
                     file=file,
                     line=number,
                     fix=spell_role(
-                        role, spell_column(meant) if meant else "<one of those found>", columns
+                        role, spell(meant) if meant else "<one of those found>", columns
                     ),
                 )
         for name in names:

@@ -184,9 +184,6 @@ class Generation(Task):
             fix = error.fix and f"task.{error.fix}"
             raise ConfigError(f"task.{error.path}", error.value, error.allowed, fix=fix) from None
 
-    def is_better_larger(self, metric: str) -> bool:
-        return super().is_better_larger(metric) and metric not in written.LEAST_IS_BEST
-
     def unit(self, example: Example) -> str:
         """All turns of a dialogue, because each is read as context of the next."""
         return super().unit(example) if example.document is None else f"document {example.document}"

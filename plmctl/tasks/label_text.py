@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
-from plmctl.core.spelling import fold_name, spell_setting
+from plmctl.core.folding import fold_name
+from plmctl.core.spelling import spell_setting
 
 SETTING = "task.label_names"
 # as pandas and other programs write a value that is none

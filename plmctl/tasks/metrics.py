@@ -12,6 +12,8 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError, nearest
 
+# of which less is better
+LESS_IS_BETTER = frozenset({"loss", "perplexity", "hamming_loss"})
 MOST = 32  # labels that are tried as a constant prediction
 Labels = Sequence[str]
 Entity = tuple[str, int, int]  # type, first token, last token

@@ -83,9 +83,6 @@ class Multilabel(Task):
     def decided(self) -> dict[str, Any]:
         return super().decided | self.sets.label_loss.decided
 
-    def is_better_larger(self, metric: str) -> bool:
-        return super().is_better_larger(metric) and metric != multilabel_score.HAMMING
-
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)
 

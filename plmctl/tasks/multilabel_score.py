@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.tasks.metrics import floor, often
+from plmctl.tasks.metrics import LESS_IS_BETTER, floor, often
 from plmctl.tasks.typing_score import Types, find_threshold, score_types
 
 PARTS = ("precision", "recall", "f1")
-HAMMING = "hamming_loss"  # the only one of which less is better
+HAMMING = "hamming_loss"
 TRIED = 256  # labels that are tried as a constant prediction: sets have others beside them
 NAMES = (
     *(f"{kind}_{part}" for kind in ("micro", "macro", "example") for part in reversed(PARTS)),
@@ -69,7 +69,7 @@ def score_predictions(
     constant = [score_sets(gold, [own] * len(gold), names) for own in ([], *([n] for n in tried))]
 
     def best(name: str) -> float:
-        return (min if name == HAMMING else max)(each[name] for each in constant)
+        return (min if name in LESS_IS_BETTER else max)(each[name] for each in constant)
 
     threshold, f1 = find_threshold(gold, known)
     tuned = {"best_threshold": threshold, "micro_f1_at_best_threshold": f1}

@@ -4,7 +4,6 @@ against its text.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -12,7 +11,7 @@ from typing import Any, NotRequired, TypedDict
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import fit
-from plmctl.storage.reading import parse_json_at
+from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.split_files import SplitFiles, read_layout
@@ -144,8 +143,8 @@ def _begins_with_row(text: str) -> bool:
     if not first.endswith("}") or '"paragraphs"' in first:
         return False
     try:
-        return _is_row(json.loads(first))
-    except (ValueError, RecursionError):
+        return _is_row(parse_json(first))
+    except ValueError:
         return False
 
 

@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 
 from plmctl.core.errors import DataError, did_you_mean, find_meant
 from plmctl.core.parts import part_of
-from plmctl.core.spelling import spell_setting
+from plmctl.core.spelling import spell, spell_setting
 from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.broken_rows import EMPTY, explain_broken, list_broken
-from plmctl.tasks.column_settings import Column, refuse_lists, spell_column, spell_role
+from plmctl.tasks.column_settings import Column, refuse_lists, spell_role
 from plmctl.tasks.header import names_columns
 from plmctl.tasks.label_lists import find_flags, is_bracketed, is_list
 from plmctl.tasks.label_text import LabelKinds, is_absent, spell_label
@@ -174,7 +174,7 @@ class Table(SplitFiles):
             return AbsentColumn(what, missing.column, file=file, line=line, fix=fix)
         fix = spell_role(
             self.label_setting if missing.role == "label" else missing.role,
-            spell_column(missing.near) if missing.near else missing.otherwise,
+            spell(missing.near) if missing.near else missing.otherwise,
             columns,
             self.several,
         )

@@ -24,7 +24,6 @@ NAMES = ("bleu", "chrf", "bleu2", *rouge.METRICS, "exact", "distinct1", "distinc
 NAMES += (*novelty.METRICS, *BLEUS, "meteor", "f1")
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")  # of sacrebleu's, those that need nothing else
 _LOOKED = 1000  # references that show the script
-LEAST_IS_BEST = frozenset({"perplexity"})
 
 
 def check_writing_metrics(names: Sequence[str], tokenize: str) -> list[str]:

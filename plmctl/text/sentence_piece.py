@@ -52,19 +52,13 @@ class SentencePiece:
 
     def reserve(self, tokens: Collection[str]) -> None:
         """Let none of these tokens stand for text either: the model has them as control symbols."""
-        known, unknown = (
-            set(tokens).intersection(self.tokens).difference(self.special),
-            self.unknown,
-        )
-        if more := known - {unknown}:
+        if more := set(tokens).intersection(self.tokens) - {*self.special, self.unknown}:
             names = {token.encode() for token in more}
-            self._processor = _read_model(
-                replace_fields(
-                    self.model,
-                    1,
-                    lambda piece: piece + CONTROL * (dict(parse_fields(piece))[1] in names),
-                )
-            )
+
+            def mark(piece: bytes) -> bytes:
+                return piece + CONTROL * (dict(parse_fields(piece)).get(1) in names)
+
+            self._processor = _read_model(replace_fields(self.model, 1, mark))
             self.special = [*self.special, *more]
         if self.twin:
             self.twin.reserve(tokens)

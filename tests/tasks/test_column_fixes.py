@@ -17,8 +17,9 @@ from plmctl.config.compose import compose
 from plmctl.config.quoting import quote
 from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.spelling import spell
 from plmctl.tasks.base import Example
-from plmctl.tasks.column_settings import spell_column, spell_role
+from plmctl.tasks.column_settings import spell_role
 
 # task, what is set, (the names of the columns; the first row; the second row), the fix
 CASES = [
@@ -112,9 +113,9 @@ def test_columns_are_spelt_as_hydra_reads_them() -> None:
         "[a]",
         "${a}",
     ]
-    assert [spell_column(name) for name in [*plain, 3, -1]] == [*plain, "3", "-1"]
+    assert [spell(name) for name in [*plain, 3, -1]] == [*plain, "3", "-1"]
     for name in [*plain, *odd]:
-        words = shlex.split(spell_role("text", spell_column(name), {}))
+        words = shlex.split(spell_role("text", spell(name), {}))
         assert OverridesParser.create().parse_overrides([quote(words[0])])[0].value() == name
     columns = {"choice0": "a, b", "choice1": 2, "text": "q"}
     assert spell_role("text", "x", columns, ["choices"]) == "task.columns.text=x"

@@ -9,14 +9,13 @@ import typer
 from plmctl.cli.declare import RECIPE, command
 from plmctl.cli.options import StudyWords
 from plmctl.cli.start import start
-from plmctl.config.published import BLOCK, WORD
 
 
 @command(
     "ablate",
     place=100,
     bare=RECIPE,
-    marks=((BLOCK, WORD),),
+    marks=(("published", "scale=published"),),
     examples=(
         "plmctl ablate gpt_lstm --dry-run",
         "plmctl ablate gpt_lstm budget.steps=2 seeds=[0,1] out=studies/first",

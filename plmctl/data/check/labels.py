@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from plmctl.core.errors import DataError
-from plmctl.core.spelling import fold_name
+from plmctl.core.folding import fold_name
 from plmctl.data.check.finding import (
     Finding,
     LengthHistogram,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-
+from plmctl.core.spelling import spell_line
 from plmctl.data.held_out import read_held_out
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.runs import find_standing
@@ -14,9 +13,7 @@ ORDER = 0
 CUT = "{}: the last line of metrics.jsonl is half written and left out."
 EMPTY = "{}: no metric has been logged yet."
 FEW = "{}: {} are held out, too few for a validation: its losses there are a sample's."
-FIRST = (
-    "Models and predictions are shown of the first {} of {} runs; plmctl report {} shows another."
-)
+FIRST = "Models and predictions are shown of the first {} of {} runs; {} shows another."
 
 
 def panel(subject: Subject) -> list[Block]:
@@ -38,7 +35,7 @@ def panel(subject: Subject) -> list[Block]:
         notes += [CUT.format(run.name)] if run.log.cut else []
         notes += [EMPTY.format(run.name)] if not run.log.series else []
     if len(subject.runs) > len(subject.detailed):
-        another = shlex.quote(str(subject.runs[-1].folder))
+        another = spell_line("report", subject.runs[-1].folder)
         notes.append(FIRST.format(len(subject.detailed), len(subject.runs), another))
     head = ["run", "folder", "what", "state", "how far", "valid"]
     if not any(row[-1] for row in rows):

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError
+from plmctl.core.folding import fold_name
 from plmctl.core.locate import locate
-from plmctl.core.spelling import fold_name
 from plmctl.heads.base import Head
 from plmctl.run.weights.loading import Source
 from plmctl.tasks.base import cut

@@ -71,15 +71,7 @@ class Adafactor(Uncompiled):
         self.threshold, self.decay, self.momentum = threshold, decay, momentum
         self.factored_from = factored_from
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Make one update."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._move(p, p.grad, group)
-
-    def _move(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
+    def move(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
         state = self.state[p]
         if not state:
             state.update(self._start(p))

@@ -95,7 +95,7 @@ class Muon(Uncompiled):
         for group in self.param_groups:
             for p in group["params"] if group["blocks"] else []:
                 if p.grad is not None:
-                    self._move(p, p.grad, group)
+                    self.move(p, p.grad, group)
         if self._adamw is None:
             return
         # the same groups and state, also after load_state_dict has replaced them
@@ -103,7 +103,7 @@ class Muon(Uncompiled):
         self._adamw.state = self.state
         self._adamw.step()
 
-    def _move(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
+    def move(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
         state = self.state[p]
         if not state:
             state["momentum"] = torch.zeros_like(p)
