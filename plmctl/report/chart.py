@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from plmctl.report.style import INK, LIGHT, draw_rule, draw_text, style_series
+from plmctl.report.text import SPELLED
 
 Curve = Sequence[tuple[float, float]]  # (x, y), x ascending
 Band = Sequence[tuple[float, float, float]]  # (x, lowest, highest), x ascending
@@ -117,7 +118,9 @@ def thin(curve: Sequence[Point], most: int = 600) -> list[Point]:
 
 
 def shorten_number(value: float) -> str:
-    """A number as axis label: 20k, 1.5M."""
+    """A number as axis label: 20k, 1.5M, 2e+295."""
+    if abs(value) >= SPELLED:
+        return f"{value:g}"
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size * 10 or (
             abs(value) >= size and value % (size / 10) == 0 and size > 1e3

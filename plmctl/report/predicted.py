@@ -4,6 +4,7 @@ someone else; and the scores that they have.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -199,10 +200,9 @@ def _parse(cell: str, file: Path) -> Any:
 
 def _is_number(text: Any) -> bool:
     try:
-        float(text)
+        return math.isfinite(float(text))
     except (TypeError, ValueError):
         return False
-    return True
 
 
 # --- what files without a task are scored by

@@ -15,6 +15,7 @@ from typing import Literal
 
 from plmctl.core.rounding import DIGITS
 
+LARGEST = 200  # bits of the largest value that the unpaired test takes as it is
 ALPHA = 0.05  # of the tests, after correction; intervals hold 1 - ALPHA each, uncorrected
 LEAST_P = 0.0001  # a p-value below it is not spelt out
 
@@ -87,11 +88,16 @@ def compare_unpaired(arm: Sequence[float], baseline: Sequence[float]) -> Differe
     """The same for unpaired seeds of unequal variance, degrees of freedom by Welch and
     Satterthwaite (Welch, 1947).
     """
+    # a power of 2: squares of squares of absurd values, such as a perplexity of 1e295, overflow
+    largest = math.frexp(max(map(abs, (*arm, *baseline))))[1]
+    unit = math.ldexp(1.0, max(0, largest - LARGEST))
+    arm, baseline = [x / unit for x in arm], [x / unit for x in baseline]
     a, b = (statistics.variance(values) / len(values) for values in (arm, baseline))
     mean = subtract(statistics.fmean(arm), statistics.fmean(baseline))
     below = a * a / (len(arm) - 1) + b * b / (len(baseline) - 1)
     freedom = (a + b) ** 2 / below if below else math.inf
-    return _difference(mean, math.sqrt(a + b), freedom, min(len(arm), len(baseline)), "Welch t")
+    n, error = min(len(arm), len(baseline)), math.sqrt(a + b)
+    return _difference(unit * mean, unit * error, freedom, n, "Welch t")
 
 
 def correct(ps: Sequence[float | None]) -> list[float | None]:

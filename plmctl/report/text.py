@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+SPELLED = 1e15  # from here on, a double has no digit after the point, and no reader counts digits
+
 
 def format_number(value: float | None, digits: int = 4) -> str:
-    """`1,234`, `0.9123`, `1.2e-07`; "" for None."""
+    """`1,234`, `0.9123`, `1.2e-07`, `1.2e+295`; "" for None."""
     if value is None:
         return ""
     if not math.isfinite(value):
         return str(value)
+    if abs(value) >= SPELLED:
+        return f"{value:.{digits}g}"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 10_000 else f"{value:.{digits}g}"
 
 

@@ -14,6 +14,7 @@ from plmctl.config.reached import Reached, losses_reached, read_reached
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import thaw
 from plmctl.core.batch import Batch
+from plmctl.core.exponential import exponentiate
 from plmctl.core.fields import fields_of
 from plmctl.core.locate import locate
 from plmctl.core.spelling import spell_setting
@@ -320,7 +321,7 @@ def score_parts(
         size = sum(count * bytes_per_token[title] for title, count in counts.items())
         if size > 0:
             scores[f"bits_per_byte/{name}"] = whole.sums[loss][0] / math.log(2) / size
-        scores[f"perplexity/{name}"] = math.exp(min(scores[loss], 700.0))
+        scores[f"perplexity/{name}"] = exponentiate(scores[loss])
     return scores
 
 

@@ -17,6 +17,7 @@ import torch
 from plmctl.core.batch import IGNORE
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.core.exponential import exponentiate
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.data.encoding import close_lines
@@ -243,8 +244,8 @@ class LanguageModel:
     ) -> dict[str, float]:
         loss, tokens = self._score(run, text, window, stride, remembers)
         return {
-            "perplexity_per_token": math.exp(loss / tokens),
-            "perplexity_per_word": _exp(loss / max(1, text.words)),
+            "perplexity_per_token": exponentiate(loss / tokens),
+            "perplexity_per_word": exponentiate(loss / max(1, text.words)),
             "bits_per_character": loss / math.log(2) / text.characters,
             "bits_per_byte": loss / math.log(2) / text.bytes,
             "scored_tokens": tokens,
@@ -275,7 +276,7 @@ class LanguageModel:
         loss, tokens = run.loss(
             [(ids[r, :n], target[r, :n]) for r, n in enumerate(rows.seqs["text"].length.tolist())]
         )
-        return {"masked_perplexity": math.exp(loss / max(1, tokens)), "masked_tokens": tokens}
+        return {"masked_perplexity": exponentiate(loss / max(1, tokens)), "masked_tokens": tokens}
 
     def _measure_pseudo(self, run: WindowReader, text: Text, window: int) -> dict[str, float]:
         """Every window is copied once for each of its tokens."""
@@ -283,7 +284,7 @@ class LanguageModel:
             return {}
         hidden = _mask_one_by_one(text, run.vocab, window, self.pseudo_tokens)
         loss, tokens = run.loss(hidden)
-        return {"pseudo_perplexity": math.exp(loss / tokens), "pseudo_tokens": tokens}
+        return {"pseudo_perplexity": exponentiate(loss / tokens), "pseudo_tokens": tokens}
 
 
 def _frame(text: Text, vocab: Vocab, window: int) -> Iterator[tuple[encode.Row, int]]:
@@ -307,7 +308,3 @@ def _mask_one_by_one(text: Text, vocab: Vocab, window: int, limit: int | None) -
         left -= min(length, left)
         if not left:
             return
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else math.inf

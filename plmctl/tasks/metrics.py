@@ -14,6 +14,7 @@ from plmctl.core.errors import ConfigError, nearest
 
 # of which less is better
 LESS_IS_BETTER = frozenset({"loss", "perplexity", "hamming_loss"})
+LARGE = 1e60  # above it, products of squares, and of their sums, may overflow
 MOST = 32  # labels that are tried as a constant prediction
 Labels = Sequence[str]
 Entity = tuple[str, int, int]  # type, first token, last token
@@ -80,9 +81,19 @@ def pearson(gold: Sequence[float], guess: Sequence[float]) -> float:
         or (y == y[0]).all()
     ):
         return 0.0
+    x, y = shrink(x), shrink(y)
     x, y = x - x.mean(), y - y.mean()
     spread = float(np.linalg.norm(x)) * float(np.linalg.norm(y))
     return max(-1.0, min(1.0, float(x @ y) / spread)) if spread else 0.0
+
+
+def shrink(values: np.ndarray) -> np.ndarray:
+    """Values in another unit, a power of 2, where their squares would overflow or vanish."""
+    most = float(np.abs(values).max(initial=0))
+    if most in (0, math.inf) or 1 / LARGE < most < LARGE or most != most:
+        return values
+    shrunk: np.ndarray = np.ldexp(values, -math.frexp(most)[1])
+    return shrunk
 
 
 def spearman(gold: Sequence[float], guess: Sequence[float]) -> float:

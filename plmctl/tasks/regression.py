@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
-from plmctl.core.errors import DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
@@ -20,6 +18,7 @@ from plmctl.tasks import encode
 from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.classification import encode_texts, parse_texts
 from plmctl.tasks.metrics import CORRELATIONS, check_metrics
+from plmctl.tasks.read_score import read_score
 from plmctl.tasks.transform import Transform
 
 
@@ -119,14 +118,4 @@ class Regression(Task):
 
 
 def _number(example: Example) -> float:
-    try:
-        value = float(example.label)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise DataError(
-            f"the score '{example.label}' is not a number",
-            file=example.place,
-            fix="check task.columns.label",
-        )
-    return value
+    return read_score(example.label, example.place)

@@ -182,6 +182,7 @@ def _numbers(rows: Rows) -> Iterator[Sums]:
     if not all(isinstance(row.get(side), float) for row in rows for side in ("gold", "guess")):
         return
     pairs = np.array([[row["gold"], row["guess"]] for row in rows])
+    pairs = np.stack([metrics.shrink(side) for side in pairs.T], 1)
     x, y = (pairs - pairs.mean(0)).T
     yield Sums(np.stack([np.ones(len(rows)), x, y, x * x, y * y, x * y], 1), _pearson)
 

@@ -23,6 +23,7 @@ from plmctl.tasks.apart import PLACE, check_pooling, encode_apart, put_first, sp
 from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.classification import parse_texts
 from plmctl.tasks.metrics import CORRELATIONS, check_metrics
+from plmctl.tasks.read_score import read_score
 
 SIMILARITY = "similarity"  # the name of the labels
 
@@ -95,7 +96,7 @@ class SentenceScores(Task):
                 file=example.place,
                 fix="task.scale=[<lowest>,<highest>], or check task.columns.label",
             )
-        return value
+        return read_score(example.label, example.place)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         rows = encode_apart(

@@ -4,7 +4,6 @@ SemEval, Agirre et al., 2012 to 2016; Cer et al., 2017).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks import files
 from plmctl.tasks.metrics import CORRELATIONS
+from plmctl.tasks.read_score import read_score
 from plmctl.tasks.table_rows import OBJECTS, objects_of, rows_of
 from plmctl.tasks.tables import Table
 
@@ -26,6 +26,7 @@ LAYOUTS = (
     ("sentence_A", "sentence_B", "relatedness_score"),
     ("text", "text2", "label"),
 )
+_FIX = "task.columns.label=<its column>"
 PARTS = "STS.input.*.txt"  # of a year of SemEval; beside each STS.gs.*.txt with its scores
 PATTERNS = {
     "train": ["train.*", "*train*"],
@@ -88,7 +89,11 @@ class SentenceSimilarity:
         columns = dict(self.columns or find_layout(file))
         examples = Table(splits={}).read_file(file, columns)
         return [
-            ScoredPair(str(e.fields["text"]), str(e.fields["text2"]), _read_score(e.label, e.place))
+            ScoredPair(
+                str(e.fields["text"]),
+                str(e.fields["text2"]),
+                read_score(e.label, e.place, fix=_FIX),
+            )
             for e in examples
         ]
 
@@ -161,7 +166,7 @@ def read_part(file: Path) -> list[ScoredPair]:
                 line=number,
             )
         if score.strip():
-            value = _read_score(score.strip(), f"{scores_file}:{number}")
+            value = read_score(score.strip(), scores_file, line=number, fix=_FIX)
             pairs.append(ScoredPair(cells[0], cells[1], value))
     return pairs
 
@@ -189,17 +194,3 @@ def _list_sets(place: Path, split: str) -> list[Path]:
         there = ", ".join(child.name for child in sorted(place.iterdir())[:12]) or "nothing"
         raise DataError(f"no pairs of the split '{split}'; there is {there}", file=place, fix=fix)
     return found
-
-
-def _read_score(label: Any, place: str) -> float:
-    try:
-        value = float(label)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise DataError(
-            f"the score '{label}' is not a number",
-            file=place,
-            fix="task.columns.label=<its column>",
-        )
-    return value

@@ -17,6 +17,7 @@ from plmctl.core.terminal import counted
 from plmctl.core.values import Count
 from plmctl.tasks import files
 from plmctl.tasks.metrics import spearman
+from plmctl.tasks.read_score import read_score
 
 LEAST = 10  # pairs of a list, whose correlation says something
 
@@ -107,12 +108,13 @@ def _read_list(file: Path) -> list[WordPair]:
             continue
         try:
             first, second, score = (cell.strip() for cell in cells[:3])
-            pairs.append(WordPair(first, second, float(score)))
+            float(score)
         except ValueError:
             what = f"two words and a score are needed, found {line[:60]!r}"
             raise DataError(
                 what, file=file, line=number, fix="car <tab> automobile <tab> 3.92"
             ) from None
+        pairs.append(WordPair(first, second, read_score(score, file, line=number)))
     if not pairs:
         raise DataError("no pairs of words", file=file)
     return pairs

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.exponential import exponentiate
 from plmctl.core.extras import require_library
 from plmctl.core.terminal import WARN, remark
 from plmctl.tasks import meteor, novelty, rouge, sentence_bleu, squad_score
@@ -100,9 +101,7 @@ def perplexity(predictions: Predictions) -> float:
     specials among them.
     """
     tokens = sum(p["tokens"] for p in predictions)
-    return (
-        math.exp(min(700.0, math.fsum(p["nll"] for p in predictions) / tokens)) if tokens else 0.0
-    )
+    return exponentiate(math.fsum(p["nll"] for p in predictions) / tokens) if tokens else 0.0
 
 
 def distinct(texts: Sequence[str], *, n: int) -> float:

@@ -9,6 +9,7 @@ import random
 import pytest
 from scipy import special, stats
 
+from plmctl.report.chart import shorten_number
 from plmctl.report.sequences import Look, evaluate_looks
 from plmctl.report.statistics import (
     Difference,
@@ -24,6 +25,7 @@ from plmctl.report.statistics import (
     summarise,
     two_sided,
 )
+from plmctl.report.text import format_number
 
 FREEDOMS = (1, 2, 3, 4.5, 9, 30, 200)
 
@@ -197,3 +199,18 @@ def test_verdicts(expected: str, mean: float, p: float | None, verdict: str) -> 
 
 def test_no_difference_is_undecided() -> None:
     assert judge("higher", None, None) == "undecided"
+
+
+@pytest.mark.parametrize("unit", [1e100, 1e200, 1e295])
+def test_differences_of_absurd_values(unit: float) -> None:
+    """Such as the perplexity of a run that exploded."""
+    a, b = [unit * x for x in (1.0, 2.0, 1.5)], [unit * x for x in (0.5, 0.25, 0.75, 0.5)]
+    found, wanted = (
+        compare_unpaired(a, b),
+        compare_unpaired([1.0, 2.0, 1.5], [0.5, 0.25, 0.75, 0.5]),
+    )
+    assert found.p == pytest.approx(wanted.p)
+    assert found.mean == pytest.approx(unit * wanted.mean)
+    assert found.low == pytest.approx(unit * wanted.low)
+    assert len(format_number(found.mean)) < 12
+    assert len(shorten_number(found.mean)) < 12

@@ -36,6 +36,16 @@ def test_classification_scores_equal_sklearn(seed, classes):
         )
 
 
+@pytest.mark.parametrize("unit", [1.0, 2.0**40, 1e80, 1e160, 1e295, 1e-170, 1e-290])
+def test_pearson_does_not_depend_on_the_unit(unit):
+    gold, guess = [1.0, 2.0, 4.0, 3.5], [0.5, 1.0, 1.5, 3.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = metrics.pearson([unit * each for each in gold], guess)
+        assert found == pytest.approx(metrics.pearson(gold, guess), abs=1e-12)
+        assert metrics.pearson(guess, [unit * each for each in gold]) == pytest.approx(found)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_correlations_equal_scipy(seed):
     from scipy import stats

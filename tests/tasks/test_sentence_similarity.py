@@ -127,6 +127,7 @@ def test_columns_of_any_table(tmp_path: Path) -> None:
         ("a.tsv", "s1\ts2\tscore\nx\ty\t1\n", r"a\.tsv:1: which columns are .*found s1, s2, score"),
         ("a.tsv", "text\ttext2\tlabel\nx\ty\thigh\n", r"a\.tsv:2: the score 'high' is not a numb"),
         ("a.tsv", "text\ttext2\tlabel\nx\ty\tnan\n", r"a\.tsv:2: the score 'nan' is not a number"),
+        ("a.tsv", "text\ttext2\tlabel\nx\ty\t1e295\n", r"a\.tsv:2: the score '1e295' is too la"),
         ("a.tsv", "text\ttext2\tlabel\nx\ty\n", r"a\.tsv:2: 2 columns where 3 are needed"),
         ("a.tsv", "text\ttext2\tlabel\n", r"a\.tsv: no rows"),
         ("a.tsv", "\n", r"a\.tsv: the file is empty"),

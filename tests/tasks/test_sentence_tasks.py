@@ -99,6 +99,10 @@ def test_scores_outside_of_the_scale(tmp_path: Path) -> None:
     task = make_task("sentence_scores", write_pairs(tmp_path / "a.tsv", 2), "task.scale=[0,4]")
     with pytest.raises(DataError, match=r"a\.tsv:2: the score '4\.5' is no number from 0 to 4"):
         task.fit_labels(task.read("train"))
+    (tmp_path / "b.tsv").write_text("text\ttext2\tlabel\na\tb\t1e40\n")
+    task = make_task("sentence_scores", tmp_path / "b.tsv", "task.scale=[0,1e300]")
+    with pytest.raises(DataError, match=r"b\.tsv:2: the score '1e40' is too large"):
+        task.fit_labels(task.read("train"))
     with pytest.raises(ConfigError, match=r"task\.scale"):
         make_task("sentence_scores", "x", "task.scale=[5,0]")
 

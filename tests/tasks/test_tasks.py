@@ -137,6 +137,10 @@ def test_regression(toy):
     assert task.score(found)["spearman"] == pytest.approx(1.0)
     with pytest.raises(DataError, match=r"x.tsv:1: the score 'high' is not a number"):
         task.fit_labels(_examples(["1", "high", "2", "nan"]))
+    for absurd in ("1e295", "-3e16", "9" * 40):
+        with pytest.raises(DataError, match=rf"x.tsv:0: the score '{absurd}' is too large: at mo"):
+            task.fit_labels(_examples([absurd, "1", "2", "3"]))
+    assert task.gold_of(_examples(["-1e15", "1", "2", "3"])[0]) == -1e15
 
 
 def _tagging(**settings):

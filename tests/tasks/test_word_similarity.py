@@ -83,6 +83,9 @@ def test_a_line_that_is_no_pair(tmp_path: Path) -> None:
     (tmp_path / "EN-A.txt").write_text("car\tautomobile\t3.9\ncar automobile\n")
     with pytest.raises(DataError, match=r"EN-A\.txt:2: two words and a score are needed"):
         WordSimilarity(path=str(tmp_path)).read()
+    (tmp_path / "EN-A.txt").write_text("car\tautomobile\t1e295\n")
+    with pytest.raises(DataError, match=r"EN-A\.txt:1: the score '1e295' is too large"):
+        WordSimilarity(path=str(tmp_path)).read()
 
 
 def test_occurrences() -> None:

@@ -5,7 +5,6 @@ say what came of it.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ import torch
 
 from plmctl.config.schema import Finetune, Pretrain
 from plmctl.core.batch import Batch
+from plmctl.core.exponential import exponentiate
 from plmctl.core.terminal import tell
 from plmctl.models.base import Hidden, Model
 from plmctl.nn.tables import count
@@ -192,7 +192,7 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Trial:
             ]
         means = Measured.together(parts).means()
         asked = [name for name in targets if f"loss/{name}" in means]
-        scores[-1] = means | {f"perplexity/{n}": math.exp(means[f"loss/{n}"]) for n in asked}
+        scores[-1] = means | {f"perplexity/{n}": exponentiate(means[f"loss/{n}"]) for n in asked}
     timed = {}
     for number in BATCHES if held_out else ():
         some = spec.replace({"eval.batch_size": number, "eval.rows": number})

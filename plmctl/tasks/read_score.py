@@ -1,0 +1,38 @@
+"""A score that people gave, as a table or a line of text has it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from plmctl.core.errors import DataError
+
+LARGEST = 1e15  # squared and summed over 10^8 rows, it still has a number in 32 bits
+
+
+def read_score(
+    label: Any, file: Any, *, fix: str = "check task.columns.label", line: int | None = None
+) -> float:
+    """The number that `label` spells.
+
+    Args:
+        label: what stands in the place of the score.
+        file: where it stands.
+        fix: what a user does where it is no number at all.
+        line: its line, where `file` does not say it.
+
+    Raises:
+        DataError: it is no number, or its size is above `LARGEST`.
+    """
+    try:
+        value = float(label)
+    except (TypeError, ValueError):
+        value = math.nan
+    if math.isfinite(value) and abs(value) > LARGEST:
+        what = f"the score '{label}' is too large: at most {LARGEST:g} can be learned or averaged"
+        raise DataError(
+            what, file=file, line=line, fix="scores in another unit, such as from 0 to 5"
+        )
+    if not math.isfinite(value):
+        raise DataError(f"the score '{label}' is not a number", file=file, line=line, fix=fix)
+    return value
