@@ -17,6 +17,7 @@ from plmctl.core.terminal import counted
 from plmctl.report.job_events import JobEvents
 from plmctl.report.likeness import list_unlike
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
+from plmctl.report.text import format_setting
 from plmctl.storage.atomic import write_text
 from plmctl.storage.formulas import guard
 from plmctl.storage.gate import own
@@ -25,6 +26,7 @@ from plmctl.training.stop import STOPPED
 
 RECORD = "job.json"  # in each job's folder, whatever launcher ran it
 PAGE, SHEET = "sweep.md", "sweep.csv"
+ABSENT = "-"  # of a setting that a job does not have
 SEEDS = ("seed", "head_seed")  # runs that differ in these alone are one run, repeated
 FEW = 3  # metrics that are shown; the file of comma-separated values has all
 
@@ -63,11 +65,31 @@ def _read_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     return {name: {**records[name], "job": place} for place, name in enumerate(order)}
 
 
-def name_job(job: dict[str, Any], *, seeds: bool = True) -> str:
-    """The varied settings with their values in this job; without `seeds`, a name that its
-    repetitions share.
+def name_jobs(jobs: Sequence[dict[str, Any]], *, seeds: bool = True) -> list[str]:
+    """A name for each job, of the same settings in the same order: those that any job varies, with
+    their values in this one; without `seeds`, a name that its repetitions share.
     """
-    return " ".join(text for text in job.get("varied") or () if seeds or _key(text) not in SEEDS)
+    varied = [key for key in list_varied(jobs) if seeds or key not in SEEDS]
+    return [" ".join(f"{key}={find_value(job, key)}" for key in varied) for job in jobs]
+
+
+def list_varied(jobs: Sequence[dict[str, Any]]) -> list[str]:
+    """The settings that any of the jobs varies; those of repetitions are the last."""
+    keys = dict.fromkeys(_key(text) for job in jobs for text in job.get("varied") or ())
+    return sorted(keys, key=SEEDS.__contains__)
+
+
+def find_value(job: dict[str, Any], key: str) -> str:
+    """What a setting is in a job, as its words or else its config have it; `ABSENT` where neither
+    does.
+    """
+    given = dict(_pair(text) for text in (*job.get("overrides", ()), *job.get("varied", ())))
+    if key in given:
+        return given[key]
+    value: Any = thaw(read_spec(Path(job.get("dir") or ".")) or {})
+    for name in key.split("."):
+        value = value.get(name, ABSENT) if isinstance(value, dict) else ABSENT
+    return ABSENT if isinstance(value, dict) else format_setting(value)
 
 
 def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -82,14 +104,12 @@ def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str
     )
     shown = shown[:FEW]
     rows = []
-    for job in jobs:
+    for job, name in zip(jobs, name_jobs(jobs), strict=True):
         values = [f"{job['metrics'][key]:.4g}" if key in job["metrics"] else "-" for key in shown]
-        rows.append(
-            [str(job["job"]), name_job(job) or " ".join(job["overrides"]), _status(job), *values]
-        )
+        rows.append([str(job["job"]), name or " ".join(job["overrides"]), _status(job), *values])
     groups: dict[str, list[dict[str, Any]]] = {}
-    for job in jobs:
-        groups.setdefault(name_job(job, seeds=False), []).append(job)
+    for job, name in zip(jobs, name_jobs(jobs, seeds=False), strict=True):
+        groups.setdefault(name, []).append(job)
     for shared, group in groups.items():
         if len(group) > 1 and any(
             _key(text) in SEEDS for job in group for text in job.get("varied") or ()
@@ -111,15 +131,14 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
     blocks: list[Block] = [Heading(counted(len(jobs), "job"), 1), TableBlock(*make_table(jobs))]
     blocks += [Paragraph(line) for line in describe_end(jobs)]
     write_text(own(folder) / PAGE, render_markdown(blocks, charts=""))
-    pairs = [dict(_pair(text) for text in job.get("varied") or ()) for job in jobs]
-    varied = list(dict.fromkeys(key for pair in pairs for key in pair))
+    varied = list_varied(jobs)
     metrics = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["job", *varied, "status", *metrics, "dir"])
-    for job, pair in zip(jobs, pairs, strict=True):
+    for job in jobs:
         numbers = [job["metrics"].get(key, "") for key in metrics]
-        words = [guard(pair.get(key, "")) for key in varied]
+        words = [guard(find_value(job, key)) for key in varied]
         writer.writerow([job["job"], *words, _status(job), *numbers, job["dir"]])
     write_text(folder / SHEET, text.getvalue())
     return folder / PAGE
@@ -139,7 +158,8 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     name, larger = named[0]["best"]
     top = (max if larger else min)(named, key=lambda job: job["metrics"][name])
     value = f"{name.removeprefix('valid/')} {top['metrics'][name]:.4g}"
-    lines += [f"best on dev: job {top['job']}, {value}: {name_job(top)}; {top['dir']}"]
+    name = name_jobs(jobs)[list(jobs).index(top)]
+    lines += [f"best on dev: job {top['job']}, {value}: {name}; {top['dir']}"]
     known = [job for job in named if {"valid/accuracy", "valid/majority"} <= set(job["metrics"])]
     failed = [
         job

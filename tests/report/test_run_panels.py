@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.report import sweeps
 from plmctl.report.build import load_panels, make_blocks
 from plmctl.report.glue import GLUE, bert_average
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
@@ -602,6 +603,31 @@ def test_the_jobs_of_a_sweep_are_called_by_what_it_varied(sweep: Path) -> None:
     ]
     assert isinstance(folded, Folded)
     assert make_blocks(subject)[0] == Heading("Report: 6 runs", 1)
+
+
+def test_jobs_that_varied_other_settings_have_parallel_names(tmp_path: Path) -> None:
+    """As those of a sweep that has grown: every name has the same settings in the same order."""
+    of_jobs = {
+        "a": (["optim.lr=1", "seed=3"], ["optim.lr=1"]),
+        "b": (["seed=4", "optim.lr=2"], ["seed=4", "optim.lr=2"]),
+        "c": (["noise.rate=0.3", "optim.lr=2"], ["+noise.rate=0.3"]),
+    }
+    jobs = []
+    for name, (words, varied) in of_jobs.items():
+        config = {"seed": 5, "optim": {"lr": 1}, "noise": {"rate": 0.15} if name != "b" else {}}
+        folder = fabricated.run(tmp_path / "swept" / name, steps=2, config=config)
+        job = {"job": len(jobs), "overrides": words, "varied": varied, "metrics": {}, "code": 0}
+        jobs.append({**job, "dir": str(folder)})
+        (folder / "job.json").write_text(json.dumps(jobs[-1]))
+    names = [
+        "optim.lr=1 noise.rate=0.15 seed=3",
+        "optim.lr=2 noise.rate=- seed=4",
+        "optim.lr=2 noise.rate=0.3 seed=5",
+    ]
+    subject = find_subject([tmp_path / "swept" / name for name in of_jobs])
+    assert [run.name for run in subject.runs] == names
+    assert [run.group for run in subject.runs] == [name.partition(" seed")[0] for name in names]
+    assert [row[1] for row in sweeps.make_table(jobs)[1]] == names
 
 
 def test_seeds_of_a_sweep_are_one_curve_in_a_band(sweep: Path) -> None:
