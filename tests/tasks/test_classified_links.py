@@ -172,7 +172,7 @@ def test_a_stopped_command_shows_what_it_has(
 def test_mistakes(run: Path, graph: Path) -> None:
     words = ["eval", f"checkpoint={run}", "task=kg_bert", f"task.graph={graph}"]
     assert "fix: split=valid" in plmctl(*words, "split=test", code=2)
-    assert "fix: task.true_label=true" in plmctl(*words, "task.true_label=yes", code=2)
+    assert "fix: \"task.true_label='true'\"" in plmctl(*words, "task.true_label=yes", code=2)
 
 
 def test_another_graph_than_that_of_the_training_is_remarked(

@@ -108,7 +108,7 @@ def test_files_that_do_not_fit(files: tuple[Path, Path], tmp_path: Path) -> None
     with pytest.raises(DataError, match=r"a\.jsonl: has rows, not lines"):
         both(files[0], targets=tmp_path / "a.jsonl")
     with pytest.raises(
-        DataError, match=r"a\.jsonl:2: no text in a field 'de' (.|\n)*data\.fields=\[en,<name>\]"
+        DataError, match=r"a\.jsonl:2: no text in a field 'de' (.|\n)*data\.fields=\[en,'<name>'\]"
     ):
         both(tmp_path / "a.jsonl", fields=["en", "de"])
     with pytest.raises(DataError, match=r"a\.en: has no fields(.|\n)*data\.target_path"):

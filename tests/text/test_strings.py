@@ -8,6 +8,7 @@ import pytest
 
 from plmctl.config.compose import compose
 from plmctl.core.errors import DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.data.survey import TextSource
 from plmctl.run.pretraining import commands_after
 from plmctl.text.inputs import find_all
@@ -75,7 +76,7 @@ def test_they_are_read_as_text_and_as_pairs() -> None:
 def test_the_next_step_offers_one_of_them() -> None:
     path = "strings:reverse:7:40"
     spec = compose("pretrain", "gpt", [f"data.path={path}"])
-    assert f'prompt="{rows(path)[0][0]}"' in "".join(commands_after(spec))
+    assert spell_setting("prompt", rows(path)[0][0]) in "".join(commands_after(spec))
     assert "Once upon" in "".join(commands_after(compose("pretrain", "gpt")))
 
 

@@ -194,7 +194,7 @@ def test_markdown_is_the_text_of_a_folder_that_has_little_else(tmp_path: Path) -
     (folder / "c.txt").write_text("Other words.\n", encoding="utf-8")
     assert [file.name for file in inputs.find_files(folder)] == ["c.txt"]
     (folder / "c.txt").rename(folder / "c.rst")
-    with pytest.raises(DataError, match=r"fix: 'data.path=.*docs/\*\*/\*\.md'"):
+    with pytest.raises(DataError, match=r"fix: \"data\.path='.*docs/\*\*/\*\.md'\""):
         inputs.find_files(folder)
     assert len(inputs.find_files(f"{folder}/**/*.md")) == 2
 

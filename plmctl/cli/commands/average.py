@@ -18,7 +18,7 @@ from plmctl.core.terminal import tell
     place=130,
     examples=(
         "plmctl average runs/first --last 2",
-        "plmctl average runs/gpt/0 --last 2 --out averaged",
+        "plmctl average runs/gpt/optim.lr=0.001 --last 2 --out averaged",
     ),
 )
 def average(

@@ -15,7 +15,7 @@ from plmctl.cli.start import start
     bare="checkpoint",
     examples=(
         (
-            'plmctl generate checkpoint=runs/gpt/0 prompt="Return the" search=sample'
+            'plmctl generate checkpoint=runs/gpt/optim.lr=0.001 prompt="Return the" search=sample'
             " search.top_p=0.9 max_new=20"
         ),
         'plmctl generate checkpoint=runs/first prompt="a [MASK] of strings" top=3',
