@@ -8,7 +8,7 @@ OF_TRAINERS = ("", "train", "run", "data", "optim")  # groups in which such a na
 
 
 class Instead(NamedTuple):
-    """What there is in place of a name of another trainer.
+    """The part or setting in place of a name of another trainer.
 
     Args:
         words: what happens here.

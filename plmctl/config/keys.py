@@ -1,4 +1,4 @@
-"""What kind of value a config key holds, where it is more than a setting: files."""
+"""The kind of value that a config key holds, where it is more than a setting: files."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ def read_steps(line: Sequence[str]) -> int | None:
 
 
 def name_other_block(settings: Mapping[str, Any]) -> str:
-    """On what the small form of a study trains, where that is not the block of its published form:
-    "modern_encoder, not bert"; empty where it is, or where nothing is published.
+    """The block that the small form of a study trains, where that of its published form is another:
+    "modern_encoder, not bert"; empty where it is the same, or where nothing is published.
     """
     block = settings.get(BLOCK)
     if not isinstance(block, Mapping):

@@ -1,4 +1,4 @@
-"""What a word means: a term of the glossary, a recipe, or the name of another trainer."""
+"""The meaning of a word: a term of the glossary, a recipe, or the name of another trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cells a layout of a model uses."""
+"""The cells that a layout of a model uses."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def sum_up_tokens(manifest: Mapping[str, Any], out: object) -> dict[str, Any]:
 
 
 def warn_of_text(manifest: Mapping[str, Any]) -> list[str]:
-    """What was done to the text, or stands in it, that nobody may have wanted."""
+    """Lines on changes of the text, and on content of it, that nobody may have wanted."""
     text: Mapping[str, Any] = manifest.get("text") or {}  # tokens of before have none
     settings, lines = manifest["settings"], []
     if joined := text.get("joined"):

@@ -1,4 +1,4 @@
-"""How much text is held out, and whether losses on it say anything."""
+"""The size of held-out text, and whether losses on it say anything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIX = "data.valid_path=<other text>, or a larger data.valid_share"
 
 @dataclass(frozen=True)
 class HeldText:
-    """What validation reads: all held-out text of a run."""
+    """The text that validation reads: all held-out text of a run."""
 
     documents: int
     tokens: int
@@ -47,7 +47,7 @@ class HeldText:
 
 
 def read_held_out(run: Path) -> HeldText | None:
-    """What a run held out; None of runs that have not said it."""
+    """The held-out text of a run; None for runs that have not said it."""
     try:
         found = parse_json((run / FILE).read_text(encoding="utf-8"))
         return HeldText(int(found["documents"]), int(found["tokens"]))

@@ -178,9 +178,8 @@ def survey_text(
         raise ConfigError("data.valid_share", valid_share, "0 <= share < 1")
     identities, sizes, size = array("Q"), array("Q"), 0
     layouts: dict[str, TextLayout] = {}
-    # (hash, -part, bytes, document), smallest first
-    best: list[tuple[int, int, int, Document]] = []
-    kept = parts = joined = 0
+    largest = _Sample(sample_bytes)
+    parts = joined = 0
     for document in source.documents(layouts):
         parts = parts + 1 if document.continues else 0
         if not document.continues:
@@ -190,12 +189,7 @@ def survey_text(
         sizes[-1] += length
         size += length
         joined += document.joined
-        if sample_bytes and (kept < sample_bytes or document.identity > best[0][0]):
-            heapq.heappush(best, (document.identity, -parts, -len(identities), document))
-            kept += _room(document)
-            while len(best) > 1 and kept - (smallest := _room(best[0][3])) >= sample_bytes:
-                heapq.heappop(best)
-                kept -= smallest
+        largest.add(document, -parts, -len(identities))
         if len(identities) % 256 == 0:
             say("reading", size, 0)
     if not identities:
@@ -207,11 +201,7 @@ def survey_text(
     above, threshold = find_held_out(hashes, lengths, valid_share)
     held = int(lengths[(hashes > above) & (hashes <= threshold)].sum())
     hashes.sort()  # in place: there may be a billion
-    sample = [
-        entry[3]
-        for entry in sorted(best, key=lambda entry: entry[:3], reverse=True)
-        if not above < entry[0] <= threshold
-    ]
+    sample = [each for each in largest.documents if not above < each.identity <= threshold]
     return Survey(
         documents=len(hashes),
         duplicates=_repeats(hashes),
@@ -225,6 +215,32 @@ def survey_text(
         above=above,
         held=held,
     )
+
+
+class _Sample:
+    """The documents with the largest hashes, in so many bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self._kept = size, 0
+        # (hash, -part, -number, document), smallest first
+        self._best: list[tuple[int, int, int, Document]] = []
+
+    def add(self, document: Document, *order: int) -> None:
+        """Take a document in place of those with smaller hashes; `order` decides between equal
+        ones.
+        """
+        best = self._best
+        if self.size and (self._kept < self.size or document.identity > best[0][0]):
+            heapq.heappush(best, (document.identity, *order, document))  # type: ignore[misc]
+            self._kept += _room(document)
+            while len(best) > 1 and self._kept - (least := _room(best[0][3])) >= self.size:
+                heapq.heappop(best)
+                self._kept -= least
+
+    @property
+    def documents(self) -> list[Document]:
+        """The documents, that with the largest hash first."""
+        return [each[3] for each in sorted(self._best, key=lambda e: e[:3], reverse=True)]
 
 
 def find_held_out(hashes: np.ndarray, sizes: np.ndarray, share: float) -> tuple[int, int]:

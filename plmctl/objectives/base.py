@@ -76,7 +76,7 @@ class Contrast:
 
     @cached_property
     def alone(self) -> Output:
-        """What it gives if the micro-batch is all of the update."""
+        """The output if the micro-batch is all of the update."""
         return self.compare(self.vectors, {**self.beside, **self.numbers})
 
     def output(self, name: str, state: Any = None) -> Output:

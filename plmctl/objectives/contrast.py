@@ -1,4 +1,4 @@
-"""What objectives that compare the rows of an update have in common: InfoNCE, and the text before
+"""The common part of objectives that compare the rows of an update: InfoNCE, and the text before
 noise.
 """
 

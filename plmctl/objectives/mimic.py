@@ -53,8 +53,8 @@ class Groups:
 def read_contexts(
     model: Model, batch: Batch, words: Sequence[str], groups: Groups, *, mode: Mode
 ) -> dict[str, Tensor]:
-    """What `combine` needs of each row: in modes with contexts its "states" [n, H], in those that
-    mix in the form of its word, or have nothing else, the "form" [n, d].
+    """The tensors that `combine` needs of each row: in modes with contexts its "states" [n, H], in
+    those that mix in the form of its word, or have nothing else, the "form" [n, d].
     """
     head, anchors = cast(MimicHead, model.heads["mimic"]), batch.anchors
     if mode == "form":

@@ -1,4 +1,4 @@
-"""Whose losses stand in one column: those that answer one question about one text."""
+"""Losses that stand in one column: those that answer one question about one text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ASKED = (
 
 
 def find_role(config: Mapping[str, Any], metric: str) -> str:
-    """What has the loss of a term: "model", which has a head of its name, or a "helper" of the
+    """The owner of the loss of a term: "model", which has a head of its name, or a "helper" of the
     objective, as ELECTRA's generator; "" of numbers without a term.
     """
     kind, _, term = metric.removeprefix("valid/").partition("/")

@@ -31,8 +31,8 @@ def find_detectable(difference: Difference | None, level: float | None) -> float
 
 
 def count_needed(difference: float, deviation: float, level: float = ALPHA) -> float:
-    """How many pairs, whose differences have this standard deviation, detect a mean difference with
-    probability POWER.
+    """The number of pairs that detect a mean difference with probability POWER, where the
+    differences of pairs have this standard deviation.
     """
     return (_find_noncentrality(math.inf, level) * deviation / difference) ** 2
 

@@ -174,7 +174,7 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _list_unlike(jobs: Sequence[dict[str, Any]]) -> list[str]:
-    """Which losses of the pretrainings of a sweep do not compare."""
+    """Lines on losses of the pretrainings of a sweep that do not compare."""
     configs = {f"job {job['job']}": thaw(read_spec(Path(job["dir"])) or {}) for job in jobs}
     pretrained = {name: own for name, own in configs.items() if own.get("objective")}
     names = dict.fromkeys(key for job in jobs for key in job["metrics"] if key.startswith("valid/"))

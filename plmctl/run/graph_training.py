@@ -188,7 +188,7 @@ def describe_graph(graph: KnowledgeGraph) -> list[str]:
 
 
 def _remarks(graph: KnowledgeGraph) -> list[str]:
-    """What the reader noticed, and what ranks cannot leave out."""
+    """The remarks of the reader, and a line on answers that ranks cannot leave out."""
     return [*graph.remarks, *filter(None, [graph.describe_unknown()])]
 
 

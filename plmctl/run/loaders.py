@@ -166,7 +166,7 @@ def rows_of_evaluation(spec: Any, processes: int) -> int:
 
 
 def batches_beside(spec: Any, processes: int) -> int:
-    """How many batches of validation in each process make one of all rows that are compared in
+    """The number of batches of validation in each process that hold all rows which are compared in
     training, or in `eval.batch_size`.
     """
     compared = spec.eval.batch_size or spec.train.batch_size

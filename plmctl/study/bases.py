@@ -52,7 +52,7 @@ def find_base(kind: str, cache_dir: str | None = None) -> Path:
 
 
 def find_state(folder: Path) -> str:
-    """How far a base is: not made, stopped, still going, or finished."""
+    """The state of a base: not made, stopped, still going, or finished."""
     if not (folder / "config.yaml").is_file():
         return "not made"
     return find_standing(RunLog.read_started(folder)).state

@@ -58,8 +58,8 @@ def _list_commands(head: Header) -> Iterator[list[str]]:
 
 
 def list_replaced(file: Path, given: Provenance) -> Iterator[str]:
-    """What lists of the command line leave out of the lists in a study's file, whose place they
-    take, a line for each: overrides that nothing sets any longer.
+    """Lines on overrides that nothing sets any longer: lists of the command line take the place of
+    lists in a study's file, and leave them out.
     """
     settings: Mapping[str, Any] = load(file)
     if asks_for_published(given):

@@ -33,7 +33,7 @@ def read() -> dict[str, list[dict[str, Any]]]:
 
 
 def identify(settings: Mapping[str, Any]) -> str:
-    """What a study trains, as 8 hexadecimal digits."""
+    """The identity of what a study trains, 8 hexadecimal digits."""
     form = {name: settings.get(name) for name in FORM}
     return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:8]
 
@@ -53,7 +53,7 @@ def keep(table: Mapping[str, Any], where: str, form: str) -> dict[str, Any]:
 
 
 def count(name: str) -> str:
-    """How many expectations of a study, as its file has it, held where it was measured."""
+    """The verdicts of a study, as its file has it, where it was measured: `2 held, 1 undecided`."""
     entries = read().get(name, [])
     settings = load(recipes_dir() / STUDIES / f"{name}.yaml")
     credited = [

@@ -84,8 +84,7 @@ class _Parser:
         number = finetune.restarts
         restarts = number if isinstance(number, Mapping) else {"order": number}
         arms = self._arms(pretrain.recipe)
-        shared = pretrain.recipe
-        self.errors += find_unknown_recipes(arms, cfg["arms"], shared, self.config_dirs)
+        self.errors += find_unknown_recipes(arms, cfg["arms"], pretrain.recipe, self.config_dirs)
         if self.cfg["checkpoint"]:
             arms = self._without_pretraining(arms, self.cfg["checkpoint"])
         start = pretrain.new_model
@@ -110,9 +109,8 @@ class _Parser:
         left_out += [f"eval.{key}.path=..." for key in unread]
         waiting += [*unread, *(key for key, node in evals.items() if node.of in waiting)]
         kind = budget[0] if budget else "steps"
-        waits = _list_waiting(tasks, evals, metrics, waiting)
-        metrics = {key: metric for key, metric in metrics.items() if metric.of not in waiting}
-        self._check_rounds(metrics, expected)
+        asked = {key: metric for key, metric in metrics.items() if metric.of not in waiting}
+        self._check_rounds(asked, expected)
         return Study(
             name=name,
             title=cfg["title"] or name,
@@ -128,14 +126,14 @@ class _Parser:
             points=self._expand(finetune.grid, "finetune.grid: ") or [()],
             restarts=self._node(Restarts, restarts, "finetune.restarts") or Restarts(),
             evals={k: self._spell_files(node) for k, node in evals.items() if k not in waiting},
-            metrics=metrics,
+            metrics=asked,
             stop=self._node(StopRule, cfg["stop"], "stop") if cfg["stop"] else None,
             left_out=left_out,
             curves=cfg["curves"] or {"minutes": "time"}.get(kind, kind),
             keep=cfg["keep"],
             until=cfg["until"],
             hours=cfg["budget"]["hours"],
-            waiting=waits,
+            waiting=_list_waiting(tasks, evals, metrics, waiting),
             corpus=cfg["published"]["corpus"] if cfg["scale"] == "published" else "",
         )
 

@@ -1,4 +1,4 @@
-"""What a plan can decide, told before it runs: budgets that are too short to learn from, seeds that
+"""Prospects of a plan, told before it runs: budgets that are too short to learn from, seeds that
 are too few for the number of comparisons, and directions that wait for labels.
 """
 
@@ -69,7 +69,7 @@ def _begins_behind(config: Config) -> bool:
 
 
 def _find_few_seeds(plan: StudyPlan) -> Iterator[str]:
-    """How large a difference so many seeds find among so many comparisons."""
+    """A line on the difference that so many seeds find among so many comparisons."""
     study = plan.study
     number, seeds = len(study.comparisons), len(study.seeds)
     if not number:

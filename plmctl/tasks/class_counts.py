@@ -43,7 +43,7 @@ class Counts(NamedTuple):
 
 
 class ClassCounts:
-    """How often each class is right, gold and guessed in draws from examples.
+    """The counts of each class, right, gold and guessed, in draws from examples.
 
     Examples of the same labels are one cell, and a cell names its labels alone: space and time are
     linear in examples and labels.

@@ -159,7 +159,7 @@ def describe_truncation(rows: Rows) -> str:
 
 
 def count_cut(rows: Rows) -> int:
-    """How many rows have lost tokens, of their text or of their question."""
+    """The number of rows that have lost tokens, of their text or of their question."""
     lost = rows.values["cut"] + rows.values.get("question_cut", 0)
     return int((lost > 0).sum())
 
@@ -252,7 +252,7 @@ def has_empty_text(example: Example) -> bool:
 
 
 def count_labels(examples: Iterable[Example]) -> Counter[str]:
-    """How often each label or tag occurs, where labels are names."""
+    """The frequency of each label or tag, where labels are names."""
     counts = Counter[str]()
     for example in examples:
         own = example.label if isinstance(example.label, list | tuple) else [example.label]

@@ -41,8 +41,10 @@ def is_absent(label: Any) -> bool:
 
 
 def describe_names(labels: Mapping[str, int]) -> list[str]:
-    """What stands out in the names of labels, by how often each occurs: some that may be one label,
-    or no label.
+    """Lines on names of labels that may be one label, or no label.
+
+    Args:
+        labels: {name: its number of examples}.
     """
     alike = defaultdict[str, list[str]](list)
     for label in labels:

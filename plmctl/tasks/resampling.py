@@ -123,8 +123,8 @@ def find_forms(rows: Rows, score: Score, names: Sequence[str]) -> dict[str, Form
 
 
 def draw_like(form: Form, *sides: np.ndarray) -> Form:
-    """What a bootstrap draws in place of a score: the linear form of one that is a mean over
-    classes, of which a draw misses some.
+    """The form that a bootstrap draws in place of a score: the linear one of a mean over classes,
+    of which a draw misses some.
 
     Args:
         form: the score.

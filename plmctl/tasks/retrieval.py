@@ -169,7 +169,9 @@ def rerank(each: Retrieved, chances: Sequence[float], *, weight: float, top: int
 
 
 def split_units(text: str) -> list[str]:
-    """What is compared: words in lower case, and of scripts without spaces single characters."""
+    """The units that are compared: words in lower case, and of scripts without spaces single
+    characters.
+    """
     words = (word[0] for word in find_words(compose(text.lower())))
     return [unit for word in words for unit in separate(word).split()] or [""]
 

@@ -133,7 +133,7 @@ def list_marked(
 
 
 def describe_marked(read: Iterable[TaggedText]) -> str:
-    """How texts with entities were read."""
+    """A line on the way in which texts with entities were read."""
     read = list(read)
     inside, overlapped = sum(t.inside for t in read), sum(t.overlapped for t in read)
     line = "entities are read by their characters, as tags of words"

@@ -80,8 +80,8 @@ class WeightedCounts:
 
 
 def count_features(examples: int, outputs: int) -> int:
-    """How many features there is room for: the search holds `2 KEPT + 6` tables of weights, and 4
-    of the scores of all examples.
+    """The number of features that there is room for: the search holds `2 KEPT + 6` tables of
+    weights, and 4 of the scores of all examples.
     """
     return min(MOST, (ROOM // max(1, outputs) - 4 * examples) // (2 * KEPT + 6))
 

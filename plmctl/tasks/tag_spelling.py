@@ -1,5 +1,5 @@
-"""How files spell the marks of entities: `B-PER`, `b_PER`, `PER-B`, `(PER*`, and `0` or `OTHER` for
-O; all of them become `B-PER` and `O`.
+"""Spellings of the marks of entities in files: `B-PER`, `b_PER`, `PER-B`, `(PER*`, and `0` or
+`OTHER` for O; all of them become `B-PER` and `O`.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _refuse_mixed(sentences: Sequence[PlacedTags], known: set[str], file: object
 
 
 def describe_unmarked(tags: Iterable[str]) -> str:
-    """What is to be known of tags that tell no entities; "" where there are none."""
+    """A sentence on tags that tell no entities; "" for others."""
     known = set(tags)
     outside = find_outside(known)
     kinds = sorted(known - outside)

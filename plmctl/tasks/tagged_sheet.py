@@ -38,7 +38,7 @@ class TaggedSheet:
 
     @cached_property
     def outside(self) -> set[str]:
-        """How the tags of the file say that a word is in no entity: O, or 0 and the like."""
+        """The tags of the file for a word in no entity: O, or 0 and the like."""
         return find_outside(tag for row in self.rows for tag in self._of(row, "tags"))
 
     @classmethod

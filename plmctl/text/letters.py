@@ -178,7 +178,7 @@ def split_letters(word: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ChangedLetters:
-    """How many letters of a text a tokenizer changes before it reads them, their case aside."""
+    """The letters of a text that a tokenizer changes before it reads them, their case aside."""
 
     letters: int
     changed: int

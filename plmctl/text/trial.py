@@ -63,7 +63,7 @@ def _mark(content: bytes) -> Path:
 
 
 def _run(content: bytes, kind: str) -> str:
-    """What is wrong, by a process that loads the content; "" for nothing."""
+    """The problem that a process finds which loads the content; "" for none."""
     command = [sys.executable, "-P", str(CHILD), kind]
     try:
         done = subprocess.run(command, input=content, capture_output=True, timeout=WAIT)

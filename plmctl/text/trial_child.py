@@ -1,5 +1,5 @@
-"""What a tokenizer file of somebody else is put through, as a script in a process of its own:
-it imports nothing of plmctl, so that it starts fast, and says `{"problem": ...}` at its end.
+"""The trial of a tokenizer file of somebody else, a script in a process of its own: it imports
+nothing of plmctl, so that it starts fast, and says `{"problem": ...}` at its end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def list_probes() -> Iterator[str]:
 
 
 def probe(encode: Callable[[str], object], normalise: Callable[[str], str]) -> str:
-    """What is wrong; "" for nothing."""
+    """The problem of a tokenizer; "" for none."""
     for text in list_probes():
         longest = GROWTH * len(text) + SPARE
         if (length := len(normalise(text))) > longest:

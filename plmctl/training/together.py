@@ -1,5 +1,5 @@
-"""What rows of an update know of each other across micro-batches and processes: what they share
-before they are read, and the vectors that their losses contrast.
+"""Rows of an update across micro-batches and processes: facts that they share before they are read,
+and the vectors that their losses contrast.
 
 A loss that contrasts vectors gets the gradient of one pass over all rows from two passes over each
 micro-batch (Gao et al., 2021, arXiv:2101.06983: GradCache). The first gives all vectors, the loss
@@ -123,7 +123,7 @@ def find_contrasts(batch: Batch, output: Output) -> dict[Name, Contrast]:
 
 
 def drop_contrasts(output: Output) -> Output:
-    """What an output has beside its contrasts."""
+    """The terms and logs of an output beside its contrasts."""
     inside = [contrast.alone for contrast in output.contrasts.values()]
     terms, logs = ({n for each in inside for n in vars(each)[kind]} for kind in ("terms", "logs"))
     return replace(

@@ -170,7 +170,7 @@ class Update:
 
 
 def _list_joined(output: Output, loss: Tensor | None) -> list[Entry]:
-    """What is logged of a contrast."""
+    """The entries of the log for a contrast."""
     entries: list[Entry] = [(name, total, count) for name, (total, count) in output.logs.items()]
     for name, term in output.terms.items():
         if term.count:
@@ -275,7 +275,7 @@ class _Micro:
         return loss
 
     def _read(self, model: Any) -> Output:
-        """What the objective says in one pass."""
+        """The output of the objective in one pass."""
         update = self.update
         with update.precision.autocast():
             output: Output = update.objective(model, self.batch, self.state)

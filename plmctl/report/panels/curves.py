@@ -79,7 +79,7 @@ def _name(run: ReportedRun, metric: str, runs: Sequence[ReportedRun]) -> str:
 
 
 def _list_unlike(runs: Sequence[ReportedRun]) -> list[str]:
-    """Which losses of the pretrained runs do not compare."""
+    """Lines on losses of the pretrained runs that do not compare."""
     pretrained = {run.name: run.log.config for run in runs if not run.task}
     names = dict.fromkeys(n for run in runs for n in run.log.series if n.startswith("valid/"))
     shared = [name for name in names if sum(name in run.log.series for run in runs) > 1]

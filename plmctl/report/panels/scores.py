@@ -74,14 +74,14 @@ def _find_interval(run: ReportedRun, split: str, metric: str) -> str:
 
 
 def _list_below(run: ReportedRun) -> list[str]:
-    """Where the run is below models without pretraining."""
+    """A line for each split on which the run is below models without pretraining."""
     metrics = (run.log.config.get("task") or {}).get("metrics") or []
     scores = (run.result or {}).get("metrics") or {}
     return list_below(scores, run.baselines, metrics[0]) if metrics else []
 
 
 def _count_examples(runs: Sequence[ReportedRun]) -> str:
-    """How many examples the intervals of each run are of; "" of runs that have not counted."""
+    """A sentence on the examples behind the intervals of each run; "" of runs without counts."""
     known = {run.name: (run.result or {}).get("examples") or {} for run in runs}
     said = {
         name: ", ".join(f"{counted(n, 'example')} in {split}" for split, n in own.items())

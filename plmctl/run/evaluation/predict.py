@@ -60,8 +60,8 @@ SHOWN = {"majority": "share of the most frequent label here"}
 
 @dataclass(frozen=True)
 class Told:
-    """What a table says in a sentence, and `--json` as its number with the sentence beside it; None
-    where it is no number.
+    """A fact that a table says in a sentence, and `--json` as its number with the sentence beside;
+    None where it is no number.
     """
 
     text: str
@@ -72,7 +72,7 @@ class Told:
 
 
 def tell_numbers(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON has of sentences and others: numbers, and the sentences under `remarks`."""
+    """The facts as JSON has them: numbers, and the sentences under `remarks`."""
     told = {name: value for name, value in extra.items() if isinstance(value, Told)}
     found = {**extra, **round_floats({name: value.value for name, value in told.items()})}
     sentences = {name: value.text for name, value in told.items()}

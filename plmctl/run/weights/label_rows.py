@@ -147,7 +147,7 @@ def name_rows(
 
 
 def count_rows(config: Mapping[str, Any], head: str) -> int | None:
-    """How many labels a head answers with; None where it has no number of its own."""
+    """The number of labels of a head; None where it has no number of its own."""
     rows: int | None = ((config.get("heads") or {}).get(head) or {}).get("num_classes")
     return rows
 
