@@ -154,6 +154,21 @@ def test_an_empty_variable_is_no_default(
 
 
 @pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (("report", "a", "--out", ""), "plmctl report a"),
+        (("convert", "--out", "", "a", "--to", "hf"), "plmctl convert a --to hf"),
+        (("pretrain", "--dry-run", "", "bert"), "plmctl pretrain --dry-run bert"),
+    ],
+)
+def test_an_option_goes_with_its_empty_value(
+    plmctl: Invoke, command: Command, words: tuple[str, ...], fix: str
+) -> None:
+    assert f"  fix: {fix}\n" in plmctl(*words, own=False).stderr
+    assert not command.calls
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "tokenize data.path=text.txt out=x.xls",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -75,7 +76,8 @@ class Verb(TyperCommand):
         if ctx.resilient_parsing:  # a shell completes the line
             return super().parse_args(ctx, args)
         if any(map(_is_empty, args)):
-            self._refuse_empty(ctx, args)
+            valued = [name for name, each in options.items() if not getattr(each, "is_flag", False)]
+            self._refuse_empty(ctx, args, valued)
         words = list(takewhile(lambda word: word != "--", args))
         for word, following in zip(words, [*args, ""][1:], strict=False):
             name, equals, value = word.partition("=")
@@ -107,10 +109,18 @@ class Verb(TyperCommand):
             value = f"{name} {given}".strip()
             return ctx.fail(f"{value}: must be {allowed}\n  fix: {name} {fix}")
 
-    def _refuse_empty(self, ctx: Any, args: list[str]) -> None:
-        """Fail on the first word that an empty variable of a shell leaves."""
+    def _refuse_empty(self, ctx: Any, args: list[str], valued: Collection[str]) -> None:
+        """Fail on the first word that an empty variable of a shell leaves.
+
+        Args:
+            valued: the options that take a value; one with an empty value is left out, too.
+        """
         place, word = next(item for item in enumerate(args, 1) if _is_empty(item[1]))
-        kept = [each for each in args if not _is_empty(each)]
+        kept = [
+            each
+            for each, following in pairwise([*args, "end"])
+            if not (_is_empty(each) or (each in valued and _is_empty(following)))
+        ]
         rest = shlex.join(["plmctl", *self.command_of(ctx).split(), *kept])
         name = word.strip() or f"word {place} after the command"
         ctx.fail(f"{name} is empty: is a variable not set?\n  fix: {rest}")

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from plmctl.report.card import make_card
 from plmctl.report.panels.scores import panel
 from plmctl.report.subject import find_subject
+from plmctl.run.evaluation.answering import AnsweredSplit
+from plmctl.run.evaluation.evaluate import _compare_simple
+from plmctl.run.evaluation.predict import tell_numbers
+from plmctl.storage.atomic import write_json
 from plmctl.tasks.below import FILE, list_below
 from tests.report import fabricated
 
@@ -49,3 +55,14 @@ def test_pages_and_cards_say_it(tmp_path: Path) -> None:
     (folder / FILE).write_text(json.dumps(SIMPLE))
     assert "worse than without any pretrained model" in str(panel(find_subject([folder])))
     assert "(words 0.8000)" in make_card(folder, config)
+
+
+def test_eval_has_it_among_the_remarks_of_json(tmp_path: Path) -> None:
+    write_json(tmp_path / FILE, SIMPLE)
+    write_json(tmp_path / "result.json", {"examples": {"dev": 2}})
+    loaded: Any = SimpleNamespace(source=SimpleNamespace(folder=tmp_path))
+    task: Any = SimpleNamespace(metrics=["accuracy"])
+    answered = AnsweredSplit("dev", [], [{}, {}], {"accuracy": 0.6}, {})
+    told = tell_numbers(_compare_simple(loaded, task, answered))
+    assert told["below the baselines"] == 1
+    assert "(words 0.8000)" in told["remarks"]["below the baselines"]

@@ -130,7 +130,7 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     return replace(shown, metrics=scores, extra={**shown.extra, **remarks})
 
 
-def _compare_simple(loaded: Loaded, task: Task, answered: AnsweredSplit) -> dict[str, str]:
+def _compare_simple(loaded: Loaded, task: Task, answered: AnsweredSplit) -> dict[str, Told]:
     """Whether the scores of the run's own split are below those of models without pretraining."""
     folders = [loaded.source.folder, *loaded.source.folder.parents[:2]]
     file = next((own / BASELINES for own in folders if (own / BASELINES).is_file()), None)
@@ -142,7 +142,7 @@ def _compare_simple(loaded: Loaded, task: Task, answered: AnsweredSplit) -> dict
         if split == answered.name and _has_examples(file.parent, split, len(answered.predictions))
     }
     lines = list_below({answered.name: answered.metrics}, simple, task.metrics[0])
-    return {"below the baselines": "; ".join(lines)} if lines else {}
+    return {"below the baselines": Told("; ".join(lines), len(lines))} if lines else {}
 
 
 def _has_examples(run: Path, split: str, count: int) -> bool:
