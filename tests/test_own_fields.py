@@ -216,14 +216,14 @@ def test_an_objective_with_a_target_of_its_own(
             config("noise=[tones]", "objective=[tone]", "eval.noise=null"), [PLUGIN], [conf]
         )
     told = (
-        "needs 'targets.tone' ([n, T] int: tone of a token, IGNORE at padding) in validation too,"
+        "needs 'targets.tone' (tone of a token, IGNORE at padding) in validation too,"
         " and eval.noise does not give it"
     )
     assert str(caught.value) == f"objective.tone: {told}\n  fix: eval.noise='${{noise}}'"
     with pytest.raises(UsageError) as caught:
         check_contract(config("noise=[token_mask]", "objective=[tone]"), [PLUGIN], [conf])
     told = (
-        "needs 'targets.tone' ([n, T] int: tone of a token, IGNORE at padding), which nothing here"
+        "needs 'targets.tone' (tone of a token, IGNORE at padding), which nothing here"
         " gives\n  fix: noise=[tones]"
     )
     assert str(caught.value) == f"objective.tone: {told}"
@@ -323,7 +323,7 @@ def test_validation_names_a_field_by_the_words_of_the_noise_of_training() -> Non
 
     format = build(plain(compose("pretrain", "bert").format), {"vocab": TINY}, path="format")
     (error,) = find_unmeasured(format, {}, {"mine": Reads()}, trained={"tones": Tones()})
-    assert "needs 'targets.tone' ([n, T] int: tone of a token, IGNORE at padding)" in str(error)
+    assert "needs 'targets.tone' (tone of a token, IGNORE at padding)" in str(error)
     assert "of no part introduces" not in str(error)
 
 

@@ -117,6 +117,8 @@ ADDED: dict[str, Any] = {
     "mixing.limit": None,
     "labelled_from": None,
     "data.vocab_temperature": None,
+    "tokenizer.strip_accents": None,
+    "guard_cells": True,
 }
 
 # settings in place of a former switch: (the end of their path, a value) -> the switch and its value

@@ -46,7 +46,10 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = int(self._unpacked.readinto(buffer))
+        # one piece at a time, so that of a file that is cut off all before the end is read
+        data = getattr(self._unpacked, "read1", self._unpacked.read)(len(buffer))
+        count = len(data)
+        buffer[:count] = data
         self._left -= count
         if self._left < 0:
             raise bomb_error(self._file)

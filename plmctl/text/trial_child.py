@@ -64,4 +64,4 @@ if __name__ == "__main__":
         found = main(sys.argv[1])
     except BaseException as error:  # a panic of Rust is one
         found = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-    print(json.dumps({"problem": found}))
+    sys.stdout.write(json.dumps({"problem": found}) + "\n")

@@ -16,11 +16,11 @@ TEXT = "我们在北京大学学习语言学，他们在上海工作。"
 
 @pytest.mark.parametrize("split", ["words", "spaces"])
 def test_runs_are_told(split: str) -> None:
-    line = describe_runs([TEXT, "and"], SPLITS[split])
+    line = describe_runs([TEXT, "and"], SPLITS[split]())
     assert "of the letters are Chinese, in runs of" in line
     assert "data.segment=jieba" in line
-    assert not describe_runs(["我们 在 北京 大学 学习 语言学 ，"], SPLITS[split])
-    assert not describe_runs(["plain English words " * 20 + "北京大学学习"], SPLITS[split])
+    assert not describe_runs(["我们 在 北京 大学 学习 语言学 ，"], SPLITS[split]())
+    assert not describe_runs(["plain English words " * 20 + "北京大学学习"], SPLITS[split]())
 
 
 def test_vectors_are_of_the_words_of_a_segmenter(

@@ -243,7 +243,12 @@ def test_rare_words_are_probed(tmp_path: Path):
     file.write_text("0\tdev\tunicat (n,1,3)\tcohyponym\tdog (n,1,9)\n", encoding="utf-8")
     plmctl(
         *("pretrain", "bert", *SMALL, f"data.path={text}", f"run.dir={run}", "train.steps=1"),
-        *("tokenizer.vocab_size=50", "train.batch_size=4", "format.max_length=32"),
+        *(
+            "tokenizer.vocab_size=50",
+            "train.batch_size=4",
+            "format.max_length=32",
+            "data.valid_share=0",
+        ),
     )
     output = plmctl(
         *("eval", f"checkpoint={run}", "task=wnlampro", f"task.path={file}", "task.top=50"),

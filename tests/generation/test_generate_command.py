@@ -261,7 +261,7 @@ def test_nothing_to_answer_is_said(run: Callable[[str], str], tmp_path: Path) ->
     for words, given in (
         ([], ""),
         ([], "\n"),
-        ([f"input={tmp_path / 'empty'}", f"out={tmp_path / 'out'}"], None),
+        ([f"input={tmp_path / 'empty'}", f"out={tmp_path / 'out.jsonl'}"], None),
     ):
         done = invoke(run("gpt"), *words, given=given)
         assert (done.exit_code, "there is no text in it" in done.stderr) == (3, True), done.output

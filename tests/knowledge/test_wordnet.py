@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.config.compose import compose
 from plmctl.core.errors import AbsentData, DataError
 from plmctl.knowledge.wordnet import PARTS, SUPERSENSES, WordNet
-from plmctl.run.checks.contract import check_contract
+from tests.command import plmctl
 from tests.knowledge.tiny_wordnet import write
 
 SENSES = "model.embedding.table.senses"
@@ -110,10 +109,10 @@ def test_a_missing_dictionary_says_what_to_install(
 ) -> None:
     with pytest.raises(AbsentData, match=r"index\.noun.*\n.*wordnet-base"):
         WordNet.open(tmp_path)
-    with pytest.raises(AbsentData, match=r"index\.noun"):  # before a text is tokenized
-        check_contract(
-            compose("pretrain", "sensebert", ["data.path=x", f"{SENSES}.path={tmp_path}"])
-        )
+    words = [f"data.path={__file__}", f"data.cache_dir={tmp_path / 'cache'}", "size=tiny"]
+    said = plmctl("pretrain", "sensebert", *words, f"{SENSES}.path={tmp_path}", code=3)
+    assert "index.noun" in said
+    assert not (tmp_path / "cache").exists()  # before a text is tokenized
     monkeypatch.setenv("WNSEARCHDIR", str(tmp_path))
     monkeypatch.setattr("plmctl.knowledge.wordnet._USUAL", ())
     with pytest.raises(AbsentData, match="wordnet-base"):

@@ -311,7 +311,7 @@ def test_memory_is_saved_and_taken_up_again() -> None:
     slots = CarriedStates(made.backbone, torch.device("cpu"))
     slots.keep(0, made(batch(tokens(2, 12), continues=[False, False]), slots.before(0, 2)).state)
     other = CarriedStates(made.backbone, torch.device("cpu"))
-    other.load(slots.tensors())
+    other.load([slots.tensors()])
     given = batch(tokens(2, 12), continues=[True, True])
     assert torch.equal(made(given, slots.before(0, 2)).last, made(given, other.before(0, 2)).last)
 

@@ -20,7 +20,7 @@ from plmctl.core.terminal import tell
         "plmctl bases make encoder train.steps=20",
         "plmctl bases make decoder train.steps=20",
     ),
-    options="config_dir plugin json",
+    options="config_dir plugin print_config json",
 )
 def make(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="encoder, decoder or seq2seq.")],
