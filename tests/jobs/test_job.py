@@ -148,7 +148,8 @@ KEYS = {
     "tokenize out=x": "68133eda40e764fe",
     "tokenize tokenizer=byte_bpe out=x": "443dc825c3e8abb4",
     "finetune task=sst2 task.path=null checkpoint=null": "cdb97682a0d30e0a",
-    "finetune task=squad task.path=null checkpoint=null distill=kd": "9a45b34a22808f48",  # its patterns of files grew
+    # since its files may also be JSON lines and Parquet
+    "finetune task=squad task.path=null checkpoint=null distill=kd": "9a45b34a22808f48",
     "eval checkpoint=x": "b6fce487b64148ad",
     "eval checkpoint=x task=lm": "87b46d7a3a4f7cdd",
     "eval checkpoint=x task=sts task.path=y": "e41e229786185976",
