@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import compress, product
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -249,8 +249,33 @@ def _read(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[ClassCounts, tupl
     lists = [([*map(str, gold)], [*map(str, guess)]) for gold, guess in pairs]
     if all(len(gold) == len(guess) for gold, guess in lists):
         yield ClassCounts(map(_compare_tags, lists)), ("either", "gold")
+        for name in _find_choices(rows, lists):
+            chosen = [_choose(pair, row[name]) for row, pair in zip(rows, lists, strict=True)]
+            yield ClassCounts(map(_compare_tags, chosen)), ("either", "gold")
     known = {name for row in rows for name in row.get("probabilities") or ()}
     yield ClassCounts(map(_compare_sets, lists), known), ("all", "either")
+
+
+def _find_choices(
+    rows: Sequence[Mapping[str, Any]], lists: Sequence[tuple[list[str], list[str]]]
+) -> list[str]:
+    """What predictions say of each word by true or false: some scores are over those alone."""
+    return [
+        name
+        for name, first in rows[0].items()
+        if isinstance(first, list)
+        and all(
+            isinstance(own := row.get(name), list)
+            and len(own) == len(gold)
+            and all(isinstance(each, bool) for each in own)
+            for row, (gold, _) in zip(rows, lists, strict=True)
+        )
+    ]
+
+
+def _choose(pair: tuple[list[str], list[str]], kept: Sequence[bool]) -> tuple[list[str], list[str]]:
+    gold, guess = ([*compress(side, kept)] for side in pair)
+    return gold, guess
 
 
 def _compare_labels(pair: tuple[str, str]) -> Triple:

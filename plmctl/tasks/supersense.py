@@ -82,6 +82,11 @@ class Supersense(Tagging):
         for prediction in predictions:
             words = prediction["words"]
             prediction["seen"] = [self._seen[word.lower()] for word in words]
+            if prediction["gold"] is not None:  # the words of the scores, and of those of rare ones
+                asked = [gold != NO_SENSE for gold in prediction["gold"]]
+                few = [seen <= self.rare for seen in prediction["seen"]]
+                prediction["asked"] = asked
+                prediction["rare"] = [a and f for a, f in zip(asked, few, strict=True)]
         return predictions
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:

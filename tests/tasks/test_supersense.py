@@ -12,6 +12,8 @@ from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.tasks.class_counts import ClassMean
+from plmctl.tasks.resampling import Whole, find_forms
 from plmctl.tasks.supersense import Supersense
 from plmctl.text.tokenizer import Tokenizer
 
@@ -137,6 +139,39 @@ def test_how_often_training_has_a_word(tmp_path: Path) -> None:
     first, second = task.predict({"tag": np.zeros((2, 5, 2))}, rows, examples)
     assert first["seen"] == [2, 1, 1, 1, 1]
     assert second["seen"] == [2]
+    assert first["asked"] == [True, False, True, False, False]
+    assert (first["rare"], second["rare"]) == ([False, False, True, False, False], [False])
+
+
+def test_means_over_classes_are_drawn_by_their_linear_form(tmp_path: Path) -> None:
+    (tmp_path / "train.tags").write_text(tags([ROWS]))
+    task = task_of(tmp_path, "task.rare=3")
+    draw, names = np.random.default_rng(0), [*"abcd"]
+    predictions = []
+    for _ in range(40):
+        n = int(draw.integers(2, 7))
+        gold = [[*names, "_"][k] for k in draw.integers(0, 5, n)]
+        guess = [g if g in names and draw.random() < 0.6 else names[draw.integers(4)] for g in gold]
+        seen = draw.integers(0, 9, n).tolist()
+        asked = [tag != "_" for tag in gold]
+        rare = [a and s <= 3 for a, s in zip(asked, seen, strict=True)]
+        predictions.append(
+            {"gold": gold, "guess": guess, "seen": seen, "asked": asked, "rare": rare}
+        )
+    asked_for = ["accuracy", "macro_f1", "rare_accuracy", "rare_macro_f1", "rare_matthews"]
+    task.metrics = asked_for
+    forms = find_forms(predictions, task.score, asked_for)
+    assert not [name for name, form in forms.items() if isinstance(form, Whole)]
+    assert isinstance(forms["macro_f1"], ClassMean)
+    form = forms["rare_macro_f1"]
+    assert isinstance(form, ClassMean)
+    # the derivative by the weight of one sentence: it stands twice among all
+    values = form.pseudo_values(np.arange(40))
+    score = task.score(predictions)["rare_macro_f1"]
+    assert values.mean() == pytest.approx(score)
+    many = 2000 * predictions
+    moved = task.score([*many, predictions[7]])["rare_macro_f1"]
+    assert (moved - score) * len(many) == pytest.approx(values[7] - score, abs=1e-3)
 
 
 @pytest.mark.shared
