@@ -31,6 +31,7 @@ from plmctl.tasks.squad_files import SquadFiles
 from plmctl.tasks.tables import Table
 from plmctl.text import bounds, inputs, reader
 from plmctl.text.given import read_texts
+from plmctl.text.hugging_face import read as read_tokenizer
 from plmctl.text.inputs import read_lines
 from plmctl.text.tokenizer import WORD, Tokenizer
 
@@ -299,3 +300,30 @@ def test_layers_without_end() -> None:
         with pytest.raises(ConfigError) as refused:
             layout.parse(written)
         assert str(refused.value) == f"model.stack.layout={written!r}: at most 10,000 sublayers"
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "vocab.json", "spiece.model"])
+def test_a_tokenizer_file_is_refused_by_its_size(tmp_path: Path, name: str) -> None:
+    """Before it is read: none of its bytes is ever in memory."""
+    for file in {"vocab.json": ["vocab.json", "merges.txt"]}.get(name, [name]):
+        with (tmp_path / file).open("wb") as out:
+            out.truncate((1 << 29) + 1)  # a sparse one
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataError, match=rf"{name}: more than 536,870,912 bytes"):
+        read_tokenizer(tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18  # kB
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (["train.batch_size=1e12"], "train.batch_size=1000000000000.0: must be at most 1048576"),
+        (["train.micro_batch_size=10000000"], "at most 1048576"),
+        (["eval.batch_size=1e15"], "at most 1048576"),
+        (["train.processes=1e9"], "must be at most 4096"),
+        (["train.threads=5000"], "at most 4096"),
+    ],
+)
+def test_counts_have_bounds(words: list[str], most: str) -> None:
+    with pytest.raises(UsageError, match=most):
+        compose("pretrain", "bert", words)

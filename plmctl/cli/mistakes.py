@@ -14,7 +14,7 @@ from contextvars import ContextVar
 import typer
 
 from plmctl.core.errors import PlmctlError, UsageError
-from plmctl.core.lacks import describe_lack
+from plmctl.core.lacks import describe_lack, exit_code
 from plmctl.core.terminal import FAIL, remark
 from plmctl.core.unwritten import explain_unwritten
 
@@ -41,7 +41,7 @@ def report_mistakes(typed: str) -> Iterator[None]:
         if not (why := describe_lack(error) or explain_unwritten(error)):
             raise
         remark(f"plmctl: {why}", FAIL)
-        raise typer.Exit(1) from None
+        raise typer.Exit(exit_code(error)) from None
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of a library in Rust: tokenizers
             raise

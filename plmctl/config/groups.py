@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from plmctl.config.spec import Part, Record
-from plmctl.core.values import Amount, Count, Number, Share, Whole
+from plmctl.core.values import Amount, Batch, Count, Number, Processes, Share, Whole
 
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
 
@@ -70,8 +70,8 @@ class Train(Record):
     minutes: Amount | None = None
     # of the training text or examples; a smaller share is a part of a larger one
     share: Share = 1.0
-    batch_size: Count = 32  # rows of an update, over all processes
-    micro_batch_size: Count | None = None  # rows of one backward pass; null: a process' whole share
+    batch_size: Batch = 32  # rows of an update, over all processes
+    micro_batch_size: Batch | None = None  # rows of one backward pass; null: a process' whole share
     clip: Number = 1.0  # gradient norm; 0: off
     max_bad_steps: Count = 10  # non-finite updates in a row before the run ends
     # of the computation; weights stay fp32
@@ -80,8 +80,8 @@ class Train(Record):
     # to gain time
     compile: Literal["auto", True, False] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    processes: Count = 1  # on this machine, data-parallel
-    threads: Count | None = None  # of the CPU, for each process; null: what torch takes
+    processes: Processes = 1  # on this machine, data-parallel
+    threads: Processes | None = None  # of the CPU, for each process; null: what torch takes
     # store only the input of each layer, and run the layer again in the backward pass: less memory,
     # about a third more time, the same numbers
     checkpoint_activations: bool = False
@@ -124,7 +124,7 @@ class TrainOnTask(Train):
 @dataclass(frozen=True)
 class Eval(Record):
     noise: Any = None  # validation always sees the same masks, whatever the run's own noise
-    batch_size: Count | None = None  # null: that of training
+    batch_size: Batch | None = None  # null: that of training
     rows: Count | None = 1024  # at most; null: all
     seed: Whole = 0  # apart from the run's seed: runs compare
 

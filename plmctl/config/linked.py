@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from plmctl.config.build import MISSING
 from plmctl.config.spec import RunSpec
-from plmctl.core.values import Count, Rate, Whole
+from plmctl.core.values import Batch, Count, Rate, Whole
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Mine(RunSpec):
     negatives: Count = 4  # of a question
     # so many of the best wrong texts are passed over: they may answer the question, too
     skipped: Whole = 0
-    batch_size: Count = 32  # texts that the model reads at the same time
+    batch_size: Batch = 32  # texts that the model reads at the same time
     device: Literal["auto", "cpu", "cuda"] = "auto"
     heads: Any = None  # these four stand in the files of tasks; nothing is trained here
     optim: Any = None

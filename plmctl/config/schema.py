@@ -16,7 +16,7 @@ from plmctl.config.linked import Linking, Mine, Retrieve
 from plmctl.config.spec import Part, Record, RunSpec, thaw
 from plmctl.config.uses import Attack, Embed, Evaluate, Extend, Generate, Inject
 from plmctl.config.writing import Augment, Label, Rarify, Rewrite
-from plmctl.core.values import Amount, Count, DropoutRate, Number, Rate, Whole
+from plmctl.core.values import Amount, Batch, Count, DropoutRate, Number, Processes, Rate, Whole
 
 MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
 # slots that are one part
@@ -149,7 +149,7 @@ class Tokenize(RunSpec):
     data: Data = Data()
     tokenizer: Any = MISSING
     out: str = MISSING  # folder of the tokens and their tokenizer
-    processes: Count | None = None  # null: one for each core
+    processes: Processes | None = None  # null: one for each core
     seed: Whole = 0
 
 
@@ -185,7 +185,7 @@ class MarkPolarity(RunSpec):
     checkpoint: str | None = None
     out: str = MISSING  # a new file, .jsonl
     overwrite: bool = False  # a file that is there already
-    batch_size: Count = 64  # texts that the encoder reads at once
+    batch_size: Batch = 64  # texts that the encoder reads at once
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
@@ -203,9 +203,9 @@ class Vectors(RunSpec):
     # .safetensors (with n-grams), .txt (GloVe's), .vec (fastText's), .bin (word2vec's)
     out: str = MISSING
     overwrite: bool = False  # a file that is there already
-    threads: Count = 1
+    threads: Processes = 1
     seed: Whole = 0
-    batch_size: Count = 64  # of method=distilled: texts that the model reads at the same time
+    batch_size: Batch = 64  # of method=distilled: texts that the model reads at the same time
     device: Literal["auto", "cpu", "cuda"] = "auto"  # of method=distilled
 
 
@@ -236,7 +236,7 @@ class Ablate(RunSpec):
     # folder of the study, its jobs and its table; null: studies/<name>, with -published behind it
     # for the published form
     out: str | None = None
-    processes: Count = 1  # jobs at the same time, on this machine
+    processes: Processes = 1  # jobs at the same time, on this machine
     keep: bool = False  # checkpoints of fine-tuned models
     # what learning curves go by; null: the budget
     curves: Literal["steps", "tokens", "flops", "time"] | None = None
@@ -294,7 +294,7 @@ class WriteTriples(RunSpec):
 @dataclass(frozen=True)
 class Ranking(Record):
     rows: Count | None = None  # validation triples at most, the first of them; null: all
-    batch_size: Count = 128  # questions that are ranked at the same time
+    batch_size: Batch = 128  # questions that are ranked at the same time
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from plmctl.config.build import MISSING
 from plmctl.config.groups import Data
 from plmctl.config.spec import RunSpec
-from plmctl.core.values import Count, Whole
+from plmctl.core.values import Batch, Count, Whole
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Evaluate(RunSpec):
     overwrite: bool = False  # such a file that is there already, or an earlier one in the folder
     # of a table that is written: a ' stands before a text that a spreadsheet would run (=, +, -, @)
     guard_cells: bool = True
-    batch_size: Count = 32
+    batch_size: Batch = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     # bf16, fp16: three digits; auto: as training chooses
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
@@ -78,7 +78,7 @@ class Attack(RunSpec):
     overwrite: bool = False  # such a file that is there already, or an earlier one in the folder
     # of a table that is written: a ' stands before a text that a spreadsheet would run (=, +, -, @)
     guard_cells: bool = True
-    batch_size: Count = 64  # texts that the model reads at once
+    batch_size: Batch = 64  # texts that the model reads at once
     window: Count = 64  # examples that are attacked side by side
     device: Literal["auto", "cpu", "cuda"] = "auto"
     # bf16, fp16: three digits; auto: as training chooses
@@ -146,7 +146,7 @@ class Embed(RunSpec):
     weights_from: str | None = None
     normalize: bool = False  # vectors of length 1, whose product is their cosine
     logits: bool = False
-    batch_size: Count = 32
+    batch_size: Batch = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     # bf16, fp16: three digits; auto: as training chooses
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
@@ -167,7 +167,7 @@ class Generate(RunSpec):
     memory: Count | None = None
     # most tokens of a text; null: as many as the model has positions, or 128
     max_new: Count | None = None
-    batch_size: Count = 32  # prompts at the same time
+    batch_size: Batch = 32  # prompts at the same time
     top: Count = 5  # candidates for each mask
     device: Literal["auto", "cpu", "cuda"] = "auto"
     # bf16, fp16: three digits; auto: as training chooses

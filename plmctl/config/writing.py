@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from plmctl.config.build import MISSING
 from plmctl.config.spec import RunSpec
-from plmctl.core.values import Amount, Count, Rate, Share, Whole
+from plmctl.core.values import Amount, Batch, Count, Rate, Share, Whole
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class DataWriting(RunSpec):
     checkpoint: str = MISSING  # the model that writes: a run, a checkpoint or a Hugging Face folder
     task: Any = None
     out: str = MISSING  # a new folder, for task.path
-    batch_size: Count = 32  # rows that the model reads at the same time
+    batch_size: Batch = 32  # rows that the model reads at the same time
     device: Literal["auto", "cpu", "cuda"] = "auto"
     heads: Any = None  # these four stand in the files of tasks; nothing is trained here
     optim: Any = None
@@ -62,7 +62,7 @@ class Label(RunSpec):
     # a run of the same task, which says the labelled examples, the dev set and the columns of
     # `input`; null: checkpoint
     labelled_from: str | None = None
-    batch_size: Count = 32  # rows that the model reads at the same time
+    batch_size: Batch = 32  # rows that the model reads at the same time
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
@@ -86,7 +86,7 @@ class Rarify(RunSpec):
     hidden_share: Share = 0.1  # of the words with substitutes that the baseline does not see
     replaced_share: Share = 0.1  # of these words that are replaced for tested models
     most_words: Count = 5  # of an example that are hidden, one after the other
-    batch_size: Count = 32
+    batch_size: Batch = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: Whole = 0
     heads: Any = None  # these four stand in the files of tasks; nothing is trained here

@@ -36,6 +36,11 @@ def describe_lack(error: BaseException) -> str:
     return f"out of memory{first}\n  fix: {LESS_MEMORY}"
 
 
+def exit_code(error: BaseException) -> int:
+    """2 for a name that no file can have, as for other wrong words of a command; else 1."""
+    return 2 if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG else 1
+
+
 def _is_lack_of_memory(error: BaseException) -> bool:
     """Whether Python or torch had no room; torch is not imported to ask."""
     named = type(error).__name__ == "OutOfMemoryError"

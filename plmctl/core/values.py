@@ -24,6 +24,9 @@ class Rule(NamedTuple):
 
 Whole = Annotated[int, Rule(lambda n: n >= 0, "0 or more")]
 Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
+# rows that a model reads at once, and processes or threads: with more, memory ends first
+Batch = Annotated[Count, Rule(lambda n: n <= 1 << 20, "at most 1048576")]
+Processes = Annotated[Count, Rule(lambda n: n <= 1 << 12, "at most 4096")]
 Number = Annotated[float, Rule(lambda x: x >= 0, "0 or more")]
 Amount = Annotated[float, Rule(lambda x: x > 0, "more than 0")]
 Rate = Annotated[float, Rule(lambda x: 0 <= x <= 1, "between 0 and 1")]

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from plmctl.config.composer import to_plain
 from plmctl.core.children import follow_launcher, follow_maker
 from plmctl.core.errors import PlmctlError
-from plmctl.core.lacks import describe_lack
+from plmctl.core.lacks import describe_lack, exit_code
 from plmctl.core.terminal import FAIL, remark
 from plmctl.core.unwritten import explain_unwritten
 from plmctl.jobs.job import RUN
@@ -67,7 +67,7 @@ def attempt(call: Callable[[], Any]) -> Outcome:
     except Exception as error:  # whatever a part of a user raises fails its job alone
         if why := describe_lack(error) or explain_unwritten(error):
             remark(f"plmctl: {why}", FAIL)
-            return Outcome(1, why)
+            return Outcome(exit_code(error), why)
         traceback.print_exc()
         return Outcome(1, f"{type(error).__name__}: {error}")
     return Outcome(int(result or 0) if isinstance(result, int) else 0, result=result)

@@ -40,14 +40,21 @@ MALFORMED = (
 )
 
 
-def read_text(file: Path, *, fix: str = COPY) -> str:
-    """Read a UTF-8 file."""
+def read_bytes(file: Path, *, fix: str = COPY) -> bytes:
+    """Read a file of at most `LARGEST` bytes; DataError, before anything is read, for more."""
     try:
         if file.stat().st_size > LARGEST:
             raise DataError(f"more than {LARGEST:,} bytes", file=file, fix=fix)
-        return file.read_text(encoding="utf-8-sig")
+        return file.read_bytes()
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", file=file, fix=fix) from error
+
+
+def read_text(file: Path, *, fix: str = COPY) -> str:
+    """Read a UTF-8 file, as `read_bytes` does; the end of a line is "\\n"."""
+    try:
+        text = read_bytes(file, fix=fix).decode("utf-8-sig")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         what = f"not UTF-8: byte 0x{error.object[error.start]:02x}"

@@ -24,6 +24,7 @@ from plmctl.report.study_tables import (
     make_metric_table,
 )
 from plmctl.storage.atomic import write_json, write_text
+from plmctl.storage.formulas import guard
 from plmctl.study.latex import format_latex
 from plmctl.study.looks import Looks, judge_tested
 from plmctl.study.results import Results, list_missing
@@ -216,5 +217,6 @@ def _csv(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     for row in rows:
         joined = " ".join(f"{seed}={value!r}" for seed, value in row["values"].items())
-        writer.writerow({**row, **by_arm[row["arm"]], "values": joined})
+        cells = {**row, **by_arm[row["arm"]], "values": joined}
+        writer.writerow({k: guard(v) if isinstance(v, str) else v for k, v in cells.items()})
     return text.getvalue()

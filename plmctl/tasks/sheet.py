@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from plmctl.storage.formulas import guard
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
@@ -79,6 +80,7 @@ class Sheet:
             changed[self.positions[role]] = text
         if isinstance(changed, dict):
             return json.dumps(changed, ensure_ascii=False) + "\n"
+        cells = [guard(cell) for cell in changed]  # what reads a table takes the marks away again
         if self.kind != ".csv":
-            return "\t".join(changed) + "\n"
-        return f"{spell_row(changed, self.sign)}\n"
+            return "\t".join(cells) + "\n"
+        return f"{spell_row(cells, self.sign)}\n"

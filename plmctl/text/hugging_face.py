@@ -15,7 +15,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.values import Rule, Whole
 from plmctl.storage.atomic import write_bytes, write_text
 from plmctl.storage.gate import admit
-from plmctl.storage.reading import read_json, read_text
+from plmctl.storage.reading import read_bytes, read_json, read_text
 from plmctl.text import roles, stripped
 from plmctl.text.added import AGAIN, Details, read_added_tokens
 from plmctl.text.backend import Backend
@@ -92,7 +92,7 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
     added = read_added_tokens(folder, config, set(filter(None, named)))
     backend: Rust | SentencePiece
     if "tokenizer.json" in files:
-        backend = Rust.read(files["tokenizer.json"].read_bytes(), files["tokenizer.json"])
+        backend = Rust.read(read_bytes(files["tokenizer.json"], fix=AGAIN), files["tokenizer.json"])
         kind = backend.kind
     elif "vocab.txt" in files:
         backend, kind = _from_vocab_txt(files["vocab.txt"], config), "wordpiece"
@@ -249,7 +249,7 @@ def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) ->
 def _from_model(
     file: Path, config: dict[str, Any], added: Sequence[dict[str, Any]]
 ) -> SentencePiece | Rust:
-    plain = SentencePiece(file.read_bytes())
+    plain = SentencePiece(read_bytes(file, fix=AGAIN))
     family = find_family(plain.tokens) if file.name == GIVEN else None
     if family is not None:
         return stripped.read(plain, family, config)
@@ -269,7 +269,7 @@ def _from_model(
         # as its code adds them, the first one last
         listed = [f"<extra_id_{n}>" for n in range(config.get("extra_ids", 100))]
     with blame_tokenizer(file):
-        return SentencePiece(file.read_bytes(), added=order_appended(listed))
+        return SentencePiece(read_bytes(file, fix=AGAIN), added=order_appended(listed))
 
 
 def _add_special(tokenizer: tokenizers.Tokenizer, config: dict[str, Any]) -> tokenizers.Tokenizer:

@@ -21,7 +21,7 @@ from plmctl.core.values import Whole
 from plmctl.storage.atomic import write_bytes, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import refuse_links
-from plmctl.storage.reading import read_json
+from plmctl.storage.reading import read_bytes, read_json, read_text
 from plmctl.text import hugging_face, injected, rust, segmented, sentence_piece
 from plmctl.text.backend import Backend, Span, replace_surrogates
 from plmctl.text.extended import extend_backend
@@ -218,19 +218,17 @@ class Tokenizer:
         special = Roles.read(dict(meta["roles"]))
         if (folder / sentence_piece.FILE).exists():
             backend = sentence_piece.SentencePiece(
-                (folder / sentence_piece.FILE).read_bytes(), special
+                read_bytes(folder / sentence_piece.FILE), special
             )
         elif (folder / sentence_piece.GIVEN).exists():
             added = order_appended(special.further)
             backend = sentence_piece.SentencePiece(
-                (folder / sentence_piece.GIVEN).read_bytes(), added=added
+                read_bytes(folder / sentence_piece.GIVEN), added=added
             )
         elif (folder / rust.FILE).exists():
-            backend = inner = rust.Rust.read((folder / rust.FILE).read_bytes(), folder / rust.FILE)
+            backend = inner = rust.Rust.read(read_bytes(folder / rust.FILE), folder / rust.FILE)
             if (folder / segmented.FILE).exists():
-                backend = SegmentedBackend(
-                    inner, (folder / segmented.FILE).read_text(encoding="utf-8")
-                )
+                backend = SegmentedBackend(inner, read_text(folder / segmented.FILE))
         else:
             raise DataError(
                 f"neither {sentence_piece.FILE} nor {rust.FILE} beside {META}",
@@ -238,7 +236,7 @@ class Tokenizer:
                 fix="copy the whole folder",
             )
         if (folder / injected.FILE).exists():
-            content = (folder / injected.FILE).read_bytes()
+            content = read_bytes(folder / injected.FILE)
             backend = InjectedBackend(backend, read_added(content, folder / injected.FILE))
         return cls(backend=backend, roles_=special, kind=meta["kind"])
 
