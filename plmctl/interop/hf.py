@@ -15,7 +15,7 @@ from typing import Any, NotRequired, TypedDict
 from safetensors.torch import save_file
 from torch import Tensor
 
-from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.errors import ConfigError, DataError, list_some, nearest
 from plmctl.core.terminal import remark
 from plmctl.interop import labels, weights
 from plmctl.interop.albert import AlbertFamily
@@ -138,9 +138,8 @@ def read(
     rules = family.table(numbers, architecture)
     absent = family.find_absent(published, rules, numbers)
     if absent:
-        more = f" and {len(absent) - NAMED:,} more" if len(absent) > NAMED else ""
         raise DataError(
-            f"{architecture.name} without its tensors {', '.join(absent[:NAMED])}{more}",
+            f"{architecture.name} without its tensors {list_some(absent, NAMED)}",
             file=folder,
             fix="download the whole model",
         )

@@ -23,7 +23,7 @@ from plmctl.config.overrides import OverrideWord
 from plmctl.config.quoting import quote
 from plmctl.config.recipes import option_name
 from plmctl.config.spec import Provenance, RunSpec, key_of
-from plmctl.core.errors import PlmctlError, UsageError, collect, raise_all
+from plmctl.core.errors import PlmctlError, UsageError, collect, list_some, raise_all
 from plmctl.core.extras import require_library
 from plmctl.core.terminal import remark, screen, tell
 from plmctl.jobs.job import remark_next
@@ -80,9 +80,7 @@ def _join(problems: Sequence[Sequence[PlmctlError]]) -> Iterator[PlmctlError]:
         if len(numbers) == len(problems):
             yield by_text[text]
             continue
-        more = f" and {len(numbers) - FEW} more" if len(numbers) > FEW else ""
-        listed = ", ".join(map(str, numbers[:FEW]))
-        yield UsageError(f"job{'s' * (len(numbers) > 1)} {listed}{more}: {text}")
+        yield UsageError(f"job{'s' * (len(numbers) > 1)} {list_some(numbers, FEW)}: {text}")
 
 
 def _place(compositions: Sequence[Composition], folder: Path) -> list[SweepJob]:

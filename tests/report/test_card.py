@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.data.held_out import HeldText
 from plmctl.report.card import make_card
 from plmctl.report.runs import RunLog
 from tests.report import fabricated
@@ -95,6 +97,18 @@ def test_of_a_pretraining(tmp_path: Path) -> None:
     assert "model-index" not in found
     assert "| held-out documents | loss/mlm | 1.827 |" in text
     assert "Not stated." in text
+
+
+@pytest.mark.parametrize("tokens", [1_999, 2_000])
+def test_too_little_held_out_text_has_one_heading(tokens: int, tmp_path: Path) -> None:
+    """Also beside scores: a run may hold out little and be scored on a task."""
+    folder = fabricated.run(tmp_path / "few")
+    HeldText(3, tokens).write(folder)
+    scores = {"dev": {"accuracy": 0.5}}
+    (folder / "result.json").write_text(json.dumps({"metrics": scores}))
+    card = make_card(folder, fabricated.CONFIG)
+    assert card.count("# Evaluation\n") == 1
+    assert ("too few for a validation" in card) is (tokens < 2_000)
 
 
 def test_the_hub_reads_it(tuned: Path) -> None:
