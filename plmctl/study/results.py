@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError, nearest
+from plmctl.data.held_out import HeldText, read_held_out
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
 from plmctl.report.likeness import find_role
@@ -83,6 +84,27 @@ class Results:
         first = self.plan.arms[cell.arm].tuned[task][0]["task"]["metrics"][0]
         scores = self._scores(name).get("metrics") or {}
         return file.is_file() and bool(list_below(scores, read_json(file), first))
+
+    def list_held_out(self) -> list[str]:
+        """How much text the pretrainings have held out, and whether it validates anything."""
+        found: dict[str, list[str]] = {}
+        for arm, held in self._held_out():
+            found.setdefault(held.explain().partition("\n")[0], []).append(arm)
+        if len(found) < 2:
+            return list(found)
+        return [f"{line} ({', '.join(dict.fromkeys(arms))})" for line, arms in found.items()]
+
+    @property
+    def validates(self) -> bool:
+        """Whether no pretraining held out too little for a validation."""
+        return all(held.validates for _, held in self._held_out())
+
+    def _held_out(self) -> Iterator[tuple[str, HeldText]]:
+        """(arm, what it held out) of each pretraining that is done and has said it."""
+        for cell in self.plan.cells:
+            if cell.pretrain and self._done([cell.pretrain]):
+                held = read_held_out(self.locate(cell.pretrain) / RUN)
+                yield from [(cell.arm, held)] if held else []
 
     def cells(self, arm: str) -> list[StudyCell]:
         """The cells of an arm."""

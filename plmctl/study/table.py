@@ -138,7 +138,7 @@ def write_table(
     missing = list_missing(results)
     alone = any(row["test"] == "none" for row in rows)
     notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
-    notes += describe_untrained(study)
+    notes += [*describe_untrained(study), *results.list_held_out()]
     notes += results.list_below()
     record = {
         "study": study.name,
@@ -151,7 +151,10 @@ def write_table(
         "costs": costs,
         "missing": missing,
         "notes": notes,
-        "about": {name: _describe(metric) for name, metric in study.metrics.items()},
+        "about": {
+            name: _describe(metric, sampled=not results.validates)
+            for name, metric in study.metrics.items()
+        },
     }
     if looks:
         record["looks"] = [{"seeds": look.seeds, "share": look.share} for look in looks.made]
@@ -180,7 +183,8 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     blocks += [Paragraph(explain_table(record)), *([Paragraph(CHOSEN)] if study.tasks else [])]
     blocks += [Heading("Cost of an arm, mean over seeds"), make_cost_table(record["costs"])]
     measured = [(name, metric) for name, metric in study.metrics.items() if metric.validated]
-    blocks += [Heading("Learning curves on the held-out documents")] if measured else []
+    where = "the held-out documents" if results.validates else "a sample of held-out text"
+    blocks += [Heading(f"Learning curves on {where}")] if measured else []
     for number, (name, metric) in enumerate(measured):
         runs = results.runs(metric, study.curves)
         title = f"{name}, mean of {count_seeds(record)}"
@@ -199,8 +203,10 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     return blocks
 
 
-def _describe(metric: Metric) -> str:
-    held_out = ", on the held-out documents" if metric.validated else ""
+def _describe(metric: Metric, *, sampled: bool) -> str:
+    held_out = ""
+    if metric.validated:
+        held_out = f", on {'a sample, no validation: ' if sampled else ''}the held-out documents"
     where = f"pretraining{held_out}" if metric.of == PRETRAIN else metric.of
     source = metric.published.source if metric.published else ""
     side = "lower" if metric.lower_is_better else "higher"
