@@ -167,7 +167,7 @@ def read_squad(file: Path) -> list[Example]:
 
 def _number_paragraphs(file: Path) -> dict[str, str]:
     """{paragraph: its number, from 0}."""
-    examples = SquadFiles(splits={}).read_file(file, {})
+    examples = SquadFiles(splits={}).read_file(file, {}, labelled=False)
     texts = dict.fromkeys(e.fields["context"] for e in examples)
     return {text: str(number) for number, text in enumerate(texts)}
 

@@ -154,7 +154,7 @@ class Squad(Task):
         return str(example.fields["context"])
 
     def describe_scoring(self, examples: Sequence[Example]) -> str:
-        empty = sum(not example.fields["answers"] for example in examples)
+        empty = sum(not any(example.fields["answers"]) for example in examples)
         if self.version != 1 or empty in (0, len(examples)):
             return ""
         return (
@@ -163,10 +163,17 @@ class Squad(Task):
         )
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
-        if not any(example.fields["answers"] for example in examples):
-            raise DataError(
-                "no question of the training split has an answer", file=next(iter(examples)).place
-            )
+        if not any(any(example.fields["answers"]) for example in examples):
+            raise DataError(self._why_unanswered(), file=next(iter(examples)).place)
+
+    def _why_unanswered(self) -> str:
+        misplaced = sum(getattr(self.reader, "skipped", {}).values())
+        if not misplaced:
+            return "no question has an answer to learn from"
+        return (
+            f"of {counted(misplaced, 'question')} the answer does not stand at its answer_start,"
+            " and no other question has one"
+        )
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         laid_out: list[encode.Row] = []

@@ -81,7 +81,7 @@ class SquadFiles(SplitFiles):
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
         """The questions of a split; in train without those whose answer is misplaced."""
         file = self.need(path, split)
-        examples = self.read_file(file, columns)
+        examples = self.read_file(file, columns, labelled=not split.startswith("test"))
         if not split.startswith("train"):
             self.misplaced[str(file)] = [
                 example.id for example in examples if example.label == MISPLACED
@@ -94,14 +94,20 @@ class SquadFiles(SplitFiles):
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
-        """The questions of one file, in its order; DataError for another layout."""
+        """The questions of one file, in its order; DataError for another layout, and with
+        `labelled` for a question of which nothing says whether it has an answer.
+        """
         rows = _find_rows(file)
         if rows is not None:
-            examples = [_read_row(row, number, place) for number, (place, row) in enumerate(rows)]
+            examples = [
+                _read_row(row, number, place, labelled) for number, (place, row) in enumerate(rows)
+            ]
         else:
             content = read_layout(file, _Content, name="SQuAD", layout=LAYOUT)
             examples = [
-                _example(question, paragraph["context"], f"{file} question {question['id']}")
+                _example(
+                    question, paragraph["context"], f"{file} question {question['id']}", labelled
+                )
                 for article in content["data"]
                 for paragraph in article["paragraphs"]
                 for question in paragraph["qas"]
@@ -148,14 +154,15 @@ def _begins_with_row(text: str) -> bool:
         return False
 
 
-def _read_row(row: Any, number: int, place: str) -> Example:
+def _read_row(row: Any, number: int, place: str, labelled: bool) -> Example:
     try:
         found = fit(row, _Row)
     except ValueError as error:
         what = f"no row of a question: {error}"
         raise DataError(what, file=place, fix=FLAT) from None
     name = row.get("id")
-    return _example({**found, "id": str(number if name is None else name)}, row["context"], place)
+    asked = {**row, **found, "id": str(number if name is None else name)}
+    return _example(asked, row["context"], place, labelled)
 
 
 def _list_answers(answers: _Answers, place: str) -> list[_Answer]:
@@ -171,13 +178,19 @@ def _list_answers(answers: _Answers, place: str) -> list[_Answer]:
     ]
 
 
-def _example(qa: Mapping[str, Any], context: str, place: str) -> Example:
-    """The label is (first character, last character + 1) of the first answer, None without one,
-    MISPLACED if the text has another string at that offset.
+def _example(qa: Mapping[str, Any], context: str, place: str, labelled: bool) -> Example:
+    """The label is (first character, last character + 1) of the first answer, None without one
+    or of an empty text, MISPLACED if the text has another string at that offset.
     """
+    if labelled and "answers" not in qa and not qa.get("is_impossible", False):
+        what = f"no field answers; found {', '.join(qa)}"
+        raise DataError(
+            what, file=place, fix=f"{FLAT}; of a question without an answer: answers: []"
+        )
     answers = _list_answers(qa.get("answers"), place)
     label: Any = None
-    if answers and not qa.get("is_impossible", False):
+    # an empty text is how some conversions write that there is none
+    if answers and answers[0]["text"].strip() and not qa.get("is_impossible", False):
         label = find_span(context, answers[0]["text"], answers[0]["answer_start"])
     fields = {
         "question": qa["question"],

@@ -234,3 +234,42 @@ def test_questions_that_are_typed_have_nothing_to_score():
     assert not is_answered([typed])
     answers = {"answers": ["70"]}
     assert is_answered([typed, replace(typed, fields={**typed.fields, **answers})])
+
+
+def _write_rows(file, *answers):
+    """A row for each question, with these further fields."""
+    rows = [{"question": "?", "context": CONTEXT, **fields} for fields in answers]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return SquadFiles(splits={name: [f"{name}.jsonl"] for name in ("train", "dev", "test")})
+
+
+def test_a_question_without_a_field_of_answers_is_no_unanswerable_one(tmp_path):
+    there = {"answers": {"text": ["England"], "answer_start": [CONTEXT.find("England")]}}
+    for split in ("train", "dev", "test"):
+        reader = _write_rows(tmp_path / f"{split}.jsonl", there, {"answer": "England"})
+        if split != "test":
+            with pytest.raises(DataError, match=r"jsonl:2: no field answers; found .*, answer"):
+                reader.read(tmp_path, split, {})
+    assert len(reader.read(tmp_path, "test", {})) == 2
+    reader = _write_rows(tmp_path / "dev.jsonl", there, {"is_impossible": True}, {"answers": []})
+    assert [e.label is None for e in reader.read(tmp_path, "dev", {})] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    "answers", [{"text": [""], "answer_start": [-1]}, [{"text": " ", "answer_start": 0}]]
+)
+def test_an_empty_answer_is_learned_as_none(answers, tmp_path):
+    there = {"answers": {"text": ["England"], "answer_start": [CONTEXT.find("England")]}}
+    reader = _write_rows(tmp_path / "train.jsonl", there, {"answers": answers})
+    examples = reader.read(tmp_path, "train", {})
+    assert [e.label is None for e in examples] == [False, True]
+    assert not sum(reader.skipped.values())
+
+
+def test_training_on_misplaced_answers_alone_says_that_they_are_misplaced(tmp_path):
+    wrong = {"answers": {"text": ["England"], "answer_start": [1]}}
+    reader = _write_rows(tmp_path / "train.jsonl", wrong, wrong, {"answers": []})
+    task = _squad()
+    task.reader = reader
+    with pytest.raises(DataError, match="of 2 questions the answer does not stand at its answer"):
+        task.fit_labels(reader.read(tmp_path, "train", {}))
