@@ -24,7 +24,7 @@ from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
 from plmctl.tasks.label_loss import LabelLoss
 from plmctl.tasks.metrics import by_name, check_metrics, entities, entity_scores
-from plmctl.tasks.schemes import Spelling, is_marked, spell, tells_entities
+from plmctl.tasks.schemes import Spelling, is_marked, spell, spelling_of, tells_entities
 from plmctl.tasks.span_rows import list_marked
 from plmctl.tasks.tag_chain import CrfKind, TagChain, find_chain
 from plmctl.tasks.tag_spelling import SHOWN, describe_unmarked, respell
@@ -106,6 +106,7 @@ class Tagging(Task):
         self.crf = own.crf
         if own.crf is not None:
             self._check_crf(own)
+        self._first: Spelling | None = None  # of the split that was read first
         self._asked: list[LinearChain] = []  # of the model whose logits were computed last
 
     def _check_crf(self, own: TaggingSettings) -> None:
@@ -184,9 +185,10 @@ class Tagging(Task):
             self._fit_metrics()
 
     def _spell(self, examples: list[Example]) -> list[Example]:
-        """`examples` with their entities in the scheme that is asked for."""
+        """`examples` with their entities in the scheme that is asked for, or that of training."""
         self._settle_names(examples)
-        if self.scheme is None:
+        scheme = self._find_scheme(examples)
+        if scheme is None:
             return examples
         spelled = []
         for example in examples:
@@ -195,9 +197,23 @@ class Tagging(Task):
                 if not all(tag == "O" or is_marked(tag) for tag in tags):
                     allowed = f"null: the tags at {example.place} ({tags[0]}) tell no entities"
                     raise ConfigError("task.scheme", self.scheme, allowed, fix="task.scheme=null")
-                tags = spell(entities(tags), len(tags), self.scheme)
+                tags = spell(entities(tags), len(tags), scheme)
             spelled.append(replace(example, label=tags))
         return spelled
+
+    def _find_scheme(self, examples: Iterable[Example]) -> Spelling | None:
+        """The scheme in which to spell the entities; None where they may stay as they are: a split
+        has the letters of the labels that are known, or else of the split that was read first.
+        """
+        if self.scheme is not None or not hasattr(self.reader, "scheme"):
+            return self.scheme
+        own = {tag for example in examples for tag in example.label or ()} - {"O"}
+        if not tells_entities(own):
+            return None
+        if self._first is None:
+            known = {*(self.label_names or ())} - {"O"}
+            self._first = spelling_of(known if tells_entities(known) else own)
+        return None if spelling_of(own) == self._first else self._first
 
     def describe_scoring(self, examples: Sequence[Example]) -> str:
         if not hasattr(self.reader, "scheme"):  # one of tags that are of words, as parts of speech

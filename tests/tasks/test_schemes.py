@@ -204,3 +204,28 @@ def test_parts_of_speech_have_no_scheme(tmp_path: Path) -> None:
         make_task(tmp_path, "task.scheme=bio")
     with pytest.raises(ConfigError, match=r"task.reader.scheme='bieos'.*bioes"):
         make_task(tmp_path, "task.reader.scheme=bieos")
+
+
+@pytest.mark.parametrize(("first", "second"), [("iob2", "bioes"), ("bilou", "iob1")])
+def test_splits_in_two_schemes_are_spelled_as_the_first(
+    first: str, second: str, tmp_path: Path
+) -> None:
+    draw = random.Random(first)
+    spans = [draw_spans(draw, 12) for _ in range(20)]
+    task = make_task(tmp_path)
+    found = {}
+    for split, scheme in (("train", first), ("dev", second)):
+        file = write_file(tmp_path, [write(own, 12, scheme) for own in spans])
+        found[split] = [example.label for example in task.read_file(file, COLUMNS)]
+    assert found["dev"] == found["train"]
+    assert found["train"] == [
+        write(own, 12, "iob2" if first == "iob2" else "bioes") for own in spans
+    ]
+
+
+def test_a_split_is_spelled_as_the_known_labels(tmp_path: Path) -> None:
+    spans = [[("A", 0, 0), ("A", 2, 4)]]
+    task = make_task(tmp_path, "task.label_names=[O,B-A,I-A,E-A,S-A]")
+    file = write_file(tmp_path, [write(own, 6, "iob2") for own in spans])
+    (example,) = task.read_file(file, COLUMNS)
+    assert example.label == write(spans[0], 6, "bioes")
