@@ -568,7 +568,7 @@ def _explain_unknown(
             fix = spell_names([others.get(fold_name(name), name) for name in names])
     elif not learned and len(found) == len(names) and found.keys().isdisjoint(names):
         what = "is none of the rows of the head, whose names may be others"
-        fix = spell_names(sorted(found))
+        fix = f"{spell_names(sorted(found))}, if these stand for {', '.join(names)} in this order"
     known = cut(", ".join(names), 160)
     hint = "" if meant is not None else nearest(label, names)
     return DataError(f"label '{cut(label, 60)}' {what}{hint}; known: {known}", file=place, fix=fix)

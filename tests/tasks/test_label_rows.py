@@ -14,12 +14,13 @@ import pytest
 import torch
 from torch import nn
 
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.biaffine import Biaffine
 from plmctl.heads.classify import Classify
 from plmctl.heads.tag import Tag
 from plmctl.run.weights.label_rows import find_order, follow_labels, name_rows, with_order
 from plmctl.run.weights.loading import Source, load, load_source
+from plmctl.tasks.base import label_ids
 from plmctl.tasks.label_text import spell_names
 from tests.command import plmctl
 
@@ -315,3 +316,8 @@ def test_rows_of_unknown_parts_are_left_out() -> None:
         stated=False,
         say=said.append,
     ).tensors
+
+
+def test_a_proposed_order_of_names_says_that_it_is_one() -> None:
+    with pytest.raises(DataError, match="if these stand for bad, good, mid in this order"):
+        label_ids([("0", "a:1"), ("2", "a:2"), ("1", "a:3")], ["bad", "good", "mid"])
