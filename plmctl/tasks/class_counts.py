@@ -309,7 +309,8 @@ def matthews(counts: Counts) -> np.ndarray:
     n = gold.sum(1)
     cross = right.sum(1) * n - (gold * guess).sum(1)
     spread = (n * n - (guess * guess).sum(1)) * (n * n - (gold * gold).sum(1))
-    return divide(cross, np.sqrt(spread))
+    # below 0 only of examples with several labels, where it is not defined
+    return divide(cross, np.sqrt(np.maximum(spread, 0)))
 
 
 def _score_class(part: Part, index: int, counts: Counts) -> np.ndarray:

@@ -15,7 +15,7 @@ from plmctl.report.panels.scores import panel
 from plmctl.report.subject import find_subject
 from plmctl.tasks import intervals, rouge, written
 from plmctl.tasks.bundles import bundle_rows, score_bundles
-from plmctl.tasks.class_counts import ClassMean
+from plmctl.tasks.class_counts import ClassMean, Counts, matthews
 from plmctl.tasks.intervals import bootstrap, wilson
 from plmctl.tasks.label_score import score_labels
 from plmctl.tasks.metrics import pearson
@@ -289,3 +289,9 @@ def test_thousands_of_labels_take_little_room(monkeypatch: pytest.MonkeyPatch) -
     tracemalloc.stop()
     assert set(found) == {"macro_f1", "matthews", "accuracy"}
     assert peak < 40e6
+
+
+def test_counts_of_several_labels_warn_of_no_correlation(recwarn: pytest.WarningsRecorder) -> None:
+    counts = Counts(*(np.array([each]) for each in ([1, 0, 1], [1, 1, 0], [3, 3, 3])))
+    assert np.isfinite(matthews(counts)).all()
+    assert not recwarn.list
