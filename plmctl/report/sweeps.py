@@ -80,8 +80,8 @@ def list_varied(jobs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def find_value(job: dict[str, Any], key: str) -> str:
-    """What a setting is in a job, as its words or else its config have it; `ABSENT` where neither
-    does.
+    """The value of a setting in a job, as its words or else its config have it; `ABSENT` where
+    neither does.
     """
     given = dict(_pair(text) for text in (*job.get("overrides", ()), *job.get("varied", ())))
     if key in given:

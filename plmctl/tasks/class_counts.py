@@ -259,7 +259,7 @@ def _read(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[ClassCounts, tupl
 def _find_choices(
     rows: Sequence[Mapping[str, Any]], lists: Sequence[tuple[list[str], list[str]]]
 ) -> list[str]:
-    """What predictions say of each word by true or false: some scores are over those alone."""
+    """The names of true or false for each word: some scores are over those words alone."""
     return [
         name
         for name, first in rows[0].items()
