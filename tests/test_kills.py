@@ -4,6 +4,7 @@ was asked for is absent or whole, and the same command ends as if it had never b
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.core.errors import UsageError
+from plmctl.jobs.journal import hold_folder
 from tests.command import plmctl
 
 CALLS = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir")
@@ -154,3 +157,66 @@ def test_a_kill_leaves_all_or_nothing(
     assert contents(out / asked).keys() == wanted.keys()
     hidden = [file for file in out.rglob(".*") if not left]  # what a killed start had left, too
     assert not hidden
+
+
+STEPS = ("tokenize", "pretrain", "eval-pretrain")
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str, bytes]]:
+    """The words of a short chain, and what it leaves where nothing stops it."""
+    folder = tmp_path_factory.mktemp("chain")
+    films = ((n, kind) for n in range(150) for kind in ("good", "bad"))
+    lines = (f"The {kind} film of {n} was {kind} and long.\n" for n, kind in films)
+    (folder / "text.txt").write_text("\n".join(lines))
+    words = [
+        *("recipes", "run", "gpt", f"data.path={folder}/text.txt", "data.valid_share=0.3"),
+        *("size.width=16", "size.inner_width=16", "size.num_heads=2", "size.num_layers=1"),
+        *("tokenizer.vocab_size=300", "format.max_length=32", "train.batch_size=4"),
+        *("train.steps=4", "train.minutes=null", "train.save_every=2", "train.eval_every=0"),
+        *("train.threads=1", "train.precision=fp32", "tasks=none"),
+    ]
+    assert in_child(lambda: plmctl(*words, f"out={folder}/whole")) == 0
+    left = list_made(folder / "whole")
+    assert {name.split("/")[0] for name in left} == {*STEPS}
+    assert any(name.endswith(".safetensors") for name in left)
+    return words, left
+
+
+def list_made(out: Path) -> dict[str, bytes]:
+    """What the steps of a chain made, without its times: tokens, weights and scores, by name."""
+    made: dict[str, bytes] = {}
+    for file in sorted(f for f in out.glob("*-????????/run/**/*") if f.is_file()):
+        step, _, place = str(file.relative_to(out)).partition("/run/")
+        name = f"{step.rpartition('-')[0]}/{place}"
+        if file.suffix in (".npy", ".safetensors", ".model") or file.name == "tokenizer.json":
+            made[name] = file.read_bytes()
+        if file.name == "result.json":
+            made[name] = json.dumps(json.loads(file.read_text())["metrics"]).encode()
+    return made
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("number", [1, 6, 20])
+@pytest.mark.parametrize("call", ["fsync", "replace", "rename", "unlink"])
+def test_a_killed_chain_goes_on_to_the_same_end(
+    chain: tuple[list[str], dict[str, bytes]], tmp_path: Path, call: str, number: int
+) -> None:
+    words, wanted = chain
+    words = [*words, f"out={tmp_path}/out"]
+    died = run_killed(words, call, number)
+    assert died in (-signal.SIGKILL, 0)
+    assert in_child(lambda: plmctl(*words)) == 0
+    assert list_made(tmp_path / "out") == wanted
+
+
+@pytest.mark.parametrize("kind", ["chain", "study"])
+def test_what_the_first_write_left_is_no_other_folder(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "lock").touch()
+    (tmp_path / f".{kind}.json.18580").touch()  # a kill before it had its name
+    with hold_folder(tmp_path, {}, kind=kind, command="plmctl"):
+        assert {file.name for file in tmp_path.iterdir()} == {"lock", f"{kind}.json"}
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / f"{kind}.json").unlink()
+    with pytest.raises(UsageError, match=f"holds something that is not a {kind}"):
+        hold_folder(tmp_path, {}, kind=kind, command="plmctl").__enter__()

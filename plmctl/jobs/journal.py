@@ -193,6 +193,9 @@ def hold_folder(
         UsageError: it holds something else, or another process is at work there.
     """
     there = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    # what a start that was killed had not written to its end
+    halves = {name for name in there if name.startswith(f".{kind}.json.")}
+    there -= halves
     if folder.is_file() or not (there <= {LOCK} or there >= {LOCK, f"{kind}.json"}):
         raise UsageError(
             f"out={str(folder)!r}: holds something that is not a {kind}\n"
@@ -204,5 +207,7 @@ def hold_folder(
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(f"out={str(folder)!r}: another {command} is at work there") from None
+        for name in halves:
+            (folder / name).unlink(missing_ok=True)
         write_json(folder / f"{kind}.json", dict(settings))
         yield
