@@ -4,10 +4,11 @@ Any training must beat the first, and a model that reads its context the second.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
+from plmctl.storage.arrays import walk
 
 PRIORS = (3, 10, 30, 100, 300, 1000, 3000)  # of which the bigram baseline takes the best
 _CHUNK = 1 << 22  # bincount widens its input to int64: 32 MiB at a time, however large the shards
@@ -30,7 +31,7 @@ class UnigramBaseline:
 def count_tokens(ids: np.ndarray, vocab_size: int) -> np.ndarray:
     """How often each id occurs: `ids [N]` (may be memory-mapped) -> `[V]` int64."""
     counts = np.zeros(vocab_size, np.int64)
-    for chunk in _chunks(ids):
+    for chunk in walk(ids, _CHUNK):
         chunk_counts = np.bincount(chunk, minlength=vocab_size)
         if len(chunk_counts) > vocab_size:
             raise ValueError(
@@ -141,8 +142,3 @@ def _spread(ids: np.ndarray, most: int, pieces: int = 64) -> list[np.ndarray]:
         return [ids]
     starts = np.linspace(0, len(ids) - most // pieces, pieces).astype(np.int64)
     return [ids[start : start + most // pieces] for start in starts]
-
-
-def _chunks(ids: np.ndarray) -> Iterator[np.ndarray]:
-    for start in range(0, len(ids), _CHUNK):
-        yield ids[start : start + _CHUNK]

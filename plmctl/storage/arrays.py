@@ -5,9 +5,10 @@ files of several arrays.
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -73,11 +74,22 @@ class ArrayWriter:
         npy.write_array_header_1_0(self._stream, head)
 
 
+def walk(array: np.ndarray, size: int = 1 << 22) -> Iterator[np.ndarray]:
+    """Yield an array in pieces of `size` rows; those of a mapped file leave memory again, so that a
+    walk takes as much whatever the length.
+    """
+    mapped = getattr(array, "_mmap", None)
+    for start in range(0, len(array), size):
+        yield array[start : start + size]
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)  # read from the file when they are used again
+
+
 def hash_array(array: np.ndarray) -> str:
     """The hash that `ArrayWriter` gives the same values."""
     digest = hashlib.sha256()
-    for start in range(0, len(array), 1 << 22):
-        digest.update(np.ascontiguousarray(array[start : start + (1 << 22)]).data)
+    for piece in walk(array):
+        digest.update(np.ascontiguousarray(piece).data)
     return digest.hexdigest()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import json
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -289,6 +289,20 @@ class Task(Objective):
     ) -> list[Example]:
         """The examples of a file that is no split."""
         return self.reader.read_file(file, columns, labelled=labelled)
+
+    def stream_file(self, file: Path, columns: Mapping[str, Any]) -> Iterator[Example] | None:
+        """The unlabelled examples of a file that is no split, each when it is read; None where its
+        reader, or the task, needs the whole file.
+        """
+        reader: Any = self.reader
+        if self.streams and vars(type(reader)).get("streams", False):
+            return reader.stream_file(file, columns, labelled=False)  # type: ignore[no-any-return]
+        return None
+
+    @property
+    def streams(self) -> bool:
+        """Whether `read_file` gives unlabelled examples as its reader does."""
+        return type(self).read_file is Task.read_file
 
     @property
     def decided(self) -> dict[str, Any]:

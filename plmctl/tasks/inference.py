@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from plmctl.tasks.base import Example, Task
 from plmctl.tasks.broken_rows import SHOWN
 from plmctl.tasks.tables import TEXTS
 from plmctl.text.characters import Spelling
-from plmctl.text.unknown import refuse_unknown, unknown_share
+from plmctl.text.unknown import count_unknown, refuse_unknown
 from plmctl.text.vocab import Vocab
 
 FEW = 20  # different examples: fewer measure nothing in any case
@@ -57,25 +57,21 @@ def is_answered(examples: Iterable[Example]) -> bool:
 
 
 def encode_split(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
+    """The examples and their rows; DataError for texts that the tokenizer does not know."""
+    split = encode_piece(task, name, examples, tokenizer)
+    _refuse_texts(unknown(split.rows, tokenizer.vocab), examples[0].place, name)
+    return split
+
+
+def encode_piece(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
     """The examples and their rows; with a word tokenizer the rows also hold the characters of every
     word, so that a network that reads them knows new words, too.
 
     Without characters for a task that predicts or adds tokens: it needs those of the vocabulary.
-    DataError for a text that the tokenizer does not know.
     """
     spelled = "text" in task.facts.needs and not task.reads_ids
     if not (tokenizer.vocab.spellings and spelled):
-        split = Split(name, examples, task.encode(examples, tokenizer))
-        fix = (
-            "a checkpoint whose tokenizer knows this text;"
-            " from scratch, more tokenizer.vocab_size, or tokenizer=byte_bpe"
-        )
-        refuse_unknown(
-            unknown(split.rows, tokenizer.vocab),
-            file=examples[0].place.rpartition(":")[0] or name,
-            fix=fix,
-        )
-        return split
+        return Split(name, examples, task.encode(examples, tokenizer))
     spelling = Spelling(tokenizer)
     return Split(name, examples, spelling.rows(task.encode(examples, spelling)))
 
@@ -137,25 +133,39 @@ def predict_split(
 
 def describe_truncation(rows: Rows) -> str:
     """A sentence on what was cut off the rows; "" if nothing was."""
+    return spell_truncation(count_truncation(rows))
+
+
+def count_truncation(rows: Rows) -> Counter[str]:
+    """What was cut off the rows, as counts that add up over pieces of a split."""
     asked, cut = rows.values.get("question_cut"), rows.values["cut"]
+    lost = rows.values.get("lost")
+    read = sum(int(seq.length.sum()) for seq in rows.seqs.values() if not seq.view)
+    counts = Counter(rows=len(cut), cut=int((cut > 0).sum()), lost=int(cut.sum()), read=read)
+    counts["without"] = 0 if lost is None else int((lost > 0).sum())
+    counts["questions"] = len(np.unique(rows.values["example"]))
     if asked is not None:
-        questions = len(np.unique(rows.values["example"]))
-        line = (
-            f"{int((asked > 0).sum())} of {counted(questions, 'question')} are cut to max_query, by"
-            f" {counted(int(asked.sum()), 'token')}"
+        counts["asked"], counts["asked_lost"] = int((asked > 0).sum()), int(asked.sum())
+    counts["any"] = count_cut(rows)
+    return counts
+
+
+def spell_truncation(counts: Counter[str]) -> str:
+    """The sentence on these counts; "" if nothing was cut."""
+    lines, lost = [], counts["lost"]
+    if lost:
+        tokens, without = lost + counts["read"], counts["without"]
+        entities = f"; in {without} of them an entity is cut off" if without else ""
+        lines.append(
+            f"{counts['cut']} of {counts['rows']} rows are cut to max_length: {lost} of {tokens}"
+            f" tokens ({lost / tokens:.2%}){entities}"
         )
-        values = {name: each for name, each in rows.values.items() if name != "question_cut"}
-        return "; ".join(filter(None, [describe_truncation(replace(rows, values=values)), line]))
-    if not cut.any():
-        return ""
-    lost = int(cut.sum())
-    tokens = lost + sum(int(seq.length.sum()) for seq in rows.seqs.values() if not seq.view)
-    without = int((rows.values["lost"] > 0).sum()) if "lost" in rows.values else 0
-    entities = f"; in {without} of them an entity is cut off" if without else ""
-    return (
-        f"{int((cut > 0).sum())} of {len(cut)} rows are cut to max_length: {lost} of {tokens}"
-        f" tokens ({lost / tokens:.2%}){entities}"
-    )
+    if counts["asked"]:
+        lines.append(
+            f"{counts['asked']} of {counted(counts['questions'], 'question')} are cut to max_query,"
+            f" by {counted(counts['asked_lost'], 'token')}"
+        )
+    return "; ".join(lines)
 
 
 def count_cut(rows: Rows) -> int:
@@ -176,10 +186,56 @@ def unknown(rows: Rows, vocab: Vocab) -> float:
     """The share of the tokens of `rows` that their tokenizer does not know; 0 where the model
     reads their characters.
     """
+    unknown, ordinary = _count_unknown(rows, vocab)
+    return unknown / max(1, ordinary)
+
+
+def _count_unknown(rows: Rows, vocab: Vocab) -> tuple[int, int]:
     if "characters" in rows.seqs:
-        return 0.0
+        return 0, 0
     read = [seq.ids[seq.real] for seq in rows.seqs.values() if not seq.view]
-    return unknown_share(np.concatenate(read), vocab)
+    return count_unknown(np.concatenate(read), vocab)
+
+
+class ReadPieces:
+    """What is to be said of the texts of a split, which are read in one piece or in several."""
+
+    def __init__(self) -> None:
+        self.cut: Counter[str] = Counter()
+        self.examples = self.empty = self.unknown = self.ordinary = 0
+        self.first_empty = self.first = ""
+
+    def add(self, examples: Sequence[Example], rows: Rows, vocab: Vocab) -> None:
+        """A piece more."""
+        empty = [example.place for example in examples if has_empty_text(example)]
+        self.first = self.first or examples[0].place
+        self.first_empty = self.first_empty or (empty[0] if empty else "")
+        self.examples, self.empty = self.examples + len(examples), self.empty + len(empty)
+        unknown, ordinary = _count_unknown(rows, vocab)
+        self.unknown, self.ordinary = self.unknown + unknown, self.ordinary + ordinary
+        self.cut.update(count_truncation(rows))
+
+    @property
+    def unknown_share(self) -> float:
+        """The share of the tokens that their tokenizer does not know."""
+        return self.unknown / max(1, self.ordinary)
+
+    def describe_empty(self) -> str:
+        """A sentence on examples with an empty text; "" if there are none."""
+        counts = (self.empty, self.examples, self.first_empty)
+        return spell_empty(*counts) if self.empty else ""
+
+    def refuse_unknown(self, name: str) -> None:
+        """DataError where the tokenizer does not know most of the texts."""
+        _refuse_texts(self.unknown_share, self.first, name)
+
+
+def _refuse_texts(share: float, first: str, name: str) -> None:
+    fix = (
+        "a checkpoint whose tokenizer knows this text;"
+        " from scratch, more tokenizer.vocab_size, or tokenizer=byte_bpe"
+    )
+    refuse_unknown(share, file=first.rpartition(":")[0] or name, fix=fix)
 
 
 def _count_known(train: Sequence[Example], other: Sequence[Example]) -> int:
@@ -237,9 +293,14 @@ def describe_skipped(reader: Any) -> str:
 def describe_empty(examples: Sequence[Example]) -> str:
     """A sentence on examples with an empty text; "" if there are none."""
     empty = [example for example in examples if has_empty_text(example)]
-    there = f"{len(empty):,} of {len(examples):,} texts are empty" if len(empty) > 1 else ""
-    there = there or f"1 of {counted(len(examples), 'text')} is empty"
-    return f"{there}, the first {empty[0].place}: its label says nothing" if empty else ""
+    return spell_empty(len(empty), len(examples), empty[0].place) if empty else ""
+
+
+def spell_empty(empty: int, examples: int, first: str) -> str:
+    """The sentence on so many of so many, of which the first stands at `first`."""
+    several = f"{empty:,} of {examples:,} texts are empty"
+    there = several if empty > 1 else f"1 of {counted(examples, 'text')} is empty"
+    return f"{there}, the first {first}: its label says nothing"
 
 
 def has_empty_text(example: Example) -> bool:

@@ -35,6 +35,7 @@ class LabelTable(Table):
     empty_labels = True
     label_setting = ROLE
     several: ClassVar[tuple[str, ...]] = (ROLE,)
+    streams: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -94,6 +94,10 @@ class Multilabel(Task):
     ) -> list[Example]:
         return self._name_places(super().read_file(file, columns, labelled=labelled))
 
+    @property
+    def streams(self) -> bool:
+        return True  # `_name_places` is of labels
+
     def _name_places(self, examples: list[Example]) -> list[Example]:
         """Labels that are places in lists of 0 and 1, by the names that the config states, or by
         all places.

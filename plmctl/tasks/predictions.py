@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count, zip_longest
 from operator import ne
@@ -54,18 +55,41 @@ def join_columns(
 
     def take(number: int) -> Row:
         example = examples[number]
-        columns = known.get(example.place, example.fields)
-        return {name: value for name, value in columns.items() if name != "answers"}
+        return _without_answers(known.get(example.place, example.fields))
 
     own = _MadeRows(len(examples), take)
-    names = _name_columns(own, examples, predictions)
+    columns = PredictedColumns()
+    for row, example, prediction in zip(own, examples, predictions, strict=True):
+        columns.add(row, example, prediction)
+    names = columns.name()
+    return _MadeRows(len(own), lambda n: join(own[n], predictions[n], names)), names
 
-    def join(number: int) -> Row:
-        prediction = predictions[number]
-        told = {new: prediction[old] for old, new in names.items() if old in prediction}
-        return {**own[number], **told}
 
-    return _MadeRows(len(predictions), join), names
+def join(own: Row, prediction: Mapping[str, Any], names: Mapping[str, str]) -> Row:
+    """The user's columns of an example with those of its prediction behind them, by `names`."""
+    return {**own, **{new: prediction[old] for old, new in names.items() if old in prediction}}
+
+
+class OwnColumns:
+    """The columns that the file `source` has of examples, or their texts: as `join_columns` takes
+    them, of pieces of examples that come in the order of the file.
+    """
+
+    def __init__(self, source: str, first: Sequence[Example]) -> None:
+        self.rows: Iterator[tuple[str, Row]] = iter([])
+        if source != "-" and files.suffix(file := Path(source)) in NAMED:
+            named = files.suffix(file) not in TABLES or _has_names(file, first)
+            self.rows = _stream_columns(file, named)
+
+    def take(self, piece: Sequence[Example]) -> Iterator[Row]:
+        """Yield those of each example."""
+        for example in piece:
+            own = (row for place, row in self.rows if place == example.place)
+            yield _without_answers(next(own, example.fields))
+
+
+def _without_answers(columns: Mapping[str, Any]) -> Row:
+    return {name: value for name, value in columns.items() if name != "answers"}
 
 
 class _MadeRows(Sequence[Row]):
@@ -105,29 +129,57 @@ def describe_doubled(source: str | None, examples: Sequence[Example]) -> str:
     return "; ".join(f"'{old}' comes again: it is '{new}'" for old, new in pairs if old != new)
 
 
-def _name_columns(
-    own: Sequence[Row], examples: Sequence[Example], predictions: Sequence[Mapping[str, Any]]
-) -> dict[str, str]:
-    """{column of the predictions: its name}, without what is unknown of all of them or repeats what
-    was read.
-    """
-    taken = {name for row in own for name in row}
-    groups = {name[:end] for name in taken for end in range(len(name)) if name[end] == "."}
-    found: dict[str, str] = {}
-    for name in dict.fromkeys(name for prediction in predictions for name in prediction):
-        values = [prediction.get(name) for prediction in predictions]
-        if name.startswith("gold") and not any(_is_known(value) for value in values):
-            continue
-        parts = name in groups and any(isinstance(value, Mapping) for value in values)
-        if name in taken or parts:
-            read = all(name in example.fields for example in examples)
-            same = all(row.get(name) == value for row, value in zip(own, values, strict=True))
-            if name == "id" or (read and same):
+class PredictedColumns:
+    """The names of the columns of predictions, told row by row."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, bool] = {}  # the user's columns: whether any has a value
+        self.read: set[str] | None = None  # what was read of every example
+        self.found: dict[str, _Column] = {}
+
+    def add(self, own: Row, example: Example, prediction: Mapping[str, Any]) -> None:
+        """A row more."""
+        for name in prediction:
+            if name not in self.found:
+                self.found[name] = _Column(same=not self.taken.get(name, False))
+        for name, column in self.found.items():
+            column.add(own.get(name), prediction.get(name))
+        for name, value in own.items():
+            self.taken[name] = self.taken.get(name, False) or value is not None
+        self.read = {*example.fields} & (self.read if self.read is not None else {*example.fields})
+
+    def name(self) -> dict[str, str]:
+        """{column of the predictions: its name}, without what is unknown of all of them or repeats
+        what was read.
+        """
+        groups = {name[:end] for name in self.taken for end in range(len(name)) if name[end] == "."}
+        found: dict[str, str] = {}
+        for name, column in self.found.items():
+            if name.startswith("gold") and not column.known:
                 continue
-            found[name] = _choose_name(f"predicted_{name}", {*taken, *groups})
-        else:
             found[name] = name
-    return found
+            if name in self.taken or (name in groups and column.parts):
+                if name == "id" or (name in (self.read or ()) and column.same):
+                    del found[name]
+                else:
+                    found[name] = _choose_name(f"predicted_{name}", {*self.taken, *groups})
+        return found
+
+
+@dataclass
+class _Column:
+    """Whether each value of a column of predictions is that of the user's, any is known, and any
+    has parts.
+    """
+
+    same: bool
+    known: bool = False
+    parts: bool = False
+
+    def add(self, own: Any, value: Any) -> None:
+        self.same = self.same and bool(own == value)
+        self.known = self.known or _is_known(value)
+        self.parts = self.parts or isinstance(value, Mapping)
 
 
 def _is_known(gold: Any) -> bool:
@@ -171,27 +223,35 @@ def read_columns(
     """{file:line: its columns} of a table; of a JSON file those at `places` alone; without
     `named`, the first line of a table is a row like the others.
     """
+    wanted = (lambda place: True) if places is None else {*places}.__contains__
+    return dict(_stream_columns(file, named, wanted))
+
+
+def _stream_columns(
+    file: Path, named: bool, wanted: Callable[[str], bool] = lambda place: True
+) -> Iterator[tuple[str, Row]]:
+    """(file:line, its columns) of each row of a table, of a JSON file of those that are wanted."""
     if files.suffix(file) == PARQUET:
-        return {f"{file}:{line}": row for line, row in objects_of(file)}
-    if files.suffix(file) not in TABLES:
-        texts = {f"{file}:{line}": text for line, text in files.lines(file)}
-        return {
-            place: parse_json(text)
-            for place, text in texts.items()
-            if text.strip() and (places is None or place in places)
-        }
-    rows = {f"{file}:{line}": cells for line, cells in rows_of(file)}
-    first = next(iter(rows))
-    width = len(rows[first])
-    names = _tell_apart(rows.pop(first)) if named else [str(place) for place in range(width)]
-    return {
-        place: dict(zip_longest(names, cells[: len(names)], fillvalue=""))
-        for place, cells in rows.items()
-    }
+        yield from ((f"{file}:{line}", row) for line, row in objects_of(file))
+    elif files.suffix(file) not in TABLES:
+        for line, text in files.lines(file):
+            if text.strip() and wanted(place := f"{file}:{line}"):
+                yield place, parse_json(text)
+    else:
+        rows = rows_of(file)
+        first = next(rows)
+        width = len(first[1])
+        names = _tell_apart(first[1]) if named else [str(place) for place in range(width)]
+        for line, cells in rows if named else chain([first], rows):
+            yield f"{file}:{line}", dict(zip_longest(names, cells[: len(names)], fillvalue=""))
 
 
 def write_rows(
-    file: Path, rows: Sequence[Row], *, spelling: TableSpelling | None = None, guarded: bool = True
+    file: Path,
+    rows: Collection[Row],
+    *,
+    spelling: TableSpelling | None = None,
+    guarded: bool = True,
 ) -> Path:
     """A table for .csv and .tsv, otherwise an object a line; standard output for "-".
 
@@ -223,7 +283,7 @@ def spell_json(row: Mapping[str, Any]) -> str:
 
 
 def _spell_table(
-    file: Path, rows: Sequence[Row], how: TableSpelling, guarded: bool
+    file: Path, rows: Collection[Row], how: TableSpelling, guarded: bool
 ) -> Iterator[str]:
     """Yield the lines of a table, the names of its columns first; then say what was changed: texts
     with a ' before, and in .tsv, which has no quotes, tabs and ends of lines that are spaces.

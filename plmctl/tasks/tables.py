@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.broken_rows import EMPTY, explain_broken, list_broken
 from plmctl.tasks.column_settings import Column, refuse_lists, spell_role
-from plmctl.tasks.header import names_columns
+from plmctl.tasks.header import LOOKED, names_columns
 from plmctl.tasks.label_lists import find_flags, is_bracketed, is_list
 from plmctl.tasks.label_text import LabelKinds, is_absent, spell_label
 from plmctl.tasks.split_files import SplitFiles
@@ -48,6 +49,8 @@ class Table(SplitFiles):
     empty_labels = False  # whether a row without a label has none, and is no mistake
     label_setting = "label"  # of task.columns, which says where the label is
     several: ClassVar[tuple[str, ...]] = ()  # the roles that may be in more than one column each
+    # whether `stream_file` gives unlabelled examples as `read_file` does; each class says it itself
+    streams: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -87,12 +90,7 @@ class Table(SplitFiles):
         """The examples of one file; a `label` column that is absent is an error only where
         `labelled`.
         """
-        refuse_lists(columns, self.several)
-        columns = {role: column for role, column in columns.items() if column is not None}
-        if files.suffix(file) in OBJECTS:
-            examples = list(self._objects(file, columns, labelled))
-        else:
-            examples = list(self._cells(file, columns, header, labelled))
+        examples = list(Table.stream_file(self, file, columns, header=header, labelled=labelled))
         self._refuse_label_lists(file, columns, examples)
         if not examples:
             raise DataError(
@@ -102,6 +100,24 @@ class Table(SplitFiles):
                 fix="write an example behind the line of names, or name another file",
             )
         return examples
+
+    def stream_file(
+        self,
+        file: Path,
+        columns: Mapping[str, Column],
+        *,
+        header: bool | None = None,
+        labelled: bool = True,
+    ) -> Iterator[Example]:
+        """The examples of one file, each when it is read, so that a file of any length takes no
+        room.
+        """
+        refuse_lists(columns, self.several)
+        columns = {role: column for role, column in columns.items() if column is not None}
+        if files.suffix(file) in OBJECTS:
+            yield from self._objects(file, columns, labelled)
+        else:
+            yield from self._cells(file, columns, header, labelled)
 
     def _refuse_label_lists(
         self, file: Path, columns: Mapping[str, Column], examples: Sequence[Example]
@@ -137,20 +153,29 @@ class Table(SplitFiles):
         """(the header, if there is one; rows of cells; {role: number of its cell}) of a file that
         is not JSON.
         """
-        rows = list(rows_of(file, lenient=self.lenient))
+        names, rows, positions = self._divide(file, columns, header, labelled)
+        return names, list(rows), positions
+
+    def _divide(
+        self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
+    ) -> tuple[list[str] | None, Iterator[Row], dict[str, int]]:
+        """What `cells` gives, each row when it is read."""
+        rows = rows_of(file, lenient=self.lenient)
+        first = list(islice(rows, LOOKED))
         if header is None:
             header = any(
                 isinstance(column, str) for column in columns.values()
-            ) or self._begins_with_names(file, rows, columns)
-        line, names = rows.pop(0) if header else (None, None)
+            ) or self._begins_with_names(file, first, columns)
+        line, names = first.pop(0) if header else (None, None)
         if names is not None:
             self._refuse_doubled(file, line, columns, names)
-        known = [str(n) for n in range(len(rows[0][1]))] if names is None else names
+        known = [str(n) for n in range(len(first[0][1]))] if names is None else names
         try:
-            return names, rows, _find_columns(file, columns, known, rows, labelled)
+            positions = _find_columns(file, columns, known, first, labelled)
         except _NoColumn as missing:
-            flags = find_flags(known, [cells for _, cells in rows])
+            flags = find_flags(known, [cells for _, cells in chain(first, rows)])
             raise self._refuse(missing, columns, file, flags=flags) from None
+        return names, chain(first, rows), positions
 
     def _refuse(
         self,
@@ -226,7 +251,7 @@ class Table(SplitFiles):
     def _cells(
         self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
     ) -> Iterator[Example]:
-        names, rows, positions = self.cells(file, columns, header=header, labelled=labelled)
+        names, rows, positions = self._divide(file, columns, header, labelled)
         broken: dict[str, list[int]] = {}  # what is wrong -> lines
         first = ""  # of them, as it stands in the file
         for number, (line, cells) in enumerate(rows):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 from plmctl.core.errors import DataError
@@ -14,41 +16,63 @@ from plmctl.tasks.predictions import NAMED
 from plmctl.tasks.tables import SHARES
 from plmctl.text.given import read_texts
 
+PIECE = 10_000  # examples that are read, answered and written together
+
 
 def read_unlabelled(task: Task, source: str) -> tuple[str, list[Example]]:
     """(the name for its predictions, the examples) of a JSON or CSV table by the task's columns,
     of a file of a kind of its reader, of a file of lines, or with `-` of standard input.
     """
+    name, pieces = stream_unlabelled(task, source)
+    return name, list(chain.from_iterable(pieces))
+
+
+def stream_unlabelled(task: Task, source: str) -> tuple[str, Iterator[list[Example]]]:
+    """What `read_unlabelled` gives, at most `PIECE` examples at a time; all at once where a reader
+    needs the whole file. A file is read to its end first, so that its mistakes are said at once.
+    """
     file = Path(source)
     if source == "-":
-        name, examples = (
-            "stdin",
-            list(_parse_lines(task, "standard input", enumerate(read_texts(None, source)[1], 1))),
-        )
-    elif not file.exists():
+        lines = enumerate(read_texts(None, source)[1], 1)
+        pieces = _cut(_parse_lines(task, "standard input", lines))
+        first = _need_some(next(pieces, []), "standard input")
+        return "stdin", chain([first], pieces)
+    if not file.exists():
         near = find_near(file, folders=False)
         fix = spell_setting("input", near) if near else "input=<an existing file>"
         raise DataError("no such file", file=file, fix=fix)
-    elif files.suffix(file) not in (*NAMED, *getattr(task.reader, "kinds", ())):
-        name, examples = (
-            file.name.partition(".")[0],
-            list(_parse_lines(task, file, files.lines(file))),
-        )
-    else:
-        columns = {
-            role: column
-            for role, column in task.columns.items()
-            if role not in ("label", "labels", "clusters", "id", SHARES)
-        }
-        name, examples = (
-            file.name.partition(".")[0],
-            task.read_file(file, columns, labelled=False),
-        )
+    name = file.name.partition(".")[0]
+    if files.suffix(file) not in (*NAMED, *getattr(task.reader, "kinds", ())):
+        return name, _cut_file(lambda: _parse_lines(task, file, files.lines(file)), file)
+    columns = {
+        role: column
+        for role, column in task.columns.items()
+        if role not in ("label", "labels", "clusters", "id", SHARES)
+    }
+    whole = columns.get("bundle") is not None  # whose rows may stand anywhere
+    if whole or task.stream_file(file, columns) is None:
+        return name, iter([_need_some(task.read_file(file, columns, labelled=False), file)])
+    return name, _cut_file(lambda: task.stream_file(file, columns) or iter([]), file)
+
+
+def _cut_file(open_file: Callable[[], Iterator[Example]], file: Path) -> Iterator[list[Example]]:
+    stream = open_file()
+    first = list(islice(stream, PIECE))
+    deque(stream, maxlen=0)
+    yield _need_some(first, file)
+    if len(first) == PIECE:
+        yield from _cut(islice(open_file(), PIECE, None))
+
+
+def _cut(stream: Iterator[Example]) -> Iterator[list[Example]]:
+    while piece := list(islice(stream, PIECE)):
+        yield piece
+
+
+def _need_some(examples: list[Example], file: object) -> list[Example]:
     if not examples:
-        raise DataError(
-            "there is no text to label", file="standard input" if source == "-" else file
-        )
-    return name, examples
+        raise DataError("there is no text to label", file=file)
+    return examples
 
 
 def _parse_lines(task: Task, file: object, lines: Iterable[tuple[int, str]]) -> Iterator[Example]:

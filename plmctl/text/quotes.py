@@ -14,6 +14,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import counted, remark
 
+SAMPLE = 10_000  # rows: enough to know the values that come again in a column
 MANY = 10  # lines of a cell that all divide as rows: no text does that by chance
 FIX = "close this quote, or double it where it belongs to the text"
 LENIENT = "a cell that is meant so: task.reader.lenient=true"
@@ -121,7 +122,8 @@ def read_cells(
                     long.append(cell)
             held.clear()
             if cells:
-                rows.append(cells)
+                if len(rows) < SAMPLE:
+                    rows.append(cells)
                 yield reader.line_num, cells
     except csv.Error as error:
         raise explain_break(file, held, reader.line_num, separator, error) from error

@@ -21,14 +21,22 @@ def unknown_share(ids: Any, vocab: Vocab) -> float:
     """The share of unknown tokens among the tokens `ids` that stand for text; 0 if the vocabulary
     has no token only for unknown text.
     """
+    unknown, ordinary = count_unknown(ids, vocab)
+    return unknown / max(1, ordinary)
+
+
+def count_unknown(ids: Any, vocab: Vocab) -> tuple[int, int]:
+    """(unknown tokens, all that stand for text) of the tokens `ids`; (0, 0) if the vocabulary has
+    no token only for unknown text.
+    """
     ids = np.asarray(ids)
     if (unk := _find_id(vocab)) is None:
-        return 0.0
+        return 0, 0
     unknown = int(np.count_nonzero(ids == unk))
     # a transform may add tokens behind those of the tokenizer, which are special
     ordinary = ids[ids < vocab.size]
     known = int(np.count_nonzero(~vocab.special[ordinary] & (ordinary != unk)))
-    return unknown / max(1, unknown + known)
+    return unknown, unknown + known
 
 
 def _find_id(vocab: Vocab) -> int | None:

@@ -7,6 +7,7 @@ import io
 import json
 import sys
 import tracemalloc
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +18,11 @@ from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.errors import DataError
 from plmctl.run.evaluation.asked_task import write_split
+from plmctl.storage.spool import Spool
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import (
+    OwnColumns,
+    PredictedColumns,
     beside,
     describe_doubled,
     describe_renamed,
@@ -26,7 +30,7 @@ from plmctl.tasks.predictions import (
     write_rows,
 )
 from plmctl.tasks.table_rows import rows_of
-from plmctl.tasks.unlabelled import read_unlabelled
+from plmctl.tasks.unlabelled import read_unlabelled, stream_unlabelled
 
 SAID = {"guess": "good", "probabilities": {"bad": 0.25, "good": 0.75}}
 
@@ -77,6 +81,45 @@ def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
         found = list(csv.DictReader(stream))
     assert [row["body"] for row in found] == ["two\nlines", "other"]
     assert found[1]["probabilities.good"] == "0.75"
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "txt"])
+def test_memory_of_reading_does_not_grow_with_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("plmctl.tasks.unlabelled.PIECE", 200)
+    monkeypatch.setattr("plmctl.text.quotes.SAMPLE", 200)
+    line = {"csv": "a fine film,me\n", "jsonl": '{"text": "a fine film"}\n', "txt": "a film\n"}
+    peaks = []
+    for rows in (2_500, 10_000):
+        file = tmp_path / f"new.{kind}"
+        file.write_text("text,who\n" * (kind == "csv") + line[kind] * rows)
+        tracemalloc.start()
+        _, pieces = stream_unlabelled(task(), str(file))
+        first = next(pieces)
+        own, columns, read = OwnColumns(str(file), first), PredictedColumns(), 0
+        for piece in chain([first], pieces):
+            for row, example in zip(own.take(piece), piece, strict=True):
+                columns.add(row, example, SAID)
+                assert row["text"].startswith("a f")
+                read += 1
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert read == rows
+    assert peaks[1] < 1.2 * peaks[0] + 100_000
+
+
+def test_rows_on_disk_are_read_again_and_again(tmp_path: Path) -> None:
+    with Spool(tmp_path) as rows:
+        for n in range(3):
+            rows.append([{"text": "\ud800 很好"}, {"p": 0.1 + n}])
+        assert (
+            list(rows)
+            == list(rows)
+            == [[{"text": "\ud800 很好"}, {"p": 0.1 + n}] for n in range(3)]
+        )
+        assert len(rows) == 3
+        assert not list(tmp_path.iterdir())  # a killed process leaves nothing
 
 
 def test_columns_with_the_same_name_are_kept_apart(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The two commands from end to end on tables of a few rows."""
 
 import contextlib
+import csv
 import io
 import json
 import random
@@ -20,7 +21,7 @@ from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.core.rounding import round_floats
 from plmctl.run.model_facts import pooling
 from plmctl.run.tuning import finetuning
-from plmctl.tasks import files
+from plmctl.tasks import files, unlabelled
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.predictions import write_submission
 from plmctl.tasks.tables import Table
@@ -255,6 +256,50 @@ def test_labels_go_to_standard_output(trained, tmp_path, capsys, monkeypatch, wo
     assert [each.name for each in tmp_path.iterdir()] == ["new.txt"]
     with pytest.raises(ConfigError, match="a folder, with --submission"):
         _run("eval", f"checkpoint={run}", "out=-", submission=True)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "txt"])
+def test_a_file_in_pieces_is_answered_as_in_one(trained, tmp_path, capsys, monkeypatch, kind):
+    _, run = trained
+    texts = [f"this is a {w} film" for w in (*WORDS["good"], *WORDS["bad"])] + ["", "dull", "fine"]
+    texts += ["this film is " + "very " * 40 + "long"]
+    spell = {
+        "csv": lambda n, text: f'"{text}",{n}',
+        "jsonl": lambda n, text: json.dumps({"text": text, **({"id": f"x{n}"} if n > 8 else {})}),
+        "txt": lambda n, text: text,
+    }[kind]
+    lines = [*(["text,guess"] if kind == "csv" else []), *map(spell, range(12), texts)]
+    (tmp_path / f"new.{kind}").write_text("\n".join(lines) + "\n")
+    found, told = [], []
+    for size in (100, 4):
+        monkeypatch.setattr(unlabelled, "PIECE", size)
+        out = tmp_path / f"{size}.csv"
+        words = [f"checkpoint={run}", f"input={tmp_path / f'new.{kind}'}", f"out={out}"]
+        assert _run("eval", *words, json=True) == 0
+        printed, err = capsys.readouterr()
+        told.append((json.loads(printed) | {"predictions": ""}, err))
+        found.append(list(csv.DictReader(out.open())))
+    assert told[0] == told[1]
+    assert told[1][0]["rows"] == 12
+    assert told[1][0]["empty"] == 1
+    assert told[1][0]["cut"] == 1
+    numbers = ["probabilities.good", "probabilities.bad"]
+    for whole, pieces in zip(*found, strict=True):
+        assert list(whole) == list(pieces)
+        for name in whole:
+            same = pytest.approx(float(whole[name]), abs=1e-5) if name in numbers else whole[name]
+            assert (float(pieces[name]) if name in numbers else pieces[name]) == same
+
+
+def test_a_mistake_in_a_later_piece_leaves_no_file(trained, tmp_path, capsys, monkeypatch):
+    _, run = trained
+    monkeypatch.setattr(unlabelled, "PIECE", 2)
+    (tmp_path / "new.jsonl").write_text('{"text": "fine"}\n' * 5 + '{"body": "dull"}\n')
+    with pytest.raises(DataError, match=r"new\.jsonl:6: no field text"):
+        _run(
+            "eval", f"checkpoint={run}", f"input={tmp_path / 'new.jsonl'}", f"out={tmp_path}/o.csv"
+        )
+    assert [each.name for each in tmp_path.iterdir()] == ["new.jsonl"]
 
 
 def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_path, capsys):

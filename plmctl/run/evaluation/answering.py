@@ -78,6 +78,8 @@ def answer_examples(
     before.
     """
     split = inference.encode_split(task, name, examples, loaded.tokenizer)
+    read = inference.ReadPieces()
+    read.add(examples, split.rows, loaded.vocab)
     before, metrics = predict_split(spec, loaded, task, split, precision)
     if spec.calibrate:
         calibrate(spec, loaded, task, name, before)
@@ -87,15 +89,8 @@ def answer_examples(
     changed = bool(decision and metrics)
     if changed:
         metrics = {**metrics, **task.score(predictions)}
-    share = inference.unknown(split.rows, loaded.vocab)
     remarks = {
-        "empty": Told(
-            inference.describe_empty(examples), sum(map(inference.has_empty_text, examples))
-        ),
-        "cut": Told(inference.describe_truncation(split.rows), inference.count_cut(split.rows)),
-        "unknown": Told(unknown.describe_unknown(share), share),
-        "read": Told("; ".join(inference.describe_reading(task.reader))),
-        "files": Told("; ".join(task.remarks)),
+        **describe_read(read, task),
         "scored": Told(task.describe_scoring(examples)),
         "split": Told(whole if spec.input is None else ""),
         "decision": Told(decision),
@@ -106,9 +101,26 @@ def answer_examples(
     if changed and (error := describe_calibration(before, predictions)):
         remarks["calibration error"] = error
     scored = spec.input is None or inference.is_answered(examples)
-    said: dict[str, Any] = {key: remark for key, remark in remarks.items() if remark.text}
+    said: dict[str, Any] = keep_said(remarks)
     said |= {"signatures": task.signatures} if task.signatures else {}
     return AnsweredSplit(name, examples, predictions, metrics if scored else {}, said)
+
+
+def describe_read(read: inference.ReadPieces, task: Task) -> dict[str, Told]:
+    """What is to be said of the texts that were read, by what it is about, or ""."""
+    share = read.unknown_share
+    return {
+        "empty": Told(read.describe_empty(), read.empty),
+        "cut": Told(inference.spell_truncation(read.cut), read.cut["any"]),
+        "unknown": Told(unknown.describe_unknown(share), share),
+        "read": Told("; ".join(inference.describe_reading(task.reader))),
+        "files": Told("; ".join(task.remarks)),
+    }
+
+
+def keep_said(remarks: Mapping[str, Told]) -> dict[str, Told]:
+    """Those that say something."""
+    return {key: remark for key, remark in remarks.items() if remark.text}
 
 
 def predict_split(

@@ -4,7 +4,7 @@ predictions are written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +91,27 @@ def write_split(
     """Write predictions, those of a file or of `input` beside what else is known of the examples;
     return the file.
     """
-    rows: Sequence[dict[str, Any]] = predictions
     if is_file(out) or spec.input is not None:
         rows, names = join_columns(spec.input, examples, predictions)
-        doubled = describe_doubled(spec.input, examples)
-        for renamed in filter(None, (doubled, describe_renamed(names))):
-            remark(f"column {renamed}")
+        return write_joined(spec, out, name, rows, names, examples)
+    how: Any = {"overwrite": spec.overwrite, "guarded": spec.guard_cells}
+    return write_results(out, name, predictions, **how)
+
+
+def write_joined(
+    spec: Evaluate,
+    out: Path,
+    name: str,
+    rows: Collection[dict[str, Any]],
+    names: Mapping[str, str],
+    first: Sequence[Example],
+) -> Path:
+    """Write rows whose predictions have these names, of which the examples are the `first`; return
+    the file.
+    """
+    doubled = describe_doubled(spec.input, first)
+    for renamed in filter(None, (doubled, describe_renamed(names))):
+        remark(f"column {renamed}")
     spelling = None if spec.input is None else spelling_of(Path(spec.input))
     how: Any = {"overwrite": spec.overwrite, "guarded": spec.guard_cells}
     return write_results(out, name, rows, spelling=spelling, **how)
@@ -105,7 +120,7 @@ def write_split(
 def write_results(
     out: Path,
     name: str,
-    rows: Sequence[dict[str, Any]],
+    rows: Collection[dict[str, Any]],
     *,
     overwrite: bool,
     spelling: TableSpelling | None = None,

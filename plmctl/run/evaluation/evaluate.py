@@ -38,6 +38,7 @@ from plmctl.run.evaluation.ensemble import evaluate_together
 from plmctl.run.evaluation.fact_completion import complete_facts
 from plmctl.run.evaluation.graph_evaluation import evaluate_vectors
 from plmctl.run.evaluation.held_out import score_held_out, suggest_task
+from plmctl.run.evaluation.labelling import label_texts
 from plmctl.run.evaluation.measured_text import read_text
 from plmctl.run.evaluation.perturbing import check_perturbed, refuse_perturbed, score_perturbed
 from plmctl.run.evaluation.predict import ScoreTable, Told
@@ -111,6 +112,8 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     if spec.provenance.submission:
         _write_submission(spec, loaded, task, precision)
         return None
+    if spec.input is not None and not (spec.perturb or spec.calibrate):
+        return label_texts(spec, loaded, task, precision)
     answered = answer_split(spec, loaded, task, precision, whole=whole)
     out, name = choose_out(spec, loaded), answered.name
     file = write_split(spec, out, name, answered.examples, answered.predictions)
