@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -181,6 +181,14 @@ def _with_added(
         DataError: The folder gives such an id to another token too.
     """
     numbers = {token: number for number, token in enumerate(backend.tokens)}
+    added = [
+        *added,
+        *_number_further(
+            config,
+            {*numbers, *(t["content"] for t in added)},
+            max([len(numbers) - 1, *(token["id"] for token in added)]) + 1,
+        ),
+    ]
     kept = _roles_among({*numbers, *(token["content"] for token in added)}, config).tokens
     missing = [token for token in added if numbers.get(token["content"]) != token["id"]]
     if isinstance(backend, SentencePiece):
@@ -193,6 +201,16 @@ def _with_added(
         return backend
     with blame_tokenizer(folder):
         return backend.with_tokens(added, kept=kept)
+
+
+def _number_further(
+    config: dict[str, Any], known: Collection[str], first: int
+) -> list[dict[str, Any]]:
+    """The further special tokens that no file gives an id: they take the next ones, from `first`
+    on, in the order in which they are named.
+    """
+    new = [token for token in dict.fromkeys(_list_further(config)) if token not in known]
+    return [{"id": first + n, "content": token, "special": True} for n, token in enumerate(new)]
 
 
 def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
@@ -290,13 +308,14 @@ def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
     named: dict[str, Any] = {
         name: token for name in NAMES if (token := _spelling(config, name)) in tokens
     }
-    if not named.keys() - {"unk", "pad"}:
-        named = {
+    if "eos" not in named and not named.keys() >= {"cls", "sep"}:  # names nothing that ends a text
+        usual = {
             name: token
             for name, spellings in _SPELLINGS.items()
             for token in reversed(spellings)
             if token in tokens
         }
+        named = {**usual, **named}
     if "cls" in named and "sep" in named:  # BERT's [CLS] and [SEP] also begin and end a text
         named = {"bos": named["cls"], "eos": named["sep"], **named}
     named.setdefault("pad", named.get("eos") or "")

@@ -239,3 +239,32 @@ def test_a_symbol_of_the_user_with_a_role_is_never_text(tmp_path: Path) -> None:
     assert "<mark>" in tokenizer.pieces(ids)
     tokenizer.save(tmp_path / "saved")
     assert Tokenizer.load(tmp_path / "saved").encode("the <sep> and the <mark>") == ids
+
+
+@pytest.mark.parametrize("file", ["special_tokens_map.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("role", [{}, {"cls_token": "[CLS]"}, {"mask_token": "[MASK]"}])
+@pytest.mark.parametrize("add", [False, True])
+def test_named_tokens_without_an_id_take_the_next_ones(
+    tmp_path: Path, file: str, role: dict[str, str], add: bool
+) -> None:
+    size = write_vocab(tmp_path)
+    if add:
+        (tmp_path / "added_tokens.json").write_text(f'{{"<E 2>": {size}}}', encoding="utf-8")
+    named = {"additional_special_tokens": ["<E 2>", "the", {"content": "<e1>"}], **role}
+    (tmp_path / file).write_text(json.dumps(named), encoding="utf-8")
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.vocab.size == size + 2
+    assert [n for n in tokenizer.encode(TEXT) if n >= size] == [size + 1, size]
+    assert (tokenizer.vocab.cls, tokenizer.vocab.sep, tokenizer.vocab.mask) == (2, 3, 4)
+
+
+@pytest.mark.parity
+def test_named_tokens_have_the_ids_that_their_library_gives_them(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    write_vocab(tmp_path)
+    named = {"tokenizer_class": "BertTokenizer", "additional_special_tokens": ["<e2>", "<e1>"]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(named), encoding="utf-8")
+    published = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    text = "the cat <e1> saw <e2>the dog"
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.encode(text) == published.encode(text, add_special_tokens=False)
