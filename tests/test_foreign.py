@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,16 @@ def test_files_in_gbk_are_told_how_to_be_converted() -> None:
     told += " such as latin1\n"
     fix = "  fix: iconv -f latin1 -t utf-8 latin.txt > converted.txt\n"
     assert said("data", "check", "latin.txt", code=3) == told + fix
+
+
+@pytest.mark.parametrize("encoding", ["koi8-r", "cp1251"])
+def test_a_text_of_another_script_is_never_called_latin1(encoding: str) -> None:
+    file = Path("it's text.txt")
+    file.write_bytes("Сегодня хорошая погода.\n".encode(encoding) * 3)
+    told, fix = said("data", "check", str(file), code=3).split("\n  fix: ")
+    assert "saved in an encoding of another script" in told
+    shown = subprocess.run(["sh", "-c", fix], capture_output=True, check=True).stdout
+    assert f"{encoding}: Сегодня хорошая погода.".encode() in shown
 
 
 def test_the_path_that_is_missing_is_the_one_that_is_named() -> None:

@@ -28,6 +28,8 @@ _UNPACK = {".gz": ("gzip -dc", "gzip"), ".zst": ("zstd -dc", "zstd")}
 _BYTE_ORDER = (b"\xff\xfe", b"\xfe\xff")
 _SINGLE = re.compile(rb"[\x80-\xff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")
+# encodings of a byte a letter: Cyrillic, Greek, Hebrew, Arabic, Thai
+_SCRIPTS = ("cp1251", "koi8-r", "cp866", "cp1253", "cp1255", "cp1256", "tis-620")
 _EMPTY = 0.1  # a line with a larger share of zero bytes is no text
 
 
@@ -71,6 +73,9 @@ def undecodable_error(
         what = f"not UTF-8: {what} is damaged, all else around it is UTF-8"
         return DataError(what, file=file, line=line, fix=_spell_conversion(file, "-c -f utf-8"))
     seems = guess_encoding(sample)
+    if not seems and _is_other_script(sample):
+        what = f"not UTF-8: {what}, saved in an encoding of another script"
+        return DataError(what, file=file, line=line, fix=_spell_look(file, line))
     unknown = ", saved in an unknown encoding, such as latin1"
     what = f"not UTF-8: {what}" + (f"; it seems to be {seems}" if seems else unknown)
     return DataError(
@@ -120,6 +125,20 @@ def guess_encoding(content: bytes) -> str:
     if signs_of_windows and _try(content, "cp1252") and 4 * len(high) < letters:
         return "cp1252"
     return ""
+
+
+def _is_other_script(content: bytes) -> bool:
+    """Whether most letters lie beyond ASCII, which those of no Latin alphabet do."""
+    high = len(_SINGLE.findall(content))
+    return high > len(re.findall(rb"[A-Za-z]", content))
+
+
+def _spell_look(file: object, line: int) -> str:
+    """A command that shows a line of a file in the encodings of other scripts."""
+    if not isinstance(file, Path) or file.suffix in _UNPACK:
+        return "find the encoding, and convert the text to UTF-8 with iconv"
+    shown = f"sed -n {line}p {shlex.quote(str(file))} | iconv -c -f $e -t utf-8"
+    return f'for e in {" ".join(_SCRIPTS)}; do echo "$e: $({shown})"; done'
 
 
 def _try(content: bytes, encoding: str) -> str:
