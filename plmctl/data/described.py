@@ -40,10 +40,9 @@ def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
         )
     for name, split in manifest["splits"].items():
         if not split["tokens"]:
-            lines.append(
-                f"  {name}: nothing, too few documents to hold one out (data.valid_path=..."
-                " gives some)"
-            )
+            asked = manifest["settings"]["valid_share"]
+            few = "too few documents to hold one out" if asked else "data.valid_share=0"
+            lines.append(f"  {name}: nothing, {few} (data.valid_path=... gives some)")
             continue
         ratio = split["bytes"] / max(1, split["tokens"])
         lines.append(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from plmctl.core.terminal import counted
+from plmctl.data.shards import is_tokens
 from plmctl.storage.atomic import write_json
 from plmctl.storage.reading import parse_json
 
@@ -13,7 +15,8 @@ FILE = "held_out.json"  # in a run
 # tokens below which losses are no validation: of 2,000, 15% are hidden, and the mean of these 300
 # losses is known to about 0.2 nats
 ENOUGH = 2000
-FIX = "data.valid_path=<other text>, or a larger data.valid_share"
+OTHER = "data.valid_path=<other text>"
+FIX = f"{OTHER}, or a larger data.valid_share"
 
 
 @dataclass(frozen=True)
@@ -32,18 +35,33 @@ class HeldText:
         """`12 documents, 5,400 tokens`."""
         return f"{counted(self.documents, 'document')}, {counted(self.tokens, 'token')}"
 
-    def explain(self) -> str:
+    def explain(self, fix: str = FIX) -> str:
         """The line of a run; where it is too little, that it validates nothing, and the fix."""
         if not self.tokens:
-            return f"valid: nothing is held out, no validation\n  fix: {FIX}"
+            return f"valid: nothing is held out, no validation\n  fix: {fix}"
         if self.validates:
             return f"valid: {self.describe()}"
         few = f"too few for a validation, which needs {ENOUGH:,} tokens"
-        return f"held out: {self.describe()}: {few}; losses on them are a sample's\n  fix: {FIX}"
+        return f"held out: {self.describe()}: {few}; losses on them are a sample's\n  fix: {fix}"
 
     def write(self, run: Path) -> None:
         """Keep it in the folder of a run."""
         write_json(run / FILE, asdict(self))
+
+
+def find_fix(data: Any, documents: int) -> str:
+    """What gives a run of these settings of `data` more held-out text.
+
+    Args:
+        documents: How many it trains on: of one, no share can be held out.
+    """
+    if data.valid_path:
+        return "data.valid_path=<more text>"
+    if is_tokens(data.path):
+        return f"plmctl tokenize again, with {FIX}"
+    if data.streaming:
+        return OTHER
+    return FIX if documents > 1 else f"{OTHER}, or blank lines between the documents of the text"
 
 
 def read_held_out(run: Path) -> HeldText | None:

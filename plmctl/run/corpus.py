@@ -50,6 +50,11 @@ class Corpus:
     def vocab(self) -> Vocab:
         return self.tokenizer.vocab
 
+    def count_documents(self) -> int:
+        """How many documents are trained on; one that several sources share counts for each."""
+        parts = (part for parts in self.train.values() for part in parts.values())
+        return sum(len(part.documents) - 1 for part in parts)
+
     def count_held_out(self) -> HeldText:
         """The size of all held-out text; one that several sources share counts once."""
         parts = {

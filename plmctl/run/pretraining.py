@@ -19,6 +19,7 @@ from plmctl.core.fields import fields_of
 from plmctl.core.locate import locate
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark, screen
+from plmctl.data.held_out import find_fix
 from plmctl.data.loader import Loader, RowSource
 from plmctl.data.preview import preview
 from plmctl.models.base import Model
@@ -173,7 +174,8 @@ def train(session: Session) -> Result:
             lines += describe_known(source, model, objective, vocab)
             lines += describe_links(model, partial(has_marks, source))
     held = corpus.count_held_out()
-    for line in (*dict.fromkeys(lines), held.explain()):
+    fix = find_fix(spec.data, corpus.count_documents())
+    for line in (*dict.fromkeys(lines), held.explain(fix)):
         session.say(line)
     if session.world.main:
         held.write(session.folder)

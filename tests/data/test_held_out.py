@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from plmctl.data.held_out import ENOUGH, HeldText, read_held_out
+from plmctl.cli.app import make_app
+from plmctl.data.held_out import ENOUGH, FIX, HeldText, find_fix, read_held_out
 from plmctl.data.survey import HELD, TextSource, find_held_out, survey_text
 from plmctl.report.build import make_blocks
 from plmctl.report.card import make_card
@@ -101,6 +105,35 @@ def test_a_run_its_page_and_its_card_say_how_much_is_held_out(
     card = make_card(tmp_path / "run", {"recipe": "bert"})
     assert held.describe() in card
     assert ("loss/mlm" in card) is enough
+
+
+@pytest.mark.parametrize(
+    ("settings", "documents", "fix"),
+    [
+        ({}, 30, FIX),
+        ({}, 1, "data.valid_path=<other text>, or blank lines"),
+        ({"valid_path": "few.txt"}, 30, "data.valid_path=<more text>"),
+        ({"streaming": True}, 30, "data.valid_path=<other text>"),
+    ],
+)
+def test_the_fix_gives_more_held_out_text(
+    settings: dict[str, Any], documents: int, fix: str
+) -> None:
+    data = SimpleNamespace(**{"path": "a.txt", "valid_path": None, "streaming": False, **settings})
+    found = find_fix(data, documents)
+    assert found.startswith(fix)
+    assert ("valid_share" in found) is (fix == FIX)
+    assert HeldText(1, 1).explain(found).endswith(f"fix: {found}")
+
+
+def test_tokens_hold_out_more_when_they_are_written_again(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a b c\n\n" * 9)
+    words = ["tokenize", f"data.path={tmp_path / 'text.txt'}", "tokenizer=char"]
+    command = [*words, "data.valid_share=0", f"out={tmp_path / 'tokens'}"]
+    output = CliRunner().invoke(make_app(), command).output
+    assert "valid: nothing, data.valid_share=0" in output
+    data = SimpleNamespace(path=str(tmp_path / "tokens"), valid_path=None, streaming=False)
+    assert find_fix(data, 9).startswith("plmctl tokenize again")
 
 
 def test_what_a_run_without_held_out_text_says(tmp_path: Path) -> None:
