@@ -204,6 +204,19 @@ def test_going_on_with_a_run_follows_no_link_in_it(
     assert f"fix: cp -rL {place} {place}-copy" in said.err
 
 
+def test_a_link_among_checkpoints_is_refused_before_training(
+    honest: Path, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "run"
+    shutil.copytree(honest, place)
+    (place / "checkpoints/step-1").rename(tmp_path / "moved")
+    (place / "checkpoints/step-1").symlink_to(tmp_path / "moved")
+    code = run("pretrain", "--resume", f"run.dir={place}", "train.steps=4")
+    said = capsys.readouterr()
+    assert (code, "checkpoints/step-1: a link to" in said.err) == (3, True), said.err
+    assert "resumed from" not in said.out + said.err
+
+
 def test_a_copied_run_goes_on_where_links_lead_to_it(
     honest: Path, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:

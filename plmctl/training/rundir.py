@@ -139,8 +139,9 @@ def lock_folder(folder: Path) -> Iterator[dict[str, int]]:
     The system releases the lock when the last process that has it ends. UsageError if another
     process has it.
     """
-    for name in (*FILES, *FOLDERS, *NAMES, METRICS):  # before hours of training, not behind them
-        admit(own(folder) / name)
+    places = [own(folder) / name for name in (*FILES, *FOLDERS, *NAMES, METRICS)]
+    for place in (*places, *folder.glob("checkpoints/*")):
+        admit(place)  # before hours of training, not behind them
     if LOCKED in os.environ:
         yield {}
         return
