@@ -189,13 +189,19 @@ class ChangedLetters:
         return {**asdict(self), "examples": [list(pair) for pair in self.examples]}
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{before} to {after}" for before, after in self.examples)
+        shown = ", ".join(f"{one} to {_spell_parts(one, other)}" for one, other in self.examples)
         lost = f"{self.share:.1%} of the letters lose their marks or fall apart in the tokenizer"
         return f"{lost} ({shown})" if shown else lost
 
     @property
     def share(self) -> float:
         return self.changed / max(1, self.letters)
+
+
+def _spell_parts(before: str, after: str) -> str:
+    """`after`; with spaces between its characters where it looks as `before` does, in parts."""
+    same = unicodedata.normalize("NFC", after) == unicodedata.normalize("NFC", before)
+    return " ".join(after) if same else after
 
 
 def measure_changed(normalize: Callable[[str], str], texts: Iterable[str]) -> ChangedLetters:

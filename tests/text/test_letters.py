@@ -22,7 +22,7 @@ from plmctl.tasks import matching, meteor, rouge, sentence_bleu, written
 from plmctl.tasks.retrieval import split_units
 from plmctl.text import letters
 from plmctl.text.injected import InjectedToken
-from plmctl.text.letters import measure_changed
+from plmctl.text.letters import ChangedLetters, measure_changed
 from plmctl.text.roles import Roles, find_joined, make_vocabulary
 from plmctl.text.tokenizer import Tokenizer
 
@@ -316,3 +316,8 @@ def test_tokens_of_text_without_spaces_are_counted_by_character(tmp_path: Path) 
         other = {"character": "word", "word": "character"}[unit]
         assert f"tokens a {unit}" in result.output
         assert f"tokens a {other}" not in result.output
+
+
+def test_syllables_that_fall_apart_are_shown_in_parts() -> None:
+    pairs = (("다", "\u1103\u1161"), ("é", "e"))
+    assert "(다 to \u1103 \u1161, é to e)" in str(ChangedLetters(9, 2, pairs))
