@@ -17,6 +17,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import DataError
 from plmctl.core.fields import glossary, held_by_data
+from plmctl.core.terminal import counted
 from plmctl.core.ungiven import check_given
 from plmctl.core.values import Whole, fit
 from plmctl.data.formats.base import Format, Plan
@@ -136,7 +137,7 @@ class RowReader:
             if allow_short and tokens:
                 self.format.check(self.shards, self.plan(0))  # may know why
             raise NoRowsError(
-                f"{tokens} tokens in {documents} documents fill no row of"
+                f"{counted(tokens, 'token')} in {counted(documents, 'document')} fill no row of"
                 f" format.max_length={self.format.max_length}",
                 file=getattr(self.shards, "given", None),
                 fix="give data.path more text, or set a smaller format.max_length",

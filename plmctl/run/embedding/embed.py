@@ -35,7 +35,7 @@ import numpy as np
 
 from plmctl.config.uses import Embed
 from plmctl.core.errors import ConfigError
-from plmctl.core.terminal import remark, tell
+from plmctl.core.terminal import counted, remark, tell
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.run.embedding.embedding_lines import EmbeddingLine, read, read_texts
 from plmctl.run.embedding.semantic_search import Manner, VectorFile, find_nearest, write_found
@@ -84,7 +84,7 @@ def write_embeddings(spec: Embed) -> int:
         counts = {"lines": len(lines), "tokens": tokens, "cut": cut, "width": width}
         tell(json.dumps({"out": spec.out, **counts, "of": manner.words}))
         return 0
-    remark(f"{spec.out}: {len(lines)} lines, {tokens} tokens, {manner.words}")
+    remark(f"{spec.out}: {counted(len(lines), 'line')}, {counted(tokens, 'token')}, {manner.words}")
     return 0
 
 
