@@ -34,6 +34,7 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.report.sweeps import describe_end
 from plmctl.storage.paths import refuse_file_name
+from plmctl.training import rundir
 from tests import probe
 
 Invoke = Callable[..., Any]
@@ -770,6 +771,18 @@ def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Comman
     command.run = lambda spec: {"valid/acc": float(spec.seed)}
     assert "3 ± 1.4" in plmctl("pretrain", "probe", "-m", "seed=2,4", "run.dir=seeds").stdout
     assert "±" not in plmctl("pretrain", "probe", "-m", "optim.lr=1,2", "run.dir=rates").stdout
+
+
+def test_sweeps_of_one_second_share_no_folder(
+    plmctl: Invoke, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rundir.time, "strftime", lambda form: "noon")
+    command.run = lambda spec: {"valid/acc": float(spec.seed)}
+    for process in (1, 1, 2):
+        monkeypatch.setattr(rundir.os, "getpid", lambda process=process: process)
+        assert "2 jobs in" in plmctl("pretrain", "probe", "-m", "seed=2,4").stdout
+    assert {path.name for path in Path("multirun").iterdir()} == {"noon-1", "noon-1-2", "noon-2"}
 
 
 def test_as_a_module_it_is_the_same_program() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from plmctl.jobs.sweep_job import SweepJob, find_folder, score, write_end
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweeps
 
-SWEEP_DIR = "hydra.sweep.dir"
+SWEEP_DIR, MULTIRUN = "hydra.sweep.dir", "multirun"
 SEARCHES = {"hydra/sweeper=optuna": "optuna"}  # the extra, and its library
 OF_LAUNCHERS = ("hydra/launcher", "hydra.launcher.")  # who runs the jobs, and its settings
 # a run directory starts empty, and keeps its own log
@@ -50,7 +50,7 @@ def sweep(given: Provenance) -> int:
     """
     for word in {*given.overrides} & {*SEARCHES}:
         require_library(SEARCHES[word], SEARCHES[word], word)
-    given = replace(given, overrides=tuple(map(_share_folder, given.overrides)))
+    given = replace(given, overrides=_give_folder(map(_share_folder, given.overrides)))
     compositions = attempt_jobs(given)
     if compositions is None:
         return _conclude(given, *_search(given))
@@ -240,6 +240,17 @@ def _share_folder(word: str) -> str:
     """A `run.dir` that is the same for every job holds their folders."""
     shared = key_of(word) == "run.dir" and "${" not in word
     return quote(word).replace("run.dir=", f"{SWEEP_DIR}=", 1) if shared else word
+
+
+def _give_folder(words: Iterable[str]) -> tuple[str, ...]:
+    """The words with a folder for the sweep: Hydra's own is named by the second, which another
+    sweep may have begun in.
+    """
+    from plmctl.training.rundir import fresh
+
+    given = tuple(words)
+    named = any(key_of(word) == SWEEP_DIR for word in given)
+    return given if named else (*given, f"{SWEEP_DIR}={fresh(Path(MULTIRUN))}")
 
 
 def _print_table(records: list[dict[str, Any]], folder: Path) -> None:
