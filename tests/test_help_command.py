@@ -254,6 +254,18 @@ def test_a_word_is_explained(word: str, term: str, meaning: str) -> None:
     assert line
 
 
+@pytest.mark.parametrize("words", [("learning", "rate"), ("learning-rate",), ("learning rate",)])
+def test_several_words_are_one_name(words: tuple[str, ...]) -> None:
+    assert said("help", *words).startswith("learning_rate, of other trainers  here it is optim.lr")
+
+
+@pytest.mark.parametrize("words", [("next", "sentence"), ("Next-sentence",)])
+def test_words_that_no_name_has_are_looked_for_in_what_is_said(words: tuple[str, ...]) -> None:
+    assert said("help", *words).startswith("plmctl help objective=nsp  next-sentence prediction")
+    assert "plmctl help objective=nsp" in json.loads(said("help", *words, "--json"))
+    assert "Radford" not in said("help", *words)  # as in the line of other parts
+
+
 def test_a_word_of_the_glossary_beside_settings_is_explained_first() -> None:
     lines = said("help", "gpt").splitlines()
     assert lines[0].startswith("recipe gpt  ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,8 @@ def explain(
         lines = {f"{what}={name}": header(file).about for name, file in slots[what].items()}
     else:
         lines = explain_word(what, config_dirs)
+        if not lines and not _is_name(what, slots, plugins):
+            lines = _find_mentions(what, slots)
         if _explain_settings(what, slots, plugins, words=lines, as_json=as_json):
             return
     if as_json:
@@ -132,6 +135,32 @@ def _find_settings(
             if is_meant(setting.path) or setting.path == f"{slot}.{part}.{name}":
                 owners.setdefault(setting, []).append(f"{slot}={part}")
     return [replace(setting, owners=tuple(names)) for setting, names in owners.items()]
+
+
+def _is_name(what: str, slots: Mapping[str, Mapping[str, Path]], plugins: Sequence[str]) -> bool:
+    """Whether a part or a setting is called so."""
+    parts = {
+        name for slot, files in slots.items() for part in files for name in (part, f"{slot}={part}")
+    }
+    return what in parts or bool(_find_settings(what, slots, plugins))
+
+
+def _find_mentions(what: str, slots: Mapping[str, Mapping[str, Path]]) -> dict[str, str]:
+    """{what shows it: its line} of the parts and settings whose line has these words, or their
+    spelling with other marks between them.
+    """
+    words = re.findall(r"\w+", what.replace("_", " "))
+    if not words or re.search("[.=]", what):  # the name of a setting
+        return {}
+    spelled = re.compile(r"(?<!\w)" + r"[\W_]+".join(map(re.escape, words)) + r"s?(?!\w)", re.I)
+    lines = {
+        f"plmctl help {slot}={part}": header(file).about
+        for slot, files in slots.items()
+        for part, file in files.items()
+    }
+    settings = (setting for verb in VERBS for setting in list_plumbing(verb))
+    lines |= {f"plmctl help {setting.path}": setting.meaning for setting in settings}
+    return {shown: line for shown, line in lines.items() if spelled.search(line)}
 
 
 def _draw(file: Path, plugins: Sequence[str]) -> str:

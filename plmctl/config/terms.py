@@ -20,11 +20,12 @@ def explain_word(what: str, config_dirs: Sequence[str] = ()) -> dict[str, str]:
     if what in recipe_names(config_dirs):
         about = header(find_recipe(what, config_dirs)).about
         lines[f"recipe {what}"] = f"{about} (plmctl recipes show {what})"
-    if instead := INSTEAD.get(what):
+    name = re.sub(r"[\s-]+", "_", what.strip())  # as one word of a setting
+    if instead := INSTEAD.get(name):
         typed = f": {instead.typed}" if instead.typed else ""
-        lines[f"{what}, of other trainers"] = f"{instead.words}{typed}"
-    if same := [name for name, theirs in OURS.items() if what in theirs.split()]:
-        lines[f"{what}, of other trainers"] = f"here it is {', or '.join(same)}"
+        lines[f"{name}, of other trainers"] = f"{instead.words}{typed}"
+    if same := [ours for ours, theirs in OURS.items() if name in theirs.split()]:
+        lines[f"{name}, of other trainers"] = f"here it is {', or '.join(same)}"
     return lines
 
 

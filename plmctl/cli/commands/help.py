@@ -11,9 +11,9 @@ from plmctl.cli.declare import command
 from plmctl.cli.options import ConfigDir, Json, Plugin
 
 What = Annotated[
-    str | None,
+    list[str] | None,
     typer.Argument(
-        metavar="[SLOT | PART | SLOT=PART | SETTING]",
+        metavar="[SLOT | PART | SLOT=PART | SETTING | WORDS]",
         show_default=False,
         autocompletion=suggest_topics,
     ),
@@ -29,8 +29,10 @@ def explain(
     """Explain a part and its settings, or one setting.
 
     Each setting is shown with its meaning, type and default. A slot lists its parts; without a
-    name, all slots are listed.
+    name, all slots are listed. Other words are looked for in the glossary, then in what is said of
+    parts and settings.
     """
     from plmctl.config.help import explain as explain_part
 
-    explain_part(what, as_json=as_json, plugins=plugin or (), config_dirs=config_dir or ())
+    asked = " ".join(what) if what else None
+    explain_part(asked, as_json=as_json, plugins=plugin or (), config_dirs=config_dir or ())
