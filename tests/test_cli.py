@@ -33,8 +33,8 @@ from plmctl.config.saved import write_spec
 from plmctl.core.errors import DataError, UsageError
 from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.report.sweeps import describe_end
+from plmctl.storage import paths
 from plmctl.storage.paths import refuse_file_name
-from plmctl.training import rundir
 from tests import probe
 
 Invoke = Callable[..., Any]
@@ -777,10 +777,10 @@ def test_sweeps_of_one_second_share_no_folder(
     plmctl: Invoke, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(rundir.time, "strftime", lambda form: "noon")
+    monkeypatch.setattr(paths.time, "strftime", lambda form: "noon")
     command.run = lambda spec: {"valid/acc": float(spec.seed)}
     for process in (1, 1, 2):
-        monkeypatch.setattr(rundir.os, "getpid", lambda process=process: process)
+        monkeypatch.setattr(paths.os, "getpid", lambda process=process: process)
         assert "2 jobs in" in plmctl("pretrain", "probe", "-m", "seed=2,4").stdout
     assert {path.name for path in Path("multirun").iterdir()} == {"noon-1", "noon-1-2", "noon-2"}
 

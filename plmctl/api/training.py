@@ -21,7 +21,7 @@ from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import PlmctlError, UsageError, nearest
 from plmctl.run.deciding import advise, decide
 from plmctl.run.teaching.distill_words import as_training
-from plmctl.training import rundir
+from plmctl.storage.paths import fresh
 from plmctl.training.stop import STOPPED
 
 Training = Literal["pretrain", "finetune", "distill", "graph"]
@@ -64,7 +64,7 @@ def train(
 
     def place(spec: RunSpec) -> RunSpec:
         name = spec.select("run.name") or command
-        folder = Path(spec.select("run.dir") or rundir.fresh(runs_of(name)))
+        folder = Path(spec.select("run.dir") or fresh(runs_of(name)))
         folders.append(folder)
         return spec.replace({"run.dir": str(folder)})
 

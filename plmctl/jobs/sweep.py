@@ -30,6 +30,7 @@ from plmctl.jobs.job import remark_next
 from plmctl.jobs.sweep_job import SweepJob, find_folder, score, write_end
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweeps
+from plmctl.storage.paths import fresh
 
 SWEEP_DIR, MULTIRUN = "hydra.sweep.dir", "multirun"
 SEARCHES = {"hydra/sweeper=optuna": "optuna"}  # the extra, and its library
@@ -246,8 +247,6 @@ def _give_folder(words: Iterable[str]) -> tuple[str, ...]:
     """The words with a folder for the sweep: Hydra's own is named by the second, which another
     sweep may have begun in.
     """
-    from plmctl.training.rundir import fresh
-
     given = tuple(words)
     named = any(key_of(word) == SWEEP_DIR for word in given)
     return given if named else (*given, f"{SWEEP_DIR}={fresh(Path(MULTIRUN))}")

@@ -23,9 +23,8 @@ from plmctl.run.tuning.side_tasks import with_side_tasks
 from plmctl.run.tuning.task_fit import fit_language_heads
 from plmctl.run.weights.adapt import adapt, complete, fit_to
 from plmctl.run.weights.init_differences import naming_kind
-from plmctl.storage.paths import refuse_file_name
+from plmctl.storage.paths import fresh, refuse_file_name
 from plmctl.tasks.base import Task
-from plmctl.training import rundir
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 from plmctl.training.trackers.choose import open_trackers
@@ -110,7 +109,7 @@ def decide_place(spec: Training) -> Training:
     confirm(spec.run.plugins, given.plugins, of="this config (run.plugins)")
     # a library that is not there is said before any work
     open_trackers(spec.run.trackers, given.plugins)
-    folder = spec.run.dir or rundir.fresh(runs_of(spec.run.name or given.command))
+    folder = spec.run.dir or fresh(runs_of(spec.run.name or given.command))
     refuse_file_name(folder, "run.dir")
     precision = choose(spec.train.precision, device_of(spec.train.device))
     return spec.replace(

@@ -4,7 +4,9 @@ of one that does not.
 
 from __future__ import annotations
 
+import itertools
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,6 +23,15 @@ ENDINGS = frozenset(
         *(".bin", ".vec", ".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz"),
     )
 )
+
+
+def fresh(root: Path) -> Path:
+    """`root/<time>-<process>`: a name that no other process uses; with a number behind it where
+    this one has used it.
+    """
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    names = (f"{name}-{number}" if number > 1 else name for number in itertools.count(1))
+    return next(root / name for name in names if not (root / name).exists())
 
 
 def refuse_file_name(out: str | Path, key: str = "out") -> None:

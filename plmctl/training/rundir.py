@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import json
 import os
 import platform
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -36,15 +34,6 @@ FILES = ("overrides.txt", "env.json", CONFIG)
 LOCKED = "PLMCTL_RUN_LOCK"
 # other folders, and files, that exist before the first update; `wandb` is that of its tracker
 FOLDERS, NAMES = ("tokenizer", "checkpoints", "wandb"), (trackers.NAMES,)
-
-
-def fresh(root: Path) -> Path:
-    """`root/<time>-<process>`: a name that no other process uses; with a number behind it where
-    this one has used it.
-    """
-    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    names = (f"{name}-{number}" if number > 1 else name for number in itertools.count(1))
-    return next(root / name for name in names if not (root / name).exists())
 
 
 def refuse_used(folder: Path) -> None:
