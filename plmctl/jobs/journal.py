@@ -208,6 +208,6 @@ def hold_folder(
         except OSError:
             raise UsageError(f"out={str(folder)!r}: another {command} is at work there") from None
         for name in halves:
-            (folder / name).unlink(missing_ok=True)
+            admit(folder / name).unlink(missing_ok=True)
         write_json(folder / f"{kind}.json", dict(settings))
         yield
