@@ -173,7 +173,7 @@ def test_a_corpus_too_small_for_the_row_length(
         "format.max_length=1000000",
     ]
     output = plmctl("pretrain", "gpt", *words, code=3)
-    assert "fill no row of format.max_length=1000000" in output
+    assert "no row of format.max_length=1000000 is filled by" in output
     assert "fix:" in output
 
 

@@ -137,8 +137,8 @@ class RowReader:
             if allow_short and tokens:
                 self.format.check(self.shards, self.plan(0))  # may know why
             raise NoRowsError(
-                f"{counted(tokens, 'token')} in {counted(documents, 'document')} fill no row of"
-                f" format.max_length={self.format.max_length}",
+                f"no row of format.max_length={self.format.max_length} is filled by"
+                f" {counted(tokens, 'token')} in {counted(documents, 'document')}",
                 file=getattr(self.shards, "given", None),
                 fix="give data.path more text, or set a smaller format.max_length",
             )

@@ -77,12 +77,14 @@ class OwnColumns:
 
     def __init__(self, source: str, first: Sequence[Example]) -> None:
         self.rows: Iterator[tuple[str, Row]] = iter([])
+        self.places: set[str] = set()  # of the piece: a JSON file that is one value has no lines
         if source != "-" and files.suffix(file := Path(source)) in NAMED:
             named = files.suffix(file) not in TABLES or _has_names(file, first)
-            self.rows = _stream_columns(file, named)
+            self.rows = _stream_columns(file, named, lambda place: place in self.places)
 
     def take(self, piece: Sequence[Example]) -> Iterator[Row]:
         """Yield those of each example."""
+        self.places = {example.place for example in piece}
         for example in piece:
             own = (row for place, row in self.rows if place == example.place)
             yield _without_answers(next(own, example.fields))

@@ -181,7 +181,7 @@ def test_windows_that_fill_no_row_are_passed_over(
         np.testing.assert_array_equal(read(again, again.position)[0], wanted)
         ids, place = read(mixed, place)
         np.testing.assert_array_equal(ids, wanted)
-    told = "1 tokens in 1 documents fill no row of format.max_length=64: passed over"
+    told = "no row of format.max_length=64 is filled by 1 token in 1 document: passed over"
     assert told in capsys.readouterr().err
     with pytest.raises(DataError, match=r"no window of about 400 characters(.|\n)*data\.window"):
         open_reader("mixed", 4000)
