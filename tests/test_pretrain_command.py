@@ -278,7 +278,7 @@ def test_what_fails_before_the_first_update_can_be_corrected(
     run = tmp_path / "run"
     words = ["gpt", *TINY, tokens("gpt", tokens_of), "train.steps=2", f"run.dir={run}"]
     run.mkdir()
-    assert "fill no row" in pretrain(*words, "format.max_length=900000", code=3)
+    assert "is filled by" in pretrain(*words, "format.max_length=900000", code=3)
     assert list(run.iterdir()) == []
 
     def stopped(*_: object) -> None:

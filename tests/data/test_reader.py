@@ -137,7 +137,7 @@ def test_a_corpus_without_rows_is_refused(shards_of, vocab, blocks, lengths):
 
 
 def test_a_corpus_shorter_than_a_row_is_refused_for_training_only(shards_of, blocks):
-    with pytest.raises(DataError, match="20 tokens in 2 documents fill no row"):
+    with pytest.raises(DataError, match="is filled by 20 tokens in 2 documents"):
         RowReader(shards_of([[10], [10]]), blocks, seed=0, batch_size=2)
     assert (
         RowReader(shards_of([[10], [10]]), blocks, seed=0, batch_size=2, allow_short=True)
