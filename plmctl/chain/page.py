@@ -25,7 +25,7 @@ def describe_steps(journal: JobJournal) -> list[dict[str, Any]]:
         {
             "step": job.label,
             "folder": str(journal.folder / job.name),
-            "seconds": round(journal.events.of(job.name).seconds, 1),
+            "seconds": round(journal.events.of(job.name).seconds, 3),
             "figure": describe_result(job, Path(runs[job.name])),
             "command": job.line(runs),
         }

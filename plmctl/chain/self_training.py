@@ -225,7 +225,7 @@ def describe(journal: JobJournal) -> list[dict[str, Any]]:
             {
                 "round": job.label,
                 "folder": str(run),
-                "seconds": round(journal.events.of(job.name).seconds, 1),
+                "seconds": round(journal.events.of(job.name).seconds, 3),
                 "metric": name,
                 "score": score,
                 "texts": sum(labels.values()),
