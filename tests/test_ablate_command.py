@@ -5,6 +5,7 @@ studies that are shipped.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,8 @@ def test_header_of_shipped_studies(name: str) -> None:
     text = (recipes_dir() / "studies" / f"{name}.yaml").read_text(encoding="utf-8")
     for word in ("# Launch:", "# Published:", "# Scaled:", "source:"):
         assert word in text
-    assert len(text.splitlines()) <= 90  # of at most 100 characters
+    own = re.sub(r"^published:.*\n(?:[ #].*\n|\n)*", "", text, flags=re.MULTILINE)
+    assert len(own.splitlines()) <= 60  # of at most 100 characters
 
 
 def test_there_are_the_three() -> None:

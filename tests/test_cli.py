@@ -34,7 +34,6 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.report.sweeps import describe_end
 from plmctl.storage import paths
-from plmctl.storage.paths import refuse_file_name
 from tests import probe
 
 Invoke = Callable[..., Any]
@@ -205,11 +204,18 @@ def test_a_folder_or_a_file_of_no_known_kind_is_not_made(
     assert {path.name for path in tmp_path.iterdir()} == {"text.txt"}
 
 
-def test_a_folder_may_have_a_point_in_its_name(tmp_path: Path) -> None:
-    for name in ("v1.2", "bert.base", "runs/2026.11.28"):
-        refuse_file_name(tmp_path / name)
-    (tmp_path / "old.csv").mkdir()
-    refuse_file_name(tmp_path / "old.csv")
+@pytest.mark.parametrize("name", ["v1.2", "bert.base", "texts/2026.11.28", "old.csv"])
+def test_a_folder_may_have_a_point_in_its_name(name: str, tmp_path: Path) -> None:
+    """It is made under this very name; one that has the name of a file is there before."""
+    text, folder = tmp_path / "text.txt", tmp_path / name
+    text.write_text("One line of text.\n\n" * 400, encoding="utf-8")
+    if folder.suffix == ".csv":
+        folder.mkdir()
+    words = ["tokenize", f"data.path={text}", "tokenizer=char", f"out={folder}"]
+    done = CliRunner().invoke(make_app(), words)
+    assert done.exit_code == 0, done.output
+    assert (folder / "manifest.json").is_file()
+    assert {path.name for path in tmp_path.iterdir()} == {"text.txt", name.partition("/")[0]}
 
 
 def test_a_text_may_be_empty(plmctl: Invoke) -> None:
