@@ -26,13 +26,13 @@ from typing import Any
 
 import torch
 
+from plmctl.artifacts.loading import load_for
 from plmctl.attack.together import AskedOnce
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.terminal import print_table
-from plmctl.run.attacking import Victim, attack_examples, build_parts
-from plmctl.run.evaluation.asked_task import choose_task, describe_model
-from plmctl.run.weights.loading import load_for
+from plmctl.use.asked_task import choose_task, describe_model
+from plmctl.use.attacking import Victim, attack_examples, build_parts
 
 PEER = Path(__file__).with_name("text_attack.py")
 Round = dict[str, Any]  # seconds: of the processor and by the clock; read: texts; rows: the ends

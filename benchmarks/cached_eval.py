@@ -28,11 +28,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import torch
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.patterns.window import Window as Band
 from plmctl.config.compose import compose
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
 from plmctl.tasks.windows import Window, WindowReader, causal_windows, last_windows
 
 PUBLISHED = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}

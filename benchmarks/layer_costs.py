@@ -30,12 +30,12 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Seq
 from plmctl.models.encoder import Encoder
 from plmctl.report.chart import draw_lines
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
 from plmctl.training.device.allocator import keep_freed_memory
 
 CELLS = {

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import load, part_files
@@ -27,7 +28,6 @@ from plmctl.core.batch import Rows, Seq
 from plmctl.heads.classify import Classify
 from plmctl.models.base import Model
 from plmctl.nn.peft.routed import Routes, graft
-from plmctl.run.assemble import build_model
 from plmctl.tasks import inference
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.tables import Table

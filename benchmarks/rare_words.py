@@ -47,7 +47,7 @@ def make(folder: Path, *given: str) -> Path:
 
 def find_rare(args: argparse.Namespace) -> list[str]:
     """The words of the lists that are several tokens of the model."""
-    from plmctl.run.weights.loading import open_source
+    from plmctl.artifacts.loading import open_source
 
     tokenizer = open_source(args.model).tokenizer
     words = sorted(set(list_words(args)))

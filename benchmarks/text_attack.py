@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from plmctl.artifacts.loading import load_for
 from plmctl.attack.base import AttackSearch, Constraint, WordCandidates
 from plmctl.attack.beam import AttackBeam
 from plmctl.attack.constraints import ChangedOnce, KeepStopWords
@@ -27,11 +28,10 @@ from plmctl.attack.neighbours import NearWords
 from plmctl.attack.word_text import WordText
 from plmctl.config import compose as config
 from plmctl.config.build import build
-from plmctl.run.attacking import DIGITS, build_parts
-from plmctl.run.evaluation.asked_task import choose_task, describe_model
-from plmctl.run.weights.loading import load_for
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example
+from plmctl.use.asked_task import choose_task, describe_model
+from plmctl.use.attacking import DIGITS, build_parts
 
 Score = Callable[[list[str]], np.ndarray | torch.Tensor]  # texts -> [n, K]
 SHIPPED_BATCH = 32  # `model_batch_size` of TextAttack, where nothing is set

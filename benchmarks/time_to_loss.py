@@ -79,8 +79,8 @@ def write_rows(folder: Path, words: list[str]) -> dict[str, Any]:
     """
     from plmctl.config.compose import compose
     from plmctl.core.batch import IGNORE
-    from plmctl.run.corpus import open_corpus
-    from plmctl.run.loaders import BatchFields, open_held_out
+    from plmctl.inputs.corpus import open_corpus
+    from plmctl.inputs.loaders import BatchFields, open_held_out
     from plmctl.training.processes.world import World
 
     spec = compose("pretrain", words[0], words[1:])

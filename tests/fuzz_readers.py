@@ -404,8 +404,8 @@ def use(model: Path) -> object:
     import torch
 
     import plmctl
-    from plmctl.run.embedding.embedding_lines import EmbeddingLine
-    from plmctl.run.embedding.vectors import make_batch
+    from plmctl.use.embedding_lines import EmbeddingLine
+    from plmctl.use.vectors import make_batch
 
     loaded = plmctl.load(model)
     if not loaded.source.has_tokenizer or loaded.source.spelling is None:

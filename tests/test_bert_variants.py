@@ -14,16 +14,15 @@ import pytest
 import torch
 
 import plmctl
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
 from plmctl.core.batch import IGNORE
+from plmctl.inputs.corpus import open_corpus
+from plmctl.inputs.loaders import BatchFields, open_training_loader
 from plmctl.nn.tables import count
-from plmctl.run import pretraining
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import BatchFields, open_training_loader
-from plmctl.run.tuning import finetuning
+from plmctl.runs import finetuning, pretraining
 from plmctl.training.processes.world import World
 
 HEADER = (recipes_dir() / "bert.yaml").read_text(encoding="utf-8").partition("defaults:")[0]

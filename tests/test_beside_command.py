@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.artifacts.loading import find, load, open_source
 from plmctl.config.compose import compose
 from plmctl.jobs.sweep_job import SweepJob, read_last_metrics, score
 from plmctl.jobs.work import Outcome
 from plmctl.report import sweeps
-from plmctl.run.weights.loading import find, load, open_source
 from plmctl.storage.reading import read_tensors
 from plmctl.training.log import read_metrics
 from tests.command import plmctl

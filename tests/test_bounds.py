@@ -22,7 +22,7 @@ from plmctl.config.recipes import load
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.values import fit
 from plmctl.nn import layout
-from plmctl.run.checks.check import check_pretraining
+from plmctl.runs.check import check_pretraining
 from plmctl.storage.reading import read_json
 from plmctl.storage.settings_file import read_settings, to_yaml
 from plmctl.tasks import files

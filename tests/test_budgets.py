@@ -14,6 +14,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from plmctl.artifacts.contract.contract import check_contract
 from plmctl.cli.app import make_app
 from plmctl.config import speed
 from plmctl.config.build import plain
@@ -24,8 +25,7 @@ from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import ConfigErrors, UsageError
 from plmctl.core.spelling import spell
 from plmctl.jobs.key import compute_key
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.resume import resume_spec
+from plmctl.runs.resume import resume_spec
 from plmctl.study.parse import parse
 from plmctl.study.plan import plan
 from plmctl.training.device.precision import choose

@@ -135,7 +135,7 @@ def test_whole_floats_become_ints() -> None:
         f"{PLUGIN}.TYPE_CHECKING",
         PLUGIN,
         "plmctl.cli.app.main",
-        "plmctl.run.pretraining.pretrain",
+        "plmctl.runs.pretraining.pretrain",
         "plmctl.noise.base.np",
         "builtins.eval",
         "",

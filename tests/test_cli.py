@@ -302,7 +302,7 @@ def test_convert_is_plain(plmctl: Invoke, monkeypatch: pytest.MonkeyPatch) -> No
     def convert(source: Path, out: Path, *, to: str, part: str, **_: Any) -> None:
         calls.append((source, out, to, part))
 
-    monkeypatch.setattr("plmctl.run.weights.convert.convert", convert)
+    monkeypatch.setattr("plmctl.artifacts.convert.convert", convert)
     assert plmctl("convert", "in here", "out,there", "--to", "hf", own=False).exit_code == 0
     assert calls == [(Path("in here"), Path("out,there"), "hf", "model")]
     done = plmctl("convert", "one", "other", "--max-length", "4096", own=False)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plmctl.artifacts.contract.contract import check_contract, derive_targets, find_mismatches
+from plmctl.artifacts.contract.remedies import find_providers
 from plmctl.config.compose import compose
 from plmctl.config.recipes import conf_dir, load
 from plmctl.config.references import work_out
@@ -17,8 +19,6 @@ from plmctl.core.fields import COMMON
 from plmctl.knowledge.directory import KnowledgeDirectory
 from plmctl.knowledge.wordnet import WordNet
 from plmctl.objectives.base import Facts
-from plmctl.run.checks.contract import check_contract, derive_targets, find_mismatches
-from plmctl.run.checks.remedies import find_providers
 
 
 class Ask:

@@ -7,6 +7,9 @@ from functools import partial
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
+from plmctl.artifacts.cost import Cost, cost
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.causal import Causal
 from plmctl.config.build import build
@@ -23,10 +26,7 @@ from plmctl.nn.positions import Learned
 from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
 from plmctl.noise.base import Chain
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.cost import Cost, cost
-from plmctl.run.checks.device_speed import spell_rate
-from plmctl.run.checks.stand_in import TINY
+from plmctl.runs.device_speed import spell_rate
 
 
 def _cost(

@@ -17,7 +17,7 @@ from plmctl.config.saved import read_spec, write_spec
 from plmctl.config.spec import Part, thaw
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.models.base import Model
-from plmctl.run.resolve import resolve_pretraining
+from plmctl.runs.resolve import resolve_pretraining
 
 SMALL = ["size=tiny", "size.width=32", "size.inner_width=64", "train.device=cpu", "train.steps=1"]
 

@@ -13,18 +13,16 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.artifacts import loading
+from plmctl.artifacts.convert import convert
 from plmctl.config.action import perform
 from plmctl.config.compose import compose, composed
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
-from plmctl.run import pretraining
-from plmctl.run.resume import resume_spec
-from plmctl.run.teaching import distilling
-from plmctl.run.teaching.distill_words import as_training
-from plmctl.run.teaching.side_by_side import ModelColumn, SideBySide, compute_share
-from plmctl.run.tuning import finetuning
-from plmctl.run.weights import loading
-from plmctl.run.weights.convert import convert
+from plmctl.runs import distilling, finetuning, pretraining
+from plmctl.runs.distill_words import as_training
+from plmctl.runs.resume import resume_spec
+from plmctl.runs.side_by_side import ModelColumn, SideBySide, compute_share
 
 TINY = ["size=tiny", "size.width=16", "size.num_heads=2", "size.inner_width=32"]
 TRAIN = ["train.precision=fp32", "train.threads=1", "train.batch_size=8", "train.log_every=1"]

@@ -14,7 +14,7 @@ import torch
 import plmctl
 from plmctl.core import machine
 from plmctl.core.extras import EXTRAS
-from plmctl.run import environment
+from plmctl.runs import environment
 from plmctl.training.device.precision import choose
 from tests.command import plmctl as command
 

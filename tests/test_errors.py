@@ -25,7 +25,7 @@ from plmctl.cli.app import make_app
 from plmctl.config.schema import VERBS, defaults
 from plmctl.config.settings import settings
 from plmctl.core.errors import DataError, PlmctlError
-from plmctl.run.session import quoted
+from plmctl.runs.session import quoted
 from plmctl.training import checkpoint, rundir
 from plmctl.training.checkpoint import Checkpoints, Snapshot
 from plmctl.training.stop import Stop

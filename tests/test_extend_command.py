@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
+from plmctl.artifacts.extend import describe_unknown_words
+from plmctl.artifacts.loading import Loaded, load
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
-from plmctl.run.weights.extend import describe_unknown_words
-from plmctl.run.weights.loading import Loaded, load
 
 GENERAL = [
     "the cat sat on the mat, near an old hat.",

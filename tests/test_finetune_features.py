@@ -12,16 +12,16 @@ import torch
 from safetensors.torch import load_file
 
 import plmctl
+from plmctl.artifacts import row_heads
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.convert import convert
 from plmctl.config import compose as config
 from plmctl.config.action import perform
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError
-from plmctl.run.assemble import build_model
-from plmctl.run.resume import resume_spec
-from plmctl.run.tuning import finetuning
-from plmctl.run.weights import row_heads
-from plmctl.run.weights.convert import convert
+from plmctl.runs import finetuning
+from plmctl.runs.resume import resume_spec
 from plmctl.training.checkpoint import read
 from tests.marks import mark_slow
 
@@ -364,7 +364,7 @@ def test_embed_gives_the_logits_of_the_predictions(table, tmp_path):
 
 
 def test_pretraining_freezes_too(tmp_path):
-    from plmctl.run.checks.contract import check_contract
+    from plmctl.artifacts.contract.contract import check_contract
 
     cfg = config.compose("pretrain", "bert", ["train.frozen=[backbone.embedding.token]"])
     check_contract(cfg)

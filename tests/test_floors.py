@@ -16,7 +16,7 @@ from plmctl.data.shards import Shards
 from plmctl.report.build import make_blocks
 from plmctl.report.page import Chart
 from plmctl.report.subject import find_subject
-from plmctl.run.floors import OTHERWISE, Floors
+from plmctl.runs.floors import OTHERWISE, Floors
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.progress import Progress
 from tests.test_pretrain_command import TINY, pretrain

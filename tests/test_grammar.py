@@ -108,8 +108,7 @@ def test_former_spellings_warn_and_work(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     calls: list[Any] = []
     monkeypatch.setattr(
-        "plmctl.run.weights.convert.convert",
-        lambda source, out, **more: calls.append((source, out)),
+        "plmctl.artifacts.convert.convert", lambda source, out, **more: calls.append((source, out))
     )
 
     def said(*words: str) -> str:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.config.spec import thaw
-from plmctl.run.evaluation.held_out import is_other_text
+from plmctl.probes.held_out import is_other_text
 
 SHAPE = (
     "size=tiny",

@@ -17,15 +17,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from plmctl.artifacts.assemble import build_model, build_objective
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
 from plmctl.core.batch import Batch, Seq
+from plmctl.inputs.corpus import open_corpus
+from plmctl.inputs.loaders import BatchFields, open_training_loader
 from plmctl.models.base import Model
 from plmctl.nn.adaptive import AdaptiveTable
 from plmctl.nn.tables import TokenTable
-from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import BatchFields, open_training_loader
 from plmctl.training.processes.world import World
 from tests.test_recipes import SMALL, tokenizer_of
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import plmctl
+from plmctl.artifacts.convert import convert
+from plmctl.artifacts.lengthen import TABLE, lengthen
+from plmctl.artifacts.loading import load, open_source
 from plmctl.config import compose as config
 from plmctl.config.action import perform
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
-from plmctl.run.weights.convert import convert
-from plmctl.run.weights.lengthen import TABLE, lengthen
-from plmctl.run.weights.loading import load, open_source
 from tests.interop.publishing import VOCAB, publish
 from tests.test_shrinking import batch, built, source
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import commands, make_app
 from plmctl.core import terminal
 from plmctl.core.progress import ProgressLine, show_bytes
-from plmctl.run import session
+from plmctl.runs import session
 from tests.command import plmctl as command
 
 SILENT = {"help", "env", "bases ls", "recipes ls", "recipes show", "recipes cp"}

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.artifacts.contract.contract import check_contract
+from plmctl.artifacts.model_facts import pattern_of
 from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
-from plmctl.run.checks.check import check_settings
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.checks.stage_settings import stage_config
-from plmctl.run.model_facts import pattern_of
+from plmctl.inputs.stage_settings import stage_config
+from plmctl.runs.check import check_settings
 from tests.attention.test_growing import measure
 from tests.test_pretrain_command import curve, pretrain, same, state
 from tests.test_recipes import published

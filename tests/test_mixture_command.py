@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.config.recipes import recipes_dir
-from plmctl.run import pretraining
+from plmctl.runs import pretraining
 from tests.test_recipes import tokenizer_of
 
 TINY = [

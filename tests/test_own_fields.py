@@ -18,6 +18,10 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.contract import check_contract, find_unmeasured
+from plmctl.artifacts.contract.stand_in import TINY
+from plmctl.artifacts.cost import cost
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
@@ -26,18 +30,14 @@ from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import UsageError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.inputs.corpus import open_corpus
+from plmctl.inputs.loaders import BatchFields, describe_unread, open_training_loader
 from plmctl.models.base import Model
 from plmctl.nn.cells.base import Cell, RowSize, Work
 from plmctl.nn.env import Env, Streams
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Facts, Objective, Output, Term
-from plmctl.run import pretraining
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.contract import check_contract, find_unmeasured
-from plmctl.run.checks.cost import cost
-from plmctl.run.checks.stand_in import TINY
-from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import BatchFields, describe_unread, open_training_loader
+from plmctl.runs import pretraining
 from plmctl.training.processes.world import World
 
 PLUGIN = __name__.partition(".")[0]  # the package of this module

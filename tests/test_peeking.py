@@ -4,6 +4,7 @@ such a model.
 
 import pytest
 
+from plmctl.artifacts.contract.contract import check_contract
 from plmctl.attention.patterns.anticausal import Anticausal
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.by_segment import BySegment
@@ -13,7 +14,6 @@ from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
 from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
-from plmctl.run.checks.contract import check_contract
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.artifacts.loading import load, open_source
 from plmctl.core.errors import DataError
-from plmctl.run.weights.loading import load, open_source
 from plmctl.storage.reading import read_tensors
 from plmctl.training.checkpoint import BASE, read, write
 from tests.command import plmctl

@@ -20,7 +20,7 @@ import plmctl
 from plmctl.cli.app import make_app
 from plmctl.config.plugins import named, option, recorded
 from plmctl.core.errors import UsageError
-from plmctl.run.tuning import finetuning
+from plmctl.runs import finetuning
 
 PLUGIN = "plmctl_near"
 SOURCE = """

@@ -285,11 +285,11 @@ def test_what_fails_before_the_first_update_can_be_corrected(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("plmctl.run.pretraining.describe_run", stopped)
+        patch.setattr("plmctl.runs.pretraining.describe_run", stopped)
         pretrain(*words, code=130)
     assert list(run.iterdir()) == []
     with monkeypatch.context() as patch:
-        patch.setattr("plmctl.run.session._say_farewell", stopped)
+        patch.setattr("plmctl.runs.session._say_farewell", stopped)
         pretrain(*words, code=130)
     assert (run / "checkpoints/step-2").is_dir()
     assert (run / "config.yaml").is_file()

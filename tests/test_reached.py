@@ -17,8 +17,8 @@ from plmctl.core.errors import ConfigErrors
 from plmctl.report.build import make_blocks
 from plmctl.report.page import Chart
 from plmctl.report.subject import find_subject
-from plmctl.run.floors import OTHERWISE, Floors
-from plmctl.run.pretraining import pretrain as train
+from plmctl.runs.floors import OTHERWISE, Floors
+from plmctl.runs.pretraining import pretrain as train
 from plmctl.training.log import format_line
 from plmctl.training.progress import Progress
 

@@ -33,7 +33,7 @@ from plmctl.nn.cells.base import Cell
 from plmctl.nn.positions import Position
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective
-from plmctl.run.teaching.distill_words import as_training
+from plmctl.runs.distill_words import as_training
 from plmctl.study.study import Metric, Published
 
 ROOT = Path(__file__).resolve().parents[1]

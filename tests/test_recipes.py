@@ -13,19 +13,19 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from plmctl.artifacts.assemble import build_model, build_objective
+from plmctl.artifacts.contract.contract import check_contract, find_too_long
+from plmctl.artifacts.contract.stand_in import TINY
+from plmctl.artifacts.cost import cost
+from plmctl.artifacts.places import Places
 from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.config.headers import header
 from plmctl.config.recipes import conf_dir, recipes_dir
 from plmctl.core.errors import UsageError
 from plmctl.core.locate import locate
-from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.checks.contract import check_contract, find_too_long
-from plmctl.run.checks.cost import cost
-from plmctl.run.checks.stand_in import TINY
-from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import BatchFields, open_held_out, open_training_loader
-from plmctl.run.places import Places
+from plmctl.inputs.corpus import open_corpus
+from plmctl.inputs.loaders import BatchFields, open_held_out, open_training_loader
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.processes.world import World
 

@@ -27,10 +27,10 @@ from plmctl.config.recipes import conf_dir, find_recipe, recipe_names, recipes_d
 from plmctl.config.spec import Provenance
 from plmctl.config.walks import leaves
 from plmctl.jobs.job import locate_runs, resolve
+from plmctl.probes import evaluate as evaluating
 from plmctl.report.job_events import JobEvents
-from plmctl.run import pretraining
-from plmctl.run.checks.estimate import estimate
-from plmctl.run.evaluation import evaluate as evaluating
+from plmctl.runs import pretraining
+from plmctl.runs.estimate import estimate
 from plmctl.tasks.builtin import write_builtin_task
 
 RECIPES = recipe_names()

@@ -22,7 +22,7 @@ from plmctl.config.recipes import conf_dir
 from plmctl.config.saved import spec_text
 from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten
-from plmctl.run.resume import compare_with_checkpoint, keep_changes, resume_spec
+from plmctl.runs.resume import compare_with_checkpoint, keep_changes, resume_spec
 from plmctl.storage.settings_file import to_yaml
 from plmctl.training import rundir
 

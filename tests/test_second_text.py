@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
+from plmctl.artifacts.added_rows import with_second_text
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.loading import open_source
 from plmctl.cli.app import make_app
-from plmctl.run.assemble import build_model
-from plmctl.run.weights.added_rows import with_second_text
-from plmctl.run.weights.loading import open_source
 
 TABLE = "backbone.embedding.segment.weight"
 

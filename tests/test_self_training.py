@@ -14,12 +14,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from plmctl.artifacts.loading import find
 from plmctl.chain.self_training import describe, spell_row
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.datasets.pseudo_labels import Guess, choose_guesses, make_guess
 from plmctl.jobs.job import Job
-from plmctl.run.data_sets.pseudo_labels import Guess, choose_guesses, make_guess
-from plmctl.run.weights.loading import find
 from plmctl.tasks.base import Example
 from plmctl.tasks.label_loss import LabelLoss
 from plmctl.tasks.tables import Table

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import plmctl
+from plmctl.artifacts.loading import load
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.run.evaluation.shared_base import SharedBase
-from plmctl.run.weights.loading import load
 from plmctl.tasks import inference
 from plmctl.training.checkpoint import BASE, fingerprint_tensors, read, write
+from plmctl.use.shared_base import SharedBase
 from tests.command import plmctl as run_plmctl
 
 SMALL = ["size=tiny", "tokenizer.vocab_size=22", "checkpoint=null", "train.steps=1"]

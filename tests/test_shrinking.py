@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model, settle_lengths
+from plmctl.artifacts.loading import Source
+from plmctl.artifacts.shrinking import pick_layers, shrink_source
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model, settle_lengths
-from plmctl.run.weights.loading import Source
-from plmctl.run.weights.shrinking import pick_layers, shrink_source
 from plmctl.training.checkpoint import load_exactly, tensors_of
 
 SIZE = [

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
-from plmctl.run.checks.estimate import estimate
+from plmctl.runs.estimate import estimate
 from plmctl.training.log import read_metrics
 from plmctl.training.stages import Stage
 from tests.training.toy import ToyBatches, make_trainer

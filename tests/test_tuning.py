@@ -19,9 +19,9 @@ from plmctl.jobs.key import compute_key
 from plmctl.report.card import make_card
 from plmctl.report.panels import differences
 from plmctl.report.subject import find_subject
-from plmctl.run.own_rate import scale_rate
-from plmctl.run.tuning.finetuning import space_scorings
-from plmctl.run.tuning.shortness import describe_shortness
+from plmctl.runs.finetuning import space_scorings
+from plmctl.runs.own_rate import scale_rate
+from plmctl.runs.shortness import describe_shortness
 from plmctl.storage.settings_file import read_settings
 
 SMALL = ("checkpoint=null", "tokenizer=char", "size=tiny", "task.max_length=24")

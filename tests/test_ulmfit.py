@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.loading import load
 from plmctl.config.compose import compose
 from plmctl.config.groups import TrainOnTask
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.heads.rows import concatenate_pools
-from plmctl.run.tuning.unfreezing import check_unfreezing, group_layers
-from plmctl.run.weights.loading import load
+from plmctl.runs.unfreezing import check_unfreezing, group_layers
 from plmctl.storage.reading import read_tensors
 from plmctl.training.optim.schedule import SlantedTriangular
 from tests.command import plmctl

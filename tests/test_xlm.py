@@ -22,8 +22,8 @@ from plmctl.data.formats.text_pair import TextPair
 from plmctl.data.mixture import Mixture
 from plmctl.data.shards import Shards
 from plmctl.data.sharing import share_sample
-from plmctl.run.corpus import Corpus, check_data, open_corpus
-from plmctl.run.loaders import BatchFields, open_held_out, open_training_loader
+from plmctl.inputs.corpus import Corpus, check_data, open_corpus
+from plmctl.inputs.loaders import BatchFields, open_held_out, open_training_loader
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.processes.world import World
 

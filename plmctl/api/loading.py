@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from plmctl.api.model import TrainedModel
 from plmctl.api.settings import check_path
+from plmctl.artifacts.loading import load as load_model
 from plmctl.config.plugins import Unconfirmed
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.values import fit
-from plmctl.run.evaluation.shared_base import SharedBase
-from plmctl.run.evaluation.shared_base import load_adapters as open_adapters
-from plmctl.run.weights.loading import load as load_model
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
+from plmctl.use.shared_base import SharedBase
+from plmctl.use.shared_base import load_adapters as open_adapters
 
 Device = Literal["auto", "cpu", "cuda"]
 Numbers = Literal["auto", "fp32", "bf16", "fp16"]

@@ -13,22 +13,22 @@ import numpy as np
 from plmctl.api.records import RowList
 from plmctl.api.settings import Settings, check_path, to_words
 from plmctl.api.texts import PLACE, Item, as_line, read_items, refuse_single, take_texts
+from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import build
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_in_order
 from plmctl.heads.sentences import REDUCTIONS
-from plmctl.run.deciding import advise, decide
-from plmctl.run.embedding.embed import check_manner, choose_manner, count_manner, embed_lines
-from plmctl.run.embedding.embedding_lines import PlainLine, lay_out_lines, lay_out_text
-from plmctl.run.evaluation.answering import answer_examples, answer_split
-from plmctl.run.evaluation.asked_task import ask_all, choose_task, describe_model, read_examples
-from plmctl.run.evaluation.evaluate import make_task, measure
-from plmctl.run.generate import make_answerer
-from plmctl.run.weights.loading import Loaded
+from plmctl.probes.evaluate import make_task, measure
+from plmctl.runs.deciding import advise, decide
 from plmctl.tasks.base import Task
 from plmctl.training.device.precision import Precision
+from plmctl.use.answering import answer_examples, answer_split
+from plmctl.use.asked_task import ask_all, choose_task, describe_model, read_examples
+from plmctl.use.embed import check_manner, choose_manner, count_manner, embed_lines
+from plmctl.use.embedding_lines import PlainLine, lay_out_lines, lay_out_text
+from plmctl.use.generate import make_answerer
 
 Pooling = Literal["mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"]
 Layers = int | Sequence[int] | Literal["all"]

@@ -71,7 +71,7 @@ class RunFolder:
     @property
     def checkpoint(self) -> Path:
         """The checkpoint that was best, else the newest; DataError where there is none."""
-        from plmctl.run.weights.loading import find
+        from plmctl.artifacts.loading import find
 
         return find(self.folder)
 

@@ -19,8 +19,8 @@ from plmctl.config.published import find_study_folder
 from plmctl.config.run_name import runs_of
 from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import PlmctlError, UsageError, nearest
-from plmctl.run.deciding import advise, decide
-from plmctl.run.teaching.distill_words import as_training
+from plmctl.runs.deciding import advise, decide
+from plmctl.runs.distill_words import as_training
 from plmctl.storage.paths import fresh
 from plmctl.training.stop import STOPPED
 

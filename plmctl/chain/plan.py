@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from plmctl.artifacts.adapt import refuse_another_model
+from plmctl.artifacts.loading import open_source
+from plmctl.artifacts.model_facts import reading
 from plmctl.chain.stages import (
     OWN,
     TUNING,
@@ -37,9 +40,6 @@ from plmctl.jobs.configs import (
 )
 from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
-from plmctl.run.model_facts import reading
-from plmctl.run.weights.adapt import refuse_another_model
-from plmctl.run.weights.loading import open_source
 from plmctl.tasks.builtin import BUILTIN
 
 DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python: needs no download

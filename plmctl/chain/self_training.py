@@ -21,13 +21,13 @@ from plmctl.core.progress import clock
 from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import print_table, remark, tell
 from plmctl.core.values import Count, Rate, Share, fit
+from plmctl.datasets.pseudo_labels import name_only_label
 from plmctl.jobs.configs import Configs, find_missing_files
 from plmctl.jobs.job import Job, locate_runs, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.key import compute_key
 from plmctl.jobs.runners import run_here
 from plmctl.report.job_events import Event
-from plmctl.run.data_sets.pseudo_labels import name_only_label
 from plmctl.storage.paths import refuse_file_name
 from plmctl.storage.reading import read_json
 from plmctl.tasks.classification import Classification

@@ -71,7 +71,7 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
             )
         return sweep(given)
     with end_at_once():
-        from plmctl.run.deciding import advise, decide
+        from plmctl.runs.deciding import advise, decide
     with advise(given):
         with end_at_once(), _without_collector():
             spec = decide(given)

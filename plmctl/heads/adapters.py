@@ -14,7 +14,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
 from plmctl.heads.features import Layers
 from plmctl.nn.cells.base import check_heads
-from plmctl.nn.init import Starting
+from plmctl.nn.starting import Starting
 from plmctl.storage.reading import read_tensors
 
 WEIGHTS = "model.safetensors"

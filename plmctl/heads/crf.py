@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from plmctl.nn.init import Starting
+from plmctl.nn.starting import Starting
 
 # what stands for minus infinity, so that no difference of two is undefined
 IMPOSSIBLE = -1e4

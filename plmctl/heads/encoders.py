@@ -13,7 +13,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.dropout import Dropout
-from plmctl.nn.init import Starting
+from plmctl.nn.starting import Starting
 
 
 class Recurrent(Starting):

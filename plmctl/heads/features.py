@@ -16,8 +16,8 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.models.base import Hidden, Model
 from plmctl.nn.dropout import Dropout
-from plmctl.nn.init import Starting
 from plmctl.nn.restrained import Restrained
+from plmctl.nn.starting import Starting
 
 HIDDEN = frozenset({"hidden"})
 # of `Model.heads`: what stands before the others, in this order

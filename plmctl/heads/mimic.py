@@ -12,7 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.knowledge.ngrams import FIRST, PAD, NgramVocabulary
 from plmctl.knowledge.words import WordCounts
-from plmctl.nn.init import Starting
+from plmctl.nn.starting import Starting
 
 TINY = 1e-12
 

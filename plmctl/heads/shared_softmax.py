@@ -14,7 +14,7 @@ from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.heads.lm import LMHead
-from plmctl.nn.init import Starting
+from plmctl.nn.starting import Starting
 
 
 @part_of("heads")

@@ -41,7 +41,7 @@ def execute(record: dict[str, Any], run: Path) -> Any:
 
 def _read_saved(record: dict[str, Any], run: Path) -> RunSpec | None:
     """The spec of a run that can be resumed: it has a checkpoint, and lies where it started."""
-    from plmctl.run.resume import resume_spec
+    from plmctl.runs.resume import resume_spec
     from plmctl.training.checkpoint import Checkpoints
 
     if (

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from plmctl.artifacts.adapt import adapt
+from plmctl.artifacts.assemble import settle_lengths
+from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.build import build
 from plmctl.config.compose import composed
 from plmctl.config.decision import Decision
@@ -15,14 +18,11 @@ from plmctl.config.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.core.spelling import spell
 from plmctl.data.shards import is_tokens
+from plmctl.inputs.corpus import check_data
+from plmctl.inputs.stage_settings import check_updates
+from plmctl.inputs.token_settings import refuse_decided
+from plmctl.inputs.tokenize import find_sources
 from plmctl.jobs.job import Config
-from plmctl.run.assemble import settle_lengths
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.checks.stage_settings import check_updates
-from plmctl.run.checks.token_settings import refuse_decided
-from plmctl.run.corpus import check_data
-from plmctl.run.data_sets.tokenize import find_sources
-from plmctl.run.weights.adapt import adapt
 from plmctl.tasks.base import Task
 from plmctl.tasks.builtin import BUILTIN, write_builtin_task
 from plmctl.tasks.files import existing

@@ -30,8 +30,10 @@ from plmctl.training.stop import listen
 
 PRELOAD = (  # what every job imports, some of it late: seconds of each
     "plmctl.jobs.command",
-    "plmctl.run.resume",
-    *(f"plmctl.run.{module}" for module in ("pretraining", "finetuning", "evaluate")),
+    "plmctl.runs.resume",
+    "plmctl.runs.pretraining",
+    "plmctl.runs.finetuning",
+    "plmctl.probes.evaluate",
     "torch._dynamo",
     "torch.utils.tensorboard",
 )

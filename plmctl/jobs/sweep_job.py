@@ -24,7 +24,7 @@ from plmctl.jobs.work import Outcome, attempt
 from plmctl.report import sweeps
 from plmctl.report.job_events import Event, JobEvents, LastEvent
 from plmctl.report.runs import CONFIG
-from plmctl.run.resume import resume_spec
+from plmctl.runs.resume import resume_spec
 from plmctl.storage.atomic import write_json
 from plmctl.storage.gate import admit, own
 from plmctl.storage.lines import read_lines
@@ -142,8 +142,8 @@ class SweepJob:
         spec: Any = read_spec(self.run, given)  # what was decided of the tasks beside, too
         if spec is None:
             return None
-        from plmctl.run.parents import build_task  # torch, which composing does not need
-        from plmctl.run.tuning.side_tasks import choose_metric
+        from plmctl.runs.parents import build_task  # torch, which composing does not need
+        from plmctl.runs.side_tasks import choose_metric
 
         name, larger = choose_metric(spec, build_task(spec))
         return f"valid/{name}", larger

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from plmctl.core.parts import base_of, part_of
 from plmctl.core.values import Count
-from plmctl.nn.init import Starting
+from plmctl.nn.starting import Starting
 
 
 @base_of("compression")

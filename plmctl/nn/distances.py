@@ -7,8 +7,8 @@ from torch import Generator, Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
-from plmctl.nn.init import Starting
 from plmctl.nn.positions import Position
+from plmctl.nn.starting import Starting
 
 
 @part_of("position")

@@ -11,7 +11,7 @@ from plmctl.core.batch import Seq
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate, Whole
 from plmctl.nn.dropout import Dropout
-from plmctl.nn.init import FitsIn
+from plmctl.nn.starting import FitsIn
 
 PAD, UNKNOWN, MASKED, FIRST = 0, 1, 2, 3  # rows of the table; entity n has row FIRST + n
 

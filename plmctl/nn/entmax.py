@@ -11,7 +11,7 @@ from torch.autograd import Function
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.nn.init import Starting
+from plmctl.nn.starting import Starting
 from plmctl.nn.weights import AttentionWeights
 
 _LEAST = 1.001  # of alpha: at 1, which is softmax, the formula is 0 / 0

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.nn.init import Starting
+from plmctl.nn.starting import Starting
 
 Variant = Literal["basic", "accumulated"]
 

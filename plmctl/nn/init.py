@@ -15,25 +15,10 @@ from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.cross_attention import CrossAttention
 from plmctl.nn.positions import RelativeBuckets
 from plmctl.nn.residual import Block
+from plmctl.nn.starting import Starting
 from plmctl.nn.tables import real
 
 Draw = Callable[[Tensor], object]
-
-
-class Starting(nn.Module):
-    """A module with its own rule for its initial weights, which no rule below changes."""
-
-    def start(self, generator: Generator) -> None:
-        """Draw the initial weights."""
-        raise NotImplementedError(type(self).__name__)
-
-
-class FitsIn(nn.Module):
-    """A module that a system adds to a model that is trained already."""
-
-    def fit_in(self) -> None:
-        """Set the weights with which it begins there, in place of those that were drawn."""
-        raise NotImplementedError(type(self).__name__)
 
 
 @part_of("initializer")

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from plmctl.core.errors import ConfigError
-from plmctl.nn.init import Starting
+from plmctl.nn.starting import Starting
 
 State = tuple[Tensor, Tensor]  # h [B, P], c [B, H]
 

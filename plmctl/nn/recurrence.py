@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from plmctl.nn.init import Starting
+from plmctl.nn.starting import Starting
 
 # states [B, layers, H] after the last token of each row, and [B] the number of its document
 Kept = tuple[Tensor, ...]

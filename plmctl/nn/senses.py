@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from plmctl.core.errors import AbsentData
 from plmctl.core.parts import part_of
 from plmctl.knowledge.senses import Senses, unpack
-from plmctl.nn.init import FitsIn, Starting
+from plmctl.nn.starting import FitsIn, Starting
 from plmctl.nn.tables import Lookup, TokenTable
 from plmctl.text.vocab import Vocab
 

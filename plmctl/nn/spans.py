@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Amount, Count, Number, Rate
-from plmctl.nn.init import Starting
 from plmctl.nn.restrained import Noted, Restrained
+from plmctl.nn.starting import Starting
 
 
 class AdaptiveSpan(Starting, Restrained):

@@ -12,7 +12,7 @@ from plmctl.core.errors import AbsentData
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.knowledge.sentiment import Sentiment
-from plmctl.nn.init import FitsIn, Starting
+from plmctl.nn.starting import FitsIn, Starting
 from plmctl.text.vocab import Vocab
 
 _COLUMNS = ("polarity", "pos")  # of `Sentiment.of_vocab`

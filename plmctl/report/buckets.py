@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.nn.cells.lsh_attention import LSHAttention
 from plmctl.report.held_out import batch_held_out
 from plmctl.report.readers import find_readers, list_cells
-from plmctl.run.weights.loading import Loaded
 
 
 @dataclass(frozen=True)

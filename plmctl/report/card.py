@@ -18,7 +18,7 @@ from plmctl.data.held_out import read_held_out
 from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.report.runs import RunLog, keeps_decision, read_baselines, read_predictions, read_result
 from plmctl.report.text import format_number
-from plmctl.run.own_rate import scale_rate
+from plmctl.runs.own_rate import scale_rate
 from plmctl.tasks.below import list_below
 
 SUFFIXES = (".yaml", ".yml")
@@ -99,7 +99,7 @@ def _pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
     """The task of the model, in the words of Hugging Face's hub; empty if its parts do not say it,
     or belong to a plug-in that may not be imported.
     """
-    from plmctl.run.model_facts import heads_about
+    from plmctl.artifacts.model_facts import heads_about
 
     try:
         if task := config.get("task"):

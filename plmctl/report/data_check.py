@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import remark, tell
+from plmctl.datasets.data_check import check_files
+from plmctl.inputs.tokenize import show_progress
 from plmctl.report import checked
 from plmctl.report.checked import make_lines
 from plmctl.report.page import list_pages, refuse_foreign
-from plmctl.run.data_sets.data_check import check_files
-from plmctl.run.data_sets.tokenize import show_progress
 from plmctl.storage.atomic import is_stream
 
 if TYPE_CHECKING:

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from plmctl.artifacts.kept_decision import FILE
+from plmctl.artifacts.loading import find
+from plmctl.artifacts.model_facts import reading
 from plmctl.config.build import build
 from plmctl.config.plugins import confirm, named
 from plmctl.config.saved import CONFIG, read_spec
@@ -15,12 +18,9 @@ from plmctl.config.spec import thaw
 from plmctl.core.errors import PlmctlError
 from plmctl.core.rounding import round_floats
 from plmctl.report.runs import keeps_decision, read_predictions, read_result
-from plmctl.run.evaluation.calibrating import decide_by_kept
-from plmctl.run.evaluation.kept_decision import FILE
-from plmctl.run.model_facts import reading
-from plmctl.run.weights.loading import find
 from plmctl.tasks.base import Task
 from plmctl.tasks.intervals import find_intervals
+from plmctl.use.calibrating import decide_by_kept
 
 
 class DecidedRun(NamedTuple):

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import torch
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.nn.entmax import Entmax
 from plmctl.nn.stack import Stack
 from plmctl.report.sentences import SENTENCES, batch_sentences
-from plmctl.run.weights.loading import Loaded
 
 
 @torch.inference_mode()

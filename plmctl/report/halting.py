@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.nn.stack import Stack
 from plmctl.report.held_out import batch_held_out
-from plmctl.run.weights.loading import Loaded
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
 from plmctl.core.batch import Batch
 from plmctl.core.errors import DataError, PlmctlError
+from plmctl.inputs.corpus import open_corpus
+from plmctl.inputs.loaders import BatchFields, open_held_out
 from plmctl.report.readers import find_length
 from plmctl.report.sentences import SENTENCES, batch_sentences
-from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import BatchFields, open_held_out
-from plmctl.run.weights.loading import Loaded
 from plmctl.training.processes.world import World
 
 ROWS, TOKENS = 32, 8192  # at most, in all rows together

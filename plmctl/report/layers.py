@@ -11,9 +11,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
 from plmctl.report.sentences import SENTENCES, batch_sentences
-from plmctl.run.weights.loading import Loaded
 
 
 @dataclass(frozen=True)

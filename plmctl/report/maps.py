@@ -10,11 +10,11 @@ from html import escape
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError, UsageError
 from plmctl.report.chart import draw_frame
 from plmctl.report.sentences import batch_sentences
 from plmctl.report.style import SERIES, draw_text
-from plmctl.run.weights.loading import Loaded
 
 LONGEST = 40  # tokens of a sentence that is drawn
 FAINT = 0.03  # a weight below this has no line, unless it is among the strongest of its token

@@ -9,12 +9,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.key import make_key
 from plmctl.nn.cells.base import Cell
 from plmctl.report.readers import StackReader, find_length, find_readers, list_cells
-from plmctl.run.weights.loading import Loaded
 
 LONGEST = 4096  # tokens of a row that is evaluated: all pairs take 0.1 s for a pattern
 CELLS = 64  # lines and columns of a picture

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.nn.cells.base import Cell
 from plmctl.nn.positions import Position
 from plmctl.report.readers import StackReader, find_length, find_readers, list_cells
-from plmctl.run.weights.loading import Loaded
 
 CELLS = 48  # lines and columns of a map
 FARTHEST = 128  # tokens between a query and a key whose scores are shown, on both sides together

@@ -14,13 +14,13 @@ from typing import Any
 from plmctl.core.errors import DataError, UsageError, did_you_mean, nearest
 from plmctl.core.spelling import spell_setting
 from plmctl.report.decided import find_decided, read_task
-from plmctl.run.evaluation.calibrating import decide_by_kept
 from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files, metrics, rouge, squad_score
 from plmctl.tasks.base import Task
 from plmctl.tasks.table_rows import rows_of
 from plmctl.tasks.tag_spelling import describe_unmarked, respell
+from plmctl.use.calibrating import decide_by_kept
 
 FOLDERS = ("predictions", "eval")  # of a run, the first that has the split
 SUFFIXES = (".jsonl", ".csv", ".tsv")

@@ -24,7 +24,7 @@ from plmctl.tasks.conll import Columns
 from plmctl.tasks.tagging import Tagging
 
 if TYPE_CHECKING:
-    from plmctl.run.weights.loading import Loaded
+    from plmctl.artifacts.loading import Loaded
 
 TRAIN, TEST = 4000, 2000  # labelled items at most: enough for a comparison of layers, in seconds
 PENALTY = 1e-3  # of the map's squared weights

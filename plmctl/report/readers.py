@@ -7,10 +7,10 @@ from typing import Protocol, cast
 
 from torch import nn
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.attention.patterns.base import Pattern
 from plmctl.models.base import Backbone
 from plmctl.nn.stack import Stack
-from plmctl.run.weights.loading import Loaded
 
 USUAL = 512  # tokens of a row, where nothing limits it
 

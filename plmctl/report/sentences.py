@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.core.batch import Batch, Seq
-from plmctl.run.weights.loading import Loaded
 
 SENTENCES = (  # the same for every run, so that runs compare
     "The river rose in the night, and by morning the lower fields were under water.",

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
 from plmctl.nn.stack import Stack
 from plmctl.report.held_out import batch_held_out
-from plmctl.run.weights.loading import Loaded
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from plmctl.report.sweeps import find_folders, name_jobs, read_record
 from plmctl.storage.paths import find_near
 
 if TYPE_CHECKING:
+    from plmctl.artifacts.loading import Loaded
     from plmctl.report.decided import DecidedRun
-    from plmctl.run.weights.loading import Loaded
 
 
 DETAILED = 8  # runs whose models and predictions are read: of 300 they would fill memory and page
@@ -80,7 +80,7 @@ class ReportedRun:
         parts of another version.
         """
         # brings torch, which whoever reads logs does not need
-        from plmctl.run.weights.loading import load
+        from plmctl.artifacts.loading import load
 
         try:
             return load(self.folder, plugins=self.plugins)

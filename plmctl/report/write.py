@@ -98,7 +98,9 @@ def _remark_on_plugins(run: ReportedRun) -> None:
     """Note the runs whose model needs code that may not be imported; their pages have no panels of
     the model.
     """
-    from plmctl.run.assemble import NODES  # brings torch, which a report on a study does not need
+    from plmctl.artifacts.assemble import (
+        NODES,  # brings torch, which a report on a study does not need
+    )
 
     try:
         confirm(named([run.log.config.get(name) for name in NODES]), run.plugins, of=run.folder)

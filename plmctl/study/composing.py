@@ -9,6 +9,10 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from plmctl.artifacts.adapt import refuse_another_model
+from plmctl.artifacts.assemble import build_model, without_weights
+from plmctl.artifacts.inject import build_maker
+from plmctl.artifacts.loading import open_source
 from plmctl.config import groups, schema
 from plmctl.config.budgets import NONE, find_given
 from plmctl.config.build import build
@@ -29,14 +33,10 @@ from plmctl.jobs.configs import (
 )
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
-from plmctl.run.assemble import build_model, without_weights
-from plmctl.run.checks.check import Outline, outline_pretraining
-from plmctl.run.checks.estimate import count_flops, estimate
-from plmctl.run.resolve import outline_later
-from plmctl.run.teaching.teachers import check_teacher
-from plmctl.run.weights.adapt import refuse_another_model
-from plmctl.run.weights.inject import build_maker
-from plmctl.run.weights.loading import open_source
+from plmctl.runs.check import Outline, outline_pretraining
+from plmctl.runs.estimate import count_flops, estimate
+from plmctl.runs.resolve import outline_later
+from plmctl.runs.teachers import check_teacher
 from plmctl.study.before import name_maker
 from plmctl.study.study import Arm, Study, StudyTask
 from plmctl.tasks.base import Task

@@ -13,8 +13,8 @@ from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_word
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.data.survey import TextSource, survey_text
+from plmctl.inputs.tokenize import find_sources
 from plmctl.report.power import count_needed
-from plmctl.run.data_sets.tokenize import find_sources
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import PRETRAIN
 

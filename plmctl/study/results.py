@@ -15,11 +15,11 @@ from plmctl.jobs.journal import State
 from plmctl.report.likeness import find_role
 from plmctl.report.mean_curves import Run, read_curve
 from plmctl.report.runs import BASELINES, RESULT, RunLog
-from plmctl.run.evaluation.predict import AVERAGE
 from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
 from plmctl.tasks.below import list_below
+from plmctl.use.predict import AVERAGE
 
 
 class Results:

@@ -24,7 +24,7 @@ from plmctl.report.study_tables import (
     format_p,
     list_equal,
 )
-from plmctl.run.checks.device_speed import Speed
+from plmctl.runs.device_speed import Speed
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
 from plmctl.study.prospects import list_prospects

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from plmctl.artifacts.assemble import build_model, build_objective, without_weights
 from plmctl.config.asked import is_asked
 from plmctl.config.build import build, plain
 from plmctl.config.injected import ToNoises
@@ -20,9 +21,8 @@ from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
 from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import choose_training_texts
-from plmctl.run.assemble import build_model, build_objective, without_weights
-from plmctl.run.corpus import sources
-from plmctl.run.data_sets.tokenize import find_sources
+from plmctl.inputs.corpus import sources
+from plmctl.inputs.tokenize import find_sources
 from plmctl.study.plan import StudyPlan
 from plmctl.text.document import Document
 from plmctl.text.recipe import Recipe, TooLittleText

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plmctl.artifacts.loading import load
 from plmctl.attack.constraints import ChangedOnce
 from plmctl.attack.slips import LetterSlips
 from plmctl.attack.word_text import WordText
@@ -16,11 +17,10 @@ from plmctl.config.build import build
 from plmctl.report.page import render_markdown
 from plmctl.report.panels.attacks import mark, panel
 from plmctl.report.subject import find_subject
-from plmctl.run.attacking import Victim
-from plmctl.run.evaluation.asked_task import describe_model
-from plmctl.run.weights.loading import load
 from plmctl.tasks.classification import Classification
 from plmctl.training.device.precision import choose
+from plmctl.use.asked_task import describe_model
+from plmctl.use.attacking import Victim
 from tests.attack.plain import attack_by_importance
 from tests.attack.test_slips import pairs
 from tests.command import plmctl
@@ -171,7 +171,7 @@ def test_candidates_that_propose_nothing_are_refused(run: Path, tmp_path: Path) 
 def test_words_of_a_segmenter_are_attacked_and_marked(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plmctl.run.attacking.find_segmenter", lambda *_: pairs)
+    monkeypatch.setattr("plmctl.use.attacking.find_segmenter", lambda *_: pairs)
     words = [f"checkpoint={run}", f"task.path={write_chinese(tmp_path).parent}", "constraint=[]"]
     out = tmp_path / "rows.jsonl"
     plmctl("attack", *words, "attack_candidates=letters", "segment=jieba", f"out={out}")

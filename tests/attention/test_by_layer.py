@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.contract import find_mismatches
 from plmctl.attention.patterns.base import Not, Pattern
 from plmctl.attention.patterns.by_layer import ByLayer
 from plmctl.attention.patterns.causal import Causal
@@ -21,8 +23,6 @@ from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.contract import find_mismatches
 
 LENGTH = 24
 WORDS = [

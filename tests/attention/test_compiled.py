@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
 
 LENGTH = 1100  # the least of kernel=auto, and a few
 

@@ -10,6 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
+from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.kernels.dense import Dense
@@ -26,9 +29,6 @@ from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
 from plmctl.nn.env import Env, Streams
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
-from plmctl.run.model_facts import remark_on_model
 
 LENGTH, HEADS = 40, 2
 PARTS: list[Pattern] = [

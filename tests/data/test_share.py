@@ -13,7 +13,7 @@ from plmctl.config.action import perform
 from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards
-from plmctl.run.corpus import open_corpus
+from plmctl.inputs.corpus import open_corpus
 from plmctl.tasks.base import Example
 from plmctl.tasks.inference import take_share
 

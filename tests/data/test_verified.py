@@ -15,7 +15,7 @@ from plmctl.config.compose import compose
 from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.data.verified import FOLDER, verify_once
-from plmctl.run.corpus import open_corpus
+from plmctl.inputs.corpus import open_corpus
 
 
 @pytest.fixture

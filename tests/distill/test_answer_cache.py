@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.distill import cache
@@ -21,7 +22,6 @@ from plmctl.distill.cache import Cached, Store, hash_rows
 from plmctl.distill.questions import OfTask
 from plmctl.distill.teachers import Frozen
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model
 from plmctl.tasks import batches
 from plmctl.tasks.base import Task
 from plmctl.tasks.choices import Choice

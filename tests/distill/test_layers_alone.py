@@ -17,6 +17,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from plmctl.artifacts import loading
+from plmctl.artifacts.assemble import build_model, build_objective
+from plmctl.artifacts.cost import cost
 from plmctl.config.action import perform
 from plmctl.config.compose import compose, composed
 from plmctl.config.headers import header
@@ -30,19 +33,16 @@ from plmctl.distill.distillation import Distillation
 from plmctl.distill.logits import LogitMSE
 from plmctl.distill.self_ensemble import SelfEnsemble
 from plmctl.distill.teachers import Frozen, Several
+from plmctl.inputs.corpus import open_corpus
+from plmctl.inputs.loaders import BatchFields, open_held_out, open_training_loader
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.mlm import MLM
-from plmctl.run import pretraining
-from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.checks.cost import cost
-from plmctl.run.checks.estimate import estimate
-from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import BatchFields, open_held_out, open_training_loader
-from plmctl.run.resume import resume_spec
-from plmctl.run.teaching.distill_words import as_training
-from plmctl.run.teaching.teachers import distillation
-from plmctl.run.weights import loading
+from plmctl.runs import pretraining
+from plmctl.runs.distill_words import as_training
+from plmctl.runs.estimate import estimate
+from plmctl.runs.resume import resume_spec
+from plmctl.runs.teachers import distillation
 from plmctl.training.processes.world import World
 from tests.marks import mark_slow
 

@@ -9,13 +9,12 @@ import json
 import pytest
 from safetensors import safe_open
 
+from plmctl.artifacts.loading import load
 from plmctl.config import compose as config
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
-from plmctl.run import pretraining
-from plmctl.run.resume import resume_spec
-from plmctl.run.tuning import finetuning
-from plmctl.run.weights.loading import load
+from plmctl.runs import finetuning, pretraining
+from plmctl.runs.resume import resume_spec
 
 SMALL = [
     "size=tiny",

@@ -17,8 +17,8 @@ from plmctl.distill.distillation import Distillation
 from plmctl.distill.logits import LogitMSE
 from plmctl.distill.self_ensemble import SelfEnsemble, find_tensors
 from plmctl.objectives.mlm import MLM
-from plmctl.run.resume import resume_spec
-from plmctl.run.tuning import finetuning
+from plmctl.runs import finetuning
+from plmctl.runs.resume import resume_spec
 from tests.distill.lessons import batch, model
 from tests.distill.test_theseus import SMALL, tuned
 

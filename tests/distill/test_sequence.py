@@ -13,6 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.cli.app import make_app
 from plmctl.config import compose as config
 from plmctl.config.action import perform
@@ -21,8 +22,7 @@ from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill import rewriting
 from plmctl.distill.sequence import Nearest, pick_likeliest, sequence
 from plmctl.distill.teachers import Frozen
-from plmctl.run.assemble import build_model
-from plmctl.run.tuning import finetuning
+from plmctl.runs import finetuning
 from plmctl.storage import resumable
 
 PAIRS = [

@@ -9,6 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
+from plmctl.artifacts.loading import find
 from plmctl.config import compose as config
 from plmctl.config.action import perform
 from plmctl.config.spec import Provenance
@@ -18,11 +21,8 @@ from plmctl.distill.teachers import Frozen, Several
 from plmctl.distill.theseus import Theseus
 from plmctl.objectives.mlm import MLM
 from plmctl.objectives.seq2seq import ConditionalLM
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
-from plmctl.run.resume import resume_spec
-from plmctl.run.tuning import finetuning
-from plmctl.run.weights.loading import find
+from plmctl.runs import finetuning
+from plmctl.runs.resume import resume_spec
 from tests.distill.lessons import V, batch, model, pair
 
 LAYER = "backbone.stack.blocks."

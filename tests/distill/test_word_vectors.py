@@ -11,6 +11,8 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.loading import load
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
@@ -22,8 +24,6 @@ from plmctl.knowledge.contexts import Context, ContextSettings, read_contexts, w
 from plmctl.knowledge.words import WordCounts
 from plmctl.models.base import Model
 from plmctl.objectives.mimic import Groups, make_vectors
-from plmctl.run.assemble import build_model
-from plmctl.run.weights.loading import load
 from plmctl.text.tokenizer import Tokenizer
 
 WORDS = ["cat", "cats", "scatter", "concatenate", "dog", "dogs"]

@@ -18,7 +18,7 @@ from plmctl.cli.app import make_app
 from plmctl.generation import answers as command
 from plmctl.generation.answers import trim_incomplete
 from plmctl.generation.prompts import Prompt, PromptReader
-from plmctl.run.prompting import make_prompt_reader
+from plmctl.use.prompting import make_prompt_reader
 
 SMALL = [
     "size=tiny",

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from plmctl.artifacts.assemble import build_model, settle_lengths
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import bert, gpt2, hf
 from plmctl.models.base import Model
 from plmctl.nn.cells.feedforward import ACTIVATIONS
-from plmctl.run.assemble import build_model, settle_lengths
 from plmctl.training.checkpoint import tensors_of
 
 transformers = pytest.importorskip("transformers")

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import plmctl
+from plmctl.artifacts.assemble import build_model
 from plmctl.nn.restrained import Restrained
-from plmctl.run.assemble import build_model
 from plmctl.training.checkpoint import load_tensors
 from plmctl.training.freezing import apply_freezing
 from tests.interop.adapters_library import BERT, METHODS, STORE, make_batch, spell, train, wave

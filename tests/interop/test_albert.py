@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import plmctl
+from plmctl.artifacts.convert import convert
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
-from plmctl.run.weights.convert import convert
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -15,10 +15,10 @@ from torch.testing import assert_close
 from typer.testing import CliRunner
 
 import plmctl
+from plmctl.artifacts.convert import convert
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
-from plmctl.run.weights.convert import convert
 from tests.interop.test_families import assert_round_trip, batch, inputs
 
 transformers = pytest.importorskip("transformers")
@@ -153,8 +153,8 @@ def _generator_of(run: Path, loaded: Any) -> Any:
     """The generator as the run has it: the objective built anew around the loaded model, with
     its saved weights.
     """
+    from plmctl.artifacts.assemble import build_objective
     from plmctl.config.saved import read_spec
-    from plmctl.run.assemble import build_objective
     from plmctl.training.checkpoint import load_exactly
 
     spec = read_spec(run)

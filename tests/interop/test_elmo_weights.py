@@ -15,10 +15,10 @@ import torch
 from typer.testing import CliRunner
 
 import plmctl
+from plmctl.artifacts.loading import open_source
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.run.weights.loading import open_source
 
 h5py = pytest.importorskip("h5py")
 C, P, H, FILTERS = 4, 6, 10, [[1, 4], [2, 5], [3, 7]]

@@ -15,8 +15,8 @@ from torch.testing import assert_close
 import plmctl
 from plmctl.config.make_spec import spec_of
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.run.embedding.embed import write_embeddings
-from plmctl.run.embedding.embedding_lines import read
+from plmctl.use.embed import write_embeddings
+from plmctl.use.embedding_lines import read
 
 
 def run(folder: Path, file: Path, **changes) -> dict[str, np.ndarray]:

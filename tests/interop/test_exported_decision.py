@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.artifacts.convert import convert
+from plmctl.artifacts.kept_decision import read_decision, write_decision
+from plmctl.artifacts.loading import find
 from plmctl.config import compose as config
 from plmctl.config.action import perform
 from plmctl.core.errors import DataError
 from plmctl.report.card import make_card
-from plmctl.run.evaluation.kept_decision import read_decision, write_decision
-from plmctl.run.weights.convert import convert
-from plmctl.run.weights.loading import find
 from plmctl.tasks.calibration import LabelDecision
 
 SMALL = ("checkpoint=null", "tokenizer=char", "size=tiny", "task.max_length=24", "train.threads=1")

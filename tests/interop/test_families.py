@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import plmctl
+from plmctl.artifacts.convert import convert
+from plmctl.artifacts.loading import Loaded
+from plmctl.artifacts.model_facts import pooling
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
-from plmctl.run.model_facts import pooling
-from plmctl.run.weights.convert import convert
-from plmctl.run.weights.loading import Loaded
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

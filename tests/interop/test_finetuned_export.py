@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from plmctl.artifacts.convert import convert
 from plmctl.config import compose as config
 from plmctl.config.action import perform
-from plmctl.run.weights.convert import convert
 from tests.marks import mark_slow
 
 transformers = pytest.importorskip("transformers")

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import plmctl
+from plmctl.artifacts.convert import convert
+from plmctl.artifacts.lengthen import lengthen
+from plmctl.artifacts.places import Places
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
-from plmctl.run.places import Places
-from plmctl.run.weights.convert import convert
-from plmctl.run.weights.lengthen import lengthen
 from tests.interop.publishing import VOCAB, publish
 from tests.interop.test_families import assert_round_trip
 from tests.test_shrinking import batch, built, source

@@ -16,14 +16,14 @@ import torch
 from omegaconf import OmegaConf
 
 import plmctl
+from plmctl.artifacts.adapt import adopt
+from plmctl.artifacts.assemble import build_model, longest, settle_lengths
+from plmctl.artifacts.convert import convert
+from plmctl.artifacts.loading import find, load, open_source
+from plmctl.artifacts.taking import initialize, name_parts, take
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Part
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
-from plmctl.run.assemble import build_model, longest, settle_lengths
-from plmctl.run.weights.adapt import adopt
-from plmctl.run.weights.convert import convert
-from plmctl.run.weights.loading import find, load, open_source
-from plmctl.run.weights.taking import initialize, name_parts, take
 from plmctl.training.checkpoint import Checkpoints, Snapshot, _seal, tensors_of
 from plmctl.training.progress import Progress
 
@@ -145,7 +145,7 @@ def test_no_tokenizer_is_an_error_only_when_it_is_asked_for(published) -> None:
 
 def test_a_config_may_not_name_foreign_code(checkpoint: Path) -> None:
     source = open_source(checkpoint)
-    for target in ("os.system", "plmctl.run.weights.convert.convert"):
+    for target in ("os.system", "plmctl.artifacts.convert.convert"):
         with pytest.raises(PlmctlError, match="_target_"):
             build_model(source.config | {"position": {"_target_": target}}, vocab_size=40)
 
@@ -241,7 +241,7 @@ def test_rows_that_are_no_token_are_left_out(
         published("BertForMaskedLM", vocab_size=48, tie_word_embeddings=False)[1]
     )
     # a checkpoint from before `convert` left them out
-    monkeypatch.setattr("plmctl.run.weights.convert.without_spare_rows", lambda source: source)
+    monkeypatch.setattr("plmctl.artifacts.convert.without_spare_rows", lambda source: source)
     folder = (
         folder
         if to == "hf"

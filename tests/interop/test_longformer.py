@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import plmctl
+from plmctl.artifacts.convert import convert, to_hf
+from plmctl.artifacts.lengthen import lengthen
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.interop import hf
-from plmctl.run.weights.convert import convert, to_hf
-from plmctl.run.weights.lengthen import lengthen
 from tests.interop.publishing import VOCAB, publish
 from tests.interop.test_families import KINDS, assert_round_trip
 from tests.test_shrinking import source

@@ -13,13 +13,13 @@ import torch
 from torch.testing import assert_close
 
 import plmctl
+from plmctl.artifacts.assemble import build_model, settle_lengths
+from plmctl.artifacts.convert import convert
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.nn.entity_tokens import FIRST
-from plmctl.run.assemble import build_model, settle_lengths
-from plmctl.run.weights.convert import convert
 from plmctl.training.checkpoint import load_tensors, tensors_of
 from tests.models.test_luke import COUNT, ask, batch_of, published
 

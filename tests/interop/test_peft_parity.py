@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import plmctl
+from plmctl.artifacts.adapter_layout import to_peft
+from plmctl.artifacts.assemble import build_model
 from plmctl.core.batch import Seq
 from plmctl.core.errors import UsageError
 from plmctl.nn.peft.base import Method, fold
@@ -20,8 +22,6 @@ from plmctl.nn.peft.ia3 import LearnedScales
 from plmctl.nn.peft.lora import LowRank
 from plmctl.nn.peft.prefix import PrefixTuning
 from plmctl.nn.peft.prompt import PromptTuning
-from plmctl.run.assemble import build_model
-from plmctl.run.peft.layout import to_peft
 from plmctl.storage.settings_file import to_yaml
 from plmctl.training.checkpoint import Snapshot, load_tensors, tensors_of, write
 from plmctl.training.freezing import apply_freezing
@@ -241,7 +241,7 @@ def test_the_prompt_of_an_encoder_decoder_is_that_of_peft(name: str, tmp_path: P
 def test_a_run_is_loaded_by_peft_with_the_same_logits(name: str, tmp_path: Path) -> None:
     import transformers
 
-    from plmctl.run.weights.convert import convert
+    from plmctl.artifacts.convert import convert
 
     _, folder = publish(tmp_path / "base", "BertForSequenceClassification", num_labels=2)
     loaded = plmctl.load(folder)
@@ -302,7 +302,7 @@ def write_vectors(place: Path, name: str, **more: Any) -> tuple[Any, Any, Path, 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", VECTORS)
 def test_vectors_are_loaded_by_peft_with_the_same_logits(name: str, tmp_path: Path) -> None:
-    from plmctl.run.weights.convert import convert
+    from plmctl.artifacts.convert import convert
 
     shifted = {"shift": True} if "Prefix" in VECTORS[name][1]["_target_"] else {}
     base, model, run, plain = write_vectors(tmp_path, name, **shifted)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 import plmctl
+from plmctl.artifacts.convert import convert
+from plmctl.artifacts.loading import Loaded
 from plmctl.core.batch import Seq
 from plmctl.core.errors import DataError
-from plmctl.run.weights.convert import convert
-from plmctl.run.weights.loading import Loaded
 from tests.interop.publishing import publish
 from tests.interop.test_families import batch, inputs
 

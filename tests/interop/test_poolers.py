@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import plmctl
+from plmctl.artifacts.convert import convert
 from plmctl.config import compose
-from plmctl.run.tuning import finetuning
-from plmctl.run.weights.convert import convert
+from plmctl.runs import finetuning
 
 transformers = pytest.importorskip("transformers")
 # of pretraining, whose absence makes a masked model

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from plmctl.artifacts.assemble import build_model, settle_lengths
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.interop import hf
-from plmctl.run.assemble import build_model, settle_lengths
 from plmctl.training.checkpoint import tensors_of
 
 transformers = pytest.importorskip("transformers")

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import plmctl
+from plmctl.artifacts.assemble import build_model, settle_lengths
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.nn.tables import real
-from plmctl.run.assemble import build_model, settle_lengths
 from tests.interop.test_families import assert_round_trip
 
 transformers = pytest.importorskip("transformers")

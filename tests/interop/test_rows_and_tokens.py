@@ -12,11 +12,11 @@ import torch
 from torch.nn import functional as F
 from typer.testing import CliRunner
 
+from plmctl.artifacts.convert import convert
+from plmctl.artifacts.loading import load, open_source
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import DataError
-from plmctl.run.weights.convert import convert
-from plmctl.run.weights.loading import load, open_source
 from tests.interop.publishing import VOCAB
 
 MORE = 9  # rows that are no token

@@ -7,8 +7,8 @@ import resource
 
 import pytest
 
+from plmctl.artifacts.loading import load, open_source
 from plmctl.core.errors import DataError
-from plmctl.run.weights.loading import load, open_source
 
 
 def change(folder, **numbers) -> None:

@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import plmctl
+from plmctl.artifacts.convert import convert
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.heads.sbo import SBOHead
 from plmctl.interop import hf
-from plmctl.run.weights.convert import convert
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

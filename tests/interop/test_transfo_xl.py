@@ -16,13 +16,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import plmctl
+from plmctl.artifacts.assemble import build_model, settle_lengths
+from plmctl.artifacts.convert import convert
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.nn.tables import real
-from plmctl.run.assemble import build_model, settle_lengths
-from plmctl.run.weights.convert import convert
 
 WIDTH, HEADS, SIZE, LAYERS, VOCAB, LENGTH = 8, 2, 3, 2, 30, 4
 CUTOFFS = [6, 14]

@@ -14,14 +14,14 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import plmctl
+from plmctl.artifacts.assemble import build_model, settle_lengths
+from plmctl.artifacts.convert import convert
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model, settle_lengths
-from plmctl.run.weights.convert import convert
 from plmctl.training.checkpoint import load_exactly, tensors_of
 
 transformers = pytest.importorskip("transformers")

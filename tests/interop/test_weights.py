@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import plmctl
+from plmctl.artifacts.loading import refuse_infinite
 from plmctl.core.errors import DataError, list_some
 from plmctl.interop import weights
 from plmctl.interop.names import fuse, linear, same, skip_rows, to_ours, to_theirs, transpose
-from plmctl.run.weights.loading import refuse_infinite
 from plmctl.training.checkpoint import Fit
 
 

@@ -15,9 +15,11 @@ import pytest
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from plmctl.artifacts.loading import load
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import AbsentData, DataError
 from plmctl.data.shards import Shards
+from plmctl.datasets.polarity import VectorCosines, WordCosines
 from plmctl.knowledge.glosses import (
     GlossedSense,
     choose_polarity,
@@ -25,8 +27,6 @@ from plmctl.knowledge.glosses import (
     read_senses,
     weigh_senses,
 )
-from plmctl.run.data_sets.polarity import VectorCosines, WordCosines
-from plmctl.run.weights.loading import load
 from tests.command import plmctl
 
 LINES = [

@@ -14,10 +14,10 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob, tokenize
+from plmctl.datasets.link import describe_links, make_job
 from plmctl.knowledge.layers import Lexicon, Treebank
 from plmctl.knowledge.linking import link
 from plmctl.knowledge.wordnet import SUPERSENSES
-from plmctl.run.data_sets.link import describe_links, make_job
 
 BANK = """\
 # newdoc id = one

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.config.make_spec import spec_of
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.datasets import link as command
 from plmctl.knowledge.dictionary import Mention
 from plmctl.knowledge.directory import KnowledgeDirectory
 from plmctl.knowledge.encyclopedia import merge
 from plmctl.knowledge.kinds import find_head, strip_qualifier
 from plmctl.knowledge.linking import link
 from plmctl.knowledge.tables import Problems, read_aliases
-from plmctl.run.data_sets import link as command
 from plmctl.storage.resumable import new_folder
 from tests.knowledge.wiki import export, page
 
@@ -355,7 +355,7 @@ def test_a_stop_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     (tmp_path / "plain.txt").write_text("x\n")
-    monkeypatch.setattr("plmctl.run.data_sets.link.link", stop)
+    monkeypatch.setattr("plmctl.datasets.link.link", stop)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "names.tsv").write_text("NYC\tNew York\n")
     words = ["data", "link", "plain.txt", "dictionary=names.tsv", "out=linked"]

@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
 
 LENGTH = 20  # longer than the windows
 SMALL = ["size=tiny", "size.width=16", "size.inner_width=32", "data.path=a", "data.target_path=b"]

@@ -12,6 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plmctl.artifacts.assemble import build_model, build_objective
+from plmctl.artifacts.contract.contract import check_contract
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
@@ -25,9 +28,6 @@ from plmctl.nn.compression import (
     MeanPooling,
     MostUsed,
 )
-from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.checks.stand_in import TINY
 from tests.models.test_transformer_xl import sinusoid
 
 LENGTH, M, C, RATE, ROWS, W = 4, 6, 4, 2, 2, 8

@@ -11,6 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.assemble import build_model, build_objective
+from plmctl.artifacts.contract.contract import check_contract
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
@@ -20,9 +23,6 @@ from plmctl.models.base import Model
 from plmctl.models.memory_decoder import RowMemory
 from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
 from plmctl.nn.stack import checkpoint_stacks
-from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.checks.stand_in import TINY
 
 LENGTH, ROWS, SPAN, RAMP = 8, 2, 100, 5
 SMALL = [

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
 
 PLUGIN = "plmctl_scale"
 SOURCE = """

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
 
 transformers = pytest.importorskip("transformers")
 SIZE = [

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model
 
 WORDS = [
     "size=tiny",

@@ -10,13 +10,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.cli import app as cli
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.estimate import estimate
+from plmctl.runs.estimate import estimate
 
 V, E, PLACES = 30_000, 128, 512
 SIZES = {  # layers, width, heads, inner width; millions as in the paper's table 1

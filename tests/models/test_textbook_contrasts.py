@@ -7,6 +7,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.contract import check_contract
+from plmctl.artifacts.contract.stand_in import TINY
+from plmctl.artifacts.cost import cost
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.causal import Causal
 from plmctl.config.compose import compose
@@ -14,10 +18,6 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.interop.hf import export
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.checks.cost import cost
-from plmctl.run.checks.stand_in import TINY
 
 W, L, HIDDEN = 32, 2, 48
 SIZE = [

@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
-from plmctl.run.assemble import build_model
 
 V, T = 23, 6
 

@@ -9,6 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.contract import check_contract
+from plmctl.artifacts.contract.stand_in import TINY
+from plmctl.artifacts.cost import cost
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.core.errors import ConfigError, UsageError
@@ -16,10 +20,6 @@ from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.models.base import Hidden, Model
 from plmctl.models.segment_memory import Memory
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.checks.cost import cost
-from plmctl.run.checks.stand_in import TINY
 from plmctl.training.carried_states import CarriedStates
 
 PLM = [

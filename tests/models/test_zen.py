@@ -16,6 +16,8 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import plmctl
+from plmctl.artifacts.assemble import build_model, without_weights
+from plmctl.artifacts.from_corpus import describe_empty_lexicons
 from plmctl.attention.patterns.base import Full
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
@@ -33,8 +35,6 @@ from plmctl.nn.positions import Learned, NoPosition
 from plmctl.nn.residual import PostNorm, PreNorm
 from plmctl.nn.stack import Stack
 from plmctl.nn.tables import count
-from plmctl.run.assemble import build_model, without_weights
-from plmctl.run.weights.from_corpus import describe_empty_lexicons
 from tests.models.test_encoder import perturbed
 
 V, W, INNER, HEADS, NGRAMS = 20, 16, 32, 2, 6

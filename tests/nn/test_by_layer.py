@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
-from plmctl.run.assemble import build_model
 from tests.nn.stacks import W, make_env, make_input, make_stack, run_stack
 
 

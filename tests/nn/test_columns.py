@@ -7,6 +7,9 @@ from functools import partial
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model, without_weights
+from plmctl.artifacts.cost import cost
+from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
 from plmctl.config.compose import compose
@@ -18,9 +21,6 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.residual import PostNorm, PreNorm, SandwichNorm
 from plmctl.nn.stack import Stack
-from plmctl.run.assemble import build_model, without_weights
-from plmctl.run.checks.cost import cost
-from plmctl.run.model_facts import remark_on_model
 from tests.nn.stacks import HEADS, T, W, make_env, make_input, make_stack, run_stack
 
 HALVES = {"a": [0, 0.5], "d": [0.5, 1]}

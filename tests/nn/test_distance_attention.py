@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
 from plmctl.config.compose import compose
@@ -18,8 +20,6 @@ from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.relations import RelativeOp, make_relations
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
 
 W, H, D, B, T = 8, 2, 3, 2, 6
 WORDS = ["size=tiny", "size.width=8", "size.num_heads=2", "data.path=x", "position=none"]

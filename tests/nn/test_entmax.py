@@ -11,6 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.contract import check_contract
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.dense import Dense, Mask
 from plmctl.attention.op import AttentionOp, BoundOp
@@ -30,9 +33,6 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import ALiBi, NoPosition
 from plmctl.nn.recorder import Recorder
 from plmctl.nn.relations import RelativeOp, make_relations
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.checks.stand_in import TINY
 
 B, H, T, D = 2, 3, 6, 4
 W = H * D

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
@@ -21,7 +22,6 @@ from plmctl.nn.cells.glu import GatedLinearUnit
 from plmctl.nn.env import Streams
 from plmctl.nn.norm import layer_norm
 from plmctl.nn.stack import Stack
-from plmctl.run.assemble import build_model
 from tests.nn.evolved import decode, encode, take_blocks
 from tests.nn.stacks import HEADS, W, make_env, make_input, make_stack, run_stack
 

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.contract import check_contract
 from plmctl.attention.kernels.dense import Dense
 from plmctl.attention.op import AttentionOp
 from plmctl.attention.patterns.base import Full
@@ -18,11 +20,9 @@ from plmctl.attention.patterns.linked import Linked
 from plmctl.config.compose import compose
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
+from plmctl.inputs.known_text import describe_links
 from plmctl.nn.cells.graph_attention import GraphAttention
 from plmctl.nn.env import Env, Streams
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.checks.known_text import describe_links
 
 T, W, HEADS = 7, 8, 2
 

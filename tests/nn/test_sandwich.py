@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.cost import Cost, cost
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
 from plmctl.nn.env import Streams
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.cost import Cost, cost
 from tests.nn.stacks import make_env, make_input, make_stack, run_stack
 
 LAYERS = 4

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
 from plmctl.config.compose import compose
@@ -18,8 +20,6 @@ from plmctl.nn.cells.shaw_attention import ShawAttention
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.relations import RelativeOp, make_relations
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
 
 W, H, D, B, CLIP = 8, 2, 3, 2, 2
 EVEN = 4  # D of waves, which are pairs

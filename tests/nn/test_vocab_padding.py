@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import plmctl
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.convert import convert
 from plmctl.cli.app import make_app
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
@@ -24,8 +26,6 @@ from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.nn import tables
-from plmctl.run.assemble import build_model
-from plmctl.run.weights.convert import convert
 from plmctl.training.checkpoint import tensors_of
 from plmctl.training.optim.adamw import AdamW
 from plmctl.training.optim.lamb import Lamb

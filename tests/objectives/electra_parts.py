@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from plmctl.artifacts.assemble import build_model, build_objective
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
-from plmctl.run.assemble import build_model, build_objective
 
 V, MASK, B, T = 11, 4, 3, 6
 SMALL = [

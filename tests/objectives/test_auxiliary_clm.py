@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model, build_objective
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import ConfigError
@@ -16,8 +18,6 @@ from plmctl.data.loader import collate
 from plmctl.models.base import Model
 from plmctl.objectives.auxiliary_clm import AuxiliaryCLM
 from plmctl.objectives.clm import CLM
-from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.checks.stand_in import TINY
 
 LAYERS, UPDATES = 3, 60
 VOCAB = replace(TINY, size=20)

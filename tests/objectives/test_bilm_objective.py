@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from plmctl.artifacts.assemble import build_model, build_objective
+from plmctl.artifacts.contract.contract import check_contract
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
 from plmctl.objectives.bilm import BidirectionalLM
-from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.checks.stand_in import TINY
 
 SMALL = [
     "size.width=16",

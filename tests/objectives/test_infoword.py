@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.draws import Draws
@@ -18,7 +19,6 @@ from plmctl.data.loader import collate
 from plmctl.models.base import Model
 from plmctl.noise.ngram_hole import NgramHole
 from plmctl.objectives.infoword import InfoWord
-from plmctl.run.checks.contract import check_contract
 from tests.objectives.contrastive import VOCAB, States, W, batch_of, encoder, holed, rows_of
 
 CLEAN = rows_of([10, 7, 9, 4])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.draws import Draws
@@ -19,7 +20,6 @@ from plmctl.core.parts import part_of
 from plmctl.knowledge.word_pairs import PairTable, WordPairs
 from plmctl.noise.lexical_pairs import LexicalPairs
 from plmctl.objectives.lexical_relation import LexicalRelation
-from plmctl.run.assemble import build_model
 from plmctl.text.vocab import Vocab
 from tests.noise.plain_rows import make_vocab
 

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.data.formats.word_contexts import MODES, SLOTS
@@ -24,8 +26,6 @@ from plmctl.knowledge.ngrams import spell_ngrams
 from plmctl.knowledge.words import WordCounts
 from plmctl.models.base import Model
 from plmctl.objectives.mimic import Groups, Mimic, make_vectors
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
 from plmctl.training.freezing import apply_freezing
 
 WORDS = ["cat", "cats", "scatter", "concatenate", "dog", "dogs"]

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import conf_dir, load
@@ -21,7 +22,6 @@ from plmctl.data.loader import collate
 from plmctl.heads.sbo import SBOHead
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.objectives.sbo import SBO
-from plmctl.run.checks.contract import check_contract
 from tests.noise.plain_rows import make_vocab
 
 V, W, MOST = 90, 4, 3

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import AbsentData, ConfigError
@@ -21,7 +22,6 @@ from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.nn.init import normal
 from plmctl.nn.senses import SenseTable
 from plmctl.objectives.sense import Sense
-from plmctl.run.assemble import build_model
 from tests.noise.plain_rows import make_vocab
 
 V, W, K = 12, 6, 5

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.errors import ConfigError, UsageError
@@ -17,11 +18,10 @@ from plmctl.data.loader import collate
 from plmctl.data.shards import read_manifest
 from plmctl.heads.lm import LMHead
 from plmctl.heads.mention import MentionHead
+from plmctl.inputs.corpus import open_corpus
+from plmctl.inputs.loaders import BatchFields, open_training_loader
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.objectives.wklm import WKLM
-from plmctl.run.checks.contract import check_contract
-from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import BatchFields, open_training_loader
 from plmctl.training.processes.world import World
 from tests.knowledge.tables import write_knowledge
 

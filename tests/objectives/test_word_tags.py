@@ -10,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from plmctl.artifacts.loading import load
 from plmctl.cli.app import make_app
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.heads.word_tag import WordTag
@@ -17,9 +18,8 @@ from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.nn.init import normal
 from plmctl.nn.track_vectors import TrackVectors
 from plmctl.objectives.word_tags import WordTags
-from plmctl.run.embedding.embedding_lines import EmbeddingLine
-from plmctl.run.embedding.vectors import make_batch
-from plmctl.run.weights.loading import load
+from plmctl.use.embedding_lines import EmbeddingLine
+from plmctl.use.vectors import make_batch
 from tests.noise.test_sentiment_mask import ENTRIES, NAMES, VOCAB, V, Words
 
 LEXICON = Path(__file__).parents[1] / "fixtures" / "sentiment.tsv"

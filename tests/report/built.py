@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.loading import Loaded, Source
 from plmctl.config.compose import compose
 from plmctl.report.subject import ReportedRun, Subject
-from plmctl.run.assemble import build_model
-from plmctl.run.weights.loading import Loaded, Source
 
 SMALL = ["size.width=16", "size.inner_width=32", "size.num_heads=2", "format.max_length=32"]
 

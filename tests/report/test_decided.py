@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from plmctl import read_run, read_runs
+from plmctl.artifacts.kept_decision import write_decision
 from plmctl.report.card import make_card
 from plmctl.report.decided import DecidedRun, decide_run
 from plmctl.report.runs import RunLog
 from plmctl.report.subject import find_subject
-from plmctl.run.evaluation.kept_decision import write_decision
 from plmctl.tasks.calibration import LabelDecision
 from tests.command import plmctl
 from tests.report import fabricated

@@ -16,11 +16,11 @@ import pytest
 
 from plmctl.core.errors import DataError
 from plmctl.knowledge.dump import Dump
-from plmctl.run.embedding.semantic_search import VectorFile
 from plmctl.storage import unpacking
 from plmctl.storage.unpacking import open_data, refuse_bomb
 from plmctl.tasks import files
 from plmctl.text.inputs import open_unpacked, read_lines
+from plmctl.use.semantic_search import VectorFile
 
 PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from plmctl.artifacts.loading import find, load
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.jobs.runners import run_here
-from plmctl.run.weights.loading import find, load
 from plmctl.study.before import list_makers, name_maker
 from plmctl.study.parse import parse
 from plmctl.study.plan import StudyPlan, plan

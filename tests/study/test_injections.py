@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from plmctl.artifacts.loading import load
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
@@ -16,7 +17,6 @@ from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.jobs.key import compute_key
 from plmctl.jobs.runners import run_here
-from plmctl.run.weights.loading import load
 from plmctl.study.parse import parse
 from plmctl.study.plan import StudyCell, StudyPlan, plan
 from plmctl.study.results import Results

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.headers import header
@@ -17,7 +18,6 @@ from plmctl.config.recipes import load, recipes_dir
 from plmctl.config.spec import Provenance, key_of
 from plmctl.core.errors import UsageError
 from plmctl.nn.tables import count
-from plmctl.run.assemble import build_model, without_weights
 from plmctl.study.before import list_replaced
 from plmctl.study.parse import parse
 from plmctl.study.study import Study

@@ -11,14 +11,14 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.cost import Cost, cost
 from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
 from plmctl.config.headers import header
 from plmctl.config.recipes import recipes_dir
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.cost import Cost, cost
 from plmctl.study.parse import parse
 from plmctl.study.plan import plan
 from plmctl.study.study import Study

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from plmctl.artifacts.loading import find
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.errors import ConfigError
-from plmctl.run.weights.loading import find
 from plmctl.tasks.base import Example
 from plmctl.training.optim.adamw import AdamW
 from plmctl.training.optim.groups import split_groups

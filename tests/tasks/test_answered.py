@@ -17,7 +17,6 @@ import pytest
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.errors import DataError
-from plmctl.run.evaluation.asked_task import write_split
 from plmctl.storage.spool import Spool
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import (
@@ -31,6 +30,7 @@ from plmctl.tasks.predictions import (
 )
 from plmctl.tasks.table_rows import rows_of
 from plmctl.tasks.unlabelled import read_unlabelled, stream_unlabelled
+from plmctl.use.asked_task import write_split
 
 SAID = {"guess": "good", "probabilities": {"bad": 0.25, "good": 0.75}}
 

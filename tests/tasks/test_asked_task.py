@@ -11,7 +11,7 @@ import pytest
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.config.spec import Provenance
-from plmctl.run.evaluation.asked_task import ask_all, choose_out
+from plmctl.use.asked_task import ask_all, choose_out
 
 
 def model(trained_on: object = None, run: Path | None = None) -> Any:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from plmctl.probes.evaluate import _compare_simple
 from plmctl.report.card import make_card
 from plmctl.report.panels.scores import panel
 from plmctl.report.subject import find_subject
-from plmctl.run.evaluation.answering import AnsweredSplit
-from plmctl.run.evaluation.evaluate import _compare_simple
-from plmctl.run.evaluation.predict import tell_numbers
 from plmctl.storage.atomic import write_json
 from plmctl.tasks.below import FILE, list_below
+from plmctl.use.answering import AnsweredSplit
+from plmctl.use.predict import tell_numbers
 from tests.report import fabricated
 
 SIMPLE = {"dev": {"most frequent": {"accuracy": 0.5}, "words": {"accuracy": 0.8}}}

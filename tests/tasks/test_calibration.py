@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.run.evaluation.calibrating import (
-    calibrate,
-    decide_again,
-    describe_calibration,
-    describe_loss,
-    warn_of_fit,
-)
 from plmctl.tasks import metrics
 from plmctl.tasks.calibration import (
     LabelDecision,
     apply_decision,
     fit_decision,
     measure_calibration,
+)
+from plmctl.use.calibrating import (
+    calibrate,
+    decide_again,
+    describe_calibration,
+    describe_loss,
+    warn_of_fit,
 )
 
 

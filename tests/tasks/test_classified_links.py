@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.loading import load
 from plmctl.config.build import build
 from plmctl.knowledge.triple_texts import TripleTexts
 from plmctl.knowledge.triples import read_graph
-from plmctl.run.evaluation import classified_links
-from plmctl.run.weights.loading import load
+from plmctl.probes import classified_links
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example
 from plmctl.tasks.classified_links import ClassifiedLinks, LinkQuestion

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.loading import load
 from plmctl.config import compose as config
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.run.weights.loading import load
 from plmctl.tasks.base import Example
 from plmctl.tasks.batches import collate
 from plmctl.tasks.cloze import Cloze, spell_words

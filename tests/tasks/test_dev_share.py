@@ -11,7 +11,7 @@ from plmctl.config import compose as config
 from plmctl.config.action import perform
 from plmctl.config.build import build
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.run.tuning import finetuning
+from plmctl.runs import finetuning
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.holding import hold_out

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
-from plmctl.run.evaluation.ensemble import refuse_misfit
 from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import elect, join
 from plmctl.tasks.label_sets import LabelSets
+from plmctl.use.ensemble import refuse_misfit
 
 
 def task(**more: Any) -> Any:

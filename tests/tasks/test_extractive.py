@@ -16,12 +16,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.extract import SummaryScores
-from plmctl.run.assemble import build_model
 from plmctl.tasks import batches, inference, rouge
 from plmctl.tasks.base import Example
 from plmctl.tasks.extractive import number_sentences

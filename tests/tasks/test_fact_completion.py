@@ -13,14 +13,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from plmctl.artifacts.loading import Loaded, load
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
-from plmctl.run.embedding.embedding_lines import EmbeddingLine
-from plmctl.run.embedding.vectors import make_batch
-from plmctl.run.evaluation.fact_completion import Scorer, score_relation
-from plmctl.run.weights.loading import Loaded, load
+from plmctl.probes.fact_completion import Scorer, score_relation
 from plmctl.tasks.fact_completion import FactCompletion, Query, Relation, rank
 from plmctl.training.device.precision import choose
+from plmctl.use.embedding_lines import EmbeddingLine
+from plmctl.use.vectors import make_batch
 from tests.knowledge.tables import ENTITIES, write_knowledge
 
 TRIPLES = [

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import plmctl
+from plmctl.artifacts.model_facts import pooling
 from plmctl.config import compose as config
 from plmctl.config import schema
 from plmctl.config.action import perform
@@ -19,8 +20,7 @@ from plmctl.config.spec import Provenance
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.core.rounding import round_floats
-from plmctl.run.model_facts import pooling
-from plmctl.run.tuning import finetuning
+from plmctl.runs import finetuning
 from plmctl.tasks import files, unlabelled
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.predictions import write_submission
@@ -337,7 +337,7 @@ def test_head_seed_is_apart_from_the_seed(tmp_path, trained):
 
 
 def test_resume_goes_on_bit_for_bit(tmp_path, trained):
-    from plmctl.run.resume import resume_spec
+    from plmctl.runs.resume import resume_spec
 
     folder, _ = trained
     _finetune(folder, tmp_path / "whole", "train.epochs=null", "train.steps=8", "schedule=constant")
@@ -353,7 +353,7 @@ def test_resume_goes_on_bit_for_bit(tmp_path, trained):
 
 
 def _resumed(run, *words):
-    from plmctl.run.resume import resume_spec
+    from plmctl.runs.resume import resume_spec
 
     cfg = resume_spec(Provenance("finetune", overrides=(f"run.dir={run}", *words), resume=True))
     return finetuning.finetune(cfg)
@@ -472,7 +472,7 @@ def test_the_fix_for_a_missing_split_promises_no_ending(tmp_path, capsys):
 def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
     import signal
 
-    from plmctl.run.resume import resume_spec
+    from plmctl.runs.resume import resume_spec
 
     (_table(tmp_path) / "dev.tsv").unlink()
     record = Log.record
@@ -605,7 +605,7 @@ def test_eval_elsewhere_keeps_the_settings_of_training(tmp_path, capsys):
 
 
 def test_a_published_classifier_is_evaluated(trained, tmp_path, capsys):
-    from plmctl.run.weights.convert import convert
+    from plmctl.artifacts.convert import convert
 
     folder, run = trained
     convert(run, tmp_path / "hf", to="hf")

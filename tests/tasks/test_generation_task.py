@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.model_facts import reading
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.run.assemble import build_model
-from plmctl.run.model_facts import reading
 from plmctl.tasks import batches, inference, sequences
 from plmctl.tasks.base import Example
 

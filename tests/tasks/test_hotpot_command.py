@@ -15,7 +15,7 @@ from plmctl.config import compose as config
 from plmctl.config.action import perform
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError
-from plmctl.run.resume import resume_spec
+from plmctl.runs.resume import resume_spec
 from tests.tasks.hotpot_questions import make_questions
 
 SMALL = [

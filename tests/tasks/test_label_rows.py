@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import nn
 
+from plmctl.artifacts.label_rows import find_order, follow_labels, name_rows, with_order
+from plmctl.artifacts.loading import Source, load, load_source
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.biaffine import Biaffine
 from plmctl.heads.classify import Classify
 from plmctl.heads.tag import Tag
-from plmctl.run.weights.label_rows import find_order, follow_labels, name_rows, with_order
-from plmctl.run.weights.loading import Source, load, load_source
 from plmctl.tasks.base import label_ids
 from plmctl.tasks.label_text import spell_names
 from tests.command import plmctl

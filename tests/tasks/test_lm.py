@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.core.errors import ConfigError
@@ -18,7 +19,6 @@ from plmctl.models.base import Hidden
 from plmctl.noise.autoencode import Autoencode
 from plmctl.noise.token_mask import TokenMask
 from plmctl.noise.whole_word_mask import WholeWordMask
-from plmctl.run.assemble import build_model
 from plmctl.tasks.dynamic import RMSAdaptation, SGDAdaptation
 from plmctl.tasks.lm import LanguageModel, Text
 from plmctl.tasks.windows import causal_windows

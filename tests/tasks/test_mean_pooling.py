@@ -14,11 +14,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from plmctl.artifacts.model_facts import pooling
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.heads.rows import average_rows, compare_texts
-from plmctl.run.model_facts import pooling
 
 
 def batch(length: list[int], anchors: list[tuple[int, int]], document: object = None) -> Batch:

@@ -14,11 +14,11 @@ import pytest
 from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.core.errors import DataError
-from plmctl.run.evaluation.predict import ScoreTable, Told
 from plmctl.tasks import inference
 from plmctl.tasks.check import check_task
 from plmctl.tasks.squad_files import MISPLACED, SquadFiles
 from plmctl.text.vocab import Vocab
+from plmctl.use.predict import ScoreTable, Told
 from tests.command import plmctl
 
 CONTEXT = "The Normans came from Denmark in the 10th century."

@@ -15,15 +15,15 @@ from scipy.spatial.distance import cosine
 from scipy.stats import pearsonr, spearmanr
 from typer.testing import CliRunner
 
+from plmctl.artifacts.loading import Loaded, load
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.features import HIDDEN
-from plmctl.run.embedding.embedding_lines import EmbeddingLine
-from plmctl.run.embedding.sentence_vectors import SentencePooling, choose_pooling, embed_texts
-from plmctl.run.embedding.vectors import make_batch
-from plmctl.run.weights.loading import Loaded, load
 from plmctl.tasks.sentence_similarity import ScoredPair, SentenceSimilarity, average
 from plmctl.training.device.precision import choose
+from plmctl.use.embedding_lines import EmbeddingLine
+from plmctl.use.sentence_vectors import SentencePooling, choose_pooling, embed_texts
+from plmctl.use.vectors import make_batch
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 PAIRS = [

@@ -11,16 +11,16 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from plmctl.artifacts.loading import load
 from plmctl.cli.app import make_app
 from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.classify import Classify
 from plmctl.models.base import Model
-from plmctl.run.embedding.semantic_search import Manner, VectorFile
-from plmctl.run.weights.loading import load
 from plmctl.tasks import batches
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.use.semantic_search import Manner, VectorFile
 from tests.objectives.contrastive import W, encoder
 
 PAIRS = [

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config import compose as config
 from plmctl.config.action import perform
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
-from plmctl.run.assemble import build_model
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification

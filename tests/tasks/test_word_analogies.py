@@ -17,8 +17,8 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.knowledge.subwords import Ngrams, Subwords
 from plmctl.knowledge.vector_files import write_static
-from plmctl.run.evaluation.static_evaluation import refuse_analogies
 from plmctl.tasks.word_analogies import WordAnalogies
+from plmctl.use.static_evaluation import refuse_analogies
 
 WORDS = [f"w{n}" for n in range(30)]
 TABLE = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)

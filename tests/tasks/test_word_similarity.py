@@ -13,14 +13,14 @@ import torch
 from scipy.stats import spearmanr
 from typer.testing import CliRunner
 
+from plmctl.artifacts.loading import Loaded, load
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
-from plmctl.run.embedding.embedding_lines import EmbeddingLine
-from plmctl.run.embedding.vectors import make_batch
-from plmctl.run.evaluation.word_similarity import find_occurrences, read_states, read_table
-from plmctl.run.weights.loading import Loaded, load
+from plmctl.probes.word_similarity import find_occurrences, read_states, read_table
 from plmctl.tasks.word_similarity import WordSimilarity
 from plmctl.training.device.precision import choose
+from plmctl.use.embedding_lines import EmbeddingLine
+from plmctl.use.vectors import make_batch
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "word_similarity"
 WORDS = ["string", "list", "value", "object", "class", "name"]

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
+from plmctl.artifacts.loading import load
 from plmctl.config import compose as config
 from plmctl.config.action import perform
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError
 from plmctl.core.rounding import round_floats
 from plmctl.data.loader import collate
-from plmctl.run.prompting import make_prompt_reader
-from plmctl.run.weights.loading import load
 from plmctl.tasks import written
+from plmctl.use.prompting import make_prompt_reader
 from tests.tasks.writing import parallel
 
 SMALL = [

@@ -15,7 +15,7 @@ from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
-from plmctl.run.data_sets.tokenize import find_sources
+from plmctl.inputs.tokenize import find_sources
 from plmctl.text.reader import read_pairs
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS

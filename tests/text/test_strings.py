@@ -10,7 +10,7 @@ from plmctl.config.compose import compose
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_setting
 from plmctl.data.survey import TextSource
-from plmctl.run.pretraining import commands_after
+from plmctl.runs.pretraining import commands_after
 from plmctl.text.inputs import find_all
 from plmctl.text.reader import read_documents, read_pairs
 from plmctl.text.strings import COUNT, SYMBOLS, Strings

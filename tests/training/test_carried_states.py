@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as tree
 
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
-from plmctl.run.assemble import build_model
-from plmctl.run.checks.stand_in import TINY
 from plmctl.training.carried_states import CarriedStates
 from plmctl.training.own_states import OwnStates, join
 from plmctl.training.processes.world import World

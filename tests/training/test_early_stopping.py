@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from plmctl.run.fit import space_validations
+from plmctl.runs.fit import space_validations
 from plmctl.training.budget import Budget
 from tests.command import plmctl
 

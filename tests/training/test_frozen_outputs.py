@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.loading import load
 from plmctl.core.batch import Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.encoder import Encoder
-from plmctl.run.weights.loading import load
 from plmctl.storage.reading import read_tensors
 from plmctl.tasks.batches import collate
 from plmctl.training.device.precision import choose

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.nn.last_maps import find_last_maps
-from plmctl.run import pretraining
-from plmctl.run.assemble import build_model
+from plmctl.runs import pretraining
 from plmctl.training.gradients import measure_gradient_norms
 
 SMALL = [

@@ -5,10 +5,10 @@
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.errors import ConfigError
-from plmctl.run.assemble import build_model
 from plmctl.training.optim.groups import groups, layer_scales
 
 HEADS = {"class": {"_target_": "plmctl.heads.classify.Classify", "num_classes": 2, "dropout": 0.1}}

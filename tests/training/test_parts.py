@@ -13,8 +13,8 @@ from plmctl.core import graphs
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.progress import clock
 from plmctl.models.base import Backbone
-from plmctl.run.checks.device_speed import Speed
-from plmctl.run.fit import foresee_waste
+from plmctl.runs.device_speed import Speed
+from plmctl.runs.fit import foresee_waste
 from plmctl.training import rundir
 from plmctl.training.budget import Budget
 from plmctl.training.device import compiling, peak, precision

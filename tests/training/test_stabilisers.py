@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
+from plmctl.artifacts.loading import load
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.run.weights.loading import load
 from plmctl.storage.reading import read_tensors
 from plmctl.training.stabilisers.averages import MovingAverage, StochasticAverage
 from plmctl.training.stabilisers.base import Beginning, Stabilised

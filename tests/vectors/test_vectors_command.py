@@ -13,11 +13,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from plmctl.artifacts.loading import load
 from plmctl.cli.app import make_app
 from plmctl.knowledge.vector_files import read_static
-from plmctl.run.embedding.embedding_lines import EmbeddingLine
-from plmctl.run.embedding.vectors import make_batch
-from plmctl.run.weights.loading import load
+from plmctl.use.embedding_lines import EmbeddingLine
+from plmctl.use.vectors import make_batch
 from plmctl.vectors.distilled import Distilled
 from tests.vectors.tiny_text import draw_sentences, measure_purity
 

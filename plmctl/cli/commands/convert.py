@@ -93,9 +93,9 @@ def convert(
 
     Weights, settings and tokenizer are converted.
     """
+    from plmctl.artifacts.convert import convert as convert_model
     from plmctl.core.errors import UsageError
     from plmctl.report.card import make_card
-    from plmctl.run.weights.convert import convert as convert_model
     from plmctl.storage.paths import refuse_file_name
 
     if (place := choose_place(f"convert {source}", former, out)) is None:

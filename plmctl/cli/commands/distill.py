@@ -32,6 +32,6 @@ def distill(words: RecipeWords = None, **options: Any) -> None:
 
     teacher=<a run or a Hugging Face folder>. With task=<name> the data are labelled.
     """
-    from plmctl.run.teaching.distill_words import as_training
+    from plmctl.runs.distill_words import as_training
 
     start("distill", words, complete=as_training, **options)

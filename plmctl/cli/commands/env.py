@@ -12,6 +12,6 @@ from plmctl.cli.declare import command
 )
 def env(**options: Any) -> None:
     """Show versions, devices, precision, folders and extras, to paste into an issue."""
-    from plmctl.run.environment import show_environment
+    from plmctl.runs.environment import show_environment
 
     show_environment(as_json=options["json"])

@@ -14,7 +14,7 @@ from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import RowSize, Work
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.init import FitsIn
+from plmctl.nn.starting import FitsIn
 from plmctl.nn.weights import WeightsFactory
 
 

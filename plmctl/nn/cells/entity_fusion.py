@@ -15,7 +15,7 @@ from plmctl.nn.cells.base import Cell
 from plmctl.nn.cells.feedforward import PositionWise
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.init import FitsIn
+from plmctl.nn.starting import FitsIn
 
 
 @part_of("cells")

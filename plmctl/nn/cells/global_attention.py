@@ -11,7 +11,7 @@ from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import RowSize, Work, split_heads
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.init import Starting
+from plmctl.nn.starting import Starting
 from plmctl.nn.weights import WeightsFactory
 
 

@@ -15,7 +15,7 @@ from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.init import FitsIn, Starting
+from plmctl.nn.starting import FitsIn, Starting
 
 LOW = -1e4  # the score of what is no candidate
 LINKER = 100  # columns inside of the linker

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import base_of
 from plmctl.nn.cells.base import Cell, LinearRows
-from plmctl.nn.init import Starting
 from plmctl.nn.residual import Block
 from plmctl.nn.stack import Stack
+from plmctl.nn.starting import Starting
 
 WIDEST = 16  # times the width of a model: a network inside may be so wide
 LONGEST = 4096  # learned vectors before a row, where a model has no number of positions

@@ -17,8 +17,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count
 from plmctl.nn.cells.attention import Attention
-from plmctl.nn.init import Starting
 from plmctl.nn.peft.base import LONGEST, WIDEST, Method, check_size, find_cells
+from plmctl.nn.starting import Starting
 
 
 class LearnedPrefix(Starting):

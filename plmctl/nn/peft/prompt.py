@@ -13,8 +13,8 @@ from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count
-from plmctl.nn.init import FitsIn, Starting
 from plmctl.nn.peft.base import LONGEST, Method, check_size
+from plmctl.nn.starting import FitsIn, Starting
 
 Beginning = Literal["vocabulary", "random"]
 COMMON = 5000  # tokens that first vectors are drawn from (sec. 3.2)

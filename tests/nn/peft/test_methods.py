@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import load, part_files
@@ -26,7 +27,6 @@ from plmctl.nn.peft.lora import LowRank
 from plmctl.nn.peft.prefix import PrefixTuning
 from plmctl.nn.peft.subset import Subset
 from plmctl.nn.residual import PostNorm, PreNorm
-from plmctl.run.assemble import build_model, without_weights
 from tests.nn.stacks import HEADS, B, T, W, make_env, make_input, make_stack, run_stack
 
 LORA = {"maps": ["query", "value", "down"], "rank": 3, "alpha": 6.0}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.artifacts.assemble import build_model
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
@@ -16,7 +17,6 @@ from plmctl.models.base import Model
 from plmctl.models.encoder import token_positions
 from plmctl.nn.peft.base import fold
 from plmctl.nn.peft.prompt import PromptTuning
-from plmctl.run.assemble import build_model
 
 P = 3
 

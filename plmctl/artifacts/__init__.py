@@ -1,0 +1,1 @@
+"""Models from wherever they lie: built, opened, changed, and written elsewhere."""

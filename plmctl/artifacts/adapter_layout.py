@@ -1,0 +1,185 @@
+"""What LoRA, IA3, a prompt or a prefix has learned, in the layout of the library `peft`: beside a
+published model it is loaded by `PeftModel.from_pretrained`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.loading import Source
+from plmctl.artifacts.peft.places import Place, find_changes, find_places
+from plmctl.artifacts.peft.vectors import ALONE, Learned, write_vectors
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.interop import hf
+from plmctl.models.base import Model
+from plmctl.nn.peft.base import Method
+from plmctl.nn.peft.ia3 import LearnedScales
+from plmctl.nn.peft.lora import LowRank
+from plmctl.nn.peft.prefix import PrefixTuning
+from plmctl.nn.peft.prompt import PromptTuning
+from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit
+from plmctl.storage.reading import read_tensors
+from plmctl.training.checkpoint import Base, load_exactly, read_base, tensors_of
+
+OF_ROWS = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS")  # tasks with heads of their own
+PREFIX = "base_model.model"
+KNOWN = (LowRank, LearnedScales, PromptTuning, PrefixTuning)
+# by the class of the published model: what peft calls its task
+TASKS = {
+    "ForSequenceClassification": "SEQ_CLS",
+    "ForTokenClassification": "TOKEN_CLS",
+    "ForQuestionAnswering": "QUESTION_ANS",
+    "LMHeadModel": "CAUSAL_LM",
+    "ForConditionalGeneration": "SEQ_2_SEQ_LM",
+}
+
+
+def can_fold(methods: Sequence[Method]) -> bool:
+    """Whether the weights of a model can compute all that methods add."""
+    try:
+        for method in methods:
+            method.check_folding()
+    except ConfigError:
+        return False
+    return True
+
+
+def to_peft(source: Source, folder: Path) -> str:
+    """adapter_config.json and adapter_model.safetensors; returns what the library calls the
+    method.
+
+    Raises:
+        UsageError: The run has no method, several, or one that the library does not have; or the
+            published model has no linear map of its own where something was learned.
+    """
+    model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
+    load_exactly(model, source.tensors, file=source.folder)
+    if len(model.methods) != 1 or not isinstance(model.methods[0], KNOWN):
+        names = ", ".join(source.config.get("peft") or {}) or "nothing"
+        what = f"--to peft writes one method, lora, ia3, prompt or prefix; this run has {names}"
+        fix = "--to hf, which folds it into the weights" if can_fold(model.methods) else ALONE
+        raise UsageError(f"{what}\n  fix: {fix}")
+    method: Any = model.methods[0]
+    base = read_base(source.folder)
+    plain = {**source.config, "peft": None}
+    own = set(method.trains(model.backbone))
+    tensors = {
+        name: tensor
+        for name, tensor in tensors_of(model).items()
+        if name.removeprefix("backbone.") not in own
+    }
+    pad = source.vocab.pad if source.vocab else None
+    published = hf.export(plain, tensors, pad=pad)
+    task = next((task for end, task in TASKS.items() if published.architecture.endswith(end)), None)
+    heads: list[str] = []
+    if isinstance(method, PromptTuning | PrefixTuning):
+        _refuse_trained_head(source, base)
+        learned = write_vectors(model, method, of_rows=task in OF_ROWS)
+    else:
+        heads = _find_heads(plain, tensors, pad)
+        places = find_places(model, method.mark, plain, tensors, pad)
+        _refuse_fused(model, method.mark, places)
+        learned = _write_changes(model, method, places)
+    kind, found, settings = learned
+    found |= {f"{PREFIX}.{name}": published.tensors[name].contiguous() for name in heads}
+    saved = sorted({name.rpartition(".")[0] for name in heads})
+    config = {
+        "peft_type": kind,
+        "task_type": task,
+        "base_model_name_or_path": base["path"] if base else None,
+        "modules_to_save": saved or None,
+        "inference_mode": True,
+        **settings,
+    }
+    write_text(folder / "adapter_config.json", json.dumps(config, indent=2))
+    save_file(found, admit(folder / "adapter_model.safetensors"), {"format": "pt"})
+    return f"{kind} beside {published.architecture}"
+
+
+def _write_changes(
+    model: Model, method: LowRank | LearnedScales, places: Mapping[tuple[str, str], Place]
+) -> Learned:
+    if isinstance(method, LowRank):
+        return "LORA", _lora(model, places), _describe_lora(method, places)
+    return "IA3", _ia3(model, places), _describe_ia3(model, places)
+
+
+def _refuse_trained_head(source: Source, base: Base | None) -> None:
+    """UsageError where the run has trained a head, for which `peft` has no place beside vectors."""
+    own = read_tensors(source.folder / "model.safetensors") if base else {}
+    if any(name.startswith("heads.") for name in own):
+        what = "peft saves no head beside a prompt or a prefix, and this run has trained one"
+        raise UsageError(f"{what}\n  fix: {ALONE}")
+
+
+def _refuse_fused(model: Model, mark: str, places: Mapping[tuple[str, str], Place]) -> None:
+    """UsageError where something was learned for no linear map alone of the published model."""
+    for name, added in find_changes(model, mark):
+        for role in added.rows:
+            if (name, role) not in places or not places[name, role].whole:
+                what = f"the published model has no linear map for {role} alone, as peft needs it"
+                raise UsageError(f"{what}\n  fix: --to hf, which folds it into the weights")
+
+
+def _find_heads(
+    config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int | None
+) -> list[str]:
+    """The tensors of the published model that are those of our heads."""
+    marked = {
+        name: torch.full_like(tensor, torch.nan) if name.startswith("heads.") else tensor
+        for name, tensor in tensors.items()
+    }
+    exported = hf.export(config, marked, pad=pad).tensors
+    return [name for name, tensor in exported.items() if bool(tensor.isnan().any())]
+
+
+def _lora(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Tensor]:
+    found = {}
+    for name, added in find_changes(model, LowRank.mark):
+        for role in added.rows:
+            module = f"{PREFIX}.{places[name, role].module}"
+            found[f"{module}.lora_A.weight"] = added.down[role].detach().contiguous()
+            found[f"{module}.lora_B.weight"] = added.up[role].detach().contiguous()
+    return found
+
+
+def _describe_lora(method: LowRank, places: Mapping[tuple[str, str], Place]) -> dict[str, Any]:
+    return {
+        "r": method.rank,
+        "lora_alpha": method.alpha,
+        "use_rslora": method.root,
+        "lora_dropout": method.dropout,
+        "bias": "none",
+        "fan_in_fan_out": any(place.transposed for place in places.values()),
+        "target_modules": sorted({place.module for place in places.values()}),
+    }
+
+
+def _ia3(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Tensor]:
+    found = {}
+    for name, added in find_changes(model, LearnedScales.mark):
+        for role in added.rows:
+            factor = added.factors[role].detach()
+            shape = (1, -1) if added.before else (-1, 1)
+            module = f"{PREFIX}.{places[name, role].module}"
+            found[f"{module}.ia3_l"] = factor.reshape(shape).contiguous()
+    return found
+
+
+def _describe_ia3(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Any]:
+    before = {name: added.before for name, added in find_changes(model, LearnedScales.mark)}
+    inputs = {place.module for (name, _), place in places.items() if before[name]}
+    return {
+        "target_modules": sorted({place.module for place in places.values()}),
+        "feedforward_modules": sorted(inputs),
+        "fan_in_fan_out": any(place.transposed for place in places.values()),
+    }

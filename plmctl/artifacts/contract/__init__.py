@@ -1,0 +1,1 @@
+"""Do the parts of a run fit together?"""

@@ -1,0 +1,185 @@
+"""Weights, config and tokenizer of a model, written in another layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from safetensors import SafetensorError
+
+from plmctl.artifacts.adapter_base import fold_methods
+from plmctl.artifacts.adapter_layout import to_peft
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.inner_network import take_network
+from plmctl.artifacts.kept_decision import (
+    describe_export,
+    find_head,
+    fold_temperature,
+    read_decision,
+    spell_decision,
+    write_decision,
+)
+from plmctl.artifacts.lengthen import lengthen
+from plmctl.artifacts.loading import Source, open_source, refuse_infinite, without_spare_rows
+from plmctl.artifacts.places import Places
+from plmctl.config.saved import CONFIG
+from plmctl.core.errors import DataError, UsageError
+from plmctl.core.spelling import spell_setting
+from plmctl.core.terminal import remark
+from plmctl.interop import hf
+from plmctl.interop.generator import extract_generator
+from plmctl.models.encoder_decoder import ROLES
+from plmctl.nn.tables import count
+from plmctl.storage.atomic import open_folder, write_text
+from plmctl.storage.reading import read_tensors
+from plmctl.storage.settings_file import to_yaml
+from plmctl.tasks.calibration import LabelDecision
+from plmctl.training import checkpoint
+from plmctl.training.checkpoint import Snapshot, load_exactly, tensors_of
+from plmctl.training.progress import Progress
+
+
+class CardWriter(Protocol):
+    """README.md from the run's folder and its config, with what is said of how it decides."""
+
+    def __call__(
+        self, folder: Path, config: Mapping[str, Any], *, decided: Sequence[str] = ()
+    ) -> str: ...
+
+
+def convert(
+    source: Path,
+    target: Path,
+    *,
+    to: str,
+    part: str = "model",
+    max_length: int | None = None,
+    reach: int | None = None,
+    without: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+    card: CardWriter | None = None,
+) -> None:
+    """Read `source`, whatever it is, or its `part` "generator" or "encoder", and write `target`,
+    which appears only when it is complete.
+
+    Args:
+        to: "hf", "plmctl" or "peft", the layout of `target`.
+        max_length: Tokens of the rows that it is to read, more than today (lengthen.py).
+        reach: With `max_length`, tokens that a token sees to either side; None: as many as before,
+            or as many as an old row has, at most 256.
+        without: With `max_length`, what is left out: "copies", "projections".
+        card: Writes the model card of what goes to Hugging Face's layout.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        problem = f"{target} exists and is not an empty folder"
+        raise UsageError(f"{problem}\n  fix: give another OUT, or remove it")
+    model = open_source(source, plugins=plugins)
+    decision = read_decision(model.folder) if part == "model" else None
+    model = model if to == "peft" else fold_methods(model)
+    if part == "generator":
+        model = _take_generator(model)
+    elif part != "model":
+        model = take_network(model, part)
+    if max_length is not None:
+        model = lengthen(model, max_length, reach=reach, without=without)
+    refuse_infinite(model.tensors, file=model.folder)
+    if model.unused:
+        remark(f"left out, since no part of ours takes them: {', '.join(model.unused)}")
+    if not model.has_tokenizer:
+        remark("there is no tokenizer here: only weights and config are written")
+    if decision is not None and to == "peft":
+        remark(f"left out, since peft has no place for it: {decision.describe()}")
+    write: dict[str, Callable[[Path], str]] = {
+        "hf": lambda folder: to_hf(model, folder, card, decision),
+        "plmctl": lambda folder: to_plmctl(model, folder, decision),
+        "peft": lambda folder: to_peft(model, folder),
+    }
+    try:
+        with open_folder(target) as partial:
+            what = write[to](partial)
+    except (OSError, SafetensorError) as error:  # a full disk raises one or the other
+        problem = f"cannot write: {getattr(error, 'strerror', None) or error}"
+        raise DataError(problem, file=target, fix="give a writable OUT with room") from error
+    remark(f"{target}: {what}")
+    if max_length is not None and to == "plmctl":
+        remark(f"next: {spell_next(model.config, target, max_length)}")
+
+
+def spell_next(config: Mapping[str, Any], target: Path, max_length: int) -> str:
+    """The command that goes on with a model that was made long."""
+    if "encoder" in config["model"]:
+        rows = f"task.path=<folder> task.max_length={max_length}"
+        written = Places.of(config).written
+        rows += f" task.max_target={written}" if written and written < 128 else ""  # the task's own
+        return f"plmctl finetune task=summarization {spell_setting('checkpoint', target)} {rows}"
+    window, _ = config["pattern"]["parts"]
+    reach = str(window["reach"]).replace(" ", "")
+    window = f"pattern.parts.0.reach={reach} format.max_length={max_length}"
+    return f"plmctl pretrain longformer {spell_setting('init', target)} {window} data.path=<file>"
+
+
+def to_hf(
+    source: Source,
+    folder: Path,
+    card: CardWriter | None = None,
+    decision: LabelDecision | None = None,
+) -> str:
+    """config.json, model.safetensors and tokenizer, as `from_pretrained` reads them, and a model
+    card; returns the class.
+
+    `decision`: what was fitted to its labels; it goes into the weights, or config.json.
+    """
+    vocab, config = source.vocab, source.config
+    left, decided = decision, list[str]()
+    if decision is not None:
+        source, left = fold_temperature(source, decision)
+        decided = list(describe_export(decision, left))
+    exported = hf.export(config, source.tensors, pad=vocab.pad if vocab else None)
+    if find_head(source) in exported.left_out:
+        left, decided = None, []
+    exported = replace(exported, settings=exported.settings | spell_decision(left))
+    tokens = {} if vocab is None else {role: getattr(vocab, role) for role in ROLES}
+    hf.write(folder, exported, tokens=tokens)
+    if card is not None:
+        text = card(source.run or source.folder, config, decided=decided)
+        write_text(folder / "README.md", text)
+    if vocab is not None:
+        length = config["position"].get("max_length") or 1 << 30
+        # there, the tokenizer alone says what stands around a source
+        template = (config.get("format") or {}).get("source_template")
+        source.tokenizer.export_hf(
+            folder, model_max_length=length, framed=bool(config.get("task")), single=template
+        )
+    if exported.left_out:
+        names = ", ".join(exported.left_out)
+        remark(f"left out, since {exported.architecture} does not have them: {names}")
+    for note in (*exported.notes, *decided):
+        remark(note)
+    return exported.architecture
+
+
+def to_plmctl(source: Source, folder: Path, decision: LabelDecision | None = None) -> str:
+    """A checkpoint folder like those of a run; the weights have been through the model that its
+    config describes.
+    """
+    source = without_spare_rows(source)
+    model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
+    load_exactly(model, source.tensors, file=source.folder)
+    write_text(folder / CONFIG, to_yaml(source.config))
+    if source.vocab is not None:
+        source.tokenizer.save(folder / "tokenizer")
+    trainer = {"progress": Progress().to_json()}
+    checkpoint.write(Snapshot(tensors_of(model), {}, {}, {}, trainer), folder)
+    if decision is not None:
+        write_decision(decision, folder)
+    return f"{count(model):,} parameters"
+
+
+def _take_generator(source: Source) -> Source:
+    """The generator that an ELECTRA run trained beside its model."""
+    file = source.folder / "objective.safetensors"
+    others = read_tensors(file) if file.is_file() else {}
+    config, tensors = extract_generator(source.config, source.tensors, others)
+    return replace(source, config=config, tensors=tensors)

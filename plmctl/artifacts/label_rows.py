@@ -1,0 +1,191 @@
+"""Rows of heads that answer with labels: each goes with the name of its label, not with its place.
+
+Two models have the same labels in any order, and heads of published models have them in upper case,
+or without names (LABEL_0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plmctl.artifacts.loading import Source
+from plmctl.core.errors import ConfigError
+from plmctl.core.folding import fold_name
+from plmctl.core.locate import locate
+from plmctl.heads.base import Head
+from plmctl.tasks.base import cut
+from plmctl.tasks.label_text import SETTING, spell_label, spell_names
+from plmctl.tasks.tag_spelling import respell
+
+PUBLISHED = ("class", "tag", "types")  # heads whose names of labels a Hugging Face folder has
+Names = list[str] | None  # None: the rows have none
+
+
+def labels_of(config: Mapping[str, Any], plugins: Sequence[str] = ()) -> dict[str, Names]:
+    """{head: the names of its rows} of the heads that answer with labels, those of tasks beside,
+    too.
+    """
+    tasks = [(None, config.get("task") or {})]
+    sides = (config.get("beside") or {}).values()
+    tasks += [(side["heads"], side["task"]) for side in sides if "heads" in side]
+    found: dict[str, Names] = {}
+    for heads, node in tasks:
+        if node.get("label_names") is not None:
+            name = getattr(locate(node["_target_"], plugins), "head", "")
+            names = [spell_label(label) for label in node["label_names"]]
+            found[name if heads is None else heads[name]] = names
+    if not config.get("task"):
+        own = [name for name in PUBLISHED if name in (config.get("heads") or {})]
+        stated = config.get("labels")
+        found |= dict.fromkeys(own, stated and [spell_label(label) for label in stated])
+    return found
+
+
+def find_order(known: Names, wanted: Sequence[str], *, rows: int | None = None) -> list[int] | None:
+    """For each of the `wanted` labels its place among the `known` ones; None where these are
+    others. Names that differ in case, spaces, - and _ alone are the same, and those of tags in how
+    they spell the marks of entities.
+
+    Args:
+        rows: of a head without names, LABEL_0, LABEL_1, ..., whose labels are numbers.
+    """
+    if known is None:
+        known = [str(place) for place in range(rows or 0)]
+    for fold in (list, respell, _fold):
+        theirs, ours = fold(known), fold(wanted)
+        if len({*theirs}) == len(theirs) and sorted(theirs) == sorted(ours):
+            return [theirs.index(name) for name in ours]
+    return None
+
+
+def follow_labels(
+    source: Source, wanted: Mapping[str, Names], *, stated: bool, say: Callable[[str], None]
+) -> Source:
+    """The source whose heads have their rows in the order of the `wanted` labels, without those of
+    other labels, which are new; a line says so.
+
+    Args:
+        stated: the user wrote the names of the labels, which rows without names then have.
+    """
+    known, tensors = labels_of(source.config, source.plugins), dict(source.tensors)
+    for head, names in wanted.items():
+        own = [name for name in tensors if name.startswith(f"heads.{head}.")]
+        rows = count_rows(source.config, head)
+        if not own or names is None:
+            continue
+        theirs = known.get(head)
+        order = find_order(theirs, names, rows=rows)
+        if order is None and theirs is None and stated and rows == len(names):
+            continue
+        if order is None:
+            axes = _axes(source, head)
+            for name in own:
+                if not axes or name.removeprefix(f"heads.{head}.") in axes:
+                    tensors.pop(name)
+            say(_describe_new(head, theirs, names, rows))
+        elif order != sorted(order):
+            tensors |= _permute(source, head, order)
+            say(f"heads.{head}: its rows are put in the order of the labels here: {_list(names)}")
+    return replace(source, tensors=tensors)
+
+
+def with_order(source: Source, head: str, names: Sequence[str]) -> Source:
+    """The source with the rows of a head in the order of `names`, which are its labels; itself
+    where they are in this order, or are others.
+    """
+    known = labels_of(source.config, source.plugins).get(head)
+    order = find_order(known, names, rows=count_rows(source.config, head))
+    if order is None or known in (None, list(names)):
+        return source
+    config = dict(source.config)
+    if config.get("task"):
+        config["task"] = {**config["task"], "label_names": list(names)}
+    else:
+        config["labels"] = list(names)
+    if order != sorted(order):
+        source = replace(source, tensors={**source.tensors, **_permute(source, head, order)})
+    return replace(source, config=config)
+
+
+def name_rows(
+    stated: Sequence[Any] | None, known: Sequence[Any] | None, rows: int | None, *, place: str
+) -> tuple[list[str], str]:
+    """(the names of the rows of a head in their order, what is to be said of them): those that it
+    has, or those that a user states: the same ones in any order, or others in the place of each.
+
+    Raises:
+        ConfigError: It has none and none are stated, or it has another number of rows.
+    """
+    own = None if known is None else [spell_label(label) for label in known]
+    asked = None if stated is None else [spell_label(label) for label in stated]
+    if asked is None and own is None:
+        count = rows or 2
+        allowed = (
+            f"the names of the {count} labels of its head, in the order of its rows: {place} has"
+            " none (LABEL_0, ...)"
+        )
+        fix = spell_names([str(number) for number in range(count)])
+        raise ConfigError(SETTING, None, allowed, fix=fix)
+    if asked is None:
+        return list(own or ()), ""
+    order = None if own is None else find_order(own, asked)
+    if order is not None:  # the same ones: each is where it was
+        asked = [asked[order.index(place)] for place in range(len(order))]
+    size = len(own) if own is not None else rows
+    if size is not None and len(asked) != size:
+        what = f": {_list(own)}" if own else ""
+        allowed = f"{size} names, one for each row of the head of {place} in their order{what}"
+        fix = spell_names(own or [str(number) for number in range(size)])
+        raise ConfigError(SETTING, asked, allowed, fix=fix)
+    said = f"{_list(own)} are called {_list(asked)} here ({SETTING})"
+    return asked, said if own not in (None, asked) else ""
+
+
+def count_rows(config: Mapping[str, Any], head: str) -> int | None:
+    """The number of labels of a head; None where it has no number of its own."""
+    rows: int | None = ((config.get("heads") or {}).get(head) or {}).get("num_classes")
+    return rows
+
+
+def _fold(names: Sequence[str]) -> list[str]:
+    return [fold_name(name) for name in names]
+
+
+def _axes(source: Source, head: str) -> Mapping[str, Sequence[int]]:
+    """{tensor of a head: its axes that have a block for each label}."""
+    kind: Any = locate(source.config["heads"][head]["_target_"], source.plugins)
+    return kind.by_label if issubclass(kind, Head) else {}
+
+
+def _permute(source: Source, head: str, order: Sequence[int]) -> dict[str, Tensor]:
+    """The tensors of a head whose labels stand in another order."""
+    axes, moved = _axes(source, head), {}
+    for name, of_labels in axes.items():
+        whole = f"heads.{head}.{name}"
+        tensor = source.tensors.get(whole)
+        if tensor is None:
+            continue
+        for axis in of_labels:
+            size = tensor.shape[axis] // len(order)
+            blocks = torch.tensor(order)[:, None] * size + torch.arange(size)
+            tensor = tensor.index_select(axis, blocks.flatten())
+        moved[whole] = tensor
+    return moved
+
+
+def _describe_new(head: str, theirs: Names, ours: Sequence[str], rows: int | None) -> str:
+    if theirs is not None:
+        return f"heads.{head} is new: its labels are {_list(theirs)}, and those here {_list(ours)}"
+    count = "" if rows is None else f" {rows}"
+    fix = spell_names(ours)
+    line = f"heads.{head} is new: its{count} rows have no names (LABEL_0, ...)"
+    return f"{line}; {fix} takes it, in the order of its rows" if rows == len(ours) else line
+
+
+def _list(names: Sequence[str] | None) -> str:
+    return cut(", ".join(names or ()), 160)

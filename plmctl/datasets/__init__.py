@@ -1,0 +1,1 @@
+"""`plmctl data`: one module a data set that is made or checked."""

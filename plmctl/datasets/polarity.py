@@ -1,0 +1,234 @@
+"""`plmctl data polarity`: the words of a text with the polarity that they have there, by the senses
+of SentiWordNet and how near their glosses are to the sentence (Ke et al., 2020, SentiLARE).
+
+`out` has a JSON line for each document: its text, the marks `polarity` (1 negative, 2 positive) and
+`pos` (1 noun, 2 verb, 3 adjective, 4 adverb) of its words, and those of `data.tags`. Words that
+have a mark in `data.tags=[pos]`, as a tagger gives it, have senses of that part of speech alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plmctl.artifacts.loading import Loaded, load
+from plmctl.config.build import plain
+from plmctl.config.schema import MarkPolarity
+from plmctl.core.errors import DataError
+from plmctl.core.spelling import spell_setting
+from plmctl.core.terminal import remark, tell
+from plmctl.knowledge.glosses import (
+    GlossedSense,
+    GlossSimilarity,
+    choose_polarity,
+    find_senses,
+    read_senses,
+)
+from plmctl.knowledge.sentiment import POLARITIES, WordPolarity
+from plmctl.knowledge.words import plain_words
+from plmctl.storage.atomic import is_stream, open_atomic, refuse_existing
+from plmctl.storage.paths import refuse_ending
+from plmctl.tasks.sparse_linear import WeightedCounts
+from plmctl.text.document import Document
+from plmctl.text.function_words import ENGLISH
+from plmctl.text.letters import compose
+from plmctl.text.marks import count_characters
+from plmctl.text.reader import read_documents
+from plmctl.training.device.precision import choose
+from plmctl.training.processes.world import device_of
+from plmctl.use.sentence_vectors import choose_pooling, embed_texts
+
+TOGETHER = 32  # documents whose sentences and glosses an encoder reads at once
+Marks = dict[str, list[dict[str, int]]]
+
+
+class WordCosines:
+    """Cosines of weighted counts of words, tf (1 + ln((1 + N) / (1 + df))), N the glosses.
+
+    Differs: in the paper of sentence-BERT's vectors.
+    """
+
+    def __init__(self, glosses: Sequence[str]) -> None:
+        self.counts = WeightedCounts([self._split(gloss) for gloss in glosses])
+        self.weigh = lru_cache(maxsize=1 << 16)(self._weigh)
+
+    def read(self, texts: Iterable[str]) -> None:
+        """There is nothing to prepare."""
+
+    def compare(self, sentence: str, glosses: Sequence[str]) -> list[float]:
+        own = self.weigh(sentence)
+        return [
+            sum(own.get(word, 0.0) * value for word, value in self.weigh(gloss).items())
+            for gloss in glosses
+        ]
+
+    def _weigh(self, text: str) -> dict[int, float]:
+        row = self.counts.rows([self._split(text)])
+        return dict(zip(row.columns.tolist(), row.values.tolist(), strict=True))
+
+    @staticmethod
+    def _split(text: str) -> list[str]:
+        return [compose(match[0].lower()) for match in plain_words().finditer(text)]
+
+
+class VectorCosines:
+    """Cosines of an encoder's vectors of texts: as it was trained to make them (sentence-BERT:
+    Reimers and Gurevych, 2019, arXiv:1908.10084), else the means of its last states.
+    """
+
+    def __init__(self, loaded: Loaded, *, batch_size: int, device: str) -> None:
+        self.loaded, self.batch_size = loaded, batch_size
+        self.pooling = choose_pooling(loaded, None, path="checkpoint")
+        self.precision = choose("fp32", device_of(device, "device"))
+        loaded.model.to(self.precision.device)
+        self.known: dict[str, np.ndarray] = {}
+
+    def read(self, texts: Iterable[str]) -> None:
+        new = [text for text in dict.fromkeys(texts) if text not in self.known]
+        if new:
+            vectors = embed_texts(
+                self.loaded,
+                new,
+                self.pooling,
+                batch_size=self.batch_size,
+                precision=self.precision,
+                normalize=True,
+            )
+            self.known |= dict(zip(new, vectors, strict=True))
+
+    def compare(self, sentence: str, glosses: Sequence[str]) -> list[float]:
+        self.read([sentence, *glosses])
+        return [float(self.known[sentence] @ self.known[gloss]) for gloss in glosses]
+
+
+def mark_polarity(spec: MarkPolarity) -> int:
+    """Write `out` and say what is in it."""
+    out, lexicon = Path(spec.out).expanduser(), Path(spec.lexicon).expanduser()
+    if not is_stream(out):
+        refuse_ending(spec.out, [".jsonl"], "a text a line")
+    refuse_existing(out, spec.overwrite)
+    senses = read_senses(lexicon)
+    similarity = _make_similarity(spec, senses)
+    tags = tuple(tag for tag in spec.data.tags if tag != "polarity")
+    documents = read_documents(
+        plain(spec.data.path), field=spec.data.field, lines=spec.data.lines, tags=tags
+    )
+    counted: Counter[str] = Counter()
+    with open_atomic(out) as stream:
+        for block in _take(documents, TOGETHER):
+            for row in mark_documents(block, senses, similarity, counted):
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        if not counted["known"]:
+            fix = "a text in the language of the lexicon"
+            raise DataError("none of the words of the text is in it", file=lexicon, fix=fix)
+    if spec.provenance.json:
+        tell(json.dumps({"out": spec.out, **counted}))
+        return 0
+    share = counted["known"] / counted["words"]
+    kinds = ", ".join(f"{counted[kind]:,} {kind}" for kind in POLARITIES)
+    tell(f"{spec.out}: {counted['words']:,} words, {share:.1%} with senses: {kinds}")
+    path = spell_setting("data.path", spec.out)
+    names = spell_setting("data.tags", list(dict.fromkeys([*tags, "polarity", "pos"])))
+    tell(f"next: plmctl tokenize {path} {names} out=<dir>")
+    return 0
+
+
+def _make_similarity(spec: MarkPolarity, senses: dict[str, list[GlossedSense]]) -> GlossSimilarity:
+    if spec.checkpoint is None:
+        glosses = dict.fromkeys(sense.gloss for own in senses.values() for sense in own)
+        return WordCosines(list(glosses))
+    loaded = load(spec.checkpoint, plugins=spec.plugins)
+    part = VectorCosines(loaded, batch_size=spec.batch_size, device=spec.device)
+    remark(f"plmctl: glosses are compared by vectors of {spec.checkpoint}: {part.pooling.words}")
+    return part
+
+
+def _take(documents: Iterable[Document], count: int) -> Iterator[list[Document]]:
+    """The documents, `count` at a time."""
+    block: list[Document] = []
+    for document in documents:
+        block.append(document)
+        if len(block) == count:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def mark_documents(
+    documents: Sequence[Document],
+    senses: dict[str, list[GlossedSense]],
+    similarity: GlossSimilarity,
+    counted: Counter[str],
+) -> Iterator[dict[str, Any]]:
+    """A row for each document.
+
+    Args:
+        documents: to be marked.
+        senses: of SentiWordNet.
+        similarity: of sentences and glosses.
+        counted: receives the numbers of words, of those with senses, and of each polarity.
+    """
+    asked = [list(_find_words(document, senses, counted)) for document in documents]
+    similarity.read(
+        text for own in asked for word in own for text in (word[0], *(s.gloss for s in word[3]))
+    )
+    for document, words in zip(documents, asked, strict=True):
+        text, given = _restore(document)
+        marks: Marks = {**given, "polarity": [], "pos": given.get("pos", [])}
+        for sentence, start, end, own in words:
+            entry = choose_polarity(own, similarity.compare(sentence, [s.gloss for s in own]))
+            counted[POLARITIES[entry.polarity]] += 1
+            _add(marks, start, end, entry, tagged="pos" in given)
+        yield {"text": text, **marks}
+
+
+def _add(marks: Marks, start: int, end: int, entry: WordPolarity, *, tagged: bool) -> None:
+    where = {"start": start, "end": end}
+    if entry.polarity:
+        marks["polarity"].append({**where, "id": entry.polarity})
+    if not tagged:
+        marks["pos"].append({**where, "id": entry.part})
+
+
+def _find_words(
+    document: Document, senses: dict[str, list[GlossedSense]], counted: Counter[str]
+) -> Iterator[tuple[str, int, int, list[GlossedSense]]]:
+    """(its sentence, first character, the one behind the last, its senses) of each word with
+    senses that is no function word.
+    """
+    text, given = _restore(document)
+    parts = {mark["start"]: mark["id"] for mark in given.get("pos", ())}
+    at = 0
+    for segment in document.segments:
+        sentence = segment.strip()
+        at = text.index(sentence, at)
+        for match in plain_words().finditer(sentence):
+            counted["words"] += 1
+            start, end = at + match.start(), at + match.end()
+            if compose(match[0].lower()) in ENGLISH or ("pos" in given and start not in parts):
+                continue
+            own = find_senses(match[0], senses, parts.get(start, 0))
+            if own:
+                counted["known"] += 1
+                yield sentence, start, end, own
+        at += len(sentence)
+
+
+def _restore(document: Document) -> tuple[str, Marks]:
+    """The text of a document, and its marks in characters of this text."""
+    text = "".join(document.segments)
+    place = np.flatnonzero(np.diff(count_characters(text)))  # of each visible character
+    return text, {
+        name: [
+            {"start": int(place[start]), "end": int(place[end - 1]) + 1, "id": int(number)}
+            for start, end, number in table.tolist()
+        ]
+        for name, table in document.marks.items()
+    }

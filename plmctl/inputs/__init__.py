@@ -1,0 +1,1 @@
+"""What a run reads: corpora, their tokens, the loaders of training and validation."""

@@ -1,0 +1,1 @@
+"""Questions to a trained model: one module a question; `plmctl eval` picks one."""

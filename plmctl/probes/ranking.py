@@ -1,0 +1,162 @@
+"""`plmctl eval` of runs that rank: a bi-encoder searches the whole corpus, a cross-encoder orders
+again what BM25 or a bi-encoder has found in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from plmctl.artifacts.loading import Loaded, load
+from plmctl.config.build import build
+from plmctl.config.uses import Evaluate
+from plmctl.core.errors import ConfigError
+from plmctl.core.terminal import counted
+from plmctl.tasks import inference
+from plmctl.tasks.bi_encoder import VectorRanking
+from plmctl.tasks.cross_encoder import CrossEncoder
+from plmctl.tasks.ranking import BM25, RankingTask
+from plmctl.tasks.search import Ranked, search_vectors, search_words
+from plmctl.training.device.precision import Precision
+from plmctl.use.asked_task import (
+    ALSO,
+    choose_out,
+    describe_model,
+    name_file,
+    read_examples,
+    write_results,
+)
+from plmctl.use.predict import ScoreTable, Told
+from plmctl.use.sentence_vectors import SentencePooling, embed_texts
+
+AT_ONCE = 64  # questions whose pairs are laid out together
+
+
+def rank_corpus(
+    spec: Evaluate, loaded: Loaded, task: RankingTask, precision: Precision
+) -> ScoreTable:
+    """Rank the corpus for every question of a split, or of `input`, and write the rankings; returns
+    their scores, beside those of what found the texts first.
+    """
+    name, examples = read_examples(spec, task)
+    corpus = task.read_corpus(ALSO.get(spec.split, spec.split))
+    names, texts = list(corpus), list(corpus.values())
+    queries = [str(example.fields["query"]) for example in examples]
+    rankings: dict[str, list[Ranked]] = {}
+    given: dict[str, Any] = {"batch_size": spec.batch_size, "precision": precision}
+    if isinstance(task, VectorRanking):
+        rankings[name] = search_corpus(loaded, task, queries, corpus, top=task.depth, **given)
+    elif isinstance(task, CrossEncoder):
+        first = _find_first(spec, task, precision, queries, corpus)
+        rankings[name] = _order_again(spec, loaded, task, precision, queries, corpus, first)
+        rankings[f"first ({task.first})"] = first
+    if BM25 in task.beside:
+        rankings[BM25] = list(search_words(queries, texts, names, top=task.depth))
+    written = {key: task.write_rankings(examples, own, names) for key, own in rankings.items()}
+    out = choose_out(spec, loaded)
+    rows = written[name]
+    file = write_results(out, name, rows, overwrite=spec.overwrite, guarded=spec.guard_cells)
+    scored = all(example.label is not None for example in examples)
+    scores = {}
+    if scored:  # in fine-tuning the same metrics are of the texts of a split alone
+        found = {key: task.score(own) for key, own in written.items()}
+        scores = {
+            key: {f"{metric}/corpus": value for metric, value in own.items()}
+            for key, own in found.items()
+        }
+    extra = {
+        "task": task.name,
+        "checkpoint": str(loaded.source.folder),
+        "searched": Told(
+            f"{counted(len(texts), 'text')} for {counted(len(queries), 'question')}", len(texts)
+        ),
+        "predictions": name_file(file),
+    }
+    return ScoreTable(f"{task.name}: {name}", scores, extra)
+
+
+def search_corpus(
+    loaded: Loaded,
+    task: VectorRanking,
+    queries: Sequence[str],
+    corpus: Mapping[str, str],
+    *,
+    top: int,
+    batch_size: int,
+    precision: Precision,
+) -> list[Ranked]:
+    """The `top` texts of a corpus for each question, by the vectors of a bi-encoder."""
+
+    def embed(some: Sequence[str]) -> Any:
+        return embed_texts(
+            loaded,
+            some,
+            SentencePooling(task.pooling, with_head=True),
+            batch_size=batch_size,
+            precision=precision,
+            max_length=task.max_length,
+        )
+
+    asked, shown = task.as_queries(embed(queries)), task.as_documents(embed(list(corpus.values())))
+    found = search_vectors(asked, shown, list(corpus), top=top, index=task.index)
+    return list(found)
+
+
+def _find_first(
+    spec: Evaluate,
+    task: CrossEncoder,
+    precision: Precision,
+    queries: Sequence[str],
+    corpus: dict[str, str],
+) -> list[Ranked]:
+    """What a cross-encoder orders again: the candidates of BM25 or of a bi-encoder."""
+    if task.first == BM25:
+        texts, names = list(corpus.values()), list(corpus)
+        return list(search_words(queries, texts, names, top=task.candidates))
+    other = load(task.first, plugins=spec.plugins)
+    node = other.own_task()
+    given = describe_model(other, spec.plugins)
+    known = build(node, given, spec.plugins, path="task") if node else None
+    if not isinstance(known, VectorRanking):
+        allowed = "bm25, or a run of plmctl finetune task=bi_encoder"
+        raise ConfigError("task.first", task.first, allowed, fix="task.first=bm25")
+    other.model.to(precision.device)
+    return search_corpus(
+        other,
+        known,
+        queries,
+        corpus,
+        top=task.candidates,
+        batch_size=spec.batch_size,
+        precision=precision,
+    )
+
+
+def _order_again(
+    spec: Evaluate,
+    loaded: Loaded,
+    task: CrossEncoder,
+    precision: Precision,
+    queries: Sequence[str],
+    corpus: dict[str, str],
+    first: Sequence[Ranked],
+) -> list[Ranked]:
+    names, texts = list(corpus), list(corpus.values())
+    ordered = []
+    for start in range(0, len(queries), AT_ONCE):
+        some = list(zip(queries, first, strict=True))[start : start + AT_ONCE]
+        pairs = [(query, texts[number]) for query, own in some for number in own.numbers]
+        rows = task.encode_pairs(pairs, loaded.tokenizer)
+        with torch.no_grad(), precision.autocast():
+            logits, _ = inference.run(
+                loaded.model, task, rows, batch_size=spec.batch_size, device=precision.device
+            )
+        at = 0
+        for _, own in some:
+            scores = logits["score"][at : at + len(own.numbers)]
+            at += len(own.numbers)
+            best = task.order(scores, [names[number] for number in own.numbers])
+            ordered.append(Ranked(own.numbers[best.numbers], best.scores))
+    return ordered

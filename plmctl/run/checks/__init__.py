@@ -1,1 +1,0 @@
-"""Do the parts of a run fit together, and what will it cost?"""

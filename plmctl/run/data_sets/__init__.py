@@ -1,1 +1,0 @@
-"""`plmctl tokenize` and `plmctl data`: one module a data set that is made or checked."""

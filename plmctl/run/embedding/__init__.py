@@ -1,1 +1,0 @@
-"""`plmctl embed`: vectors of texts, out of a model or a file."""

@@ -1,1 +1,0 @@
-"""`plmctl eval`: one module a question that a model is asked."""

@@ -1,1 +1,0 @@
-"""`plmctl distill`: teachers and their student."""

@@ -1,1 +1,0 @@
-"""`plmctl finetune`: a task, and those beside it."""

@@ -1,1 +1,0 @@
-"""Models from wherever they lie: read, changed, and written elsewhere."""

@@ -1,0 +1,249 @@
+"""What is wrong with a spec, all of it at once, asked of one model without weights."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from plmctl.artifacts.assemble import build_model, build_objective, row_lengths, without_weights
+from plmctl.artifacts.contract.contract import check_contract
+from plmctl.artifacts.contract.stand_in import TINY, stand_in_for
+from plmctl.artifacts.loading import open_source, without_spare_rows
+from plmctl.artifacts.model_facts import stated_pooling
+from plmctl.config.build import build
+from plmctl.config.part_help import name_part
+from plmctl.config.schema import Finetune, Pretrain
+from plmctl.config.spec import thaw
+from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
+from plmctl.core.locate import locate
+from plmctl.data.shards import is_tokens
+from plmctl.heads.base import WORDS, about_of
+from plmctl.heads.features import BEFORE_HEADS
+from plmctl.inputs.corpus import check_data, sources
+from plmctl.inputs.stage_settings import check_updates
+from plmctl.inputs.token_settings import refuse_decided
+from plmctl.models.base import Model
+from plmctl.nn.tables import Lookup, TokenTable
+from plmctl.objectives.base import Objective
+from plmctl.runs.fit import refuse_idle_patience
+from plmctl.runs.regularising import build_regulariser
+from plmctl.runs.side_tasks import choose_metric
+from plmctl.runs.stabilising import stabilise
+from plmctl.runs.teachers import check_cache, check_tasks, check_teacher, outline_teacher
+from plmctl.runs.unfreezing import check_unfreezing, group_layers
+from plmctl.tasks.base import Task
+from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.vocab import Vocab
+from plmctl.training.freezing import apply_freezing
+from plmctl.training.frozen_outputs import FrozenPart
+from plmctl.training.processes.world import environment
+
+
+class Outline(NamedTuple):
+    """A run without weights: what it costs, and whether its parts fit, follow from it."""
+
+    model: Model
+    objective: Objective  # with its teachers
+
+
+def check_settings(spec: Pretrain) -> None:
+    """Raise what can be seen of the settings alone, before anything is opened or built."""
+    errors: list[PlmctlError] = []
+    with collect(errors):
+        check_data(spec)
+    if not spec.provenance.resume:
+        with collect(errors):
+            refuse_decided(spec, spec.provenance.keys, spec.plugins)
+    with collect(errors):
+        processes = max(environment()[2], spec.train.processes)
+        check_updates(spec, processes=processes, plugins=spec.plugins)
+    with collect(errors):
+        stated_pooling(spec)
+    if spec.init_into and not spec.init:
+        allowed = "says where the weights of init=... go, and there are none"
+        errors.append(ConfigError("init_into", spec.init_into, allowed))
+    if spec.kept_layers and not spec.init:
+        allowed = "says which layers of init=... to take, and there is none"
+        errors.append(ConfigError("kept_layers", thaw(spec.kept_layers), allowed))
+    raise_all(errors)
+
+
+def check_pretraining(spec: Pretrain) -> Outline:
+    """The run without weights; raise what does not fit together in the model, the data, the
+    questions and the teachers.
+    """
+    given = spec.provenance
+    known = known_vocabulary(spec)
+    size = vocabulary_size(spec, known)
+    vocab = stand_in_for(known) if known else TINY
+    model = check_contract(spec, spec.plugins, given.config_dirs, vocab_size=size, vocab=vocab)
+    check_teacher(spec)
+    if spec.first_vectors and not any(isinstance(part, TokenTable) for part in model.modules()):
+        allowed = "none: this model reads characters and has no table of tokens"
+        raise ConfigError(
+            "first_vectors", name_part(spec, "first_vectors"), allowed, fix="first_vectors=none"
+        )
+    return outline_pretraining(spec, model, vocab_size=size)
+
+
+def check_first_vectors(spec: Finetune) -> None:
+    """Raise ConfigError for vectors that a fine-tuning cannot start from."""
+    if not spec.first_vectors:
+        return
+    given = name_part(spec, "first_vectors")
+    if spec.checkpoint is not None:
+        allowed = "none: the checkpoint brings the vectors of its tokens"
+        raise ConfigError("first_vectors", given, allowed, fix="first_vectors=none")
+    if getattr(locate(spec.first_vectors["_target_"], spec.plugins), "counts", True):
+        allowed = "words or none: the others count tokens of a text to pretrain on"
+        raise ConfigError("first_vectors", given, allowed, fix="first_vectors=words")
+
+
+def check_finetuning(spec: Finetune, task: Task) -> Outline:
+    """The run without weights; raise what does not fit together in the model, the task and the
+    teachers.
+    """
+    model = outline_task(spec, task)
+    check_first_vectors(spec)
+    check_tasks(spec, task)
+    check_teacher(spec)
+    objective = outline_teacher(spec, model, task, {"task.max_length": task.longest})
+    check_cache(spec, task)
+    build_regulariser(spec, model, task)
+    _check_tuning(spec, model, task)
+    return Outline(model, objective)
+
+
+def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
+    """ConfigError for what fine-tuning adds that does not fit the model, the task or each other."""
+    _check_heads(model)
+    if spec.train.unfreeze:
+        check_unfreezing(spec)
+        group_layers(model)
+    if spec.train.best_metric is not None:
+        choose_metric(spec, task)
+    if spec.train.patience and not (spec.train.keep_best and task.dev_splits):
+        why = "there is no dev split" if spec.train.keep_best else "train.keep_best=false"
+        allowed = f"null: nothing says which checkpoint is best, {why}"
+        raise ConfigError("train.patience", spec.train.patience, allowed, fix="train.patience=null")
+    refuse_idle_patience(spec.train)
+    with without_weights():
+        stabilise(spec, model, task, task, resumed=True, passes=lambda: iter(()))
+
+
+def _check_heads(model: Model) -> None:
+    """ConfigError for a head that stands behind one which is not there, and for one before the
+    others that none of them reads.
+    """
+    before = [name for name in BEFORE_HEADS if name in model.heads]
+    others = [head for name, head in model.heads.items() if name not in before]
+    if before and all(about_of(head) in WORDS for head in others):
+        what = "null: heads over the vocabulary, which this task asks, read the last states"
+        raise ConfigError(f"heads.{before[0]}", ..., what, fix="leave features, head_encoder out")
+    for name, head in model.heads.items():
+        for other, choice in getattr(head, "after", {}).items():
+            if other not in model.heads:
+                what = f"it stands behind heads.{other}, and there is none"
+                raise ConfigError(f"heads.{name}", ..., what, fix=choice)
+
+
+def outline_pretraining(
+    spec: Pretrain, model: Model | None = None, *, vocab_size: int | None = None
+) -> Outline:
+    """Model and objective of a pretraining without weights.
+
+    Args:
+        model: Where it is built already.
+        vocab_size: By default what the run's would be.
+    """
+    size = vocabulary_size(spec) if vocab_size is None else vocab_size
+    with without_weights():
+        model = model or build_model(spec, vocab_size=size, vocab=TINY, plugins=spec.plugins)
+        own = build_objective(spec, model, TINY, vocab_size=size, plugins=spec.plugins)
+    lengths = row_lengths(thaw(spec))
+    return Outline(model, outline_teacher(spec, model, own, lengths))
+
+
+def outline_task(spec: Finetune, task: Task) -> Model:
+    """The model of a task without weights: whether its parts fit, and whether `train.frozen` names
+    some of them.
+    """
+    if spec.checkpoint:
+        source = without_spare_rows(open_source(spec.checkpoint, plugins=spec.plugins))
+        size = source.vocab_size
+        task.check_tokenizer(source.tokenizer)
+    elif spec.tokenizer.get("path"):
+        tokenizer = Tokenizer.load(spec.tokenizer.path)
+        size = tokenizer.vocab.size
+        task.check_tokenizer(tokenizer)
+    else:
+        size = int(spec.tokenizer.get("vocab_size") or 0)
+    if size:
+        task.check_vocabulary(size)
+    rows = (size or 1) + task.new_tokens
+    with without_weights():
+        model = build_model(spec, vocab_size=rows, plugins=spec.plugins)
+    if task.new_tokens and not any(
+        isinstance(part, TokenTable | Lookup) for part in model.modules()
+    ):
+        allowed = "one that adds no tokens: this model reads characters and has no table of tokens"
+        fix = "a checkpoint whose tokens are pieces of words"
+        raise ConfigError("task", task.name, allowed, fix=fix)
+    task.check_model(model)
+    trainable = model.trainable(spec.train.trainable)
+    apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
+    _refuse_frozen_methods(spec, model)
+    _refuse_long_prompts(spec, task, model)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        allowed, fix = "something must be left to train", "freeze less: train.frozen=[backbone]"
+        raise ConfigError("train.frozen", thaw(spec.train.frozen), allowed, fix=fix)
+    if spec.train.frozen_outputs != "batch":
+        _check_frozen_outputs(spec, model, task)
+    return model
+
+
+def _check_frozen_outputs(spec: Finetune, model: Model, task: Task) -> None:
+    """ConfigError where outputs of frozen layers cannot be kept: there are none, or rows change."""
+    asked, setting = spec.train.frozen_outputs, "train.frozen_outputs"
+    FrozenPart.of(model, asked)
+    if task.noise(TINY) is not None:
+        allowed = "batch: the noise of this task changes the rows in every epoch"
+        raise ConfigError(setting, asked, allowed, fix=f"{setting}=batch")
+
+
+def _refuse_frozen_methods(spec: Finetune, model: Model) -> None:
+    """ConfigError where `train.frozen` takes in all that a method of `peft` trains."""
+    for name, method in zip(spec.peft or {}, model.methods, strict=True):
+        trained = list(map(model.backbone.get_parameter, method.trains(model.backbone)))
+        if trained and not any(weight.requires_grad for weight in trained):
+            allowed = f"less: all that peft={name} trains is frozen, and the model stays as it is"
+            fix = "leave train.frozen out"
+            raise ConfigError("train.frozen", thaw(spec.train.frozen), allowed, fix=fix)
+
+
+def _refuse_long_prompts(spec: Finetune, task: Task, model: Model) -> None:
+    """ConfigError where rows are longer than the positions that methods leave them."""
+    reader, taken = model.backbone.prompt_reader, sum(method.places for method in model.methods)
+    if taken and reader and reader.max_length and task.longest + taken > reader.max_length:
+        left = reader.max_length - taken
+        allowed = f"at most {left}: a prompt takes {taken} of the {reader.max_length} positions"
+        raise ConfigError("task.max_length", task.longest, allowed, fix=f"task.max_length={left}")
+
+
+def vocabulary_size(spec: Any, known: Vocab | None = None) -> int:
+    """The size of the vocabulary that a pretraining run would have: that of a `known` one."""
+    if (known := known or known_vocabulary(spec)) is not None:
+        return known.size
+    recipe: Any = build(spec.tokenizer, {}, spec.plugins, path="tokenizer")
+    return int(recipe.vocab_size)
+
+
+def known_vocabulary(spec: Any) -> Vocab | None:
+    """The vocabulary that a pretraining run would have, if there is one already."""
+    known = [spec.tokenizer.get("path"), spec.init]
+    known += [
+        part.get("path") for node in sources(spec).values() for part in node["corpora"].values()
+    ]
+    for path in known:
+        if path and (path is known[0] or is_tokens(path)):
+            return Tokenizer.load(path).vocab
+    return None

@@ -1,0 +1,198 @@
+"""`plmctl distill`: train with a teacher (`plmctl pretrain` or `finetune` with `distill=`), then
+say what came of it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from plmctl.artifacts.assemble import build_objective
+from plmctl.artifacts.cost import own_parameters
+from plmctl.artifacts.loading import Loaded, load
+from plmctl.config.schema import Finetune, Pretrain
+from plmctl.core.batch import Batch
+from plmctl.core.exponential import exponentiate
+from plmctl.core.terminal import tell
+from plmctl.inputs.corpus import Corpus
+from plmctl.inputs.loaders import BatchFields, batches_beside, open_held_out
+from plmctl.models.base import Hidden, Model
+from plmctl.nn.tables import count
+from plmctl.runs import finetuning, pretraining
+from plmctl.runs.parents import build_task
+from plmctl.runs.session import Session
+from plmctl.runs.side_by_side import BATCHES, Forward, ModelColumn, SideBySide, measure_latencies
+from plmctl.runs.teachers import load_teacher, teachers_of
+from plmctl.storage.atomic import write_json, write_text
+from plmctl.storage.reading import parse_json
+from plmctl.tasks import batches, inference
+from plmctl.tasks.base import Task
+from plmctl.tasks.label_text import spell_label
+from plmctl.training.device.precision import Precision, choose
+from plmctl.training.evaluation import Measured, measure
+from plmctl.training.processes.world import World
+from plmctl.training.trainer import Result
+from plmctl.use.calibrating import decide_again
+from plmctl.use.predict import ScoreTable, predict
+
+
+def distill(spec: Finetune | Pretrain) -> int:
+    """Train the student, or with --dry-run say what that would be; returns the exit code."""
+    if isinstance(spec, Finetune):
+        code = finetuning.finetune(spec, after=compare)
+    else:
+        code = pretraining.pretrain(spec, after=compare)
+    if spec.provenance.dry_run:
+        sizes: dict[str, dict[str, float]] = {}
+        for path in teachers_of(spec):
+            model = load(path, plugins=spec.plugins).model
+            sizes[path] = {"parameters": count(model), "layers": model.backbone.num_layers}
+        ScoreTable("teachers", sizes, {}).show(as_json=spec.provenance.json)
+    return code
+
+
+def compare(session: Session, result: Result) -> Result:
+    """Teachers and student measured on the same rows: the table is printed, added to
+    result.json, and written to distill.md.
+    """
+    if result.exit_code or not session.world.main:
+        return result
+    plugins = session.spec.plugins
+    teachers = [load_teacher(session.spec, path) for path in teachers_of(session.spec)]
+    student = load(session.folder, plugins=plugins)
+    session.say("measuring teacher and student")
+    table = measure_models(session, teachers, student)
+    file = session.folder / "result.json"
+    record: dict[str, Any] = {"metrics": {"dev": dict(table.student.scores)}}
+    if file.is_file():
+        record = parse_json(file.read_text(encoding="utf-8"))
+    write_json(file, {**record, "distillation": table.to_json()})
+    write_text(session.folder / "distill.md", table.markdown())
+    if session.spec.provenance.json:
+        tell(json.dumps({"run": str(session.folder), **table.to_json()}))
+    else:
+        table.show()
+    return result
+
+
+class Trial(NamedTuple):
+    """What teachers and student are measured by."""
+
+    scores: list[dict[str, float]]  # of each model
+    timed: dict[int, Batch]  # by the number of rows
+    forward: Forward
+    metric: str
+    largest_is_best: bool
+
+
+def measure_models(session: Session, teachers: list[Loaded], student: Loaded) -> SideBySide:
+    """Every model on the dev split of the task, or on held-out text."""
+    loaded, precision = [*teachers, student], session.precision
+    for each in loaded:
+        each.model.to(precision.device).eval()
+    trial = (_on_task if isinstance(session.spec, Finetune) else _on_text)(session, loaded)
+    models = [each.model for each in loaded]
+    times = measure_latencies(models, trial.timed, trial.forward, precision=precision)
+    numbers = [f" {place + 1}" if len(teachers) > 1 else "" for place in range(len(teachers))]
+    titles = [*(f"teacher{number}" for number in numbers), "student"]
+    columns = [
+        replace(ModelColumn.of(title, each), latency=latency, scores=scores)
+        for title, each, latency, scores in zip(titles, loaded, times, trial.scores, strict=True)
+    ]
+    device = precision.device.type
+    threads = f", {torch.get_num_threads()} threads" if device == "cpu" else ""
+    place = (
+        f"{device}, {precision.name}{threads},"
+        " lower quartiles of alternating runs on the rows that are scored"
+    )
+    place += "" if precision.name == "fp32" else "; scores in fp32"
+    best = trial.largest_is_best
+    return SideBySide(
+        columns[:-1], columns[-1], metric=trial.metric, largest_is_best=best, place=place
+    )
+
+
+def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
+    """On the dev split; a teacher without the head of the task has no score, and then only
+    backbones are timed.
+    """
+    task, precision = build_task(session.spec), choose("fp32", session.world.device)
+    task.fit_labels(train := task.read("train"))
+    dev = task.read("dev") if task.has("dev") else None
+    name, examples = ("train", train) if dev is None else ("dev", dev)
+    split = inference.encode_split(task, name, examples, loaded[-1].tokenizer)
+    answer = [_answers(task, each) for each in loaded]
+    scores = [
+        _score(session, each, task, split, precision) if able and dev is not None else {}
+        for each, able in zip(loaded, answer, strict=True)
+    ]
+    length = batches.BatchUnits.of(split.rows).length
+    middle = np.argsort(np.abs(length - np.median(length)), kind="stable")
+    timed = {rows: batches.collate(split.rows, middle[:rows]) for rows in BATCHES}
+    forward: Forward = task.logits if all(answer) else _run_backbone
+    return Trial(scores, timed, forward, task.metrics[0], task.best_is_largest)
+
+
+def _score(
+    session: Session, loaded: Loaded, task: Task, split: inference.Split, precision: Precision
+) -> dict[str, float]:
+    """The scores that `plmctl eval` has of a model, by the decision that its checkpoint keeps."""
+    digits = precision.digits
+    rows, scores = predict(loaded.model, task, split, precision=precision, digits=digits)
+    decided, how = decide_again(loaded, task, rows, digits)
+    if how and scores:
+        session.say(f"{loaded.source.folder} is scored by what its calibration kept: {how}")
+        scores = {**scores, **task.score(decided)}
+    return scores
+
+
+def _answers(task: Task, loaded: Loaded) -> bool:
+    """Whether a model has the heads of a task, and answers with the same labels."""
+    known = (loaded.config.get("task") or {}).get("label_names")
+    return task.facts.heads <= set(loaded.model.heads) and (
+        not known or task.label_names in (None, [spell_label(label) for label in known])
+    )
+
+
+def _on_text(session: Session, loaded: list[Loaded]) -> Trial:
+    """On held-out rows, by the run's own objective; where it owns parameters, or a model lacks
+    its heads, there is no score.
+    """
+    spec, world = session.spec, World(device=session.precision.device)
+    corpus: Corpus = session.prepared
+    models = [each.model for each in loaded]
+    objectives = [
+        build_objective(spec, model, corpus.vocab, plugins=spec.plugins).to(world.device).eval()
+        for model in models
+    ]
+    fields = BatchFields.by(models[-1], objectives[-1])
+    held_out = [list(rows) for rows in open_held_out(spec, corpus, world, fields).values()]
+    targets = sorted({name for rows in held_out for batch in rows[:1] for name in batch.targets})
+    scores: list[dict[str, float]] = []
+    beside = batches_beside(spec, world.size)
+    for model, objective in zip(models, objectives, strict=True):
+        scores.append({})
+        if own_parameters(objective, model) or not objective.facts.heads <= set(model.heads):
+            continue
+        with torch.no_grad():
+            parts = [
+                measure(model, objective, rows, world=world, seed=spec.seed, beside=beside)
+                for rows in held_out
+            ]
+        means = Measured.together(parts).means()
+        asked = [name for name in targets if f"loss/{name}" in means]
+        scores[-1] = means | {f"perplexity/{n}": exponentiate(means[f"loss/{n}"]) for n in asked}
+    timed = {}
+    for number in BATCHES if held_out else ():
+        some = spec.replace({"eval.batch_size": number, "eval.rows": number})
+        batch = next(next(iter(open_held_out(some, corpus, world, fields).values())))
+        timed[len(batch.key)] = batch
+    return Trial(scores, timed, _run_backbone, "loss", False)
+
+
+def _run_backbone(model: Model, batch: Batch) -> Hidden:
+    return model(batch)

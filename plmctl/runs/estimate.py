@@ -1,0 +1,264 @@
+"""`--dry-run` of pretrain and finetune: what a run would cost, from its config and a vocabulary
+alone; nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.table import Table
+
+from plmctl.artifacts.assemble import without_weights
+from plmctl.artifacts.contract.stand_in import TINY
+from plmctl.artifacts.cost import Cost, cost
+from plmctl.artifacts.model_facts import remark_on_model
+from plmctl.config.build import build
+from plmctl.config.groups import Train
+from plmctl.config.schema import Finetune, Pretrain
+from plmctl.core.progress import clock
+from plmctl.core.terminal import screen, tell
+from plmctl.data.loader import row_lengths
+from plmctl.data.shards import is_tokens
+from plmctl.data.survey import BEGINNING
+from plmctl.inputs.stage_settings import count_stages, share_of, stage_config, stage_pattern
+from plmctl.models.base import Model
+from plmctl.nn.stack import checkpoint_stacks
+from plmctl.nn.tables import Padded, count, real
+from plmctl.noise.base import Chain
+from plmctl.runs.check import Outline, outline_pretraining
+from plmctl.runs.device_speed import Speed
+from plmctl.runs.side_tasks import count_updates
+from plmctl.runs.stage_costs import Spent, StageCost, spend
+from plmctl.tasks import inference
+from plmctl.tasks.base import Task
+from plmctl.training.device.precision import choose
+from plmctl.training.processes.world import device_of
+from plmctl.use.predict import ScoreTable
+
+
+def show(spec: Pretrain, outline: Outline) -> None:
+    """Print parameters by part, multiply-adds by module, FLOPs, memory, tokens, updates and time
+    (`--json`: as one object).
+    """
+    report = estimate(spec, outline)
+    if decision := spec.provenance.decision:
+        report["minutes"] = decision.describe()
+    if spec.provenance.json:
+        tell(json.dumps(report, indent=1))
+    else:
+        _print_tables(report)
+
+
+def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
+    """The same of a fine-tuning, with its examples, labels and updates."""
+    as_json, model = spec.provenance.json, outline.model
+    examples = len(inference.take_share(task.read("train"), spec.train.share))
+    updates = count_updates(spec, examples)
+    parts = {"backbone": model.backbone, **{f"heads.{n}": head for n, head in model.heads.items()}}
+    labels = {"labels": task.outputs} if task.outputs else {}
+    numbers = {"examples": examples, **labels, "updates an epoch, at least": updates}
+    numbers |= {f"parameters of {name}": count(part) for name, part in parts.items()}
+    report = estimate_task(spec, outline, task, updates=updates)
+    remarks = remark_on_model(spec, model.backbone, spec.plugins, task.longest)
+    extra = remarks | (report if as_json else {})
+    ScoreTable(f"finetune task={task.name}", {"train": numbers}, extra).show(as_json=as_json)
+    if not as_json:
+        _print_tables(report)
+
+
+def estimate(spec: Pretrain, outline: Outline | None = None) -> dict[str, dict[str, Any]]:
+    """The numbers that `show` prints.
+
+    Args:
+        outline: Where it is built already.
+    """
+    outline = outline or outline_pretraining(spec)
+    if spec.train.checkpoint_activations:
+        checkpoint_stacks(*outline)
+    stages = [_measure_stage(spec, outline, number) for number in range(count_stages(spec))]
+    remarks = remark_on_model(spec, outline.model.backbone, spec.plugins)
+    return _report(spec, stages, spec.train, first=_vocabulary(outline.model) | remarks)
+
+
+def _measure_stage(spec: Pretrain, outline: Outline, number: int) -> StageCost:
+    """What a stage costs, by its rows, its noise and its pattern."""
+    staged = stage_config(spec, number)
+    with without_weights():
+        format = build(staged.format, {"vocab": TINY}, spec.plugins, path="format")
+        noises = build(staged.noise or {}, {"vocab": TINY}, spec.plugins, path="noise")
+    noise = Chain(list(noises.values()))
+    length, target = row_lengths(format, noise)
+    nodes = (staged.noise or {}).values()
+    rates = [node["rate"] for node in nodes if node.get("rate") is not None]
+    asked = rates[0] if rates else 1.0
+    if target:
+        asked = noise.capacity(length).get("seq2seq", target) / (length + target)
+    with stage_pattern(spec, outline.model, number):
+        costs = _measure(outline, (length, target), asked)
+    return StageCost.of(staged.train, costs, length + target, share_of(spec, number))
+
+
+def estimate_task(
+    spec: Finetune, outline: Outline, task: Task, *, updates: int
+) -> dict[str, dict[str, Any]]:
+    """The same of a fine-tuning of so many updates an epoch, whose rows are at most as long as
+    the task allows.
+    """
+    tensors = real(outline.model, dict(outline.model.named_parameters())).values()
+    trained = sum(tensor.numel() for tensor in tensors if tensor.requires_grad)
+    train, stage = _measure_task(spec, outline, task, updates)
+    first = {"parameters that are trained": trained}
+    report = _report(spec, [stage], train, first=first)
+    report["memory"] |= {"gradients": 4 * trained, "optimizer": 8 * trained}
+    return report
+
+
+def count_flops(spec: Finetune, task: Task, outline: Outline) -> float:
+    """Training FLOPs of a whole fine-tuning, at most; 0 where no length is given."""
+    examples = len(inference.take_share(task.read("train"), spec.train.share))
+    train, stage = _measure_task(spec, outline, task, count_updates(spec, examples))
+    spent = spend([stage], train)
+    return (spent.flops_per_token + spent.recomputed_flops_per_token) * (spent.tokens or 0)
+
+
+def _measure_task(
+    spec: Finetune, outline: Outline, task: Task, updates: int
+) -> tuple[Train, StageCost]:
+    """The length of a fine-tuning of so many updates an epoch, and what an update costs."""
+    train, lengths = spec.train, task.row_lengths
+    if train.epochs and not train.steps:
+        train = replace(train, steps=max(train.least_steps, math.ceil(train.epochs * updates)))
+    if train.checkpoint_activations:
+        checkpoint_stacks(*outline)
+    costs = _measure(outline, lengths, task.most_written / sum(lengths))
+    return train, StageCost.of(train, costs, sum(lengths))
+
+
+def _measure(outline: Outline, lengths: tuple[int, int], asked: float) -> Cost:
+    """The cost of a token.
+
+    Args:
+        lengths: tokens of a row that are read, and that are written beside them.
+        asked: the share of the positions at which language-model heads are asked.
+    """
+    model, objective = outline
+    helped = {name for _, names in objective.facts.helpers for name in names}
+    predicted = dict.fromkeys([*model.heads, *helped], asked)
+    length, target = lengths
+    return cost(
+        model, length=length, target_length=target, predicted=predicted, objective=objective
+    )
+
+
+def _report(
+    spec: Pretrain | Finetune,
+    stages: Sequence[StageCost],
+    train: Train,
+    *,
+    first: Mapping[str, Any],
+) -> dict[str, dict[str, Any]]:
+    """The numbers of a run.
+
+    Args:
+        train: its length.
+        first: what else is known of the run.
+    """
+    precision = choose(train.precision, device_of(train.device))
+    size = 4 if precision.name == "fp32" else 2
+    memories = [stage.costs.memory(rows=stage.rows, activation_bytes=size) for stage in stages]
+    memory = max(memories, key=lambda memory: sum(memory.values()))
+    decided = {"precision": spec.train.precision, "run.dir": spec.run.dir}
+    spent = spend(stages, train)
+    report: dict[str, dict[str, Any]] = {
+        "parameters": stages[0].costs.parameters,
+        "macs_per_token": {name: round(value) for name, value in spent.macs_per_token.items()},
+        "memory": {name: round(value) for name, value in memory.items()},
+        "run": {
+            **first,
+            **{name: value for name, value in decided.items() if value not in (None, "auto")},
+            **_run(
+                train,
+                stages,
+                spent,
+                Speed.find(train.device, train.precision),
+                unknown=_explain_unknown(spec),
+            ),
+        },
+    }
+    if len(stages) > 1:
+        parts = zip(stages, spent.shares, strict=True)
+        lines = [stage.describe(share, spent.tokens) for stage, share in parts]
+        report["stages"] = {f"stage {number}": line for number, line in enumerate(lines, start=1)}
+    return report
+
+
+def _vocabulary(model: Model) -> dict[str, str]:
+    """What of the tables is not counted above."""
+    table = model.backbone.token_embedding
+    parts = (model if table is None else table).modules()
+    clusters = [part for part in parts if isinstance(part, Padded)]
+    tokens = sum(part.vocab_size for part in clusters)
+    rows = sum(len(next(part.parameters(recurse=False))) for part in clusters)
+    if rows > tokens:
+        held = f"{tokens:,} tokens in tables of {rows:,} rows"
+        return {"vocabulary": f"{held}; spare ones are not counted above"}
+    return {}
+
+
+def _explain_unknown(spec: Pretrain | Finetune) -> str:
+    """Why the number of updates is not known."""
+    if spec.train.minutes:
+        return "as many as fit"
+    if is_tokens(spec.data.path):
+        return "known once the tokens are cut into rows"
+    return (
+        f"known once the corpus is tokenized; now at most {BEGINNING:,} characters of it are read"
+    )
+
+
+def _run(
+    train: Train, stages: Sequence[StageCost], spent: Spent, speed: Speed, *, unknown: str
+) -> dict[str, Any]:
+    """The numbers of all updates together."""
+    numbers: dict[str, Any] = {
+        "training FLOPs per token": round(spent.flops_per_token),
+        "tokens per update, at most": max(stage.tokens for stage in stages),
+        "updates": spent.updates or unknown,
+        "tokens": spent.tokens or unknown,
+    }
+    if train.minutes:
+        numbers["time"] = clock(60 * train.minutes)
+    elif spent.tokens:
+        numbers["training FLOPs"] = f"{spent.flops_per_token * spent.tokens:.3g}"
+        work = (spent.flops_per_token + spent.recomputed_flops_per_token) * spent.tokens
+        if (seconds := speed.count_seconds(work, train.processes)) is not None:
+            numbers[f"time at {speed.describe()}"] = clock(seconds)
+    return numbers
+
+
+def _print_tables(report: Mapping[str, dict[str, Any]]) -> None:
+    console = screen()
+    console.print(_table("Parameters", report["parameters"], total=True))
+    console.print(_table("Multiply-adds per token, forward", report["macs_per_token"], total=True))
+    console.print(_table("Memory of one process, bytes (estimated)", report["memory"], total=True))
+    console.print(_table("The run", report["run"]))
+    if "stages" in report:
+        console.print(_table("Its stages", report["stages"]))
+    if "minutes" in report:
+        console.print(_table("What follows from train.minutes", report["minutes"]))
+
+
+def _table(title: str, rows: dict[str, Any], *, total: bool = False) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in rows.items():
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+    if total:
+        table.add_section()
+        table.add_row("total", f"{sum(rows.values()):,}")
+    return table

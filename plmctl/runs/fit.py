@@ -1,0 +1,261 @@
+"""The trainer of a session: its optimizer, schedule, stages, checkpoints, and where it goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from plmctl.config.build import build
+from plmctl.config.groups import LENGTHS, Train
+from plmctl.config.saved import write_spec
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.spelling import spell_setting
+from plmctl.models.base import Model
+from plmctl.nn.last_maps import find_last_maps
+from plmctl.nn.stack import checkpoint_stacks
+from plmctl.objectives.base import Objective
+from plmctl.runs.own_rate import settle_rate
+from plmctl.runs.resume import LENGTH_KEYS, compare_with_checkpoint
+from plmctl.runs.session import Session, quoted
+from plmctl.training.budget import Budget
+from plmctl.training.checkpoint import Base, Checkpoints
+from plmctl.training.device.compiling import compile_parts, describe_waste, find_whether
+from plmctl.training.device.peak import is_doubtful, peak_flops, usual_share
+from plmctl.training.log import METRICS, cut_back
+from plmctl.training.optim.groups import OptimizerFactory
+from plmctl.training.regularisers.base import Regulariser
+from plmctl.training.stabilisers.base import Stabilised
+from plmctl.training.stages import Stage
+from plmctl.training.strategy.choose import choose_strategy
+from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
+
+SHORT = 50  # updates of a run
+JUMP = 0.2  # the share by which a learning rate changes that is no step of its schedule
+ROW = 128  # tokens of a row, where nothing says it
+
+
+def fit(
+    session: Session,
+    *,
+    model: Model,
+    objective: Objective,
+    stages: Sequence[Stage],
+    budget: Budget,
+    evaluate: Evaluate | None,
+    extras: Callable[[Path], None],
+    remark: Remark = lambda progress, metrics: (),
+    keep_best: str = "loss",
+    best_is_largest: bool = False,
+    every: int | None = None,
+    unit: str = "tokens",
+    base: Base | None = None,
+    regulariser: Regulariser | None = None,
+) -> Result:
+    """Build the trainer from `optim`, `schedule` and `train`, take up the newest checkpoint of a
+    resumed run, and train.
+
+    Args:
+        every: updates from one validation, and from one checkpoint, to the next, where `train`
+            leaves that open; None: a tenth of the run (`space_validations`).
+        unit: what the batches count as tokens.
+        base: whose tensors checkpoints leave out.
+        regulariser: what else an update learns from.
+    """
+    spec, world, train = session.spec, session.world, session.spec.train
+    settings = replace(
+        _read_settings(session, every, budget.steps),
+        keep_best=keep_best if train.keep_best and evaluate else "",
+        best_is_largest=best_is_largest,
+        unit=unit,
+    )
+    _check_patience(train, settings.keep_best)
+    if train.checkpoint_activations:
+        checkpoint_stacks(model, objective)
+    trainer = Trainer(
+        model=model,
+        objective=objective,
+        optimizer=_optimizer(session, model),
+        schedule=build(spec.schedule, plugins=spec.plugins, path="schedule"),
+        budget=budget,
+        stages=stages,
+        precision=session.precision,
+        strategy=choose_strategy(world),
+        checkpoints=_checkpoints(session, extras, base),
+        log=session.log,
+        evaluate=evaluate,
+        remark=remark,
+        settings=settings,
+        layers=find_last_maps(model) if train.get("grad_norms") else None,
+        regulariser=regulariser,
+    )
+    if spec.provenance.resume:
+        _go_on(session, trainer)
+    # a regulariser changes what a compiled model reads
+    _compile_where_it_pays(session, trainer, mode=False if regulariser else train.compile)
+    return trainer.fit()
+
+
+def _check_patience(train: Any, keep_best: str) -> None:
+    """ConfigError where `train.patience` waits, and nothing says which checkpoint is best, or no
+    validation comes.
+    """
+    if train.patience and not keep_best:
+        why = "it is not measured" if train.keep_best else "train.keep_best=false"
+        allowed = f"null: nothing says which checkpoint is best, {why}"
+        raise ConfigError("train.patience", train.patience, allowed, fix="train.patience=null")
+    refuse_idle_patience(train)
+
+
+def refuse_idle_patience(train: Any) -> None:
+    """ConfigError where `train.patience` waits for validations that never come."""
+    if train.patience and train.eval_every == 0:
+        allowed = "1 or more, or null: train.patience counts validations before the end of the run"
+        raise ConfigError("train.eval_every", 0, allowed, fix="train.eval_every=null")
+
+
+def _compile_where_it_pays(session: Session, trainer: Trainer, *, mode: Any) -> None:
+    """Compile the model and its objective if `mode` says so, or, left to plmctl, if it pays."""
+    world, model, objective = session.world, trainer.model, trainer.objective
+    if isinstance(objective, Stabilised) and objective.rewrites:
+        mode = False  # it changes what a compiled model reads
+    waste = foresee_waste(
+        trainer.budget,
+        session.spec.train,
+        model,
+        length=max(s.row_tokens for s in trainer.stages) or model.backbone.max_length or ROW,
+        processes=world.size,
+        rate=usual_share(world.device) * (peak_flops(session.precision) or 0.0),
+    )
+    if find_whether(mode, world.device, waste=waste, say=session.say):
+        compile_parts([model, objective], world.device)
+
+
+def foresee_waste(
+    budget: Budget, train: Train, model: Model, *, length: int, processes: int, rate: float
+) -> str:
+    """Why compiling would not pay in this run, or "": every weight counts 6 operations a token.
+
+    Args:
+        length: Tokens of a row.
+        rate: FLOP/s that one process reaches; 0: not known.
+    """
+    if not rate:
+        return ""
+    share = train.batch_size // processes
+    rows = min(train.micro_batch_size or share, share)
+    seconds = 6 * sum(p.numel() for p in model.parameters()) * length / rate  # of a row
+    run = None if budget.minutes is None else 60 * budget.minutes
+    if budget.steps is not None:
+        run = budget.steps * share * seconds
+    elif budget.tokens is not None:
+        run = budget.tokens / processes / length * seconds
+    return describe_waste(of_pass=rows * seconds, of_run=run)
+
+
+def space_validations(steps: int) -> int:
+    """The updates between two validations where nobody says it: ten times a run, five times a
+    short one, whose single updates say little.
+    """
+    return steps // 10 if steps >= SHORT else math.ceil(steps / 5)
+
+
+def _read_settings(session: Session, every: int | None, steps: int | None) -> Settings:
+    """What the spec and the machine say of the training; `every`: as for `fit`."""
+    spec, train = session.spec, session.spec.train
+    # a tenth of the run: of one that is not measured by updates, the trainer finds it
+    save_every = every or (max(1, steps // 10) if steps else None)
+    eval_every = every or (space_validations(steps) if steps else None)
+    return Settings(
+        clip=train.clip,
+        log_every=train.log_every,
+        max_bad_steps=train.max_bad_steps,
+        patience=train.patience or 0,
+        seed=spec.seed,
+        eval_every=eval_every if train.eval_every is None else train.eval_every,
+        save_every=save_every if train.save_every is None else train.save_every,
+        peak_flops=_find_peak(session),
+    )
+
+
+def _find_peak(session: Session) -> float:
+    """The FLOP/s of all processes; 0, without which there is no MFU, where it is not known or was
+    measured while other programs computed.
+    """
+    known = not is_doubtful(session.precision)
+    return known * (peak_flops(session.precision) or 0.0) * session.world.size
+
+
+def _checkpoints(
+    session: Session, extras: Callable[[Path], None], base: Base | None
+) -> Checkpoints:
+    """The checkpoints of a run, each with its spec and what `extras` writes."""
+
+    def save_extras(folder: Path) -> None:
+        write_spec(session.spec, folder)
+        extras(folder)
+
+    folder, keep = session.folder / "checkpoints", session.spec.train.keep_last
+    return Checkpoints(folder, extras=save_extras, base=base, keep_last=keep, say=session.say)
+
+
+def _go_on(session: Session, trainer: Trainer) -> None:
+    """Take up the newest checkpoint; begin at update 0 where the run saved none."""
+    newest = trainer.checkpoints.newest()
+    if newest is None and trainer.checkpoints.steps():
+        folder = trainer.checkpoints.folder
+        again = f"remove {quoted(folder)} to begin the run again at update 0"
+        raise DataError(
+            "every checkpoint of this run is damaged",
+            file=folder,
+            fix=f"{again}, or start a new run.dir",
+        )
+    if newest:
+        if changed := compare_with_checkpoint(newest, session.spec):
+            session.say(f"not bit-exact from here on: {', '.join(changed)}")
+        trainer.resume(newest)
+    if session.world.main and (session.folder / METRICS).exists():
+        cut_back(session.folder, trainer.progress.step)
+    session.say(f"resumed from {newest}" if newest else "starting at update 0")
+    if newest and (jump := _describe_jump(session, trainer)):
+        session.say(jump)
+
+
+def _describe_jump(session: Session, trainer: Trainer) -> str:
+    """The jump of the learning rate where a run is made longer or shorter whose schedule follows
+    its length, and how there is none; else "".
+    """
+    given, last = session.spec.provenance, trainer.progress.rate
+    if not any(change.startswith(tuple(LENGTH_KEYS)) for change in given.changes) or not last:
+        return ""
+    rate = trainer.next_rate()
+    if abs(rate - last) <= JUMP * max(rate, last) or trainer.budget.done(trainer.progress) >= 1:
+        return ""
+    start = {"pretrain": "init", "finetune": "checkpoint"}.get(given.verb)
+    new_run = ""
+    if start:
+        own = f"{spell_setting(start, session.folder)} schedule=constant optim.lr={last:.3g}"
+        new_run = f", or a new run from this one: {own}"
+    return (
+        f"the learning rate jumps from {last:.3g} to {rate:.3g} after update"
+        f" {trainer.progress.step}: the schedule follows the length of the run. Without a jump:"
+        f" schedule=constant from the beginning{new_run}"
+    )
+
+
+def budget_of(spec: Any, *, updates_per_epoch: float) -> Budget:
+    """`train.steps | tokens | epochs | minutes` as a budget."""
+    lengths = {name: spec.train[name] for name in LENGTHS}
+    return Budget.of(
+        **lengths, updates_per_epoch=updates_per_epoch, least_steps=spec.train.least_steps
+    )
+
+
+def _optimizer(session: Session, model: Model) -> OptimizerFactory:
+    """The optimizer, at its own rate also in a run of a version that saved the stated one."""
+    spec, line = settle_rate(session.spec, model.backbone.width)
+    if line:
+        session.say(line)
+    return cast(OptimizerFactory, build(spec.optim, plugins=spec.plugins, path="optim"))

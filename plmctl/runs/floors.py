@@ -1,0 +1,192 @@
+"""The floors of a pretraining: what models reach that only count, and when a run leaves them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from plmctl.config.reached import Reached
+from plmctl.config.walks import select
+from plmctl.core.batch import IGNORE, Batch
+from plmctl.core.errors import PlmctlError
+from plmctl.data.baseline import measure_bigram_baseline, measure_unigram_baseline
+from plmctl.data.held_out import ENOUGH
+from plmctl.data.shards import Shards
+from plmctl.inputs.corpus import Corpus
+from plmctl.text.vocab import Vocab
+from plmctl.training.progress import Progress
+
+MOSTLY = 0.1  # of the labels that ask for text, at most so many are other tokens
+NEAR = 0.05  # nats within which a loss counts as that of the frequencies
+# a run is late that has read so many times the tokens after which the first recipe had left the
+# frequencies of words: BERT's, with learned positions, needs several times as many as others
+TIMES = 5
+EXPLODED = 20.0  # nats, and twice those of an even guess: no weights of any use have more
+PATIENCE = 2e6  # tokens after which a run is late, where no recipe states it
+# what helped most (recipes/RESULTS.md), first things first: (setting, where it stands, its part)
+LEVERS = (
+    ("position=rotary", "position", "Rotary"),
+    ("model.stack.residual._target_=plmctl.nn.residual.PreNorm", "model.stack.residual", "PreNorm"),
+)
+OTHERWISE = "a higher optim.lr with schedule.warmup_steps"
+
+
+def count_corpus(corpus: Corpus, titles: Collection[str]) -> dict[str, float] | None:
+    """{"unigram", "bigram"}: the losses, in nats a token of the held-out text of `titles`, of two
+    models that only count: how often each token occurs, and how often behind which. Each corpus is
+    as heavy as it has tokens; None where no text has a second token.
+    """
+    losses, weights = [], []
+    for title, (source, name) in corpus.held_out().items():
+        train, valid = corpus.train[source][name], corpus.valid[source][name]
+        if title in titles and not corpus.vocab.special[valid.ids[1:]].all():
+            losses.append(_count(train, valid, corpus.vocab))
+            weights.append(len(valid.ids))
+    if not losses:
+        return None
+    means = np.average(losses, axis=0, weights=weights).tolist()
+    return dict(zip(("unigram", "bigram"), means, strict=True))
+
+
+def _count(train: Shards, valid: Shards, vocab: Vocab) -> tuple[float, float]:
+    ignored = vocab.special
+    return (
+        measure_unigram_baseline(train.ids, valid.ids, ignored=ignored).unigram_loss,
+        measure_bigram_baseline(train.ids, valid.ids, ignored=ignored),
+    )
+
+
+def asks_for_text(batches: Iterable[Batch], target: str, vocab: Vocab) -> bool:
+    """Whether the labels of a target are tokens of text, of which the frequencies are known; the
+    sentinels of T5, say, are not.
+    """
+    for batch in batches:
+        if target in batch.targets:
+            found = batch.targets[target]
+            labels = found.ids[found.ids != IGNORE].cpu().numpy()  # [P]
+            if labels.size:
+                return bool(vocab.special[labels].mean() < MOSTLY)
+    return False
+
+
+class Floors:
+    """Says once when the validation of a run leaves the frequencies of words, when it passes those
+    of pairs, and when it has not left them by the time by which others have.
+
+    Args:
+        targets: those of the objective whose labels are tokens.
+        config: of the run, in which the advised setting is looked for.
+        stated: what recipes reached, of any size.
+        held_out: tokens that are held out; of too few, nothing else is said.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[str],
+        config: Mapping[str, Any],
+        stated: Sequence[Reached] = (),
+        *,
+        held_out: int = ENOUGH,
+    ) -> None:
+        self.targets, self.config, self.stated = targets, config, stated
+        self.held_out = held_out
+        self.said: set[tuple[str, str]] = set()
+        self.newest: dict[str, float] = {}  # scores, and unigram losses of the text
+
+    def remark(self, progress: Progress, scores: Mapping[str, float]) -> list[str]:
+        """The lines after a validation: `scores` hold `loss/mlm`, `unigram/mlm` and `bigram/mlm`
+        for a target of this name.
+        """
+        lines = []
+        self.newest = dict(scores)
+        for name in self.targets:
+            if f"unigram/{name}" not in scores:
+                continue
+            kind, line = self._place(name, progress.tokens, scores)
+            if line and self.held_out < ENOUGH:
+                name, kind = "", "few"
+                few = f"{self.held_out:,} tokens are held out: too few to compare losses"
+                line = f"{few} with those of counting (data.valid_share, data.valid_path)"
+            if line and (name, kind) not in self.said:
+                self.said.add((name, kind))
+                lines.append(line)
+        return lines
+
+    def conclude(self, size: int) -> list[str]:
+        """The lines at the end of a run, of targets that know no more of a token than how often it
+        occurs.
+
+        Args:
+            size: of the vocabulary.
+
+        Raises:
+            PlmctlError: A loss is none, or far above that of a guess among all tokens: the weights
+                have exploded.
+        """
+        lines = []
+        for name in self.targets:
+            loss = self.newest.get(f"nll/{name}", self.newest.get(f"loss/{name}"))
+            if loss is None:
+                continue
+            even = math.log(max(2, size))
+            if not loss < max(EXPLODED, 2 * even):  # NaN, too
+                raise PlmctlError(
+                    f"{name}: this training has exploded: the loss of held-out text is {loss:.4g},"
+                    f" that of an even guess among {size:,} tokens {even:.3g}; its weights are of"
+                    " no use\n  fix: a smaller optim.lr, or a longer schedule.warmup_steps"
+                )
+            unigram = self.newest.get(f"unigram/{name}")
+            if unigram is not None and self.held_out >= ENOUGH and loss >= unigram - NEAR:
+                lines.append(
+                    f"{name}: this run has not left the frequencies of single words ({loss:.3f},"
+                    f" they have {unigram:.3f}): its model knows nothing of contexts yet"
+                )
+        return lines
+
+    def _place(self, name: str, tokens: int, scores: Mapping[str, float]) -> tuple[str, str]:
+        """Which of the models that count the run has passed, and the line that says so."""
+        loss = scores.get(f"nll/{name}", scores[f"loss/{name}"])
+        unigram, bigram = scores[f"unigram/{name}"], scores[f"bigram/{name}"]
+        after = f"after {tokens / 1e6:.2g} M tokens"
+        if loss < bigram:
+            return "bigram", f"{name}: below word pairs ({loss:.3f} < {bigram:.3f}) {after}"
+        if loss < unigram - NEAR:
+            left = f"left the frequencies of single words ({loss:.3f} < {unigram:.3f}) {after}"
+            return "unigram", f"{name}: {left}; word pairs are at {bigram:.3f}"
+        first = self._find_first(name, unigram - bigram)
+        if tokens < (TIMES * first[0] if first else PATIENCE):
+            return "", ""
+        still = f"still at the frequencies of single words ({unigram:.3f}) {after}"
+        others, recipe = "", ""
+        if first:
+            needed, recipe, size = first
+            others = f"; {recipe} ({size}) left them within {needed / 1e6:.2g} M"
+        lever = self._choose_lever(recipe)
+        return "late", f"{name}: {loss:.3f} is {still}{others}. What helps most: {lever}"
+
+    def _find_first(self, target: str, distance: float) -> tuple[float, str, str] | None:
+        """(tokens, recipe, size) of the recipe that left the frequencies of words first, by what is
+        stated of the size of the run, else of any; `distance`: from there to those of pairs.
+        """
+        if distance <= 0:
+            return None
+        size = self.config.get("size")
+        stated = [statement for statement in self.stated if statement.target == target]
+        stated = [statement for statement in stated if statement.is_of(size)] or stated
+        left = [
+            (tokens, statement.recipe, statement.size)
+            for statement in stated
+            if (tokens := statement.first_above(NEAR / distance)) is not None
+        ]
+        return min(left, default=None)
+
+    def _choose_lever(self, recipe: str) -> str:
+        for setting, path, part in LEVERS:
+            target = select(self.config, f"{path}._target_")
+            if target is not None and target.rpartition(".")[2] != part:
+                return setting
+        other = recipe and recipe != self.config.get("recipe")
+        return OTHERWISE + (f", or the recipe {recipe}" if other else "")

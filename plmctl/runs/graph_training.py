@@ -1,0 +1,319 @@
+"""`plmctl graph`: vectors of a knowledge graph, trained, ranked and written."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from plmctl.artifacts.assemble import without_weights
+from plmctl.config.build import build
+from plmctl.config.schema import Graph
+from plmctl.config.spec import thaw
+from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
+from plmctl.core.progress import clock
+from plmctl.core.rounding import round_floats
+from plmctl.core.terminal import tell
+from plmctl.graph.batches import TripleBatches
+from plmctl.graph.losses.base import GraphLoss, SampledLoss
+from plmctl.graph.objective import LinkPrediction
+from plmctl.graph.penalties.base import Penalty
+from plmctl.graph.ranks import rank
+from plmctl.graph.scores.base import Score
+from plmctl.graph.tables import GraphTables
+from plmctl.inputs.graphs import describe_graph, open_graph
+from plmctl.knowledge.graph import HEAD, RELATION, TAIL, KnowledgeGraph
+from plmctl.knowledge.vectors import VECTORS, GraphVectors
+from plmctl.models.base import Model
+from plmctl.nn.tables import count
+from plmctl.probes.graph_evaluation import describe_sides, tabulate_ranks
+from plmctl.runs.fit import budget_of, fit
+from plmctl.runs.resolve import decide_place
+from plmctl.runs.session import Session, run_session
+from plmctl.storage.atomic import write_json
+from plmctl.training.checkpoint import load_exactly, read
+from plmctl.training.processes.threads import count_threads
+from plmctl.training.processes.world import device_of
+from plmctl.training.progress import Progress
+from plmctl.training.stages import Stage
+from plmctl.training.trainer import Result
+
+UNIT = "triples"
+
+
+def train_graph(spec: Graph) -> int:
+    """Train, or with --dry-run only say what that would be; returns the exit code."""
+    check_graph(spec)
+    if not spec.provenance.resume:
+        spec = decide_place(spec)
+    if spec.provenance.dry_run:
+        _show_estimate(spec)
+        return 0
+    return run_session(
+        spec,
+        prepare=lambda spec: (spec, open_graph(spec.data)),
+        train=train,
+        then=lambda session: {"plmctl eval checkpoint={run}": "of its best vectors, on valid"},
+    )
+
+
+def check_graph(spec: Graph) -> None:
+    """Raise everything that is wrong with the settings, before the triples are read."""
+    errors: list[PlmctlError] = []
+    with collect(errors):
+        score: Score = build(spec.graph_score, plugins=spec.plugins, path="graph_score")
+        score.check_width(spec.width)
+    for slot in ("graph_loss", "graph_penalty"):
+        with collect(errors):
+            if spec[slot]:
+                build(spec[slot], plugins=spec.plugins, path=slot)
+    if not spec.sides:
+        errors.append(ConfigError("sides", [], "head, tail, or both", fix="sides=[head,tail]"))
+    if spec.reciprocal and spec.sides == ("head",):
+        allowed = "false where only heads are asked for: nothing would train the relations"
+        errors.append(ConfigError("reciprocal", True, allowed, fix="reciprocal=false"))
+    if spec.train.stages:
+        allowed = "none: a graph is trained in one stage"
+        errors.append(ConfigError("train.stages", ..., allowed, fix="train.stages=[]"))
+    raise_all(errors)
+
+
+def build_tables(spec: Graph, graph: KnowledgeGraph, *, drawn: bool = True) -> GraphTables:
+    """The tables of a run, with first vectors of its seed."""
+    return GraphTables(
+        build(spec.graph_score, plugins=spec.plugins, path="graph_score"),
+        entities=len(graph.entities),
+        relations=len(graph.relations),
+        width=spec.width,
+        reciprocal=spec.reciprocal,
+        generator=torch.Generator().manual_seed(spec.seed) if drawn else None,
+    )
+
+
+def build_objective(spec: Graph) -> LinkPrediction:
+    """The loss of a run, with its penalty."""
+    loss: GraphLoss = build(spec.graph_loss, plugins=spec.plugins, path="graph_loss")
+    penalty: Penalty | None = None
+    if spec.graph_penalty:
+        penalty = build(spec.graph_penalty, plugins=spec.plugins, path="graph_penalty")
+    return LinkPrediction(
+        loss,
+        sides=spec.sides,
+        relation_weight=spec.relation_weight,
+        penalty=penalty,
+        dropout=spec.dropout,
+    )
+
+
+def open_batches(
+    spec: Graph, graph: KnowledgeGraph, objective: LinkPrediction, world: int = 1, rank: int = 0
+) -> TripleBatches:
+    """The updates of a run: the part of each that this one of `world` processes makes."""
+    return TripleBatches(
+        graph,
+        objective.loss,
+        sides=spec.sides,
+        batch_size=spec.train.batch_size,
+        micro_batch_size=spec.train.micro_batch_size,
+        seed=spec.seed,
+        world=world,
+        rank=rank,
+    )
+
+
+def train(session: Session) -> Result:
+    """Fit the tables; then rank valid and test with the best ones, and write them."""
+    spec, world = session.spec, session.world
+    graph: KnowledgeGraph = session.prepared
+    tables, objective = build_tables(spec, graph), build_objective(spec)
+    model = Model(backbone=tables, heads={})
+    batches = open_batches(spec, graph, objective, world.size, world.rank)
+    sides = map(str, describe_sides(spec.sides).values())
+    for line in (*describe_graph(graph), *_remarks(graph), *sides):
+        session.say(line)
+    valid = graph.splits.get("valid")
+    if valid is None or not len(valid):
+        session.say("no valid triples: nothing is ranked, the last vectors are kept")
+        valid = None
+
+    def evaluate(model: Model, progress: Progress) -> dict[str, float]:
+        if not world.main or valid is None:
+            return {}
+        some = valid[: spec.eval.rows]
+        size = spec.eval.batch_size
+        return rank(tables, some, graph, sides=spec.sides, batch_size=size).summarize()
+
+    budget = budget_of(spec, updates_per_epoch=batches.updates_per_epoch)
+    result = fit(
+        session,
+        model=model,
+        objective=objective,
+        stages=[
+            Stage(
+                batches=lambda: batches,
+                trainable=spec.train.trainable,
+                frozen=spec.train.frozen,
+                row_tokens=1,
+            )
+        ],
+        budget=budget,
+        evaluate=None if valid is None else evaluate,
+        extras=lambda folder: None,
+        keep_best="mrr",
+        best_is_largest=True,
+        unit=UNIT,
+    )
+    if world.main and not result.exit_code and result.checkpoint is not None:
+        return replace(result, checkpoint=_conclude(session, model, result.progress, graph))
+    return result
+
+
+def _remarks(graph: KnowledgeGraph) -> list[str]:
+    """The remarks of the reader, and a line on answers that ranks cannot leave out."""
+    return [*graph.remarks, *filter(None, [graph.describe_unknown()])]
+
+
+def _conclude(session: Session, model: Model, progress: Progress, graph: KnowledgeGraph) -> Any:
+    """Rank with the checkpoint that did best on valid, write its vectors; that checkpoint."""
+    spec, tables = session.spec, model.backbone
+    assert isinstance(tables, GraphTables)
+    step = progress.step if progress.best_step is None else progress.best_step
+    best = session.folder / "checkpoints" / f"step-{step}"
+    load_exactly(model, read(best).model, file=best)
+    kinds, size = graph.kinds(), spec.eval.batch_size
+    metrics = {
+        name: rank(tables, triples, graph, sides=spec.sides, batch_size=size).tabulate(kinds)
+        for name, triples in graph.splits.items()
+        if name != "train" and len(triples)
+    }
+    folder = session.folder / VECTORS
+    held_out = graph.spell("valid") if graph.held_out else ""
+    vectors_of(tables, graph, spec, metrics, step).write(folder, held_out=held_out)
+    record = {"checkpoint": str(best), "vectors": str(folder), "metrics": round_floats(metrics)}
+    write_json(session.folder / "result.json", record)
+    extra = {"vectors": str(folder), "checkpoint": str(best), **describe_sides(spec.sides)}
+    tabulate_ranks("link prediction", metrics, extra).show(as_json=spec.provenance.json)
+    return best
+
+
+def vectors_of(
+    tables: GraphTables,
+    graph: KnowledgeGraph,
+    spec: Graph,
+    metrics: Mapping[str, Mapping[str, float]],
+    step: int,
+) -> GraphVectors:
+    """The vectors of a model, with what is needed to rank with them; without those of relations
+    that are asked for their heads, where no head was.
+    """
+    relation = tables.relation.detach().cpu().numpy()
+    rows = len(graph.relations)
+    record = {
+        "version": 1,
+        "score": thaw(spec.graph_score),
+        "loss": thaw(spec.graph_loss),
+        "penalty": thaw(spec.graph_penalty),
+        "width": spec.width,
+        "reciprocal": spec.reciprocal,
+        "sides": list(spec.sides),
+        "data": thaw(spec.data),
+        "updates": step,
+        "seed": spec.seed,
+        "metrics": round_floats(dict(metrics)),
+    }
+    return GraphVectors(
+        graph.entities,
+        graph.relations,
+        tables.entity.detach().cpu().numpy(),
+        relation[:rows],
+        relation[rows:] if spec.reciprocal and "head" in spec.sides else None,
+        record,
+    )
+
+
+def _count_questions(spec: Graph, graph: KnowledgeGraph, loss: GraphLoss) -> int:
+    """How many questions an epoch compares with entities."""
+    triples = graph.splits["train"]
+    if not loss.grouped:
+        return len(triples) * len(spec.sides)
+    given = (HEAD if side == "tail" else TAIL for side in spec.sides)
+    return sum(len(np.unique(triples[:, [known, RELATION]], axis=0)) for known in given)
+
+
+def _show_estimate(spec: Graph) -> None:
+    """Print sizes, parameters, products of matrices, updates and time."""
+    graph = open_graph(spec.data)
+    with without_weights():
+        tables = build_tables(spec, graph, drawn=False)
+    loss = build_objective(spec).loss
+    compared = loss.negatives + 1 if isinstance(loss, SampledLoss) else len(graph.entities)
+    triples = len(graph.splits["train"])
+    questions = _count_questions(spec, graph, loss)
+    updates = -(-triples // spec.train.batch_size)
+    report: dict[str, Any] = {
+        "entities": len(graph.entities),
+        "relations": len(graph.relations),
+        **{f"triples of {name}": len(rows) for name, rows in graph.splits.items()},
+        "parameters": count(tables),
+        "FLOPs of a triple": 6 * questions * compared * spec.width // max(1, triples),
+        "FLOPs of an epoch": 6 * questions * compared * spec.width,
+        "bytes with gradients and optimizer": 4 * 4 * count(tables),
+        "updates of an epoch": updates,
+    }
+    budget = budget_of(spec, updates_per_epoch=updates)
+    took = measure_update(spec, graph)
+    steps = budget.steps or (budget.tokens or 0) / spec.train.batch_size
+    time_of_all = clock(60 * budget.minutes) if budget.minutes else took.describe(steps)
+    length = {"length": str(budget), "time, without ranking": time_of_all}
+    if spec.provenance.json:
+        seconds_of = {"seconds of an update": float(f"{took.busy:.3g}")}
+        tell(json.dumps(report | seconds_of | length | {"remarks": _remarks(graph)}))
+        return
+    for name, value in report.items():
+        tell(f"{name}: {value:,}" if value < 1e9 else f"{name}: {value:.3g}")
+    for line in (*(f"{name}: {value}" for name, value in length.items()), *_remarks(graph)):
+        tell(line)
+
+
+class UpdateTime(NamedTuple):
+    """The seconds of an update: of the processor, and by the clock, which has those in which the
+    machine did something else.
+    """
+
+    busy: float
+    passed: float
+
+    def describe(self, updates: float) -> str:
+        """The time of so many updates; from and to where the machine is not ours alone."""
+        least, most = clock(updates * self.busy), clock(updates * self.passed)
+        alone = self.passed < 1.5 * self.busy
+        return least if alone else f"{least}, or {most} while the machine is as busy as now"
+
+
+def measure_update(spec: Graph, graph: KnowledgeGraph, times: int = 4) -> UpdateTime:
+    """How long one process takes for an update on this machine: the fastest of a few, which are
+    made and forgotten.
+    """
+    device, objective = device_of(spec.train.device), build_objective(spec)
+    torch.set_num_threads(count_threads(spec.train.threads, spec.train.processes))
+    model = Model(backbone=build_tables(spec, graph), heads={}).to(device)
+    factory = build(spec.optim, plugins=spec.plugins, path="optim")
+    optimizer = factory(parameters=list(model.named_parameters()))
+    busy, passed = [], []
+    for batches in islice(open_batches(spec, graph, objective), times):
+        began = time.thread_time(), time.perf_counter()
+        for batch in batches:
+            terms = objective(model, batch.to(device)).terms.values()
+            torch.stack([term.weight * term.total for term in terms]).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        float(next(model.parameters()).detach().flatten()[0])  # a card has finished, too
+        busy.append(time.thread_time() - began[0])
+        passed.append(time.perf_counter() - began[1])
+    return UpdateTime(min(busy), min(passed))

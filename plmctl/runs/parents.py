@@ -1,0 +1,174 @@
+"""What a run starts from: the models, tokenizers, tokens and task files that its settings name,
+each opened to see whether it can be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from plmctl.artifacts.adapt import complete
+from plmctl.artifacts.contract.alone import find_wrong_parts
+from plmctl.artifacts.loading import open_source
+from plmctl.artifacts.model_facts import reading
+from plmctl.config.build import MISSING, build, plain
+from plmctl.config.headers import naming_source
+from plmctl.config.references import at_origin
+from plmctl.config.schema import Finetune, Graph, Pretrain, WriteTriples
+from plmctl.config.spec import RunSpec, thaw
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
+from plmctl.data.shards import is_tokens, read_manifest
+from plmctl.inputs.corpus import sources
+from plmctl.inputs.known_text import check_opened
+from plmctl.inputs.tokenize import find_sources
+from plmctl.runs.task_fit import fit_lengths
+from plmctl.tasks import inference
+from plmctl.tasks.base import Reader, Task
+from plmctl.text.tokenizer import Tokenizer
+
+MODELS = ("init", "checkpoint", "teacher")  # settings that name trained models
+OF_TASKS = ("model", "pattern", "size", "checkpoint")  # slots that decide how one is read
+
+
+def build_task(spec: Finetune) -> Task:
+    """The task of a fine-tuning run, which is one that can be trained on."""
+    task = build(spec.task, reading(spec, spec.plugins), spec.plugins, path="task")
+    if not isinstance(task, Task):
+        name = spec.task.get("name") or spec.task["_target_"]
+        fix = "plmctl eval, or a task with labels (plmctl help task)"
+        raise UsageError(f"task={name} is for plmctl eval, it has nothing to train\n  fix: {fix}")
+    if not task.metrics:
+        allowed = "one at least, by which the best checkpoint is chosen"
+        raise ConfigError("task.metrics", [], allowed)
+    return task
+
+
+def shorten_rows(spec: Finetune, task: Task) -> tuple[Finetune, Task]:
+    """The spec and its task with rows that the checkpoint has positions for."""
+    shorter = fit_lengths(spec, task)
+    if not shorter:
+        return spec, task
+    spec = spec.replace(shorter)
+    return spec, build_task(spec)
+
+
+def check_splits(spec: Finetune, task: Task) -> None:
+    """Raise what is wrong with files and labels, before anything is written."""
+    with naming_source("task", spec.task.get("name"), spec.provenance.config_dirs):
+        inference.check_splits(task)
+    if task.shows_train and spec.train.share != 1:
+        allowed = "1, since rows show labels of all training examples"
+        fix = "train.share=1, or task.demonstrations=0"
+        raise ConfigError("train.share", spec.train.share, allowed, fix=fix)
+
+
+def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:
+    """`known` problems of a spec, those of its parts alone, and those of everything that it starts
+    from, each once, at the setting where it is written.
+
+    Task files are read unless a setting that decides how is among the known ones.
+    """
+    errors = [*known, *find_wrong_parts(spec, known)]
+    for open_parent in _parents(spec):
+        with collect(errors):
+            open_parent()
+    with collect(errors):
+        check_opened(spec)
+    paths = {error.path for error in known if isinstance(error, ConfigError)}
+    slots = {path.partition(".")[0] for path in paths}
+    if "data" not in slots:
+        with collect(errors):
+            check_texts(spec)
+    if isinstance(spec, Finetune) and "task" not in paths and slots.isdisjoint(OF_TASKS):
+        errors += _find_wrong_task(spec)
+    return at_origin(errors, spec.provenance.written)
+
+
+def _find_wrong_task(spec: Finetune) -> list[PlmctlError]:
+    """What is wrong with a task and its files, asked of the model of the checkpoint; where that
+    cannot be opened, nothing is said of what the model can do.
+    """
+    errors: list[PlmctlError] = []
+    completed, task = None, None
+    with contextlib.suppress(PlmctlError):
+        completed = complete(spec)
+    with collect(errors):
+        task = build_task(completed or spec)
+    with collect(errors):
+        _check_files(spec) if task is None else check_splits(spec, task)
+    if completed:
+        return errors
+    return [e for e in errors if not (isinstance(e, ConfigError) and e.path == "model")]
+
+
+def _check_files(spec: Finetune) -> None:
+    """Raise what is wrong with the files of a task that itself cannot be made, where they can be
+    read without it.
+    """
+    own = spec.task
+    try:
+        reader: Reader = build(own["reader"], plugins=spec.plugins, path="task.reader")
+        path, columns = own["path"], thaw(own["columns"])
+    except (PlmctlError, KeyError):
+        return
+    with naming_source("task", own.get("name"), spec.provenance.config_dirs):
+        for split in ("train", *(["dev"] if reader.has(path, "dev") else [])):
+            reader.read(path, split, columns)
+
+
+@contextlib.contextmanager
+def checking_parents(spec: RunSpec) -> Iterator[None]:
+    """What goes wrong inside is told together with all that is wrong with the spec's parents."""
+    try:
+        yield
+    except PlmctlError as error:
+        raise_all(check_parents(spec, flatten(error)))
+
+
+def _parents(spec: RunSpec) -> Iterator[Callable[[], object]]:
+    """For each model, tokenizer and token folder that a spec names, what opens it."""
+    for key in MODELS:
+        for path in _texts(spec.get(key)):
+            yield partial(open_source, path, plugins=spec.plugins)
+    yield from (partial(Tokenizer.load, path) for path in _texts(spec.select("tokenizer.path")))
+
+
+def check_texts(spec: RunSpec) -> None:
+    """Raise where a text, or a folder of tokens, that a run reads is not there."""
+    errors: list[PlmctlError] = []
+    for path, target in _list_read(spec):
+        with collect(errors):
+            if is_tokens(path):
+                read_manifest(Path(path).expanduser())
+            else:
+                read = find_sources(plain(spec["data"]), path, target=target)
+                for source in filter(None, read):
+                    source.check_beginning()
+    raise_all(errors)
+
+
+def _list_read(spec: RunSpec) -> list[tuple[Any, Any]]:
+    """The paths of the texts that a run reads, each with that of the lines that belong to its own:
+    of its corpora, or for a tokenizer; None: the built-in text.
+    """
+    if isinstance(spec, Pretrain):
+        corpora = [node["corpora"] for node in sources(spec).values()]
+        return [
+            (corpus.get("path"), corpus.get("target_path"))
+            for parts in corpora
+            for corpus in parts.values()
+        ]
+    if isinstance(spec, Graph | WriteTriples):  # its own reader looks at its triples
+        return []
+    given = isinstance(spec, Finetune) and (spec.checkpoint or spec.select("tokenizer.path"))
+    read = (plain(spec.select("data.path")), plain(spec.select("data.target_path")))
+    return [] if given or "data" not in spec else [read]
+
+
+def _texts(value: Any) -> list[str]:
+    """A text, or those of a list; none where there is something else, or nothing was given."""
+    values = value if isinstance(value, tuple) else (value,)
+    return [text for text in values if isinstance(text, str) and text != MISSING]

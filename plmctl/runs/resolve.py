@@ -1,0 +1,132 @@
+"""From what was written to what is run: the only place that opens checkpoints, teachers,
+tokenizers and task files to decide something, and fills in what they say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from plmctl.artifacts.adapt import adapt, complete, fit_to
+from plmctl.artifacts.init_differences import naming_kind
+from plmctl.artifacts.model_facts import reading
+from plmctl.config.plugins import confirm
+from plmctl.config.run_name import runs_of
+from plmctl.config.schema import Finetune, Graph, Pretrain
+from plmctl.config.spec import thaw
+from plmctl.core.errors import PlmctlError, UsageError, flatten
+from plmctl.inputs.known_text import check_opened
+from plmctl.runs.check import Outline, check_finetuning, check_pretraining, check_settings
+from plmctl.runs.parents import (
+    build_task,
+    check_splits,
+    check_texts,
+    checking_parents,
+    shorten_rows,
+)
+from plmctl.runs.side_tasks import with_side_tasks
+from plmctl.runs.task_fit import fit_language_heads
+from plmctl.runs.teachers import with_tokenizer
+from plmctl.storage.paths import fresh, refuse_file_name
+from plmctl.tasks.base import Task
+from plmctl.training.device.precision import choose
+from plmctl.training.processes.world import device_of
+from plmctl.training.trackers.choose import open_trackers
+
+Training = TypeVar("Training", Pretrain, Finetune, Graph)
+
+
+def resolve_pretraining(spec: Pretrain) -> tuple[Pretrain, Outline | None, UsageError | None]:
+    """The spec as it will be run, the run without weights, and what does not fit.
+
+    Raises:
+        UsageError: All problems together; with `--preview` those that rows can be shown despite of
+            are returned.
+    """
+    with checking_parents(spec):
+        check_settings(spec)
+        if not spec.provenance.resume:
+            spec = decide_place(adapt(spec))
+            spec = with_tokenizer(spec, spec.init)
+    try:
+        with checking_parents(spec):
+            with naming_kind(spec):
+                outline = check_pretraining(spec)
+            check_texts(spec)
+            check_opened(spec)
+        return spec, outline, None
+    except UsageError as error:
+        if not (spec.provenance.preview and _makes_rows(error)):
+            raise
+        return spec, None, error
+
+
+def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
+    """The spec as it will be run, its task, which has seen all labels, and the run without
+    weights.
+
+    Raises:
+        UsageError: All problems with the settings, and with what they start from, together.
+        DataError: The files of the task cannot be read, and nothing else is wrong.
+    """
+    with checking_parents(spec):
+        spec = decide_place(complete(spec))
+        check_opened(spec)
+        task = build_task(spec)
+        spec = fit_language_heads(spec, task)
+        spec, task = shorten_rows(spec, task)
+        check_splits(spec, task)
+        check_texts(spec)
+        spec = with_tokenizer(with_side_tasks(spec, task), spec.checkpoint)
+    with checking_parents(spec):
+        return spec, task, check_finetuning(spec, task)
+
+
+def outline_later(
+    spec: Finetune, config: Mapping[str, Any], tasks: dict[str, Task]
+) -> tuple[Finetune, Task, Outline]:
+    """The fine-tuning of a model that is trained later, its task and itself without weights; raise
+    what does not fit together.
+
+    Args:
+        spec: of the fine-tuning; its checkpoint is null.
+        config: of the run that will make the model.
+        tasks: those whose files were read, by all that decides how; a new one is added.
+    """
+    with checking_parents(spec):
+        spec = fit_to(spec, config)
+        task = build_task(spec)
+        key = json.dumps([thaw(spec.task), reading(spec, spec.plugins)], sort_keys=True)
+        if key not in tasks:
+            check_splits(spec, task)
+            tasks[key] = task
+        task = tasks[key]
+        spec = with_side_tasks(fit_language_heads(spec, task), task)
+        return spec, task, check_finetuning(spec, task)
+
+
+def decide_place(spec: Training) -> Training:
+    """The spec with its folder, the plug-ins that it is made with, and its precision, all decided
+    once for the whole run. (The device, and what is compiled, each sitting decides by its machine.)
+    """
+    given = spec.provenance
+    confirm(spec.run.plugins, given.plugins, of="this config (run.plugins)")
+    # a library that is not there is said before any work
+    open_trackers(spec.run.trackers, given.plugins)
+    folder = spec.run.dir or fresh(runs_of(spec.run.name or given.command))
+    refuse_file_name(folder, "run.dir")
+    precision = choose(spec.train.precision, device_of(spec.train.device))
+    return spec.replace(
+        {
+            "run.dir": str(Path(folder)),
+            "run.plugins": given.plugins,
+            "train.precision": precision.name,
+        }
+    )
+
+
+def _makes_rows(misfit: PlmctlError) -> bool:
+    """Whether every noise is given what it reads."""
+    return not any(str(error).startswith("noise.") for error in flatten(misfit))

@@ -1,0 +1,147 @@
+"""The data, the loss and the scores of a fine-tuning, and of tasks that are trained beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plmctl.core.batch import Rows
+from plmctl.core.rounding import round_floats
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective
+from plmctl.objectives.mix import Entry, Mix
+from plmctl.runs.session import Session
+from plmctl.runs.side_tasks import mixing_of, open_side_tasks, save_side_tasks
+from plmctl.tasks import inference
+from plmctl.tasks.base import Task
+from plmctl.tasks.batches import Batches
+from plmctl.tasks.inference import Split
+from plmctl.tasks.predictions import write_predictions
+from plmctl.tasks.several import MAIN, SideLoss, SideTask, TaskBatches
+from plmctl.text.tokenizer import Tokenizer
+from plmctl.training.device.precision import Precision, choose
+from plmctl.use.predict import predict
+
+
+@dataclass(frozen=True)
+class SideData:
+    """A task beside with its splits and its batches."""
+
+    side: SideTask
+    devs: Mapping[str, Split]
+    batches: Batches
+
+
+def encode_splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[str, Split]:
+    """train, a `share` of it, and every dev split that is there, encoded; `fit_labels` has seen
+    all of train.
+    """
+    task.fit_labels(train := task.read("train"))
+    examples = {"train": inference.take_share(train, share)}
+    examples |= {name: task.read(name) for name in task.dev_splits}
+    return {
+        name: inference.encode_split(task, name, own, tokenizer) for name, own in examples.items()
+    }
+
+
+def make_batches(
+    session: Session,
+    task: Task,
+    tokenizer: Tokenizer,
+    rows: Rows,
+    before_epoch: Callable[[int], None] = lambda epoch: None,
+) -> Batches:
+    """The training batches of one task; `before_epoch` is called with the number of each epoch."""
+    train, world = session.spec.train, session.world
+    return Batches(
+        rows,
+        batch_size=train.batch_size,
+        micro_batch_size=train.micro_batch_size,
+        seed=session.spec.seed,
+        world=world.size,
+        rank=world.rank,
+        noise=task.noise(tokenizer.vocab),
+        before_epoch=before_epoch,
+    )
+
+
+def read_sides(session: Session, tokenizer: Tokenizer) -> list[SideData]:
+    """Every task beside, read and encoded; a line on each."""
+    sides: list[SideData] = []
+    for side in open_side_tasks(session.spec):
+        data = encode_splits(side.task, tokenizer, session.spec.train.share)
+        batches = make_batches(session, side.task, tokenizer, data["train"].rows)
+        counts = [f"{len(split.examples)} examples of {name}" for name, split in data.items()]
+        cut = inference.describe_truncation(data["train"].rows)
+        parts = [*counts, *([cut] if cut else [])]
+        session.say(f"beside {side.name} ({side.task.name}): {'; '.join(parts)}")
+        devs = {name: split for name, split in data.items() if name != "train"}
+        sides.append(SideData(side, devs, batches))
+    return sides
+
+
+def mix_batches(
+    session: Session, batches: Batches, sides: Sequence[SideData]
+) -> Batches | TaskBatches:
+    """The batches of all tasks in turn; a line on how often each has its turn."""
+    if not sides:
+        return batches
+    members = {MAIN: batches} | {each.side.name: each.batches for each in sides}
+    mixed = TaskBatches(members, mixing_of(session.spec), seed=session.spec.seed)
+    own = session.spec.task["name"]
+    shares = (f"{count} of {own if name == MAIN else name}" for name, count in mixed.shares.items())
+    session.say(f"updates of an epoch: {', '.join(shares)}")
+    return mixed
+
+
+def mix_losses(objective: Objective, sides: Sequence[SideData]) -> Objective:
+    """The loss of each update is that of the task whose batch it reads."""
+    if not sides:
+        return objective
+    entries = {MAIN: Entry(objective, on=MAIN)}
+    for each in sides:
+        side = each.side
+        entries[side.name] = Entry(SideLoss(side), weight=side.weight, on=side.name)
+    return Mix(entries)
+
+
+def score_sides(model: Model, sides: Sequence[SideData], precision: Precision) -> dict[str, float]:
+    """{"<task>/<metric>": its value on dev} of every task beside that has a dev split."""
+    scores: dict[str, float] = {}
+    for each in sides:
+        if "dev" in each.devs:
+            seen = each.side.view(model)
+            own = predict(seen, each.side.task, each.devs["dev"], precision=precision)[1]
+            scores |= {f"{each.side.name}/{metric}": value for metric, value in own.items()}
+    return scores
+
+
+def conclude_sides(
+    session: Session, model: Model, sides: Sequence[SideData]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Write predictions/<task>.<split>.jsonl and a checkpoint of each task beside.
+
+    Returns:
+        {task: its metrics by split, and what it is}, and lines for people.
+    """
+    precision, found = choose("fp32", session.world.device), dict[str, Any]()
+    lines: dict[str, str] = {}
+    for each in sides:
+        side, metrics = each.side, dict[str, dict[str, float]]()
+        for name, split in each.devs.items():
+            predictions, scores = predict(
+                side.view(model), side.task, split, precision=precision, digits=precision.digits
+            )
+            metrics[name] = round_floats(scores)
+            write_predictions(session.folder / "predictions", f"{side.name}.{name}", predictions)
+        found[side.name] = {"task": side.task.name, "metrics": metrics}
+        first = side.task.metrics[0]
+        said = [f"{first} {own[first]:.4f} on {name}" for name, own in metrics.items() if own]
+        lines[f"beside {side.name}"] = ", ".join(said) or "no dev split"
+    if sides:
+        folders = save_side_tasks(session.spec, model, session.prepared, session.folder)
+        for name, folder in folders.items():
+            found[name]["checkpoint"] = str(folder)
+            lines[f"beside {name}"] += f"; {folder}"
+    return found, lines

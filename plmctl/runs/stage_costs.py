@@ -1,0 +1,83 @@
+"""What the stages of a run cost together: each has its own rows, and a share of the budget."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from plmctl.artifacts.cost import Cost
+from plmctl.config.groups import Train
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """A stage, or a run without any.
+
+    Args:
+        costs: of one of its tokens.
+        tokens: of an update, at most.
+        rows: of one backward pass of a process.
+        share: of the budget.
+    """
+
+    costs: Cost
+    tokens: int
+    rows: int
+    share: float = 1.0
+
+    @classmethod
+    def of(cls, train: Train, costs: Cost, length: int, share: float = 1.0) -> Self:
+        """The stage with these settings of `train`, and rows of `length` tokens."""
+        rows = train.micro_batch_size or max(1, train.batch_size // train.processes)
+        return cls(costs, train.batch_size * length, rows, share)
+
+    def describe(self, share: float, tokens: int | None) -> str:
+        """The numbers of its table, where it has this share of the run's tokens."""
+        rate = f"updates of {self.tokens:,} tokens, {self.costs.flops_per_token:,.0f} FLOPs a token"
+        if not tokens:
+            return rate
+        return f"{share * tokens / self.tokens:,.0f} {rate}, {share:.0%} of all tokens"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A whole run: means over its tokens, and how many there are (None: not known yet).
+
+    Args:
+        shares: of the tokens, that each stage has.
+    """
+
+    shares: tuple[float, ...]
+    macs_per_token: dict[str, float]
+    flops_per_token: float
+    recomputed_flops_per_token: float
+    updates: int | None
+    tokens: int | None
+
+
+def spend(stages: Sequence[StageCost], train: Train) -> Spent:
+    """The sum of the stages: shares are those of updates, of tokens or of time, as `train` states
+    the length of the run; in the same time a token that costs more is read less often.
+    """
+    weights = [stage.share * stage.tokens for stage in stages]
+    if train.tokens:
+        weights = [stage.share for stage in stages]
+    elif train.minutes:
+        weights = [stage.share / stage.costs.flops_per_token for stage in stages]
+    shares = [weight / sum(weights) for weight in weights]
+    parts = list(zip(shares, stages, strict=True))
+    macs: Counter[str] = Counter()
+    for share, stage in parts:
+        macs.update({name: share * number for name, number in stage.costs.macs_per_token.items()})
+    updates, tokens = train.steps, train.tokens
+    if tokens:
+        per_token = sum(share / stage.tokens for share, stage in parts)
+        updates = updates or math.ceil(round(tokens * per_token, 6))
+    elif updates:
+        tokens = round(updates * sum(weights))
+    flops = sum(share * stage.costs.flops_per_token for share, stage in parts)
+    again = sum(share * stage.costs.recomputed_flops_per_token for share, stage in parts)
+    return Spent(tuple(shares), dict(macs), flops, again, updates, tokens)

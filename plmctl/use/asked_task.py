@@ -1,0 +1,271 @@
+"""What `plmctl eval` asks of fine-tuned models: the task of a checkpoint, the examples, and where
+predictions are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from plmctl.artifacts.adapt import framing
+from plmctl.artifacts.assemble import longest
+from plmctl.artifacts.label_rows import count_rows, labels_of, name_rows
+from plmctl.artifacts.loading import Loaded, Source
+from plmctl.artifacts.model_facts import reading
+from plmctl.config.build import plain
+from plmctl.config.spec import Part
+from plmctl.config.uses import Attack, Evaluate
+from plmctl.core.errors import ConfigError
+from plmctl.core.locate import locate
+from plmctl.core.spelling import spell_setting
+from plmctl.core.terminal import remark
+from plmctl.heads.base import language_heads
+from plmctl.storage.atomic import is_stream, refuse_existing
+from plmctl.storage.earlier import keep_earlier
+from plmctl.storage.gate import own
+from plmctl.storage.paths import ENDINGS
+from plmctl.tasks.base import Example, Task
+from plmctl.tasks.predictions import (
+    FILES,
+    STDOUT,
+    describe_doubled,
+    describe_renamed,
+    join_columns,
+    predictions_file,
+    submission_file,
+    write_rows,
+    write_submission,
+)
+from plmctl.tasks.table_rows import TableSpelling, spelling_of
+from plmctl.tasks.unlabelled import read_unlabelled
+
+ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
+# what training decided about a task, which counts in evaluation whatever is asked for
+DECIDED = (
+    *("label_names", "joiner", "scheme", "crf"),
+    *("max_length", "source_template", "target_template"),
+)
+
+
+def describe_model(loaded: Loaded | Source, plugins: Sequence[str]) -> dict[str, Any]:
+    """What a task is given of the model that it is asked of."""
+    return {
+        "vocab": loaded.vocab,
+        "trained_length": longest(loaded.config),
+        **reading(loaded.config, plugins),
+    }
+
+
+def ask_all(spec: Evaluate, task: Task, loaded: Loaded) -> str:
+    """Hold no dev set out of files that the model was not trained on, where nothing else is asked
+    for; what is to be said of that.
+    """
+    trained_on = loaded.own_task().get("path")
+    if task.path == trained_on or {"task.dev_share", "task.folds"} & {*spec.provenance.keys}:
+        return ""
+    held, task.dev_share = task.held_share, 0
+    if trained_on is not None or not held or ALSO.get(spec.split, spec.split) != "dev":
+        return ""
+    return (
+        f"all of {task.path} is scored: {spec.checkpoint} does not say what it was trained on; if"
+        f" that was this file, task.dev_share={held:g} scores what plmctl finetune held out"
+    )
+
+
+def read_examples(spec: Evaluate, task: Task) -> tuple[str, list[Example]]:
+    """(the name of the split, its examples), or those of the texts of `input`."""
+    if spec.input is not None:
+        return read_unlabelled(task, spec.input)
+    name = ALSO.get(spec.split, spec.split)
+    return name, task.read(name)
+
+
+def write_split(
+    spec: Evaluate,
+    out: Path,
+    name: str,
+    examples: Sequence[Example],
+    predictions: Sequence[dict[str, Any]],
+) -> Path:
+    """Write predictions, those of a file or of `input` beside what else is known of the examples;
+    return the file.
+    """
+    if is_file(out) or spec.input is not None:
+        rows, names = join_columns(spec.input, examples, predictions)
+        return write_joined(spec, out, name, rows, names, examples)
+    how: Any = {"overwrite": spec.overwrite, "guarded": spec.guard_cells}
+    return write_results(out, name, predictions, **how)
+
+
+def write_joined(
+    spec: Evaluate,
+    out: Path,
+    name: str,
+    rows: Collection[dict[str, Any]],
+    names: Mapping[str, str],
+    first: Sequence[Example],
+) -> Path:
+    """Write rows whose predictions have these names, of which the examples are the `first`; return
+    the file.
+    """
+    doubled = describe_doubled(spec.input, first)
+    for renamed in filter(None, (doubled, describe_renamed(names))):
+        remark(f"column {renamed}")
+    spelling = None if spec.input is None else spelling_of(Path(spec.input))
+    how: Any = {"overwrite": spec.overwrite, "guarded": spec.guard_cells}
+    return write_results(out, name, rows, spelling=spelling, **how)
+
+
+def write_results(
+    out: Path,
+    name: str,
+    rows: Collection[dict[str, Any]],
+    *,
+    overwrite: bool,
+    spelling: TableSpelling | None = None,
+    guarded: bool = True,
+) -> Path:
+    """Write rows to the file `out`, a table by `spelling`, or as `<name>.jsonl` into this folder,
+    where earlier ones are kept without `overwrite`; return the file.
+    """
+    if out == STDOUT:
+        return write_rows(out, rows)
+    file = out if is_file(out) else predictions_file(own(out), name)
+    with keep_earlier(file, overwrite=overwrite):
+        return write_rows(file, rows, spelling=spelling, guarded=guarded)
+
+
+def write_for_board(out: Path, name: str, content: str, *, overwrite: bool) -> Path:
+    """Write a file for a leader board into the folder `out`, where an earlier one is kept without
+    `overwrite`; return it.
+    """
+    with keep_earlier(submission_file(own(out), name), overwrite=overwrite):
+        return write_submission(out, name, content)
+
+
+def choose_task(spec: Evaluate | Attack, loaded: Loaded) -> dict[str, Any]:
+    """The config of the task that is asked for, else of the one that the checkpoint was fine-tuned
+    on, whose labels and length count in any case.
+    """
+    own = loaded.own_task()
+    changed = sorted(key for key in spec.provenance.keys if key.startswith("task."))
+    if spec.task is None:
+        if changed:
+            fix = f"task={own.get('name', '<name>')} before it"
+            raise ConfigError(changed[0], "", "of which task?", fix=fix)
+        if not own:
+            others = "the run of a finetune, or task=<name> for a published classifier"
+            what, fix = "it was not fine-tuned on a task", f"{suggest_task(loaded)}{others}"
+            raise ConfigError("checkpoint", spec.checkpoint, what, fix=fix)
+        return own
+    asked: dict[str, Any] = plain(spec.task)
+    kind = locate(asked["_target_"], spec.plugins)
+    if not (isinstance(kind, type) and issubclass(kind, Task)):
+        return asked  # the model itself says whether it has the heads
+    decided = {name: own[name] for name in DECIDED if name in own}
+    if own.get("name") == asked.get("name"):
+        # only what stands on the command line differs from training
+        merged = Part(own)
+        for key in changed:
+            merged = merged.with_value(key.removeprefix("task."), spec.select(key))
+        return {**plain(merged), **decided, **_name_labels(spec, asked, kind, loaded)}
+    if own.get("_target_") == asked["_target_"]:
+        return {**asked, **decided, **_name_labels(spec, asked, kind, loaded)}
+    # a task that writes needs no head of its own: a Transformer is pretrained to translate
+    writes = not getattr(kind, "has_classes", True)
+    if not own and (writes or getattr(kind, "head", None) in (loaded.config.get("heads") or {})):
+        published = _read_published(asked, loaded)
+        return {**asked, **published, **_name_labels(spec, asked, kind, loaded)}
+    trained = f"fine-tuned on {own['name']}" if own else "not fine-tuned"
+    what, fix = f"{spec.checkpoint} was {trained}", f"task={asked.get('name')} checkpoint=..."
+    raise ConfigError("task", asked.get("name"), what, fix=f"plmctl finetune {fix}")
+
+
+def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
+    """What a Hugging Face folder says of the task it was fine-tuned on: its template, and its
+    longest row.
+    """
+    config, length = loaded.config, asked["max_length"]
+    settings: dict[str, Any] = {"max_length": min(length, longest(config) or length)}
+    settings |= {name: text for name, text in framing(config).items() if asked.get(name, 0) is None}
+    return settings
+
+
+def _name_labels(
+    spec: Evaluate | Attack, asked: Mapping[str, Any], kind: type[Task], loaded: Loaded
+) -> dict[str, Any]:
+    """The names of the rows of its head, as the checkpoint or the user says, where it has one with
+    labels; a line where the user calls them otherwise.
+    """
+    head = getattr(kind, "head", "")  # a task that writes looks up those of language models
+    rows = count_rows(loaded.config, head)
+    if "label_names" not in asked or rows is None:
+        return {}
+    known = labels_of(loaded.config, spec.plugins).get(head)
+    stated = asked["label_names"] if "task.label_names" in spec.provenance.keys else None
+    names, said = name_rows(stated, known, rows, place=str(spec.checkpoint))
+    if said:
+        remark(said)
+    return {"label_names": names}
+
+
+def choose_out(spec: Evaluate, loaded: Loaded) -> Path:
+    """`out`, else standard output for texts of standard input, else eval/ in the run; of a
+    published folder, which is not ours to write into, a folder of its name in eval/ here.
+    """
+    if is_printed(spec):
+        return STDOUT
+    if spec.out:
+        return Path(spec.out)
+    run, folder = loaded.source.run, loaded.source.folder
+    return own(run) / "eval" if run else Path("eval") / folder.absolute().name
+
+
+def is_printed(spec: Evaluate | Attack) -> bool:
+    """Whether predictions go to standard output: this is asked for, or texts come from standard
+    input and nothing else is.
+    """
+    texts = spec.input if isinstance(spec, Evaluate) else None
+    piped = texts == str(STDOUT) and not spec.provenance.submission
+    return spec.out == str(STDOUT) or (spec.out is None and piped)
+
+
+def name_file(file: Path) -> str:
+    """What is told of where predictions are."""
+    return "standard output" if file == STDOUT else str(file)
+
+
+def is_file(out: Path) -> bool:
+    """Whether predictions are written to one file, not into a folder."""
+    return out == STDOUT or (not out.is_dir() and (out.suffix in FILES or is_stream(out)))
+
+
+def check_out(out: Path, overwrite: bool, *, submission: bool = False) -> None:
+    """ConfigError for a file of no known kind, or no folder for a `submission`, UsageError for a
+    file that would be written over unasked.
+    """
+    if out == STDOUT:
+        if submission:
+            raise ConfigError("out", str(out), "a folder, with --submission", fix="out=submission")
+    elif is_file(out):
+        refuse_existing(out, overwrite)
+    elif out.is_file() or (out.suffix.lower() in ENDINGS and not out.is_dir()):
+        allowed = f"a folder, or a file that ends with {', '.join(FILES)}"
+        raise ConfigError(
+            "out", str(out), allowed, fix=spell_setting("out", out.with_suffix(".csv"))
+        )
+
+
+def suggest_task(loaded: Loaded) -> str:
+    """A task on text without labels that fits a checkpoint, with a comma behind it; "" if none
+    does.
+    """
+    if language_heads(loaded.model):
+        return "task=lm data.path=<text>, "
+    return "task=held_out data.path=<text>, " if is_pretrained(loaded) else ""
+
+
+def is_pretrained(loaded: Loaded) -> bool:
+    """Whether a `plmctl pretrain` with an objective has made it."""
+    return not loaded.source.published and bool(loaded.config.get("objective"))

@@ -1,0 +1,103 @@
+"""What `plmctl eval calibrate=` fits, kept in the checkpoint, and used by later evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from plmctl.artifacts.kept_decision import KEY, read_decision, write_decision
+from plmctl.artifacts.loading import Loaded
+from plmctl.config.uses import Evaluate
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.rounding import round_floats
+from plmctl.core.spelling import spell_line
+from plmctl.core.terminal import WARN, remark
+from plmctl.tasks.base import Task
+from plmctl.tasks.calibration import (
+    apply_decision,
+    fit_decision,
+    has_labels,
+    measure_calibration,
+    measure_loss,
+)
+from plmctl.use.predict import Told
+
+FEW = 100  # examples, of which what is fitted to them says little
+
+
+def calibrate(
+    spec: Evaluate, loaded: Loaded, task: Task, split: str, rows: Sequence[dict[str, Any]]
+) -> None:
+    """Fit what `spec.calibrate` names to labelled predictions, and keep it in the checkpoint."""
+    if loaded.source.published:
+        allowed = "of a checkpoint of plmctl: a published folder is not written to"
+        fix = spell_line("convert", spec.checkpoint, "--to", "plmctl", "--out", "converted")
+        raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
+    decision = fit_decision(task, rows, spec.calibrate, split=split)
+    write_decision(decision, loaded.source.folder)
+
+
+def decide_again(
+    loaded: Loaded, task: Task, rows: list[dict[str, Any]], digits: int | None = None
+) -> tuple[list[dict[str, Any]], str]:
+    """(the predictions as the checkpoint's decision has them, what it is); both as they are where
+    it has none.
+
+    `digits`: how many significant ones its probabilities keep; None: all.
+    """
+    return decide_by_kept(loaded.source.folder, task, rows, digits)
+
+
+def decide_by_kept(
+    folder: Path, task: Task, rows: list[dict[str, Any]], digits: int | None = None
+) -> tuple[list[dict[str, Any]], str]:
+    """`decide_again` by what is kept in the folder of a checkpoint."""
+    decision = read_decision(folder)
+    if decision is None or not isinstance(rows[0].get("probabilities"), Mapping | list):
+        return rows, ""
+    if decision.label is not None and decision.label not in (known := rows[0]["probabilities"]):
+        what = f"a threshold of the label {decision.label}; the labels are {', '.join(known)}"
+        fix = f"delete {KEY} in its config.json, which is of other labels"
+        raise DataError(what, file=folder, fix=fix)
+    decided = apply_decision(task, rows, decision)
+    return decided if digits is None else round_floats(decided, digits), decision.describe()
+
+
+def warn_of_fit(
+    before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]], metric: str
+) -> None:
+    """Warn where the calibration error rises though the loss falls, or the examples are few.
+
+    `metric`: that of a threshold.
+    """
+    if len(before) < FEW:
+        few = f"fitted to {len(before)} examples, which say little of others"
+        remark(f"calibrate: {few}; a split of {FEW} or more is better", WARN)
+    if has_labels(before[0]) and has_labels(after[0]):
+        was, now = (measure_calibration(rows)[0] for rows in (before, after))
+        if now > was:
+            rises = f"the calibration error rises from {was:.4f} to {now:.4f}"
+            fitted = f"a temperature is fitted to the log loss, a threshold to {metric}"
+            remark(f"calibrate: {rises}: {fitted}", WARN)
+
+
+def describe_loss(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Told:
+    """The loss that the temperature makes least, with it and without."""
+    old, new = measure_loss(before), measure_loss(after)
+    return _compare(old, new)
+
+
+def describe_calibration(
+    before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]
+) -> Told | None:
+    """The expected calibration error, before and after; None of several labels each."""
+    if not (has_labels(before[0]) and has_labels(after[0])):
+        return None
+    was, now = (measure_calibration(rows)[0] for rows in (before, after))
+    return _compare(was, now)
+
+
+def _compare(old: float, new: float) -> Told:
+    more = "" if old == new else f", without the temperature {old:.4f}"
+    return Told(f"{new:.4f}{more}", new)

@@ -1,0 +1,245 @@
+"""What `plmctl embed` reads: lines of text, or of two with a tab between for a model whose task
+reads pairs; a column of a table; or JSON with the token ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plmctl.artifacts.loading import Loaded
+from plmctl.core.errors import DataError, nearest
+from plmctl.core.locate import locate
+from plmctl.core.terminal import remark
+from plmctl.storage.formulas import unguard
+from plmctl.storage.reading import parse_json_at
+from plmctl.tasks.classification import parse_texts
+from plmctl.tasks.encode import lay_out, pad
+from plmctl.text.inputs import Row, has_rows, read_lines, read_rows, take_text
+from plmctl.text.unknown import describe_unknown, refuse_unknown, unknown_share
+
+SETTING = "field"  # names the column of a table, or the key of JSON lines, that has the text
+TABLES = (".csv", ".tsv", ".parquet")
+KEYS = ("text", "input_ids", "segment_ids", "padding", "attention_mask")
+
+
+@dataclass(frozen=True)
+class EmbeddingLine:
+    """What the model reads of one line of input; all empty for an empty line."""
+
+    ids: Sequence[int] = ()
+    segment: Sequence[int] = ()  # beside ids, or empty: all are in segment 0
+    real: Sequence[bool] = ()  # beside ids, or empty: nothing is padding
+    # beside ids, of a vocabulary of words: numbers of a `Spelling`; empty: as the vocabulary does
+    spelled: Sequence[int] = ()
+    cut: bool = False  # whether the text was longer than the longest row of the model
+
+
+def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLine]:
+    """Every line of `file`, or every row of a table, in order.
+
+    Args:
+        field: the column of a table (.csv, .tsv, .parquet), or the key of a JSON line, that has
+            the text.
+
+    Raises:
+        DataError: for a line that the model cannot read; it names file and line. And for a file
+            without a text.
+    """
+    file = file.expanduser()
+    return lay_out_lines(_read_contents(file, field), loaded, file, field=field)
+
+
+def lay_out_lines(
+    contents: Iterable[tuple[int, str | dict[str, Any]]],
+    loaded: Loaded,
+    source: object,
+    *,
+    field: str = "text",
+) -> list[EmbeddingLine]:
+    """What the model reads of numbered texts, or of JSON objects with `input_ids`; a pair of texts
+    is a `PlainLine`.
+
+    Args:
+        source: where they come from, for messages.
+        field: as for `read`.
+    """
+    lines, limits = list[EmbeddingLine](), _Limits.of(loaded)
+    node = loaded.own_task()
+    columns = node.get("columns") or {}
+    # a task that compares texts reads each by itself
+    apart = node and getattr(locate(node["_target_"], loaded.source.plugins), "embeds", False)
+    pairs = columns.get("text2") is not None and not apart
+    if pairs and isinstance(source, Path) and _is_table(source):
+        problem = f"its task reads pairs, and of a table the column {field} alone is read"
+        remark(f"{source}: {problem}; lines may have both texts, with a tab between")
+    for number, content in contents:
+        try:
+            if isinstance(content, PlainLine) and pairs and content.strip():
+                texts = parse_texts(content, number, columns).fields
+                line = _from_pair(texts["text"], texts["text2"], loaded, limits.length)
+            elif isinstance(content, str):
+                line = lay_out_text(content, loaded, limits.length)
+            else:
+                line = _from_ids(content)
+            limits.check(line)
+        except ValueError as error:
+            raise DataError(str(error), file=source, line=number) from error
+        lines.append(line)
+    if not any(line.ids for line in lines):
+        raise DataError("there is no text in it", file=source, fix="a text on each line")
+    _remark_on_lines(lines, loaded, source, limits.length)
+    return lines
+
+
+def _remark_on_lines(
+    lines: Sequence[EmbeddingLine], loaded: Loaded, source: object, length: int | None
+) -> None:
+    """Say what of the lines is padding, unknown or cut; DataError where too much is unknown."""
+    for number, line in enumerate(lines, 1):
+        if line.real and line.real[-1] and not line.real[0]:
+            remark(
+                f"line {number}: `padding` says that the first token is padding and the last is"
+                " not; where 1 means a token, the name is `attention_mask`"
+            )
+            break
+    ids = [i for line in lines if not line.spelled for i in line.ids]
+    if ids and loaded.source.has_tokenizer:
+        share = unknown_share(ids, loaded.vocab)
+        refuse_unknown(share, file=source, fix="a checkpoint whose tokenizer knows this text")
+        if share:
+            remark(f"{source}: {describe_unknown(share)}")
+    if cut := sum(line.cut for line in lines):
+        remark(f"{cut} of {len(lines)} lines are longer than {length} tokens and were cut")
+
+
+def read_texts(file: Path, field: str = "text") -> list[str]:
+    """The text of every line or row that `read` gives, as it stands; "" of one with ids alone."""
+    contents = _read_contents(file, field)
+    return [str(content) if isinstance(content, str) else "" for _, content in contents]
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """The numbers of tokens of a row (None: any), ids and segments that a model knows."""
+
+    length: int | None
+    vocab: int
+    segments: int
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> _Limits:
+        shapes = {name: tensor.shape for name, tensor in loaded.model.named_parameters()}
+        segments = shapes.get("backbone.embedding.segment.weight", [1])[0]
+        return cls(loaded.model.backbone.max_length, loaded.source.vocab_size, segments)
+
+    def check(self, line: EmbeddingLine) -> None:
+        """Raise ValueError if the model cannot read the line."""
+        if self.length is not None and len(line.ids) > self.length:
+            raise ValueError(f"{len(line.ids)} tokens, but the model reads at most {self.length}")
+        columns = (
+            ("input_ids", line.ids, self.vocab),
+            ("segment_ids", line.segment, self.segments),
+        )
+        for name, values, size in columns:
+            for value in values:
+                if not 0 <= value < size:
+                    raise ValueError(f"{name} has {value}, but the model knows 0..{size - 1}")
+        if line.real and not any(line.real):
+            raise ValueError("every token is padding")
+
+
+class PlainLine(str):
+    """A line of a file of texts, as it stands."""
+
+
+def _is_table(file: Path) -> bool:
+    return any(suffix in TABLES for suffix in file.suffixes[-2:])
+
+
+def _read_contents(file: Path, field: str) -> Iterator[tuple[int, str | dict[str, Any]]]:
+    """(line, its text, or its JSON object if that has `input_ids`) of every line or row."""
+    if _is_table(file):
+        rows = _tab_rows(file) if ".tsv" in file.suffixes[-2:] else read_rows(file, [field])
+        for number, row in rows:
+            yield number, take_text(row, field, file, number, SETTING)
+        return
+    lines = list(read_lines(file, cut=False))
+    first = next((text for _, text in lines if text.strip()), "")
+    names_a_key = any(f'"{key}"' in first for key in (field, "input_ids"))
+    is_json = has_rows(file) or (first.lstrip().startswith("{") and names_a_key)
+    for number, text in lines:
+        if not is_json or not text.strip():
+            yield number, PlainLine(text)
+            continue
+        given = parse_json_at(text, file=file, line=number)
+        if not isinstance(given, dict):
+            allowed = "one JSON object a line is needed, with `input_ids` or a text"
+            raise DataError(allowed, file=file, line=number)
+        has_ids = "input_ids" in given
+        yield number, given if has_ids else take_text(given, field, file, number, SETTING)
+
+
+def _tab_rows(file: Path) -> Iterator[Row]:
+    """The rows of a table whose cells stand between tabs, under the names of its first line."""
+    lines = ((number, text) for number, text in read_lines(file, cut=False) if text.strip())
+    rows = ((number, [unguard(cell) for cell in text.split("\t")]) for number, text in lines)
+    names = next(rows, (0, [""]))[1]
+    return ((number, dict(zip(names, cells, strict=False))) for number, cells in rows)
+
+
+def lay_out_text(text: str, loaded: Loaded, length: int | None) -> EmbeddingLine:
+    """The ids of a text, cut to `length`, between special tokens for an encoder and for whatever
+    was fine-tuned.
+    """
+    if not text.strip():
+        return EmbeddingLine()
+    vocab, spelling = loaded.vocab, loaded.source.spelling
+    template = vocab.single if vocab.cls is not None or loaded.config.get("task") else ("A",)
+    ids = (spelling or loaded.tokenizer).encode(text)
+    room = len(ids) if length is None else max(0, length - len(template) + 1)
+    parts = (ids[:room] if role == "A" else [vocab.id(role)] for role in template)
+    row, cut = [i for part in parts for i in part], len(ids) > room
+    if spelling is None:
+        return EmbeddingLine(row, cut=cut)
+    return EmbeddingLine(spelling.replace_unknown(row).tolist(), spelled=row, cut=cut)
+
+
+def _from_pair(first: str, second: str, loaded: Loaded, length: int | None) -> EmbeddingLine:
+    """The ids of two texts as the rows of a task have them, cut to `length`, the longer one
+    first.
+    """
+    vocab, spelling = loaded.vocab, loaded.source.spelling
+    a, b = ((spelling or loaded.tokenizer).encode(text) for text in (first, second))
+    longest = len(a) + len(b) + len(vocab.pair)
+    row = lay_out(a, b, vocab, max_length=length or longest, pooling="first")
+    segment = pad([row], vocab, example=[0]).seqs["text"].tracks["segment"][0].tolist()
+    if spelling is None:
+        return EmbeddingLine(row.ids, segment, cut=row.cut > 0)
+    ids = spelling.replace_unknown(row.ids).tolist()
+    return EmbeddingLine(ids, segment, spelled=row.ids, cut=row.cut > 0)
+
+
+def _from_ids(given: dict[str, Any]) -> EmbeddingLine:
+    """The ids, segments and padding of a JSON line; ValueError for what does not fit together."""
+    for key in given:
+        if key not in KEYS:
+            allowed = f"a line may have {', '.join(KEYS)}"
+            raise ValueError(f"there is no '{key}'{nearest(key, KEYS)}; {allowed}")
+    columns = {key: given[key] for key in KEYS[2:] if given.get(key) is not None}
+    for key, values in {"input_ids": given["input_ids"], **columns}.items():
+        if not isinstance(values, list) or not all(isinstance(value, int) for value in values):
+            raise ValueError(f"{key} must be a list of whole numbers")
+        if len(values) != len(given["input_ids"]):
+            raise ValueError(
+                f"{key} has {len(values)} values, but input_ids {len(given['input_ids'])}"
+            )
+        if key in ("padding", "attention_mask") and not set(values) <= {0, 1}:
+            raise ValueError(f"{key} must be made of 0 and 1 (or false and true)")
+    if "padding" in columns and "attention_mask" in columns:
+        raise ValueError("give `padding` (1: padding) or `attention_mask` (1: a token), not both")
+    real = [not value for value in columns.get("padding", [])]
+    real += [bool(value) for value in columns.get("attention_mask", [])]
+    return EmbeddingLine(given["input_ids"], columns.get("segment_ids", []), real)

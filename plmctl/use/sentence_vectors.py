@@ -1,0 +1,179 @@
+"""Vectors of whole texts out of a trained model: how it was trained to make them, or any other
+pooling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.artifacts.loading import Loaded
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.locate import locate
+from plmctl.heads.features import HIDDEN
+from plmctl.heads.sentences import TEXT_POOLINGS, embed_text, pool_text
+from plmctl.heads.token_weights import TOKEN_WEIGHTS, TokenFrequencies, pool_weighted
+from plmctl.models.base import Hidden, Model
+from plmctl.training.device.precision import Precision
+from plmctl.use.embedding_lines import EmbeddingLine, lay_out_text
+from plmctl.use.vectors import group_lines, make_batch
+
+TRAINED = "trained"  # the pooling with which a model learned to compare texts
+UNTRAINED = "mean"  # of models that learned none
+
+
+@dataclass(frozen=True)
+class SentencePooling:
+    """How vectors of texts are read: `pooling` of heads/sentences.py, and behind it the head of
+    the task that the model was trained on, if that is asked for; or by the weights of tokens of
+    heads/token_weights.py, once they are counted.
+    """
+
+    pooling: str
+    with_head: bool = False
+    weights: np.ndarray | None = field(default=None, repr=False, compare=False)  # [V]
+
+    def __call__(self, model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
+        """[B, W] the vector of each row."""
+        if self.weights is not None:
+            return pool_weighted(model, batch, torch.from_numpy(self.weights), hidden)
+        read = embed_text if self.with_head else pool_text
+        return read(model, batch, self.pooling, hidden)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether tokens have weights, which are counted before."""
+        return self.pooling in TOKEN_WEIGHTS
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"{self.pooling}, as it was trained" if self.with_head else self.pooling
+
+
+def find_trained(loaded: Loaded) -> SentencePooling | None:
+    """How the model was trained to make vectors of texts; None where it was not."""
+    config, plugins = loaded.config, loaded.source.plugins
+    nodes = [loaded.own_task(), *(config.get("objective") or {}).values()]
+    for node in nodes:
+        if isinstance(node, Mapping) and "_target_" in node:
+            part: Any = locate(node["_target_"], plugins)
+            if getattr(part, "embeds", False):
+                return SentencePooling(str(node.get("pooling", "first")), with_head=True)
+    return None
+
+
+def choose_pooling(loaded: Loaded, asked: str | None, *, path: str) -> SentencePooling:
+    """The pooling that is asked for; of None the trained one, else the mean of all tokens.
+
+    Raises:
+        ConfigError: for a name unknown, or where the trained one is asked of a model without.
+    """
+    known = find_trained(loaded)
+    if asked is None:
+        return known or SentencePooling(UNTRAINED)
+    if asked == TRAINED:
+        if known is None:
+            has = f"{', '.join(TEXT_POOLINGS)}: this model was not trained on whole texts"
+            raise ConfigError(path, asked, has, fix=f"{path}={UNTRAINED}")
+        return known
+    if asked not in {**TEXT_POOLINGS, **TOKEN_WEIGHTS}:
+        names = [*TEXT_POOLINGS, *TOKEN_WEIGHTS, TRAINED]
+        raise ConfigError(path, asked, f"one of {', '.join(names)}{nearest(asked, names)}")
+    return SentencePooling(asked)
+
+
+def check_weights(weights_from: str | None, pooling: str | None, *, beside: str = "") -> None:
+    """ConfigError for a text of weights beside a pooling of tokens that weigh the same.
+
+    Args:
+        beside: where the settings stand: "task.".
+    """
+    if weights_from is not None and pooling not in TOKEN_WEIGHTS:
+        allowed = f"null: tokens weigh the same but with pooling={' or '.join(TOKEN_WEIGHTS)}"
+        path = f"{beside}weights_from"
+        raise ConfigError(path, weights_from, allowed, fix=f"{beside}pooling=idf")
+
+
+def count_weights(
+    pooling: SentencePooling, loaded: Loaded, lines: Sequence[EmbeddingLine], *, source: object
+) -> SentencePooling:
+    """The pooling with what the tokens of these lines weigh, if it is one that weighs them; special
+    tokens weigh nothing.
+
+    Args:
+        source: where the lines are from, for messages.
+
+    Raises:
+        DataError: if all lines have the same tokens, of which none is rarer than others.
+    """
+    if not pooling.weighs:
+        return pooling
+    size, vocab = loaded.source.vocab_size, loaded.source.vocab
+    special = np.zeros(size, bool)
+    if vocab is not None:
+        special[: vocab.size] = vocab.special[:size]
+    texts = ([i for i in _read_tokens(line) if not special[i]] for line in lines)
+    counts = TokenFrequencies.of(texts, size=size)
+    weights = np.where(special, 0, TOKEN_WEIGHTS[pooling.pooling](counts))
+    if not weights[counts.said > 0].any():
+        what = f"pooling={pooling.pooling}: each of its texts has the same tokens, which weigh 0"
+        raise DataError(what, file=source, fix="weights_from=<a text of many lines>")
+    return replace(pooling, weights=weights.astype(np.float32))
+
+
+def _read_tokens(line: EmbeddingLine) -> Iterable[int]:
+    """The ids of a line without its padding."""
+    return compress(line.ids, line.real) if line.real else line.ids
+
+
+@torch.inference_mode()
+def embed_lines(
+    loaded: Loaded,
+    lines: Sequence[EmbeddingLine],
+    pooling: SentencePooling,
+    *,
+    batch_size: int,
+    precision: Precision,
+    normalize: bool = False,
+) -> np.ndarray:
+    """[n, W] the vector of each line, with `normalize` of length 1; zeros for an empty one."""
+    found: dict[int, np.ndarray] = {}
+    for index in group_lines([len(line.ids) for line in lines], batch_size=batch_size):
+        batch = make_batch([lines[i] for i in index], loaded.source.spelling)
+        batch = batch.to(precision.device)
+        with precision.autocast():
+            hidden = loaded.model(batch, record=HIDDEN)
+            vectors = pooling(loaded.model, batch, hidden)
+        vectors = F.normalize(vectors, dim=-1) if normalize else vectors
+        found |= dict(zip(index, vectors.float().cpu().numpy(), strict=True))
+    width = len(next(iter(found.values()))) if found else loaded.model.backbone.width
+    empty = np.zeros(width, np.float32)
+    return np.stack([found.get(number, empty) for number in range(len(lines))])
+
+
+def embed_texts(
+    loaded: Loaded,
+    texts: Sequence[str],
+    pooling: SentencePooling,
+    *,
+    batch_size: int,
+    precision: Precision,
+    max_length: int | None = None,
+    normalize: bool = False,
+) -> np.ndarray:
+    """As `embed_lines`, of texts; longer ones than the model, or `max_length`, are cut."""
+    bounds = [length for length in (loaded.model.backbone.max_length, max_length) if length]
+    length = min(bounds) if bounds else None
+    lines = [lay_out_text(text, loaded, length) for text in texts]
+    return embed_lines(
+        loaded, lines, pooling, batch_size=batch_size, precision=precision, normalize=normalize
+    )
