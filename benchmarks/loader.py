@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 from made_vocab import SIZE, VOCAB
 
+from plmctl.core.collate import collate
 from plmctl.data.formats.base import Format
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.full_sentences import FullSentences
 from plmctl.data.formats.sentence_pair import SentencePair
-from plmctl.data.loader import RowSource, collate
+from plmctl.data.loader import RowSource
 from plmctl.data.reader import ReadPosition, RowReader
 from plmctl.noise.token_mask import TokenMask
 from plmctl.text.vocab import Vocab

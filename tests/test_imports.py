@@ -29,7 +29,7 @@ ORDER = (  # the rooms of the package, lowest first: each may import those befor
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")
-TORCH_IN_DATA = {"data/loader.py"}  # collate makes the batch
+FREE_OF_DATA = ("attention", "nn", "models", "heads", "generation", "objectives")
 # what an import inside a function may name: libraries that are heavy or may be missing, so that
 # `plmctl --help` is fast and a command needs only what it uses
 HEAVY = frozenset({"torch", "hydra", "omegaconf", "rich", "yaml", "safetensors", "pyarrow"})
@@ -237,6 +237,12 @@ def test_parts_know_nothing_of_configs(room: str) -> None:
     assert not found & {"hydra", "omegaconf", "typer"}
 
 
+@pytest.mark.parametrize("room", FREE_OF_DATA)
+def test_parts_of_a_model_stand_on_no_loader(room: str) -> None:
+    found = {name(file) for file in files_of(room) if "data" in ours(file, at_run_time=False)}
+    assert not found
+
+
 def imports_on_loading(file: Path) -> set[str]:
     """Dotted names that a file imports outside of functions and conditions."""
     top = [node for node in parsed(file).body if isinstance(node, (ast.Import, ast.ImportFrom))]
@@ -251,7 +257,7 @@ def test_no_torch_below_the_models(room: str) -> None:
         for file in files_of(room)
         if any(each.split(".")[0] == "torch" for each in imports_on_loading(file))
     }
-    assert found <= TORCH_IN_DATA
+    assert not found
 
 
 def test_tests_share_modules_of_the_package_tests() -> None:

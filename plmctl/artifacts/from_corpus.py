@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from plmctl.data.baseline import measure_frequencies
 from plmctl.data.sample import sample_corpora
 from plmctl.heads.lm import LMHead
 from plmctl.inputs.corpus import Corpus
 from plmctl.nn.first_vectors import FirstVectors
 from plmctl.nn.ngram_lexicon import NgramLexicon
 from plmctl.nn.tables import TokenTable
+from plmctl.text.frequencies import measure_frequencies
 from plmctl.text.tokenizer import Tokenizer
 
 PIECES = 4096  # of 4,096 tokens each: from so much text neighbours are counted

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from plmctl.attack.base import Place, WordCandidates
 from plmctl.attack.word_text import WordText
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.data.loader import collate
 from plmctl.generation.fill import fill
 from plmctl.heads.base import heads_about
 from plmctl.models.base import Model

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plmctl.storage.arrays import walk
+from plmctl.text.frequencies import count_tokens, estimate_frequencies
 
 PRIORS = (3, 10, 30, 100, 300, 1000, 3000)  # of which the bigram baseline takes the best
-_CHUNK = 1 << 22  # bincount widens its input to int64: 32 MiB at a time, however large the shards
 
 
 @dataclass(frozen=True)
@@ -26,19 +25,6 @@ class UnigramBaseline:
     frequent_id: int  # the most frequent training token
     frequent_accuracy: float  # accuracy of always answering `frequent_id`
     tokens: int
-
-
-def count_tokens(ids: np.ndarray, vocab_size: int) -> np.ndarray:
-    """How often each id occurs: `ids [N]` (may be memory-mapped) -> `[V]` int64."""
-    counts = np.zeros(vocab_size, np.int64)
-    for chunk in walk(ids, _CHUNK):
-        chunk_counts = np.bincount(chunk, minlength=vocab_size)
-        if len(chunk_counts) > vocab_size:
-            raise ValueError(
-                f"token id {len(chunk_counts) - 1} is outside the vocabulary of {vocab_size}"
-            )
-        counts += chunk_counts
-    return counts
 
 
 def measure_unigram_baseline(
@@ -56,7 +42,7 @@ def measure_unigram_baseline(
     total = int(valid_counts.sum())
     if total == 0:
         raise ValueError("no validation token may be predicted")
-    log_p = np.log(_estimate_frequencies(train_counts, predicted))
+    log_p = np.log(estimate_frequencies(train_counts, predicted))
     share = valid_counts[valid_counts > 0] / total
     frequent = int(train_counts.argmax())
     return UnigramBaseline(
@@ -92,7 +78,7 @@ def measure_bigram_baseline(
     asked_before, asked = _pairs(valid, predicted)
     if not len(asked):
         raise ValueError("no validation token may be predicted")
-    frequencies = _estimate_frequencies(count_tokens(train, size) * predicted, predicted)
+    frequencies = estimate_frequencies(count_tokens(train, size) * predicted, predicted)
     before, after = (
         np.concatenate(parts)
         for parts in zip(*(_pairs(piece, predicted) for piece in _spread(train, most)), strict=True)
@@ -115,18 +101,6 @@ def measure_bigram_baseline(
     )
     chance = (seen + prior * frequencies[asked]) / (behind[asked_before] + prior)
     return float(-np.log(chance).mean())
-
-
-def measure_frequencies(ids: np.ndarray, vocab_size: int) -> np.ndarray:
-    """[V] share of each id in `ids [N]`, after each was seen once more, so that none is 0."""
-    return _estimate_frequencies(count_tokens(ids, vocab_size), np.ones(vocab_size, bool))
-
-
-def _estimate_frequencies(counts: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """[V] `(c_v + 1) / (N + V')`, of the V' tokens that are `predicted`; by the added one, a token
-    never seen in training has a chance.
-    """
-    return (counts + 1.0) / (counts.sum() + predicted.sum())  # type: ignore[no-any-return]
 
 
 def _pairs(ids: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from plmctl.core.collate import collate
 from plmctl.core.errors import UsageError
-from plmctl.data.loader import collate
 from plmctl.generation.fill import fill
 from plmctl.heads.base import heads_about
 from plmctl.knowledge.word_vectors import Neighbours

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from plmctl.core.batch import Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, Whole
-from plmctl.data.formats.word_contexts import ContextLayout, Mode
-from plmctl.data.loader import collate
+from plmctl.data.formats.word_contexts import ContextLayout
 from plmctl.distill.word_vectors import WordsToAdd, WordVectors
 from plmctl.heads.mimic import MimicHead
 from plmctl.knowledge.contexts import Context
+from plmctl.knowledge.words import Mode
 from plmctl.models.base import Model
 from plmctl.objectives.mimic import Groups, make_vectors
 from plmctl.text.tokenizer import Tokenizer

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count
-from plmctl.data.loader import collate
 from plmctl.distill.mimicked import split_context
 from plmctl.distill.word_vectors import WordsToAdd, WordVectors, table_of
 from plmctl.knowledge.contexts import Context

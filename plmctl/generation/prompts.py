@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 
 from plmctl.core.batch import Batch, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.errors import DataError
 from plmctl.core.terminal import remark
-from plmctl.data.loader import collate
 from plmctl.models.base import Model
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share

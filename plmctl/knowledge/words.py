@@ -5,10 +5,11 @@ line, most frequent first or as asked for; ids are numbers of its lines, from 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal, get_args
 
 from plmctl.core.errors import DataError
 from plmctl.storage.atomic import open_atomic
@@ -16,6 +17,11 @@ from plmctl.text.inputs import read_lines
 from plmctl.text.letters import JOINTS, compose, word_pattern
 
 FILE = "words.tsv"
+# how the form of a word enters what a model reads of its contexts (BERTRAM)
+Mode = Literal["form", "context", "shallow", "replace", "add", "add_quotes"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+# where the vector of the form goes, in modes in which it is not the mask
+SLOTS: Mapping[str, int] = {"add": 1, "add_quotes": 2}
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from plmctl.core.parts import base_of, part_of
 from plmctl.core.values import Amount, Share
-from plmctl.data.baseline import measure_frequencies
 from plmctl.nn.tables import TokenTable
+from plmctl.text.frequencies import measure_frequencies
 
 _MORE = 40  # columns beyond those wanted, by which the random factorisation is exact enough
 

@@ -16,9 +16,8 @@ from torch.nn import functional as F
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.data.formats.word_contexts import MODES, SLOTS, Mode
 from plmctl.heads.mimic import MimicHead
-from plmctl.knowledge.words import WordCounts
+from plmctl.knowledge.words import MODES, SLOTS, Mode, WordCounts
 from plmctl.models.base import Backbone, Model
 from plmctl.models.encoder import Encoder, token_positions
 from plmctl.objectives.base import Contrast, Facts, Objective, Output, Term

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.batch import Batch, Rows, Seq
+from plmctl.core.collate import collate as make_batch
 from plmctl.core.draws import Draws
 from plmctl.core.values import Whole, fit
-from plmctl.data import loader
 from plmctl.data.reader import check_stage, stage_of
 from plmctl.noise.base import Noise, add_noise
 from plmctl.text.characters import CharacterRows
@@ -97,7 +97,7 @@ def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None 
         values=values,
         spans={},
     )
-    return loader.collate(selected if noise is None else noise(selected), {})
+    return make_batch(selected if noise is None else noise(selected), {})
 
 
 def fingerprint(rows: Rows) -> str:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from plmctl.core.batch import Rows
+from plmctl.core.collate import collate
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.data.formats.pieces import lay_rows, plan_pieces
 from plmctl.data.formats.triples import Triples
-from plmctl.data.loader import collate
 from plmctl.data.shards import Shards
 from plmctl.graph.ranks import rank
 from plmctl.graph.scores.transe import TransE

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils import _pytree as tree
 
 from plmctl.core.batch import IGNORE, Rows
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
-from plmctl.data.loader import collate
 from plmctl.heads.base import head_of
 from plmctl.models.base import Model
 from plmctl.tasks import encode

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from plmctl.artifacts.loading import Loaded
 from plmctl.artifacts.model_facts import pooling
 from plmctl.core.batch import Batch, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
-from plmctl.data.loader import collate
 from plmctl.heads.base import Head, heads_of_states, pool
 from plmctl.heads.features import HIDDEN
 from plmctl.heads.features import read as read_features

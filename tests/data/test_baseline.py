@@ -7,17 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from plmctl.data import baseline
-from plmctl.data.baseline import (
-    PRIORS,
-    count_tokens,
-    measure_bigram_baseline,
-    measure_unigram_baseline,
-)
+from plmctl.data.baseline import PRIORS, measure_bigram_baseline, measure_unigram_baseline
+from plmctl.text import frequencies
+from plmctl.text.frequencies import count_tokens
 
 
 def test_it_equals_the_definition(monkeypatch):
-    monkeypatch.setattr(baseline, "_CHUNK", 7)  # several chunks, the last one short
+    monkeypatch.setattr(frequencies, "_CHUNK", 7)  # several chunks, the last one short
     random = np.random.default_rng(0)
     vocab_size = 11
     train = random.choice(vocab_size, 200, p=np.arange(1, 12) / 66).astype(np.uint16)

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.sentence_pair import SentencePair
-from plmctl.data.loader import Loader, RowSource, collate, once
+from plmctl.data.loader import Loader, RowSource, once
 from plmctl.data.reader import RowReader
 from plmctl.data.rows import join, make_blank
 from plmctl.noise.base import Noise

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.data.formats.word_contexts import MODES, SLOTS, ContextLayout, WordContexts
+from plmctl.data.formats.word_contexts import ContextLayout, WordContexts
 from plmctl.data.shards import SpanTrack
+from plmctl.knowledge.words import MODES, SLOTS
 
 CLS, SEP, MASK, COLON, QUOTE = 2, 3, 4, 7, 8
 

@@ -9,7 +9,7 @@ import torch
 
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
-from plmctl.data.loader import collate
+from plmctl.core.collate import collate
 from plmctl.distill.base import LOGITS, Measures, Predictions, record_model
 from plmctl.distill.questions import OfTokens
 from plmctl.distill.teachers import Frozen

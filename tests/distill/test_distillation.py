@@ -13,8 +13,8 @@ from torch import nn
 
 from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
-from plmctl.data.loader import collate
 from plmctl.distill.attention import AttentionMSE
 from plmctl.distill.base import LOGITS, Measures
 from plmctl.distill.distillation import Distillation

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from plmctl.attention.patterns.base import Full
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
-from plmctl.data.loader import collate
 from plmctl.knowledge.candidates import CandidateTable
 from plmctl.models.base import Model
 from plmctl.models.knowbert import KnowBert, KnowledgeBase

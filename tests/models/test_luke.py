@@ -15,9 +15,9 @@ from torch.testing import assert_close
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
-from plmctl.data.loader import collate
 from plmctl.heads.entity_lm import EntityLMHead
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
-from plmctl.data.loader import collate
 from plmctl.data.rows import join
 from plmctl.noise.autoencode import Autoencode
 from plmctl.noise.base import Chain, Noise, split_source

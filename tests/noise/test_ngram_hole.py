@@ -12,9 +12,9 @@ import pytest
 from plmctl.config.build import build, plain
 from plmctl.config.recipes import conf_dir, load
 from plmctl.core.batch import IGNORE, Rows
+from plmctl.core.collate import collate
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
-from plmctl.data.loader import collate
 from plmctl.noise.base import Chain
 from plmctl.noise.ngram_hole import NgramHole, gaussian_shares
 from tests.noise.plain_rows import make_rows, make_vocab

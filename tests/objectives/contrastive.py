@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from plmctl.attention.patterns.base import Full
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
-from plmctl.data.loader import collate
+from plmctl.core.collate import collate
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.models.encoder import Encoder
 from plmctl.nn.cells.attention import Attention

@@ -13,8 +13,8 @@ from plmctl.artifacts.assemble import build_model, build_objective
 from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
-from plmctl.data.loader import collate
 from plmctl.models.base import Model
 from plmctl.objectives.auxiliary_clm import AuxiliaryCLM
 from plmctl.objectives.clm import CLM

@@ -18,8 +18,8 @@ from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
-from plmctl.data.loader import collate
 from plmctl.objectives.bilm import BidirectionalLM
 
 SMALL = [

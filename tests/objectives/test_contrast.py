@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from plmctl.core.batch import IGNORE, Rows
-from plmctl.data.loader import collate
+from plmctl.core.collate import collate
 from plmctl.objectives.contrast import find_equal, info_nce, multiply, restore_originals
 from tests.objectives.contrastive import batch_of, holed, rows_of
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
-from plmctl.data.loader import collate
 from plmctl.heads.entity_projection import EntityProjection
 from plmctl.models.base import Model
 from plmctl.objectives.entity_denoise import EntityDenoise

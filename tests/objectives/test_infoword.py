@@ -13,9 +13,9 @@ import torch
 from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
+from plmctl.core.collate import collate
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.data.loader import collate
 from plmctl.models.base import Model
 from plmctl.noise.ngram_hole import NgramHole
 from plmctl.objectives.infoword import InfoWord

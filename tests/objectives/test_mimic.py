@@ -20,10 +20,9 @@ from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq
-from plmctl.data.formats.word_contexts import MODES, SLOTS
 from plmctl.heads.mimic import AttentiveMimicking, FormVectors, MimicHead
 from plmctl.knowledge.ngrams import spell_ngrams
-from plmctl.knowledge.words import WordCounts
+from plmctl.knowledge.words import MODES, SLOTS, WordCounts
 from plmctl.models.base import Model
 from plmctl.objectives.mimic import Groups, Mimic, make_vectors
 from plmctl.training.freezing import apply_freezing

@@ -16,9 +16,9 @@ from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import conf_dir, load
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.data.loader import collate
 from plmctl.heads.sbo import SBOHead
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.objectives.sbo import SBO

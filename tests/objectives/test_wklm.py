@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Rows, Seq
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.data.loader import collate
 from plmctl.data.shards import read_manifest
 from plmctl.heads.lm import LMHead
 from plmctl.heads.mention import MentionHead

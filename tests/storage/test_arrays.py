@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plmctl.data.baseline import count_tokens
 from plmctl.storage.arrays import hash_array, walk
+from plmctl.text.frequencies import count_tokens
 
 STATUS = Path("/proc/self/status")
 SIZE = 24 << 20  # bytes

@@ -13,8 +13,8 @@ import torch
 from plmctl.artifacts.assemble import build_model
 from plmctl.config.build import build
 from plmctl.config.compose import compose
+from plmctl.core.collate import collate
 from plmctl.core.errors import DataError
-from plmctl.data.loader import collate
 from plmctl.heads.rows import compare_texts
 from plmctl.knowledge.forms import find_form
 from plmctl.tasks.wic import WordInContext

@@ -9,9 +9,9 @@ import pytest
 from plmctl.artifacts.loading import load
 from plmctl.config import compose as config
 from plmctl.config.action import perform
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError
 from plmctl.core.rounding import round_floats
-from plmctl.data.loader import collate
 from plmctl.tasks import written
 from plmctl.use.prompting import make_prompt_reader
 from tests.tasks.writing import parallel

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from plmctl.core.batch import Batch
+from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
-from plmctl.data.loader import collate
 from plmctl.models.base import Model
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.objectives.base import Contrast, Objective, Output

@@ -13,7 +13,7 @@ import numpy as np
 from plmctl.core.errors import DataError
 from plmctl.core.progress import Say
 from plmctl.core.terminal import counted
-from plmctl.data.baseline import count_tokens, measure_unigram_baseline
+from plmctl.data.baseline import measure_unigram_baseline
 from plmctl.data.check.characters import describe_shares, measure_scripts
 from plmctl.data.check.finding import Finding, LengthHistogram, Report, format_percent, judge
 from plmctl.data.check.hashes import Repeats, hash_stretches
@@ -22,6 +22,7 @@ from plmctl.data.check.overlap import OverlapCounter, report_overlap
 from plmctl.data.formats.base import count_lost
 from plmctl.data.shards import Shards
 from plmctl.data.survey import ignore_progress
+from plmctl.text.frequencies import count_tokens
 from plmctl.text.letters import ChangedLetters, has_unspaced
 from plmctl.text.tokenizer import Tokenizer
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,16 +15,12 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.knowledge.words import MODES, Mode
 from plmctl.noise.masking import expand_runs
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards, SpanTrack
-
-Mode = Literal["form", "context", "shallow", "replace", "add", "add_quotes"]
-MODES: tuple[Mode, ...] = get_args(Mode)
-# where the vector of the form goes, in modes in which it is not the mask
-SLOTS: Mapping[str, int] = {"add": 1, "add_quotes": 2}
 
 
 @dataclass(frozen=True)
