@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from plmctl.api.training import ablate, perform, train
     from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # where each name is defined
 _PLACES = {

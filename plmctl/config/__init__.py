@@ -8,5 +8,4 @@ schema.py     the plumbing (data, train, eval, run): keys, types, ranges, defaul
 finish.py     after composition: one length, no leftovers of replaced parts, signatures
 make_spec.py  plain settings become a spec, spec.py: typed, complete, never changed
 build.py      a node with `_target_` becomes an object
-format_1.py   what older versions saved
 """

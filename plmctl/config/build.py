@@ -19,7 +19,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from plmctl.config.format_1 import TARGETS
 from plmctl.config.spec import Part, Record, thaw
 from plmctl.config.walks import parts_in, scalars_in, targets_in
 from plmctl.core.errors import ConfigError, UsageError, find_alike, nearest, raise_all
@@ -141,7 +140,7 @@ def _build(
     if not isinstance(node, dict):
         return node
     before, given = len(errors), {**given, **(node.get("_given_") or {})}
-    part = _locate(node, plugins) if "_target_" in node else None
+    part = locate(node["_target_"], plugins) if "_target_" in node else None
     known = parameters(part) if part else {}
     values = {}
     for key, child in node.items():
@@ -239,7 +238,7 @@ def _check(
             for error in _check(child, given, plugins, slot, annotation, _join(path, key))
         ]
     try:
-        part = _locate(node, plugins)
+        part = locate(node["_target_"], plugins)
     except ValueError as error:
         where, fix = _join(path, "_target_"), ""
         if isinstance(error, Misspelt) and error.meant:
@@ -364,11 +363,6 @@ def _mend_items(items: Sequence[Any], annotation: Any) -> list[Any]:
     with contextlib.suppress(ValueError):
         return mended if len(mended) == len(items) and fit(mended, annotation) else []
     return []
-
-
-def _locate(node: Mapping[str, Any], plugins: Sequence[str]) -> Callable[..., Any]:
-    """What a node names, by its name of today."""
-    return locate(TARGETS.get(node["_target_"], node["_target_"]), plugins)
 
 
 def _join(path: str, key: object) -> str:

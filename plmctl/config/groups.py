@@ -9,7 +9,8 @@ from typing import Any, Literal
 from plmctl.config.spec import Part, Record
 from plmctl.core.values import Amount, Batch, Count, Number, Processes, Share, Whole
 
-LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
+# settings of train; a run sets exactly one of them
+LENGTHS = ("steps", "tokens", "epochs", "minutes")
 
 
 @dataclass(frozen=True)
@@ -18,21 +19,23 @@ class Data(Record):
     # null: embedded corpus
     path: str | tuple[str, ...] | None = None
     valid_path: str | tuple[str, ...] | None = None  # held-out text; null: a share of `path`
-    valid_share: float = 0.01  # of the documents, chosen by content; more where they are few
-    field: str = "text"  # of .jsonl, .csv, .parquet and hf:
+    # share of the documents, chosen by content; larger where documents are few
+    valid_share: float = 0.01
+    # field of .jsonl, .csv, .parquet and hf: fields with lists of {"start", "end", "id"}: span
+    # tracks
+    field: str = "text"
     # fields with lists of {"start", "end", "id"}: span tracks
     spans: tuple[str, ...] = ()
     # the same, as one id for each token (0: none)
     tags: tuple[str, ...] = ()
     # parallel text: the lines that belong to those of `path`
     target_path: str | tuple[str, ...] | None = None
-    valid_target_path: str | tuple[str, ...] | None = None  # those that belong to `valid_path`
+    valid_target_path: str | tuple[str, ...] | None = None  # the translations of `valid_path`
     # parallel text in one .jsonl, .tsv: [source,target]
     fields: tuple[str, ...] = ()
-    # what one line of the text is; auto joins lines of a .txt that fill a width, and no others
-    # running: the text as it is, also of rows; the end of a line is a token (of byte_bpe: itself)
+    # the meaning of one line of the text; auto joins the lines of a .txt that fill a width
     lines: Literal["auto", "sentence", "paragraph", "wrapped", "running"] = "auto"
-    # of running text: the first byte that is read and the first that is not, [0,90000000]
+    # first byte to read and first byte after the text, for running text: [0,90000000]
     bytes: tuple[Whole, ...] | None = None
     valid_bytes: tuple[Whole, ...] | None = None  # the same of `valid_path`
     # Chinese words, for noise that hides whole words: jieba, or a plugin's text -> (start, end)
@@ -44,16 +47,17 @@ class Data(Record):
 class Corpora(Data):
     # corpora mixed row by row: {name: {path, target_path, language, weight}}
     mixture: Mapping[str, Mapping[str, Any]] = Part({})
-    # of a mixture without weights: shares go as tokens ** (1 / temperature); null: 1
+    # temperature of a mixture without weights: shares are proportional to tokens ** (1 /
+    # temperature); null: 1
     temperature: Amount | None = None
-    # of texts that share a tokenizer: each gives bytes ** (1 / temperature) of the text that it is
-    # trained on; null: all give as much
+    # temperature of texts that share a tokenizer: each contributes bytes ** (1 / temperature) of
+    # its training text; null: all contribute the same
     vocab_temperature: Amount | None = None
     # {name: {path or mixture, target_path, language, format, noise, weight}}
     sources: Mapping[str, Mapping[str, Any]] = Part({})
     # .jsonl files are tokenized as they are read, and no tokens are kept on disk
     streaming: bool = False
-    window: Count = 16777216  # of streaming: characters whose rows are shuffled together, in memory
+    window: Count = 16777216  # characters in memory whose rows are shuffled together, for streaming
 
 
 @dataclass(frozen=True)
@@ -65,30 +69,31 @@ class Train(Record):
     # optim.lr is that of a model of this width: one of half the width learns at twice the rate;
     # null: optim.lr as it stands
     lr_width: Count | None = None
-    # of wall-clock time, evaluation included; a recipe with budgets (plmctl help budgets) chooses
-    # size, batch, rate and rows by it, unless they are given
+    # wall-clock time, evaluation included; a recipe with budgets (plmctl help budgets) chooses
+    # size, batch, rate and rows by it, unless you set them
     minutes: Amount | None = None
-    # of the training text or examples; a smaller share is a part of a larger one
+    # share of the training text or examples; a smaller share is part of a larger one
     share: Share = 1.0
     batch_size: Batch = 32  # rows of an update, over all processes
     micro_batch_size: Batch | None = None  # rows of one backward pass; null: a process' whole share
     clip: Number = 1.0  # gradient norm; 0: off
     max_bad_steps: Count = 10  # non-finite updates in a row before the run ends
-    # of the computation; weights stay fp32
+    # number type of the computation; weights stay fp32
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     # by torch.compile; auto: on a GPU, where the run is long enough and its passes are large enough
     # to gain time
     compile: Literal["auto", True, False] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     processes: Processes = 1  # on this machine, data-parallel
-    threads: Processes | None = None  # of the CPU, for each process; null: what torch takes
-    # store only the input of each layer, and run the layer again in the backward pass: less memory,
-    # about a third more time, the same numbers
+    threads: Processes | None = None  # CPU threads of each process; null: torch's own number
+    # keep only the input of each layer and run the layer again in the backward pass: less memory;
+    # about a third more time; the same numbers
     checkpoint_activations: bool = False
     deterministic: bool = False  # refuse GPU kernels whose result depends on the order of execution
     # updates; null: 10, or ten lines of a run below 100 updates; 0: the first and the last only
     log_every: Whole | None = None
-    grad_norms: bool = False  # of every layer, in the first update: start/grad_norm/<layer>
+    # log the gradient norm of every layer in the first update: start/grad_norm/<layer>
+    grad_norms: bool = False
     # updates; null: ten times a run, five times one below 50 updates, and in a fine-tuning without
     # train.least_steps after every epoch; 0: at the end only
     eval_every: Whole | None = None
@@ -100,7 +105,7 @@ class Train(Record):
     patience: Count | None = None
     # names or globs of the only parameters that are trained
     trainable: tuple[str, ...] = ()
-    # and of those that are not: [backbone.embedding*]
+    # patterns of parameters to freeze, for example [backbone.embedding*]
     frozen: tuple[str, ...] = ()
     # one batch of each source per update, of one source in its turn, or of one that is drawn
     sources: Literal["together", "alternated", "sampled"] = "together"
@@ -116,8 +121,8 @@ class TrainOnTask(Train):
     frozen_limit: Amount = 20.0  # GB that this file may take
     # each epoch trains one more layer, from the top down; heads alone in the first (ULMFiT)
     unfreeze: bool = False
-    # what chooses the checkpoint: a metric of the task, or loss, or those of a task beside with its
-    # name before it (rte/accuracy); null: the first of the task
+    # metric that chooses the checkpoint: a metric of the task, or loss; a metric of a side task has
+    # its name in front (rte/accuracy); null: the first metric of the task
     best_metric: str | None = None
 
 
@@ -133,9 +138,9 @@ class Eval(Record):
 class Run(Record):
     dir: str | None = None  # null: runs/<name>/<time>
     name: str | None = None  # null: the recipe
-    resume: bool = False  # what --resume sets
-    # services that its numbers are sent to, beside metrics.jsonl and TensorBoard: [wandb,mlflow],
-    # or <module>.<class> of a plug-in
+    resume: bool = False  # set by --resume
+    # services that also receive the numbers of metrics.jsonl and TensorBoard: [wandb,mlflow], or
+    # <module>.<class> of a plug-in
     trackers: tuple[str, ...] = ()
-    # what --plugin says; the run's files keep it
+    # modules of --plugin; the files of the run record them
     plugins: tuple[str, ...] = ()

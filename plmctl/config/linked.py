@@ -16,12 +16,12 @@ from plmctl.core.values import Batch, Count, Rate, Whole
 class Linking(RunSpec):
     # a wiki's export (.xml, .bz2, .gz), text that is given a dictionary, or a .conllu file
     path: str = MISSING
-    # what names in plain text mean: a knowledge directory, or a table of alias, name, count (tabs
+    # meanings of names in plain text: a knowledge directory, or a table of alias, name, count (tabs
     # between them, commas in a .csv)
     dictionary: str | None = None
     out: str = MISSING  # a new folder: text.jsonl, entities.jsonl, knowledge.json
-    # of the page of an entity: the nouns that its categories are about, the categories themselves,
-    # its infobox, what its title has in brackets
+    # sources of types on the page of an entity: the nouns that its categories are about; the
+    # categories themselves; its infobox; the brackets of its title
     types: tuple[Literal["heads", "categories", "infobox", "qualifier"], ...] = (
         "heads",
         "infobox",
@@ -29,16 +29,16 @@ class Linking(RunSpec):
     )
     type_table: str | None = None  # more types: name, type a line, with a tab between
     triples: str | None = None  # head, relation, tail a line, with tabs between
-    # where the two tables have ids in place of names: id, name a line
+    # id, name a line, where the two tables have ids instead of names
     ids: str | None = None
     # further marks: [sense:senses.tsv], a field and its table of word, tag; [sense:wordnet]
     lexicons: tuple[str, ...] = ()
-    # of a .conllu file: columns whose values become marks, [upos,deprel,head]
+    # columns of a .conllu file whose values become marks: [upos,deprel,head]
     layers: tuple[str, ...] = ()
-    # an article's further mentions of what it links to, by their names
+    # link further mentions of the article's linked names, too
     repeated: bool = True
     outside: bool = True  # titles that are only linked to are entities, too
-    least_mentions: Count = 1  # of those
+    least_mentions: Count = 1  # least number of mentions that a word needs to be linked
     lists: bool = True  # lines of lists are text, too
     # sections that are left out
     without: tuple[str, ...] = (
@@ -57,7 +57,7 @@ class Linking(RunSpec):
     least_prior: Rate = 0.5  # names are linked whose main meaning has this share of their uses
     least_length: Count = 2  # characters of such a name
     lowercase: bool = False  # and names without a capital letter
-    licence: str | None = None  # of the text, for knowledge.json
+    licence: str | None = None  # licence of the text, for knowledge.json
 
 
 @dataclass(frozen=True)
@@ -68,24 +68,25 @@ class Retrieve(RunSpec):
     dev_questions: str | None = None
     test_questions: str | None = None
     out: str = MISSING  # a new folder, for task=triviaqa
-    words: Count = 100  # of a passage, at most
+    words: Count = 100  # largest number of words in a passage
     top: Count = 10  # passages of a question
     # a run of task=pair_classification on pairs/ of an earlier start: passages are ordered anew
     ranker: str | None = None
     pool: Count = 50  # passages of a question that it reads
-    ranker_weight: Rate = 0.5  # of what it says; the rest is BM25's
-    k1: float = 0.9  # of BM25: how soon further occurrences of a word count no more
+    ranker_weight: Rate = 0.5  # weight of the ranker's score; BM25 has the rest
+    k1: float = 0.9  # BM25's k1: how soon further occurrences of a word count no more
     b: float = 0.4  # how much long passages count less
 
 
 @dataclass(frozen=True)
 class Mine(RunSpec):
-    # a task of ranking, whose questions are asked; null: that of checkpoint
+    # a ranking task, the source of the questions; null: the task of checkpoint
     task: Any = None
     # a run of task=bi_encoder, by which texts are found; null: BM25
     checkpoint: str | None = None
     out: str = MISSING  # a new folder, for task.path
-    negatives: Count = 4  # of a question
+    # best wrong texts that are skipped for each question: they may answer the question, too
+    negatives: Count = 4
     # so many of the best wrong texts are passed over: they may answer the question, too
     skipped: Whole = 0
     batch_size: Batch = 32  # texts that the model reads at the same time

@@ -14,12 +14,12 @@ from plmctl.core.errors import UsageError
 
 WORD = "scale=published"
 BLOCK = "published"
-FACTS = ("corpus", "parameters", "line")  # what the block says of itself
+FACTS = ("corpus", "parameters", "line")  # facts of the block about itself
 WHOLE = ("budget", "grid", "baseline")  # groups of which no half stays
 _OF_A_BLOCK = re.compile(r"(position|first_vectors|model\.([\w.]+\.)?residual\._target_)=")
-# what a trained model decides (init=...): pretrain.new_model
+# settings that a trained model decides (init=...): pretrain.new_model
 _OF_A_MODEL = ("size", "tokenizer", "position")
-# what a published line says of text and length; a study has both in one place for all arms
+# text and length of a published line; a study sets both once for all arms
 _OF_A_RUN = ("data", "init", "train.steps", "train.epochs", "train.tokens")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.config.build import UnknownSetting, check_parts
-from plmctl.config.format_1 import upgrade
 from plmctl.config.make_spec import make_spec
 from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.config.walks import references_in
@@ -29,7 +28,7 @@ def read_saved(file: Path, *, fix: str = COPY) -> dict[str, Any]:
     """
     settings = read_settings(file, fix=fix)
     refuse_references(settings, file=file)
-    return dict(upgrade(settings))
+    return dict(settings)
 
 
 def read_spec(folder: Path, given: Provenance | None = None) -> RunSpec | None:
@@ -45,12 +44,11 @@ def read_spec(folder: Path, given: Provenance | None = None) -> RunSpec | None:
     settings = read_saved(file) if file.is_file() else {}
     if not settings:
         return None
-    version = settings.pop(VERSION, 1)
-    if version not in (1, 2):
-        fix = "a newer plmctl, which wrote it"
-        raise DataError(
-            f"a spec of version {version}, which this plmctl does not read", file=file, fix=fix
-        )
+    version = settings.pop(VERSION, 2)  # convert writes none
+    if version != 2:
+        fix = "use the plmctl that wrote it, or train a new run"
+        what = f"a spec of version {version}; this plmctl reads version 2"
+        raise DataError(what, file=file, fix=fix)
     cut = not read_text(file).endswith("\n")
     if cut and "run" not in settings and "recipe" in settings:  # the last group of each run
         raise DataError(CUT, file=file, fix=COPY)

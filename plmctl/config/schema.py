@@ -54,8 +54,8 @@ class Pretrain(RunSpec):
     size: Any = None
     pattern: Any = MISSING
     position: Any = MISSING
-    kernel: Any = None  # of attention; null: auto
-    # what the vectors of tokens start from; null: drawn
+    kernel: Any = None  # attention kernel; null: auto
+    # first values of the token vectors; null: drawn
     first_vectors: Any = None
     model: Any = MISSING
     objective: Any = None
@@ -65,8 +65,8 @@ class Pretrain(RunSpec):
     regulariser: Any = None
     optim: Any = MISSING
     schedule: Any = MISSING
-    # what train.minutes decides by the speed of this machine: [{up_to: 3e13, size: tiny}, ...], so
-    # many FLOPs and the settings for them; []: nothing
+    # settings that train.minutes decides by the speed of this machine: [{up_to: 3e13, size: tiny},
+    # ...], FLOPs and the settings for them; []: nothing
     budgets: tuple[Mapping[str, Any], ...] = ()
     train: Train = Train()
     eval: Eval = Eval()
@@ -78,11 +78,11 @@ class Pretrain(RunSpec):
     init_into: str | None = None
     # parts of the model that init does not decide: [front]
     own: tuple[str, ...] = ()
-    # of init, as in plmctl finetune
+    # layers of init to keep, as in plmctl finetune
     kept_layers: str | tuple[int, ...] | Mapping[str, Any] | None = None
-    # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
+    # a run, a checkpoint or a Hugging Face folder for distill, or several of them
     teacher: str | tuple[str, ...] | None = None
-    # of several teachers; null: all count the same
+    # weights of several teachers; null: equal weights
     teacher_weights: tuple[float, ...] | None = None
 
 
@@ -92,7 +92,7 @@ class SideSettings(TypedDict):
     task: Any  # sst2; once it is decided, its settings
     path: NotRequired[Any]  # as task.path
     overrides: NotRequired[tuple[str, ...]]  # other settings of it: [task.max_length=64]
-    weight: NotRequired[Number]  # of its loss
+    weight: NotRequired[Number]  # weight of its loss
     heads: NotRequired[Mapping[str, str]]  # decided: {as the task calls a head: as the model does}
 
 
@@ -114,19 +114,19 @@ class Finetune(RunSpec):
     size: Any = None
     pattern: Any = MISSING
     position: Any = MISSING
-    kernel: Any = None  # of attention; null: auto
+    kernel: Any = None  # attention kernel; null: auto
     # from scratch: what the vectors of tokens start from; null: drawn
     first_vectors: Any = None
     model: Any = MISSING
     heads: Any = MISSING
-    # what is trained in or beside a model that stays as it is: [lora]; [] or null: the model
+    # weights to train in or next to a frozen model: [lora]; [] or null: the model itself
     peft: Any = None
     # learns from changed vectors of words, too; null: from the text alone
     regulariser: Any = None
-    # what keeps training on few examples from failing: [mixout], [ema]; [] or null: nothing
+    # methods that keep training on few examples from failing: [mixout], [ema]; [] or null: nothing
     stabiliser: Any = None
-    # what stands for a row where it is classified: first, last, mean, compare, concat; null: as the
-    # model says
+    # vector of a row for its class: first, last, mean, compare, concat; null: the model's own
+    # choice
     row_pooling: str | None = None
     optim: Any = MISSING
     schedule: Any = MISSING
@@ -134,11 +134,11 @@ class Finetune(RunSpec):
     run: Run = Run()
     seed: Whole = 0  # order of the data, dropout
     head_seed: Whole | None = None  # first weights of new heads; null: seed
-    # of checkpoint: spread, first2, last (half), [0,2,5] (from 0)
+    # layers of the checkpoint to keep: spread, first2, last (half), [0,2,5] (from 0)
     kept_layers: str | tuple[int, ...] | Mapping[str, Any] | None = None
-    # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
+    # a run, a checkpoint or a Hugging Face folder for distill, or several of them
     teacher: str | tuple[str, ...] | None = None
-    # of several teachers; null: all count the same
+    # weights of several teachers; null: equal weights
     teacher_weights: tuple[float, ...] | None = None
     # a folder that keeps what the teacher answers, to be read instead of computed again
     teacher_cache: str | None = None
@@ -172,7 +172,7 @@ class Contexts(RunSpec):
     # a list of words, one in each line; null: all that are frequent enough
     words: str | None = None
     least: Count = 100  # how often a word must stand in the text, without a list
-    contexts: Count = 1000  # of a word at most, spread evenly over the text
+    contexts: Count = 1000  # largest number of contexts of a word, spread evenly over the text
     window: Count = 25  # words on each side of the word, within its sentence
     out: str = MISSING  # a new folder
 
@@ -184,7 +184,7 @@ class MarkPolarity(RunSpec):
     # an encoder whose vectors say how near a gloss is to a sentence; null: the words that both have
     checkpoint: str | None = None
     out: str = MISSING  # a new file, .jsonl
-    overwrite: bool = False  # a file that is there already
+    overwrite: bool = False  # replace an existing file
     batch_size: Batch = 64  # texts that the encoder reads at once
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
@@ -193,7 +193,7 @@ class MarkPolarity(RunSpec):
 class Vectors(RunSpec):
     data: Data = Data()
     method: Any = MISSING
-    # of method=distilled: a run, a checkpoint or a Hugging Face folder
+    # a run, a checkpoint or a Hugging Face folder, for method=distilled
     checkpoint: str | None = None
     width: Count = 100  # numbers of a vector
     least: Count = 5  # words that stand fewer times in the text get no vector
@@ -202,26 +202,26 @@ class Vectors(RunSpec):
     lowercase: bool = True
     # .safetensors (with n-grams), .txt (GloVe's), .vec (fastText's), .bin (word2vec's)
     out: str = MISSING
-    overwrite: bool = False  # a file that is there already
+    overwrite: bool = False  # replace an existing file
     threads: Processes = 1
     seed: Whole = 0
-    batch_size: Batch = 64  # of method=distilled: texts that the model reads at the same time
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # of method=distilled
+    batch_size: Batch = 64  # texts that the model reads at the same time, for method=distilled
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # device of the model, for method=distilled
 
 
 @dataclass(frozen=True)
 class Limit(Record):
     steps: Count | None = None  # updates
     tokens: Count | None = None  # real tokens
-    flops: Amount | None = None  # of training; becomes tokens by the cost of each arm
-    # of wall-clock time; the one budget that two machines spend differently
+    flops: Amount | None = None  # FLOPs of training; becomes tokens by the cost of each arm
+    # minutes of wall-clock time; the one budget that two machines spend differently
     minutes: Amount | None = None
 
 
 @dataclass(frozen=True)
 class StudyBudget(Limit):
-    # of wall-clock time for the study as a whole, over all starts, beside one of the others: no
-    # seed begins that would not fit
+    # hours of wall-clock time for the whole study, over all starts, in addition to another budget:
+    # a seed that would not fit does not begin
     hours: Amount | None = None
 
 
@@ -231,34 +231,34 @@ class Ablate(RunSpec):
     title: str | None = None
     # published: as the block `published` of its file changes it; also the word published
     scale: Literal["small", "published"] = "small"
-    # what the published experiment changes, or why there is none
+    # changes of the published experiment, or why it has none
     published: Any = None
     # folder of the study, its jobs and its table; null: studies/<name>, with -published behind it
     # for the published form
     out: str | None = None
     processes: Processes = 1  # jobs at the same time, on this machine
     keep: bool = False  # checkpoints of fine-tuned models
-    # what learning curves go by; null: the budget
+    # x axis of learning curves; null: the budget
     curves: Literal["steps", "tokens", "flops", "time"] | None = None
-    seeds: tuple[Whole, ...] = (0, 1, 2)  # of pretraining; with `until`, at most these
+    seeds: tuple[Whole, ...] = (0, 1, 2)  # seeds of pretraining; with `until`, the largest set
     # decided: the first three seeds of every arm, then one more a round, for the arms of which an
     # expectation is still undecided; null: all seeds of all arms
     until: Literal["decided"] | None = None
-    data: Data = Data()  # of every arm
-    # of each pretraining, the same for all arms; hours: of the study
+    data: Data = Data()  # settings of every arm
+    # budget of each pretraining, the same for all arms; hours: for the whole study
     budget: StudyBudget = StudyBudget()
     baseline: str = MISSING  # the arm that the others are compared with
     # {name: [overrides] or {recipe, overrides, ...}}
     arms: Mapping[str, Any] = Part({})
-    only: tuple[str, ...] = ()  # arms that run, beside the baseline; none: all
+    only: tuple[str, ...] = ()  # arms to run in addition to the baseline; none: all
     grid: tuple[str, ...] = ()  # arms as a sweep: [size=tiny,mini]
     pretrain: Any = None  # {recipe, overrides, new_model} of every arm
-    # what every pretraining starts from, in place of pretrain.new_model: a run, a checkpoint or a
+    # first weights of every pretraining, instead of pretrain.new_model: a run, a checkpoint or a
     # Hugging Face folder
     init: str | None = None
     # the same from a base of plmctl bases make, which all studies share; null: from new weights
     start: Literal["encoder", "decoder", "seq2seq"] | None = None
-    # what every arm fine-tunes in place of a pretraining of its own
+    # the model that every arm fine-tunes, instead of a pretraining of its own
     checkpoint: str | None = None
     # settings of plmctl inject, of every arm that has `inject`, a list of its own settings
     inject: tuple[str, ...] = ()
@@ -274,7 +274,7 @@ class GraphData(Record):
     # a folder with train, valid and test (.tsv, .txt, .gz: head, relation, tail), one of OpenKE, a
     # knowledge directory, a file of triples; null: the classes of Python
     path: str | None = None
-    valid_share: Rate = 0.05  # of the triples, where no file is a split of its own
+    valid_share: Rate = 0.05  # share of the triples, where no file is a split of its own
     # valid and test triples with an entity or a relation that is not trained: keep ranks them, as
     # published evaluations do; drop leaves them out
     unseen: Literal["keep", "drop"] = "keep"
@@ -286,7 +286,7 @@ class WriteTriples(RunSpec):
     # one text for each entity; head and relation with the tail as target; true and false triples;
     # head and tail with the relation as label
     kind: Literal["descriptions", "comet", "kg_bert", "relations"] = "descriptions"
-    negatives: Count = 1  # of kg_bert: false triples for each true one
+    negatives: Count = 1  # number of false triples for each true one, for kg_bert
     out: str = MISSING  # a new folder
     seed: Whole = 0
 
@@ -306,13 +306,14 @@ class Graph(RunSpec):
     graph_penalty: Any = None  # on the size of vectors; null: none
     # numbers of an entity; of complex ones the real and the imaginary parts together
     width: Count = 200
-    # a relation that is asked for its head has a vector of its own
+    # train a vector of its own for the inverse of each relation
     reciprocal: bool = True
-    # what a triple is asked for
+    # sides of a triple to predict
     sides: tuple[Literal["head", "tail"], ...] = ("head", "tail")
-    # of the question for the relation, beside that for an entity; 0: it is not asked for
+    # weight of the question for the relation, compared with the question for an entity; 0: no such
+    # question
     relation_weight: Number = 0.0
-    # of the entity and the relation of a question
+    # dropout of the entity and the relation of a question
     dropout: DropoutRate = 0.0
     optim: Any = MISSING
     schedule: Any = MISSING

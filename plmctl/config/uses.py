@@ -17,10 +17,10 @@ from plmctl.core.values import Batch, Count, Whole
 class Evaluate(RunSpec):
     # several of one task: an ensemble
     checkpoint: str | tuple[str, ...] = MISSING
-    # of several: the mean of their probabilities, or one vote each
+    # rule that joins several models: the mean of their probabilities, or one vote each
     joined: Literal["mean", "votes"] = "mean"
-    # of several beside one base, each of a task of its own: the column of `input` that names which
-    # of them answers a row; null: an ensemble
+    # column of `input` that names the model for a row, where several models share one base and each
+    # has its own task; null: an ensemble
     by: str | None = None
     # [temperature,threshold]: what is fitted to the labels of this split, kept in the checkpoint,
     # and used from then on; threshold: of the first metric, for two labels or any number each;
@@ -34,15 +34,15 @@ class Evaluate(RunSpec):
     # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means
     # dev
     split: str = "dev"
-    data: Data = Data()  # of task=lm and task=held_out
+    data: Data = Data()  # corpus for task=lm and task=held_out
     # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
     input: str | None = None
     # a .csv, .tsv or .jsonl file of predictions, or a folder of them, where earlier ones are kept;
     # -: standard output; null: that for input=-, else eval/ in the run, of a model without one
     # eval/<its name>
     out: str | None = None
-    overwrite: bool = False  # such a file that is there already, or an earlier one in the folder
-    # of a table that is written: a ' stands before a text that a spreadsheet would run (=, +, -, @)
+    overwrite: bool = False  # replace such a file, or an earlier one in the folder
+    # put a ' before texts that a spreadsheet would run (=, +, -, @), in tables that are written
     guard_cells: bool = True
     batch_size: Batch = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -59,24 +59,24 @@ class Evaluate(RunSpec):
 class Attack(RunSpec):
     checkpoint: str = MISSING  # a model that was fine-tuned on classes of texts
     task: Any = None  # null: the one the checkpoint was fine-tuned on
-    split: str = "dev"  # whose examples are attacked, those that the model answers right
-    rows: Count | None = 200  # of the split, the first of them; null: all
-    field: str = "text"  # which text of an example is changed: text, text2
+    split: str = "dev"  # split whose examples are attacked, where the model answers right
+    rows: Count | None = 200  # first rows of the split to attack; null: all
+    field: str = "text"  # text of an example to change: text, text2
     # the words of Chinese texts: jieba, or a plugin's text -> (start, end); null: each character
     segment: str | None = None
-    attack_candidates: Any = MISSING  # words that may stand in place of a word
-    # what a changed text must not do: [changed_once,similarity]; [] or null: nothing
+    attack_candidates: Any = MISSING  # source of words that may replace a word
+    # constraints on a changed text: [changed_once,similarity]; [] or null: none
     constraint: Any = None
-    attack_search: Any = MISSING  # which words are replaced, in which order
-    # of masked_lm: a run, a checkpoint or a Hugging Face folder that predicts masked tokens
+    attack_search: Any = MISSING  # words to replace, and their order
+    # a run, a checkpoint or a Hugging Face folder that predicts masked tokens, for masked_lm
     writer: str | None = None
-    # of similarity: whose vectors of texts are compared; null: those of checkpoint
+    # model whose vectors of texts similarity compares; null: checkpoint
     embedder: str | None = None
     # a .csv, .tsv or .jsonl file, an example in each line, or a folder of them, where earlier ones
     # are kept; null: attack/ in the run
     out: str | None = None
-    overwrite: bool = False  # such a file that is there already, or an earlier one in the folder
-    # of a table that is written: a ' stands before a text that a spreadsheet would run (=, +, -, @)
+    overwrite: bool = False  # replace such a file, or an earlier one in the folder
+    # put a ' before texts that a spreadsheet would run (=, +, -, @), in tables that are written
     guard_cells: bool = True
     batch_size: Batch = 64  # texts that the model reads at once
     window: Count = 64  # examples that are attacked side by side
@@ -87,7 +87,7 @@ class Attack(RunSpec):
     optim: Any = None
     schedule: Any = None
     train: Any = None
-    seed: Whole = 0  # of slips that are drawn
+    seed: Whole = 0  # seed of random slips
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,12 @@ class Inject(RunSpec):
     # a run, a checkpoint or a Hugging Face folder; word_vectors=mimic: a run of bertram
     checkpoint: str = MISSING
     word_vectors: Any = MISSING
-    # the model that gets the tokens, with the same tokenizer, such as the one that bertram started
-    # from, whose heads predict words; null: checkpoint
+    # the model that receives the tokens, with the same tokenizer and heads that predict words, such
+    # as bertram's first model; null: checkpoint
     into: str | None = None
     # a folder of plmctl data contexts, or a table of words; null: all that word_vectors has
     words: str | None = None
-    # where a new token stands in a text: nowhere, in place of the word, behind the word and a
-    # slash, or before a slash and the word
+    # a file like input, in which rare tokens are rare, for idf and sif; null: input itself
     form: Literal["plain", "replace", "slash", "before"] = "slash"
     cased: bool = False  # a word is one only with the same capital letters
     out: str = MISSING  # a new folder
@@ -114,10 +113,10 @@ class Extend(RunSpec):
     data: Data = Data()  # text of the field whose words the new tokens are parts of
     tokens: Count = 1000  # new ones, at most
     least: Count = 10  # how often a new token must stand in the text
-    # of new tokens, in every table of the model: the mean of those of the old tokens that it is
-    # made of, or as a new model draws them
+    # rows of new tokens in every table of the model: the mean of the old tokens' rows that make up
+    # the token, or drawn as in a new model
     rows: Literal["pieces", "random"] = "pieces"
-    sample_bytes: Count = 1 << 25  # of text that is read
+    sample_bytes: Count = 1 << 25  # bytes of text to read
     out: str = MISSING  # a new folder
 
 
@@ -126,9 +125,9 @@ class Embed(RunSpec):
     # or a file of word vectors: of a line their mean is written
     checkpoint: str = MISSING
     input: str = MISSING  # lines of text, JSON lines, or a table (.csv, .tsv, .parquet)
-    field: str = "text"  # of a table or of JSON lines: the column, the key that has the text
+    field: str = "text"  # column of a table, or key of JSON lines, that has the text
     out: str = MISSING  # .npz; with among .jsonl
-    overwrite: bool = False  # a file that is there already
+    overwrite: bool = False  # replace an existing file
     # a file of vectors that embed wrote, one for each line: among these lines, the nearest to each
     # of input are written
     among: str | None = None
@@ -155,15 +154,15 @@ class Embed(RunSpec):
 @dataclass(frozen=True)
 class Generate(RunSpec):
     checkpoint: str = MISSING
-    # one text: to go on with, the source of what is written, or with masks to be filled
+    # one text: a beginning to continue, a source, or a text with masks to fill
     prompt: str | None = None
     # a file of such texts, one a line; -: standard input, which null takes where it is no terminal
     input: str | None = None
     out: str | None = None  # a .jsonl file of the results; null: they are printed
-    overwrite: bool = False  # a file that is there already
+    overwrite: bool = False  # replace an existing file
     search: Any = None
-    # of a model with memory: how many tokens each one sees, itself among them, so that a long text
-    # costs no more; null: all so far, or as in training with model.same_length
+    # number of tokens that each token of a model with memory sees, itself included, so that a long
+    # text costs no more; null: all so far, or as in training with model.same_length
     memory: Count | None = None
     # most tokens of a text; null: as many as the model has positions, or 128
     max_new: Count | None = None

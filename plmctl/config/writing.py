@@ -27,9 +27,9 @@ class DataWriting(RunSpec):
 
 @dataclass(frozen=True)
 class Augment(DataWriting):
-    # of each example, beside itself; TinyBERT: 10 to 30, the fewer examples the more
+    # copies of each example, in addition to itself; TinyBERT: 10 to 30, more for fewer examples
     copies: Count = 20
-    rate: Share = 0.4  # of the words of a copy that are replaced
+    rate: Share = 0.4  # share of a copy's words to replace
     candidates: Count = 15  # words that one may be replaced by
     # a file of word vectors, for words of several pieces; null: those stay as they are
     vectors: str | None = None
@@ -43,7 +43,7 @@ class Augment(DataWriting):
 @dataclass(frozen=True)
 class Rewrite(DataWriting):
     search: Any = None
-    # of the texts that a search finds: the likeliest, or nearest to the reference
+    # text to take from a search: the likeliest, or the nearest to the reference
     pick: Literal["best", "nearest"] = "best"
     max_new: Count | None = None  # most tokens of a text; null: task.max_target
 
@@ -52,13 +52,13 @@ class Rewrite(DataWriting):
 class Label(RunSpec):
     # a fine-tuned run, or several of one task, whose scores are averaged
     checkpoint: str | tuple[str, ...] = MISSING
-    weights: tuple[Amount, ...] | None = None  # of several; null: all the same
+    weights: tuple[Amount, ...] | None = None  # weights of several models; null: equal weights
     input: str = MISSING  # texts without labels: lines, or a .csv, .tsv or .jsonl table
     out: str = MISSING  # a new folder, for task.path
     threshold: Rate = 0.0  # texts stay out whose label is less probable
-    share: Share = 1.0  # of the texts of each label, the surest ones
-    temperature: Amount = 1.0  # of the probabilities that are written; PET: 2
-    labelled: bool = True  # the examples that the checkpoint was trained on are there, too
+    share: Share = 1.0  # share of the texts of each label, the surest ones
+    temperature: Amount = 1.0  # temperature of the written probabilities; PET: 2
+    labelled: bool = True  # also write the examples that the checkpoint was trained on
     # a run of the same task, which says the labelled examples, the dev set and the columns of
     # `input`; null: checkpoint
     labelled_from: str | None = None
@@ -71,7 +71,7 @@ class Rarify(RunSpec):
     task: Any = None  # the labelled set; with checkpoint: that of the checkpoint
     # the baseline, fine-tuned on out/baseline; null: write the parts of the set
     checkpoint: str | None = None
-    out: str = MISSING  # a new folder; with checkpoint: the one that was written without
+    out: str = MISSING  # a new folder; with checkpoint, the folder that was written without it
     # a table: word, substitute, kind; null: synonyms of WordNet
     substitutes: str | None = None
     wordnet: str | None = None  # the folder of its dictionary; null: where it is installed
@@ -80,12 +80,13 @@ class Rarify(RunSpec):
     # a substitute stands `least` times or more, but less than `below`
     least: Count = 10
     below: Count = 100
-    misspellings: Whole = 0  # of each word that has a substitute, beside these
-    candidates: Share = 0.5  # of the examples, among which rarified ones are looked for
-    hidden: str = "[MASK]"  # stands in a text in place of a word, as ordinary text
-    hidden_share: Share = 0.1  # of the words with substitutes that the baseline does not see
-    replaced_share: Share = 0.1  # of these words that are replaced for tested models
-    most_words: Count = 5  # of an example that are hidden, one after the other
+    # misspellings of each word that has a substitute, in addition to the substitutes
+    misspellings: Whole = 0
+    candidates: Share = 0.5  # share of the examples that are searched for rarified ones
+    hidden: str = "[MASK]"  # text that replaces a word, as ordinary text
+    hidden_share: Share = 0.1  # share of the words with substitutes that the baseline does not see
+    replaced_share: Share = 0.1  # share of these words to replace for tested models
+    most_words: Count = 5  # largest number of words to hide in an example, one after the other
     batch_size: Batch = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: Whole = 0

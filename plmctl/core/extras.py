@@ -48,7 +48,7 @@ def require_library(module: str, extra: str, what: str, *, otherwise: str = "") 
 
 
 def describe_versions() -> str:
-    """`plmctl 0.1.0, torch 2.13.0, Python 3.11.7`; neither is imported for it."""
+    """`plmctl 0.2.0, torch 2.13.0, Python 3.11.7`; neither is imported for it."""
     torch = find_version("torch") or "(not installed)"
     return f"plmctl {__version__}, torch {torch}, Python {platform.python_version()}"
 

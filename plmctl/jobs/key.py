@@ -1,6 +1,4 @@
-"""What decides the result of a job, as a key: its config and the content of the files that it
-names.
-"""
+"""The key of a job: a hash of its config and of the content of the files that it names."""
 
 from __future__ import annotations
 
@@ -12,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from plmctl.config.format_1 import ADDED, LATER_CELLS, SWITCHES, TARGETS
 from plmctl.config.keys import is_path
 from plmctl.config.walks import scalars_in
+from plmctl.core.used_cells import drop_unused_cells
 from plmctl.data.shards import MANIFEST, is_tokens
 from plmctl.jobs.job import REFERENCE
 
@@ -29,23 +27,17 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
 }
 FILES = {("inject", "words")}  # settings that name files, and in other commands something else
-# the first name that a part ever had: it keeps the keys of older folders
-_FIRST = {now: former for former, now in reversed(TARGETS.items())}
 _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and time of change count
 
 
 def compute_key(verb: str, config: Mapping[str, Any]) -> str:
     """16 hexadecimal digits: the same for the same work on the same files, wherever the study
-    lies, whatever its parts are called by now, and whatever may be set besides by now.
+    lies. Cells that no layout runs do not count.
     """
-    settings = dict(_name_formerly(*setting) for setting in scalars_in(config))
-    unused = _list_unused_cells(settings)
     counted = {
         path: _identify(verb, path, value)
-        for path, value in settings.items()
-        if not (
-            _is_without_effect(path) or _is_later_default(path, value) or path.startswith(unused)
-        )
+        for path, value in scalars_in(drop_unused_cells(config))
+        if not _is_without_effect(path)
     }
     text = json.dumps([verb, counted], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -80,39 +72,14 @@ def _hash(file: Path, size: int, changed: int) -> str:
 
 
 def _identify(verb: str, path: str, value: Any) -> Any:
-    """What counts of a setting: the content of the files that it names, a part's first name."""
+    """The value of a setting, or the content of the files that it names."""
     if not isinstance(value, str):
         return value
     owner = path.rpartition(".")[0]  # path: {train: ..., dev: ...} and lists of paths
     named = is_path(path) or is_path(owner) or (verb, path) in FILES
     if named and not value.startswith((REFERENCE, "hf:")):
         return fingerprint(value)
-    if path.endswith("_target_"):
-        now = TARGETS.get(value, value)
-        return _FIRST.get(now, now)
     return value
-
-
-def _name_formerly(path: str, value: Any) -> tuple[str, Any]:
-    """A setting as the switch that it was before, where it says the same."""
-    return SWITCHES.get((path, value), (path, value)) if isinstance(value, str) else (path, value)
-
-
-def _is_later_default(path: str, value: Any) -> bool:
-    """Whether it is a setting that came later, with the value of before."""
-    keys = path.split(".")
-    ends = (".".join(keys[place:]) for place in range(len(keys)))
-    return any(end in ADDED and ADDED[end] == value for end in ends)
-
-
-def _list_unused_cells(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The paths of cells that came later and that no layout runs: "model.stack.cells.s."."""
-    return tuple(
-        f"{path.removesuffix('layout')}cells.{letter}."
-        for path, layout in settings.items()
-        if path.endswith(".layout")
-        for letter in LATER_CELLS - set(str(layout))
-    )
 
 
 def _is_without_effect(path: str) -> bool:

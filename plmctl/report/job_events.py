@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from plmctl.config.format_1 import read_job_events
 from plmctl.storage.lines import append_line, read_lines
 
 JOURNAL = "journal.jsonl"
@@ -43,17 +42,11 @@ class LastEvent:
 class JobEvents:
     """The journal of a folder of jobs; `last` maps each job to its last event, in the order of
     first events.
-
-    A folder of the first version has no journal: the files in the folders of its jobs say the
-    same, until the first line is written.
     """
 
     def __init__(self, folder: Path) -> None:
         self.file, self.last = folder / JOURNAL, dict[str, LastEvent]()
         self._end = 0
-        self._former = [] if self.file.is_file() else read_job_events(folder)
-        for record in self._former:
-            self._take(record)
         self.read()
 
     def of(self, job: str) -> LastEvent:
@@ -68,11 +61,6 @@ class JobEvents:
 
     def write(self, event: Event, job: str, **more: Any) -> None:
         """Append an event; `more`: further fields of `LastEvent`, `seconds` those of this start."""
-        if self._former:
-            self.last.clear()
-        for record in self._former:
-            append_line(self.file, record)
-        self._former = []
         line = {"time": round(time.time(), 2), "event": event, "job": job, **more}
         append_line(self.file, line, durable=event in ENDS)
         self.read()

@@ -207,17 +207,20 @@ def test_a_prefix_looks_ahead_where_it_is_read_alone() -> None:
 def test_patterns_are_composed_in_yaml() -> None:
     from plmctl.config.build import build
 
-    home = "plmctl.attention.patterns"  # as settings of format 1 name them
-    near = {"_target_": f"{home}.Window", "reach": 1}
-    gaps = {"_target_": f"{home}.Dilated", "reach": 1, "dilation": [4, 5]}
-    both = {"_target_": f"{home}.Or", "parts": [near, gaps]}
-    inside = {"_target_": f"{home}.And", "parts": [{"_target_": f"{home}.Causal"}, both]}
+    home = "plmctl.attention.patterns"
+    near = {"_target_": f"{home}.window.Window", "reach": 1}
+    gaps = {"_target_": f"{home}.dilated.Dilated", "reach": 1, "dilation": [4, 5]}
+    both = {"_target_": f"{home}.base.Or", "parts": [near, gaps]}
+    inside = {
+        "_target_": f"{home}.base.And",
+        "parts": [{"_target_": f"{home}.causal.Causal"}, both],
+    }
     made, expected = (
         build(inside, path="pattern"),
         Causal() & (Window(reach=1) | Dilated(reach=1, dilation=[4, 5])),
     )
     assert torch.equal(made.dense(SEQ), expected.dense(SEQ))  # type: ignore[arg-type]
-    apart = build({"_target_": f"{home}.Not", "part": near}, path="pattern")
+    apart = build({"_target_": f"{home}.base.Not", "part": near}, path="pattern")
     assert torch.equal(apart.dense(SEQ), (~Window(reach=1)).dense(SEQ))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"pattern\.parts=\[\]: at least one pattern"):
         build({**both, "parts": []}, path="pattern")

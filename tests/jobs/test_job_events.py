@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.jobs.journal import State
 from plmctl.jobs.runners import run_here
 from plmctl.report.job_events import JobEvents
 from plmctl.storage.lines import append_line, read_lines
@@ -70,45 +69,6 @@ def test_a_torn_end_leaves_a_job_open(tmp_path: Path) -> None:
     assert kept.states["one"].kind == "open"
     assert run_here(kept, execute) == 0
     assert journal(tmp_path, jobs).states["one"].kind == "done"
-
-
-def write_former(folder: Path, name: str, **files: object) -> None:
-    """A job's folder of the first format."""
-    place = folder / "jobs" / name
-    (place / "run").mkdir(parents=True)
-    (place / "run/made").touch()
-    record = {"verb": "toy", "label": f"the {name}", "words": [], "plugins": [], "keep": True}
-    for file, content in {"job": record, **files}.items():
-        (place / f"{file}.json").write_text(json.dumps(content))
-
-
-def test_a_half_done_folder_of_the_first_format_goes_on(tmp_path: Path) -> None:
-    write_former(tmp_path, "whole", done={"kept": True}, seconds=7.5)
-    write_former(tmp_path, "lean", done={"kept": False})
-    write_former(tmp_path, "early", done={"stopped": "stopped early: hopeless", "kept": True})
-    write_former(tmp_path, "bad", error={"code": 3, "error": "no such file"})
-    write_former(tmp_path, "cut", seconds=1.5)
-    (tmp_path / "jobs/cut/error.json").write_text('{"code": 3, "err')  # damaged
-    jobs = {name: job(tmp_path, name) for name in ("whole", "lean", "early", "bad", "cut")}
-    before = sorted(tmp_path.rglob("*"))
-    kept = journal(tmp_path, jobs)
-    assert sorted(tmp_path.rglob("*")) == before, "looking writes nothing"
-    assert {name: state.kind for name, state in kept.states.items()} == {
-        "whole": "done",
-        "lean": "done",
-        "early": "open",
-        "bad": "open",
-        "cut": "open",
-    }
-    needing = {**jobs, "more": job(tmp_path, "more", "lean")}
-    assert journal(tmp_path, needing).states["lean"].kind == "open", "its checkpoints are gone"
-    assert run_here(kept, execute) == 0
-    again = journal(tmp_path, jobs)
-    assert set(again.states.values()) == {State("done")}
-    assert again.events.of("whole").seconds == 7.5
-    assert again.events.of("cut").seconds > 1.5
-    lines = (tmp_path / "jobs/journal.jsonl").read_text().splitlines()
-    assert sum('"whole"' in line for line in lines) == 2, "what was read is written down once"
 
 
 @pytest.mark.parametrize("gone", ["run", "."])

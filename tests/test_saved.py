@@ -1,4 +1,4 @@
-"""What older versions saved is read as today's: names of parts, and whole runs."""
+"""Runs of an earlier plmctl load, resume and evaluate with the same numbers."""
 
 from __future__ import annotations
 
@@ -15,51 +15,9 @@ from typer.testing import CliRunner
 import plmctl
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
-from plmctl.config.format_1 import TARGETS, upgrade
-from plmctl.config.saved import read_saved, refuse_former_settings
+from plmctl.config.saved import read_spec, refuse_former_settings
 from plmctl.config.spec import thaw
 from plmctl.core.errors import DataError
-from plmctl.core.locate import locate
-from plmctl.core.parts import declared
-
-
-@pytest.mark.parametrize(("old", "new"), TARGETS.items())
-def test_a_former_name_means_the_part_of_today(old: str, new: str) -> None:
-    assert upgrade({"_target_": old}) == {"_target_": new}
-    assert declared(locate(new))
-
-
-def test_a_saved_config_is_read_with_the_names_of_today(tmp_path) -> None:
-    """At every depth, and as the value of `_target_` alone."""
-    file = tmp_path / "config.yaml"
-    file.write_text(
-        "optim: {_target_: plmctl.training.optim.AdamW, lr: 0.1}\n"
-        "all: [{_target_: plmctl.training.muon.Muon}, plmctl.training.muon.Muon]\n"
-    )
-    assert read_saved(file) == {
-        "optim": {"_target_": "plmctl.training.optim.adamw.AdamW", "lr": 0.1},
-        "all": [{"_target_": "plmctl.training.optim.muon.Muon"}, "plmctl.training.muon.Muon"],
-    }
-
-
-def test_what_has_its_name_of_today_stays() -> None:
-    settings = {"a": [1, {"_target_": "mine.parts.Noise"}], "b": None}
-    assert upgrade(settings) == settings
-
-
-@pytest.mark.parametrize(("shuffled", "control"), [(False, "none"), (True, "random")])
-def test_a_former_control_of_luke_is_read(shuffled: bool, control: str) -> None:
-    node = {"_target_": "plmctl.noise.entity_tokens.EntityTokenMask", "count": 9}
-    read = upgrade({"noise": {"entity_tokens": {**node, "shuffled": shuffled}}})
-    assert read == {"noise": {"entity_tokens": {**node, "control": control}}}
-    assert upgrade(read) == read
-
-
-@pytest.mark.parametrize(("switch", "scheme"), [(False, None), (True, "iob1")])
-def test_a_former_switch_of_tags_is_read(switch: bool, scheme: str | None) -> None:
-    node = {"_target_": "plmctl.tasks.conll.Columns", "layout": "auto"}
-    read = upgrade({"task": {"reader": {**node, "iob1": switch}}})
-    assert read == {"task": {"reader": {**node, "scheme": scheme}}}
 
 
 def test_a_setting_that_a_part_has_no_more_ends_with_a_way_on(tmp_path: Path) -> None:
@@ -77,14 +35,21 @@ def test_a_setting_that_a_part_has_no_more_ends_with_a_way_on(tmp_path: Path) ->
     assert "does not have (nor 1 more)\n  fix: train a new run" in said
 
 
-SAVED = Path(__file__).parent / "fixtures" / "format_1"  # its README says how it was made
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_spec_of_another_version_is_refused(tmp_path: Path, version: int) -> None:
+    (tmp_path / "config.yaml").write_text(f"version: {version}\nseed: 1\n")
+    with pytest.raises(DataError, match=r"this plmctl reads version 2\n  fix: use the plmctl"):
+        read_spec(tmp_path)
+
+
+SAVED = Path(__file__).parent / "fixtures" / "saved"  # its README says how it was made
 EXPECTED = json.loads((SAVED / "expected.json").read_text(encoding="utf-8"))
 LONGER = {"pretrained": ("pretrain", "train.steps=6"), "finetuned": ("finetune", "train.epochs=2")}
 
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the old runs and their data, in the current folder."""
+    """A copy of the saved runs and their data, in the current folder."""
     shutil.copytree(SAVED, tmp_path / "runs")
     monkeypatch.chdir(tmp_path / "runs")
     return tmp_path / "runs"
@@ -97,7 +62,7 @@ def plmctl_says(*words: str) -> str:
 
 
 @pytest.mark.parametrize("run", LONGER)
-def test_an_old_run_loads(run: str) -> None:
+def test_a_saved_run_loads(run: str) -> None:
     """Every weight of the file is in the model, whose token table has spare rows."""
     loaded = plmctl.load(SAVED / run)
     saved = load_file(loaded.source.folder / "model.safetensors")
@@ -108,7 +73,7 @@ def test_an_old_run_loads(run: str) -> None:
 
 
 @pytest.mark.parametrize("run", LONGER)
-def test_an_old_run_resumes(run: str, runs: Path) -> None:
+def test_a_saved_run_resumes(run: str, runs: Path) -> None:
     verb, longer = LONGER[run]
     plmctl_says(verb, "--resume", f"run.dir={run}", longer)
     lines = (runs / run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -117,7 +82,7 @@ def test_an_old_run_resumes(run: str, runs: Path) -> None:
     assert {name: last[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
 
 
-def test_an_old_run_is_evaluated(runs: Path) -> None:
+def test_a_saved_run_is_evaluated(runs: Path) -> None:
     words = ("eval", "task=lm", "data.path=data/text.txt", "checkpoint=pretrained", "device=cpu")
     found = json.loads(plmctl_says(*words, "--json").splitlines()[-1])["metrics"]["text"]
     wanted = EXPECTED["evaluated"]
@@ -128,7 +93,7 @@ def test_an_old_run_is_evaluated(runs: Path) -> None:
     assert shown["metrics"]["dev"] == pytest.approx(scores["metrics"]["dev"], rel=1e-5)
 
 
-def test_an_old_run_embeds_converts_and_reports(runs: Path) -> None:
+def test_a_saved_run_embeds_converts_and_reports(runs: Path) -> None:
     text = (runs / "data" / "text.txt").read_text(encoding="utf-8").splitlines()
     (runs / "lines.txt").write_text("\n".join(text[:3]) + "\n", encoding="utf-8")
     words = ("checkpoint=finetuned", "input=lines.txt", "out=e.npz", "pooling=mean", "layers=[-1]")
