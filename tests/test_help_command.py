@@ -142,7 +142,7 @@ def test_kinds_are_words() -> None:
         (
             "train.minutes",
             [
-                "train.minutes=null  of wall-clock time, evaluation included; a recipe with budgets"
+                "train.minutes=null  wall-clock time, evaluation included; a recipe with budgets"
                 " (plmctl help budgets) chooses size, batch, rate and rows by it, unless they are"
                 " given; a number (more than 0) or null [plmctl pretrain, plmctl finetune,"
                 " plmctl graph]"
@@ -151,7 +151,7 @@ def test_kinds_are_words() -> None:
         (
             "train.precision",
             [
-                "train.precision=auto  of the computation; weights stay fp32;"
+                "train.precision=auto  number type of the computation; weights stay fp32;"
                 " one of auto, fp32, bf16, fp16 [plmctl pretrain, plmctl finetune, plmctl graph]"
             ],
         ),
