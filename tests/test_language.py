@@ -63,7 +63,7 @@ _BE = r"(?:is|are|was|were|be|been|being|it|them|one)"
 _IS = r"(?:is|are|was|were)"
 _RULES = {
     # rule: patterns of what breaks it, the first word of a sentence or anywhere
-    "start": (r"^(?:of|that)\b(?! (?:is|way|one|much|said)\b)", r"^(?:what|which)\b(?!.*\?$)"),
+    "start": (r"^(?:of|that)\b(?! (?:is|way|one|much|said|model)\b)", r"^(?:what|which)\b(?!.*\?$)"),
     "relative": (
         r"\bthose (?:that|which|whose)\b|\bthe ones? (?:that|which)\b|\bthat which\b",
         rf"\bof (?:two|several|these) the\b|\b{_IS} of[.,;:)]",
@@ -87,8 +87,8 @@ _RULES = {
     ),
 }
 RULES = {name: re.compile("|".join(rules), re.I) for name, rules in _RULES.items()}
-_SHORT = "".join(rf"(?<!{word}\.)" for word in (r"e\.g", r"i\.e", "sec", "al", "eq", "vs", "app"))
-_END = re.compile(rf"(?<=[.!?]){_SHORT}[\"')]?\s+(?=[A-Z`\"'(\[{{<])")
+_SHORT = "".join(rf"(?<!\b{word}\.)" for word in (r"e\.g", r"i\.e", "sec", "al", "eq", "vs", "app"))
+_END = re.compile(rf"(?<=[.!?]){_SHORT}[\"')]?\s+(?=[A-Z*`\"'(\[{{<])")
 _SECTION = re.compile(r"(Args|Returns|Raises|Yields|Attributes|Example|Examples):$")
 
 
