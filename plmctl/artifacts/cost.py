@@ -160,10 +160,10 @@ def _backbone(
                 cells = [stack.block(step).cell for _, step in steps]
                 works = [cell.work(row) for cell in cells]
                 for cell, work in zip(cells, works, strict=True):
-                    kind = cell.computes or type(cell).__name__
+                    kind = cell.facts.computes or type(cell).__name__
                     macs[kind] = macs.get(kind, 0.0) + work.macs / total
                     macs["attention scores"] += work.scores / total
-                    again = stack.recomputes + cell.recomputes
+                    again = stack.recomputes + cell.facts.recomputes
                     recomputed += (work.macs + work.scores) / total * again
                 # the norm's input and output are kept once, what dropout needs for each cell
                 kept.append((2 + len(cells)) * states + sum(work.kept for work in works))

@@ -118,7 +118,7 @@ def _with_added_cells(
         node = select(config["model"], name.removeprefix(_BACKBONE)) or {}
         if isinstance(stack, Stack) and stack.adds and not node.get("adds"):
             continues = {
-                letter: blocks[0].cell.continues  # type: ignore[index]
+                letter: blocks[0].cell.facts.continues  # type: ignore[index]
                 for letter, blocks in stack.blocks.items()
             }
             own = f"{name}.blocks"

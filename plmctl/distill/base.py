@@ -76,7 +76,9 @@ class Measures:
     def of(cls, model: Model, name: str) -> Measures:
         """The sizes of a model, called `name` in messages."""
         backbone = model.backbone
-        cells = [cell for cell in backbone.modules() if isinstance(cell, Cell) and cell.records]
+        cells = [
+            cell for cell in backbone.modules() if isinstance(cell, Cell) and cell.facts.records
+        ]
         shapes: set[Any] = {(cell.num_heads, cell.head_width) for cell in cells}
         heads, width = shapes.pop() if len(shapes) == 1 else (None, 0)
         return cls(

@@ -32,7 +32,7 @@ def check_cached(model: Model, batch: Batch, prompt: Seq, size: int) -> None:
     if not cells or model in _HELD:
         return
     why = "a cell states cached = False"
-    if all(cell.cached for cell in cells):
+    if all(cell.facts.cached for cell in cells):
         apart, near = _compare(model, batch, prompt, size)
         if apart <= near:
             _HELD.add(model)

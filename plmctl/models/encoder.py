@@ -29,7 +29,6 @@ from plmctl.core.locate import parameters
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.nn.cache import Cache
-from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import Cell, RowSize
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.env import Env, SourceStates, Streams
@@ -189,10 +188,9 @@ class Encoder(Backbone):
 
     def _find_rates(self) -> dict[str, float]:
         """{letter of the layout: rate of dropout on probabilities} of its cells of attention."""
-        cells = self._list_attention()
-        return {
-            letter: cell.dropout for letter, cell in cells.items() if isinstance(cell, Attention)
-        }
+        cells = self._list_attention().items()
+        found = ((letter, cell.projections().heads) for letter, cell in cells)
+        return {letter: heads.dropout for letter, heads in found if heads is not None}
 
     def _list_attention(self) -> dict[str, Cell]:
         """{letter of the layout: its first cell} of those that compute attention."""
@@ -200,12 +198,14 @@ class Encoder(Backbone):
             letter: blocks[0].cell  # type: ignore[index, misc]
             for letter, blocks in self.stack.blocks.items()
         }
-        return {letter: cell for letter, cell in cells.items() if cell.computes == "attention"}
+        return {
+            letter: cell for letter, cell in cells.items() if cell.facts.computes == "attention"
+        }
 
     def _find_head_width(self) -> int:
         """Columns of the narrowest head of its cells of attention."""
-        cells = self._list_attention().values()
-        return min(cell.head_width for cell in cells if isinstance(cell, Attention))
+        found = (cell.projections().heads for cell in self._list_attention().values())
+        return min(heads.width for heads in found if heads is not None)
 
     def _find_bias(self) -> Bias | None:
         """What positions add to scores; None: nothing."""
@@ -308,8 +308,10 @@ def _check_cells(stack: Stack, pattern: Pattern) -> None:
     seen = reduce(Offsets.__and__, by_layer)
     for letter, blocks in stack.blocks.items():
         cell = blocks[0].cell  # type: ignore[index]
-        if not (cell.own_offsets() & ~seen).is_empty():
-            reads = "reads earlier and later tokens" if cell.ahead else "reads all earlier tokens"
+        if not (cell.facts.own_offsets & ~seen).is_empty():
+            reads = (
+                "reads earlier and later tokens" if cell.facts.ahead else "reads all earlier tokens"
+            )
             wanted = f"{reads}, but {type(pattern).__name__} allows less"
             kind: Any = type(cell)
             causal = isinstance(pattern, Causal) and "causal" in parameters(kind)
@@ -335,7 +337,7 @@ def _check_heads(stack: Stack, pattern: Pattern) -> None:
     for letter, blocks in stack.blocks.items():
         cell = blocks[0].cell  # type: ignore[index]
         heads = getattr(cell, "num_heads", pattern.heads)
-        if cell.ahead is None and pattern.heads not in (1, heads):
+        if cell.facts.ahead is None and pattern.heads not in (1, heads):
             allowed = f"one for each of the {heads} heads of '{letter}', or the same for all"
             raise ConfigError("pattern", f"windows for {pattern.heads} heads", allowed)
 
@@ -356,10 +358,10 @@ def _check_position(stack: Stack, position: Position) -> None:
     for letter, blocks in stack.blocks.items():
         cell = blocks[0].cell  # type: ignore[index]
         name = f"{type(cell).__name__} ({letter})"
-        if adds and not cell.biased:
+        if adds and not cell.facts.biased:
             allowed = f"positions that change no scores: {name} adds none"
             raise ConfigError("position", type(position).__name__, allowed, fix="position=learned")
-        if turns and not cell.turned:
+        if turns and not cell.facts.turned:
             allowed = f"positions that turn no queries and keys: {name} knows distances itself"
             raise ConfigError("position", type(position).__name__, allowed, fix="position=none")
 

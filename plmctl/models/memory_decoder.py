@@ -19,7 +19,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Whole
 from plmctl.models.base import Hidden
 from plmctl.models.encoder import Encoder, Initializer, refuse_halting
-from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.base import Cell, Spanning
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.positions import Position
 from plmctl.nn.stack import Stack
@@ -104,7 +104,10 @@ class MemoryDecoder(Encoder):
         # the last state is no layer's input
         for number, (old, new) in enumerate(zip(memory.layers, layers, strict=False)):
             cells = _reading_cells(self.stack, number)
-            reaches = [cell.looks_back() for cell in cells]
+            reaches = [
+                cell.looks_back() if isinstance(cell, Spanning) else cell.facts.longest
+                for cell in cells
+            ]
             known = [reach + _SPARE for reach in reaches if reach is not None]
             room = memory.room if len(known) < len(cells) else max(known, default=0)
             both = torch.cat([old, new.detach()], 1)
@@ -116,7 +119,7 @@ class MemoryDecoder(Encoder):
 def _reading_cells(stack: Stack, layer: int) -> list[Cell]:
     """The cells of a layer that read memory."""
     cells = [stack.block(step).cell for steps in stack.rounds[layer] for _, step in steps]
-    return [cell for cell in cells if "memory" in cell.reads]
+    return [cell for cell in cells if "memory" in cell.facts.reads]
 
 
 def _settle_memory(stack: Stack, memory: int | None, max_length: int | None) -> int:
@@ -124,8 +127,9 @@ def _settle_memory(stack: Stack, memory: int | None, max_length: int | None) -> 
     back farther.
     """
     by_letter = {step.letter: stack.block(step).cell for step in stack.steps}
-    reading = {k: cell for k, cell in by_letter.items() if "memory" in cell.reads}
-    spans = {k: cell.longest for k, cell in reading.items() if cell.longest is not None}
+    reading = {k: cell for k, cell in by_letter.items() if "memory" in cell.facts.reads}
+    longest = {k: cell.facts.longest for k, cell in reading.items()}
+    spans = {k: span for k, span in longest.items() if span is not None}
     if memory is None:
         memory = max(spans.values(), default=0)
     if memory:

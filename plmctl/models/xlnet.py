@@ -175,7 +175,7 @@ class XLNet(Backbone):
         """Keys and values in place of states, unless a cell would keep something else, too."""
         state = self.fresh_state(rows, device, memory)
         cells = [self.stack.block(step).cell for step in self.stack.steps]
-        if state is None or any(cell.ahead is not None for cell in cells):
+        if state is None or any(cell.facts.ahead is not None for cell in cells):
             return state
         return KeyMemory(Cache.of(len(cells)), state.length, state.size)
 

@@ -11,8 +11,7 @@ from torch import Generator, Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.nn.adaptive import Projection
-from plmctl.nn.cells.attention import Attention
-from plmctl.nn.cells.cross_attention import CrossAttention
+from plmctl.nn.cells.base import Cell, Softened
 from plmctl.nn.positions import RelativeBuckets
 from plmctl.nn.residual import Block
 from plmctl.nn.starting import Starting
@@ -94,10 +93,13 @@ def xavier(module: nn.Module, *, std: float, generator: Generator) -> None:
         lambda weight: nn.init.xavier_uniform_(weight, gain=std, generator=generator),
         generator,
     )
-    for cell in [part for part in module.modules() if isinstance(part, CrossAttention)]:
-        for part in (cell.q, cell.kv):
-            bound = std * (6 / (3 * cell.q.out_features + cell.q.in_features)) ** 0.5
-            part.weight.data.uniform_(-bound, bound, generator=generator)
+    for cell in [part for part in module.modules() if isinstance(part, Cell)]:
+        if "source" in cell.facts.reads:
+            maps = cell.projections().maps
+            q, kv = maps["query"].linear, maps["key"].linear
+            bound = std * (6 / (3 * q.out_features + q.in_features)) ** 0.5
+            for part in (q, kv):
+                part.weight.data.uniform_(-bound, bound, generator=generator)
     for table in _tables(module):
         table.normal_(std=std * table.shape[1] ** -0.5, generator=generator)
 
@@ -115,16 +117,16 @@ def fan_in(module: nn.Module, *, std: float, generator: Generator) -> None:
         lambda weight: weight.normal_(std=std * weight.shape[-1] ** -0.5, generator=generator),
         generator,
     )
-    cells = [part for part in module.modules() if isinstance(part, Attention | CrossAttention)]
+    every = (part for part in module.modules() if isinstance(part, Cell))
+    cells = [cell for cell in every if isinstance(cell, Softened)]
     for cell in cells:
         cell.soften(cell.head_width**-0.5)
     for table in _tables(module):
         table.normal_(std=std, generator=generator)
     for part in module.modules():
         if isinstance(part, RelativeBuckets):
-            part.table.weight.data.normal_(
-                std=std * cells[0].out.out_features ** -0.5, generator=generator
-            )
+            width = cells[0].projection.out_features
+            part.table.weight.data.normal_(std=std * width**-0.5, generator=generator)
 
 
 def _tables(module: nn.Module) -> list[Tensor]:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.base import NAMES, Cell
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
 
@@ -42,6 +42,9 @@ class Block(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if beside := sorted(NAMES & vars(cell).keys()):
+            fix = f"self.facts = replace(self.facts, {beside[0]}=...)"
+            raise TypeError(f"{type(cell).__name__} states {', '.join(beside)} beside facts: {fix}")
         self.cell = cell
         self.norm_in, self.norm_out, self.norm_sum = (
             n or nn.Identity() for n in (norm_in, norm_out, norm_sum)
@@ -51,9 +54,9 @@ class Block(nn.Module):
 
     def forward(self, streams: Streams, env: Env) -> Streams:
         """The streams after the cell has changed the one that it writes."""
-        name, read = self.cell.writes, self.normalize(streams, self.cell.reads)
+        name, read = self.cell.facts.writes, self.normalize(streams, self.cell.facts.reads)
         read = self.cell.prepare(read, env)
-        for other in self.cell.also_writes:
+        for other in self.cell.facts.also_writes:
             streams = streams.replace(other, read[other])
         return streams.replace(name, self.norm_sum(self.add(streams[name], read, env)))
 
@@ -63,7 +66,9 @@ class Block(nn.Module):
         """
         if isinstance(self.norm_in, nn.Identity):
             return streams
-        normed = streams.replace(self.cell.writes, self.norm_in(streams[self.cell.writes]))
+        normed = streams.replace(
+            self.cell.facts.writes, self.norm_in(streams[self.cell.facts.writes])
+        )
         memory = streams.get("memory") if "memory" in reads else None
         return normed if memory is None else normed.replace("memory", self.norm_in(memory))
 
@@ -80,7 +85,7 @@ class Block(nn.Module):
         """[B, T, W] the cell's output with dropout, which `add` adds."""
         if self.columns is None:
             return self.dropout(self.norm_out(self.cell(read, env)))
-        behind = read[self.cell.writes].shape[-1] - self.columns.stop
+        behind = read[self.cell.facts.writes].shape[-1] - self.columns.stop
         own = self.dropout(self.cell(self._own(read), env))
         return F.pad(own, (self.columns.start, behind))
 
@@ -93,7 +98,7 @@ class Block(nn.Module):
 
     def _own(self, read: Streams) -> Streams:
         """The streams with the block's own columns of the one that it writes."""
-        return read.replace(self.cell.writes, read[self.cell.writes][..., self.columns])
+        return read.replace(self.cell.facts.writes, read[self.cell.facts.writes][..., self.columns])
 
     def join(self) -> None:
         """Become a block that runs in parallel with another, whose `norm_in` and `norm_sum` serve
@@ -131,7 +136,9 @@ class PostNorm:
 
     def block(self, cell: Cell) -> Block:
         """A block around `cell`."""
-        return Block(cell=cell, norm_sum=_widen(self.norm, cell.stream_width), dropout=self.dropout)
+        return Block(
+            cell=cell, norm_sum=_widen(self.norm, cell.facts.stream_width), dropout=self.dropout
+        )
 
     def final(self, *, width: int | None = None) -> nn.Module:
         """No norm after the stack."""
@@ -151,7 +158,9 @@ class PreNorm:
 
     def block(self, cell: Cell) -> Block:
         """A block around `cell`."""
-        return Block(cell=cell, norm_in=_widen(self.norm, cell.stream_width), dropout=self.dropout)
+        return Block(
+            cell=cell, norm_in=_widen(self.norm, cell.facts.stream_width), dropout=self.dropout
+        )
 
     def final(self, *, width: int | None = None) -> nn.Module:
         """The norm after the stack, of `width` columns if they are not those of the stream."""
@@ -170,7 +179,7 @@ class SandwichNorm:
 
     def block(self, cell: Cell) -> Block:
         """A block around `cell`."""
-        norms = [_widen(self.norm, cell.stream_width) for _ in range(2)]
+        norms = [_widen(self.norm, cell.facts.stream_width) for _ in range(2)]
         return Block(cell=cell, norm_in=norms[0], norm_out=norms[1], dropout=self.dropout)
 
     def final(self, *, width: int | None = None) -> nn.Module:

@@ -141,13 +141,13 @@ class Stack(nn.Module):
             self.final_norm = residual.final(width=2 * stream)
 
     def _check_round(self, cells: Sequence[Cell], layout: str) -> None:
-        written = {cell.writes for cell in cells}
+        written = {cell.facts.writes for cell in cells}
         if len(cells) > 1:
-            written = written.union(*(cell.also_writes for cell in cells))
+            written = written.union(*(cell.facts.also_writes for cell in cells))
         if len(written) > 1:
             allowed = f"cells in parallel write one stream, these write {', '.join(written)}"
             raise ConfigError("model.stack.layout", layout, allowed)
-        written = written.union(*(cell.also_writes for cell in cells))
+        written = written.union(*(cell.facts.also_writes for cell in cells))
         if self.reversible and written != {"text"}:
             allowed = f"false: the layout {layout} has a cell that writes {', '.join(written)}"
             raise ConfigError("model.stack.reversible", True, allowed)
@@ -167,7 +167,9 @@ class Stack(nn.Module):
 
     def _check_halting(self) -> None:
         cells = [self.block(step).cell for step in self.steps]
-        written = {stream for cell in cells for stream in (cell.writes, *cell.also_writes)}
+        written = {
+            stream for cell in cells for stream in (cell.facts.writes, *cell.facts.also_writes)
+        }
         if self.reversible or written != {"text"}:
             allowed = (
                 "null: a reversible stack has two streams, and a token only one result"
@@ -200,7 +202,7 @@ class Stack(nn.Module):
         if self.halting is not None:
             return False
         recorded = [
-            sum(self.block(step).cell.records for steps in layer for _, step in steps)
+            sum(self.block(step).cell.facts.records for steps in layer for _, step in steps)
             for layer in self.rounds
         ]
         return set(recorded) == {1}
@@ -208,7 +210,7 @@ class Stack(nn.Module):
     @property
     def hashes(self) -> bool:
         """Whether a cell sorts tokens into buckets."""
-        return any(self.block(step).cell.hashes for step in self.steps)
+        return any(self.block(step).cell.facts.hashes for step in self.steps)
 
     def list_layers(self) -> list[list[nn.Module]]:
         """The blocks of each layer."""
@@ -288,13 +290,13 @@ class Stack(nn.Module):
     def _run_rounds(self, number: int, streams: Streams, env: Env) -> Streams:
         for steps in self.rounds[number]:
             first, read = self._read(steps, streams)
-            name = first.cell.writes
+            name = first.cell.facts.writes
             x = streams[name]
             for number_of_step, step in steps:
                 block, here = self.block(step), env.at(number_of_step, number)
                 read = block.cell.prepare(read, here)
                 x = block.add(x, read, here)
-                for other in block.cell.also_writes:
+                for other in block.cell.facts.also_writes:
                     streams = streams.replace(other, read[other])
             streams = streams.replace(name, first.norm_sum(x))
         return streams
@@ -310,7 +312,7 @@ class Stack(nn.Module):
     def _read(self, steps: Round, streams: Streams) -> tuple[Block, Streams]:
         """(the block with the norms, the input of all cells of the round)."""
         first = self.block(steps[0][1])
-        reads = frozenset().union(*(self.block(step).cell.reads for _, step in steps))
+        reads = frozenset().union(*(self.block(step).cell.facts.reads for _, step in steps))
         return first, first.normalize(streams, reads)
 
     @outside_graphs  # a compiled graph cannot hold what a step keeps for the backward pass
@@ -348,14 +350,14 @@ class Stack(nn.Module):
 
 def _check_outputs(letter: str, cell: Cell, width: int) -> None:
     """Raise ConfigError for a cell whose result has other columns than the stream."""
-    if width and cell.outputs not in (None, width):
+    if width and cell.facts.outputs not in (None, width):
         allowed = f"null, or {width}: the result is added to the stream"
-        raise ConfigError(f"model.stack.cells.{letter}.outputs", cell.outputs, allowed)
+        raise ConfigError(f"model.stack.cells.{letter}.outputs", cell.facts.outputs, allowed)
 
 
 def _narrow(block: Block, columns: slice, letter: str) -> None:
     """Let a block read and write these columns alone; ConfigError if its cell reads more."""
-    if block.cell.reads != {"text"} or block.cell.writes != "text":
+    if block.cell.facts.reads != {"text"} or block.cell.facts.writes != "text":
         allowed = f"cells that read the text alone, and '{letter}' is {type(block.cell).__name__}"
         raise ConfigError(f"model.stack.columns.{letter}", [columns.start, columns.stop], allowed)
     block.narrow(columns)

@@ -19,7 +19,7 @@ from plmctl.core.parts import part_of
 from plmctl.heads.pooler import Pooler
 from plmctl.heads.sentences import pool_text
 from plmctl.models.base import Model
-from plmctl.nn.cells.attention import Attention
+from plmctl.nn.cells.base import Cell
 from plmctl.nn.dropout import Dropout
 from plmctl.objectives.base import Contrast, Facts, Objective, Output, Term
 from plmctl.objectives.contrast import find_equal, info_nce, multiply, restore_originals
@@ -95,11 +95,7 @@ class SimCSE(Objective):
 @contextmanager
 def dropping(backbone: nn.Module) -> Iterator[None]:
     """Dropout also in validation: without it the two passes are one, and every row is right."""
-    sleeping = [
-        part
-        for part in backbone.modules()
-        if isinstance(part, Dropout | Attention) and not part.training
-    ]
+    sleeping = [part for part in backbone.modules() if _drops(part) and not part.training]
     for part in sleeping:
         part.training = True
     try:
@@ -107,6 +103,13 @@ def dropping(backbone: nn.Module) -> Iterator[None]:
     finally:
         for part in sleeping:
             part.training = False
+
+
+def _drops(part: nn.Module) -> bool:
+    """Whether a part drops numbers itself; cells give their rate to the kernel."""
+    return isinstance(part, Dropout) or (
+        isinstance(part, Cell) and part.projections().heads is not None
+    )
 
 
 def unit(states: Tensor) -> Tensor:

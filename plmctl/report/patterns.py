@@ -109,7 +109,9 @@ def _list_patterns(
 def _goes_by_pattern(cell: object) -> bool:
     """Whether a cell, or one inside, lets tokens of the text see each other as the pattern says."""
     return any(
-        inside.computes == "attention" and inside.ahead is None and "source" not in inside.reads
+        inside.facts.computes == "attention"
+        and inside.facts.ahead is None
+        and "source" not in inside.facts.reads
         for inside in (cell.modules() if isinstance(cell, Cell) else ())
         if isinstance(inside, Cell)
     )

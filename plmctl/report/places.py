@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.artifacts.loading import Loaded
-from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.base import Distanced
 from plmctl.nn.positions import Position
 from plmctl.report.readers import StackReader, find_length, find_readers, list_cells
 
@@ -141,12 +141,11 @@ def _list_biases(part: StackReader, offsets: Tensor) -> Iterator[tuple[str, Tens
         if added is not None:
             yield "all layers", added[0, :, 0]
     clamp = getattr(part, "clamp_len", None) or len(offsets)  # greater distances count as this one
-    biases = [
+    own = [
         (layer, cell.bias_by_distance(-offsets.clamp(-clamp, clamp)))
         for layer, cell in list_cells(part.stack)
-        if isinstance(cell, Cell)
+        if isinstance(cell, Distanced)
     ]
-    own = [(layer, bias) for layer, bias in biases if bias is not None]
     for number in _choose_layers(len(own)):
         layer, bias = own[number]
         yield f"layer {layer}", bias

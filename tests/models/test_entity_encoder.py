@@ -212,7 +212,7 @@ def test_the_last_layer_may_have_no_entities() -> None:
         width=W, words=WORDS, entity_width=E, norm=norm, dropout=0.0, entity_out=False,
     )  # fmt: skip
     assert not any("down_entity" in name for name, _ in cell.named_parameters())
-    assert not cell.also_writes
+    assert not cell.facts.also_writes
 
 
 def write(folder: Path, names: list[str], vectors: np.ndarray) -> str:

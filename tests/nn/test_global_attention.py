@@ -172,7 +172,9 @@ def test_copies_give_what_attention_gives() -> None:
 
 def test_copies_have_nothing_of_what_lora_adds_to_the_first_map() -> None:
     cell = make()
-    maps = {name: part for name, part in cell.list_maps().items() if name in {"query", "value"}}
+    maps = {
+        name: part for name, part in cell.projections().maps.items() if name in {"query", "value"}
+    }
     attach(cell.qkv, "lora", LowRankChange(maps, rank=2, scale=2.0, dropout=0.0))
     normal(cell, std=0.5, generator=torch.Generator().manual_seed(3))
     far = cell.global_maps

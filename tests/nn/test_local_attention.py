@@ -49,7 +49,7 @@ def loop(cell: LocalAttention, x: Tensor, slopes: bool = False) -> Tensor:
             for j in range(length):
                 back = i // cell.chunk - j // cell.chunk
                 near = back in (0, 1) or (cell.wraps and i < cell.chunk and back == -last)
-                if near and (j <= i or cell.ahead):
+                if near and (j <= i or cell.facts.ahead):
                     slope = 2.0 ** (-8 * (head + 1) / HEADS) if slopes else 0
                     scores.append(q[i, head] @ k[j, head] / D**0.5 - slope * abs(i - j))
                     values.append(v[j, head])

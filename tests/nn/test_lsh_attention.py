@@ -72,7 +72,7 @@ def loop(cell: LSHAttention, x: Tensor, documents: list[int] | None = None) -> T
     k = q / (q.square().mean(-1, keepdim=True) + 1e-6).sqrt() / D**0.5
     table = buckets_of(cell, q.detach())
     of = documents or [0] * length
-    causal, y = not cell.ahead, torch.zeros(length, HEADS, D, dtype=x.dtype)
+    causal, y = not cell.facts.ahead, torch.zeros(length, HEADS, D, dtype=x.dtype)
     chunks = -(-length // m)
     for head in range(HEADS):
         buckets: list[list[int]] = table[head]

@@ -13,7 +13,7 @@ from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cells.attention import Attention
-from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.base import Cell, CellFacts
 from plmctl.nn.cells.feedforward import FeedForward, find_activation
 from plmctl.nn.cells.glu import GLU
 from plmctl.nn.dropout import Dropout
@@ -21,7 +21,7 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import normal, scaled_residual, truncated_normal, zero_residual
 from plmctl.nn.norm import layer_norm, rms_norm
 from plmctl.nn.positions import ALiBi, Learned, NoPosition, Rotary, Sinusoidal
-from plmctl.nn.residual import PostNorm, PreNorm, SandwichNorm
+from plmctl.nn.residual import Block, PostNorm, PreNorm, SandwichNorm
 from plmctl.nn.stack import Stack
 
 W = 8
@@ -211,3 +211,22 @@ def test_initial_weights_follow_the_seed_and_the_rule(rule: object) -> None:
     assert rule is not truncated_normal or float(cell.up.weight.abs().max()) <= 0.04
     assert not cell.up.bias.any()
     assert (a.final_norm.weight == 1).all()
+
+
+class _Ahead(_Double):
+    ahead, computes = True, "mixing"
+
+
+def test_facts_that_a_cell_states_one_by_one_are_its_facts() -> None:
+    assert (_Ahead.facts.ahead, _Ahead.facts.computes) == (True, "mixing")
+    assert not _Ahead.facts.own_offsets.is_empty()
+    assert _Double.facts == CellFacts()
+
+
+def test_facts_beside_the_facts_of_a_built_cell_are_refused() -> None:
+    cell = _Double()
+    cell.ahead = True  # nothing would read it
+    with pytest.raises(
+        TypeError, match=r"_Double states ahead beside facts: self\.facts = replace"
+    ):
+        Block(cell=cell)

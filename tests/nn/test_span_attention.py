@@ -79,8 +79,8 @@ def find_span(cell: SpanAttention, x: Tensor, head: int) -> Tensor | None:
     """z of a token x; None: no mask."""
     if isinstance(cell.soft, DynamicSpan):
         v, b = cell.soft.unit.weight[head], cell.soft.unit.bias[head]
-        return cell.longest / (1 + (-(v @ x) - b).exp())
-    return cell.soft.share[head] * cell.longest if cell.soft.share.requires_grad else None
+        return cell.facts.longest / (1 + (-(v @ x) - b).exp())
+    return cell.soft.share[head] * cell.facts.longest if cell.soft.share.requires_grad else None
 
 
 def loop(
@@ -106,7 +106,7 @@ def loop(
                 for j in range(front + i):
                     distance = front + i - j
                     number = apart.get((b, max(0, j - front)), 0)
-                    if distance > cell.longest or number != apart.get((b, i), 0):
+                    if distance > cell.facts.longest or number != apart.get((b, i), 0):
                         continue
                     if j < front - filled[b]:
                         continue

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.base import Cell, CellFacts
 from plmctl.nn.env import Env, Streams
 
 
@@ -14,8 +14,7 @@ class AverageAttention(Cell):
     Differs: both directions; the paper averages the tokens up to t, and has a gate.
     """
 
-    computes = "attention"
-    ahead = True
+    facts = CellFacts(computes="attention", ahead=True)
 
     def __init__(self, *, width: int) -> None:
         super().__init__()

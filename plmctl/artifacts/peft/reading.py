@@ -257,7 +257,7 @@ READERS: Mapping[str, Callable[[PeftFolder], tuple[dict[str, Any], dict[str, Ten
 def _list_maps(adapter: PeftFolder) -> list[str]:
     """All linear maps of cells, by what they give."""
     model = adapter.build(None)
-    names = [name for cell in find_cells(model.backbone) for name in cell.list_maps()]
+    names = [name for cell in find_cells(model.backbone) for name in cell.projections().maps]
     return list(dict.fromkeys(names))
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from plmctl.core.errors import UsageError
 from plmctl.models.base import Model
-from plmctl.nn.cells.attention import Attention
+from plmctl.nn.cells.base import Prefixed
 from plmctl.nn.peft.base import find_cells
 from plmctl.nn.peft.prefix import PrefixTuning
 from plmctl.nn.peft.prompt import PromptTuning
@@ -34,7 +34,7 @@ def write_vectors(model: Model, method: PromptTuning | PrefixTuning, *, of_rows:
     if of_rows:
         what = "peft's classifier reads the first vector before the text, and ours the text"
         raise UsageError(f"{what}\n  fix: {ALONE}")
-    cells = [cell for cell in find_cells(model.backbone) if isinstance(cell, Attention)]
+    cells = [cell for cell in find_cells(model.backbone) if isinstance(cell, Prefixed)]
     settings = {
         "num_virtual_tokens": method.length,
         "num_transformer_submodules": 1,
@@ -49,7 +49,7 @@ def write_vectors(model: Model, method: PromptTuning | PrefixTuning, *, of_rows:
     if not method.shift:
         what = "peft counts the positions of a text behind its prefix, and this run from 0"
         raise UsageError(f"{what}\n  fix: train it with peft.prefix.shift=true, or {ALONE}")
-    made = [cell.prefix() for cell in cells if cell.prefix is not None]
+    made = [prefix() for cell in cells if (prefix := cell.find_prefix()) is not None]
     rows = [
         torch.cat([side.transpose(0, 1).flatten(1) for side in (each.keys, each.values)], 1)
         for each in made

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
 
 from torch import Tensor, nn
 
-from plmctl.attention.kernels.dense import Before
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import MAPS, Cell, RowSize, Work, check_heads, split_heads
+from plmctl.nn.cells.base import (
+    MAPS,
+    Cell,
+    CellFacts,
+    Heads,
+    Prefix,
+    Projections,
+    RowSize,
+    Work,
+    check_heads,
+    split_heads,
+)
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
 from plmctl.nn.weights import WeightsFactory, make_weights
 
-Prefix = Callable[[], Before]  # keys and values that are learned
 # the index of the map that gives q, k and v
 PROJECTIONS = {"own": (0, 1, 2), "shared": (0, 0, 1), "none": (0, 0, 0)}
 
@@ -38,9 +48,7 @@ class Attention(Cell):
     Differs: shared keys keep their length, and a token sees itself.
     """
 
-    records = True
-    computes = "attention"
-    takes_prefix = True  # whether all that it computes sees a prefix
+    facts = CellFacts(computes="attention", records=True, takes_prefix=True)
 
     def __init__(
         self,
@@ -75,7 +83,7 @@ class Attention(Cell):
             )
         rows = (1 + max(self.map_of)) * inner
         if projections == "shared":  # one map gives queries and keys
-            self.gives = {**MAPS, "qkv": ("query", "value")}
+            self.facts = replace(self.facts, gives={**MAPS, "qkv": ("query", "value")})
         self.qkv: nn.Module = (
             nn.Identity() if projections == "none" else nn.Linear(width, rows, bias=bias)
         )
@@ -96,6 +104,18 @@ class Attention(Cell):
         own, scores = super().work(row), 2 * row.tokens * keys * self.num_heads
         kept = scores if row.stored else 0
         return Work(own.macs, scores * self.head_width, own.kept + kept)
+
+    def projections(self) -> Projections:
+        heads = Heads(self.num_heads, self.head_width, self.dropout)
+        return replace(super().projections(), heads=heads)
+
+    def find_prefix(self) -> Prefix | None:
+        """The prefix that every token sees."""
+        return self.prefix
+
+    def take_prefix(self, prefix: nn.Module) -> None:
+        """Let every token see this prefix from now on."""
+        self.prefix = cast(Prefix, prefix)
 
     def soften(self, factor: float) -> None:
         """Multiply the scores that the weights give by `factor`."""

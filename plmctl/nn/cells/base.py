@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from plmctl.attention.kernels.dense import Before
 from plmctl.attention.patterns.offsets import Offsets
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.parts import base_of
 from plmctl.nn.env import Env, Streams
+
+Prefix = Callable[[], Before]  # keys and values that are learned
 
 
 @dataclass(frozen=True)
@@ -56,51 +61,107 @@ MAPS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@base_of("cells")
-class Cell(nn.Module):
-    """`forward(streams, env) -> [B, T, W]`: the result is added to the stream that it `writes`.
+@dataclass(frozen=True)
+class CellFacts:
+    """The facts of a cell that are known before it reads a row.
 
-    `projection` is the last linear map, which writes the result.
+    Args:
+        computes: The heading of its multiply-adds: attention, feed-forward; "": its class.
+        reads: Streams that it reads if a model has them.
+        writes: The stream to which its result is added.
+        also_writes: Further streams that it changes, in `prepare`.
+        stream_width: Columns of the stream that it writes; None: those of the text.
+        outputs: Columns of its result; None: as many as it reads.
+        ahead: True: it reads later tokens, too; False: only earlier ones; None: the pattern
+            decides.
+        offsets: The offsets, token read - token, that it reads whatever the pattern allows; None:
+            those that follow from `ahead`.
+        longest: The most tokens before a token that it ever sees; None: all.
+        records: It fills `env.recorder`, once each time it runs.
+        hashes: It gives `env.recorder` the buckets of the tokens.
+        cached: It reads the tokens before these from `env.slot` where they come one by one, or
+            needs none of them; False: a model with it generates nothing.
+        recomputes: It runs again in the backward pass, whatever its stack does.
+        biased: It adds the bias of positions to its scores, if it computes scores.
+        turned: Positions may turn its queries and keys, if it has them.
+        takes_prefix: A learned prefix changes all that it computes (`Prefixed`).
+        continues: The part that goes on as the trained cell that this one replaces
+            (`model.stack.adds`).
+        gives: {attribute: what its linear map gives, in equal shares of its rows, in this order}.
     """
 
-    projection: nn.Linear
-    reads: frozenset[str] = frozenset({"text"})  # streams that it reads if they are there
-    writes: str = "text"  # the stream that its result is added to
-    # further streams that it changes, in `prepare`
-    also_writes: frozenset[str] = frozenset()
-    stream_width: int | None = None  # columns of the stream that it writes; None: of the text
-    outputs: int | None = None  # columns of its result; None: as many as it reads
-    # the heading of its multiply-adds: attention, feed-forward, ...; "": the name of its class
     computes: str = ""
-    records: bool = False  # fills `env.recorder`, once each time it runs
-    hashes: bool = False  # tells `env.recorder` the buckets of the tokens
-    # True: reads later tokens, too; False: only earlier ones; None: what the pattern allows
+    reads: frozenset[str] = frozenset({"text"})
+    writes: str = "text"
+    also_writes: frozenset[str] = frozenset()
+    stream_width: int | None = None
+    outputs: int | None = None
     ahead: bool | None = None
-    # reads the tokens before these from `env.slot`, where they come one by one, or needs none of
-    # them; False: nothing is generated with it
-    cached: bool = True
-    recomputes: bool = False  # runs again in the backward pass, whatever its stack does
-    biased: bool = True  # adds what positions add to scores, if it computes scores
-    turned: bool = True  # positions may turn its queries and keys, if it has them
-
-    # the part that goes on as the trained cell whose place this one takes (model.stack.adds)
-    continues: str = ""
-
-    # the most tokens before a token that it ever sees; None: all that there are
+    offsets: Offsets | None = None
     longest: int | None = None
+    records: bool = False
+    hashes: bool = False
+    cached: bool = True
+    recomputes: bool = False
+    biased: bool = True
+    turned: bool = True
+    takes_prefix: bool = False
+    continues: str = ""
+    gives: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MAPS)
 
-    gives: Mapping[str, tuple[str, ...]] = MAPS  # by `list_maps`
+    @property
+    def own_offsets(self) -> Offsets:
+        """The offsets, token read - token, that it reads whatever the pattern allows."""
+        if self.offsets is not None:
+            return self.offsets
+        if self.ahead is None:
+            return ~Offsets.everything()
+        return Offsets.between(None, None if self.ahead else 0)
 
-    def list_maps(self) -> dict[str, LinearRows]:
-        """Its linear maps by what they give: query, key, value, output, up, gate, down."""
-        found: dict[str, LinearRows] = {}
-        for attribute, names in self.gives.items():
-            linear = getattr(self, attribute, None)
-            if isinstance(linear, nn.Linear):
-                rows = linear.out_features // len(names)
-                for place, name in enumerate(names):
-                    found[name] = LinearRows(linear, slice(place * rows, (place + 1) * rows))
-        return found
+
+NAMES = frozenset(each.name for each in dataclasses.fields(CellFacts))
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The heads whose scores the kernel of the model computes from queries, keys and values."""
+
+    count: int
+    width: int  # columns of one
+    dropout: float  # rate on the probabilities
+
+
+@dataclass(frozen=True)
+class Projections:
+    """The linear maps of a cell by what they give: query, key, value, output, up, gate, down.
+
+    Args:
+        maps: The rows that give each of them.
+        heads: The heads of queries, keys and values; None: the kernel computes no scores of it, or
+            others than their products.
+    """
+
+    maps: Mapping[str, LinearRows]
+    heads: Heads | None = None
+
+
+@base_of("cells")
+class Cell(nn.Module):
+    """`forward(streams, env) -> [B, T, W]`: the result is added to the stream that it writes.
+
+    `projection` is the last linear map, which writes the result. `facts` is all that tools know of
+    it: a class states them, and `self.facts = replace(self.facts, ...)` adds what depends on
+    settings. Capabilities that few cells have are the protocols below.
+    """
+
+    facts: CellFacts = CellFacts()
+    projection: nn.Linear
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Take facts that a class states one by one, `ahead = True`, into its `facts`."""
+        super().__init_subclass__(**kwargs)
+        if stated := {name: vars(cls)[name] for name in NAMES & vars(cls).keys()}:
+            cls.facts = replace(cls.facts, **stated)
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         raise NotImplementedError(type(self).__name__)
@@ -111,23 +172,16 @@ class Cell(nn.Module):
         """
         return streams
 
-    def looks_back(self) -> int | None:
-        """How many tokens before a token it sees with the weights that it has; None: all that there
-        are.
-        """
-        return self.longest
-
-    def own_offsets(self) -> Offsets:
-        """The offsets, token read - token, that it reads whatever the pattern allows."""
-        if self.ahead is None:
-            return ~Offsets.everything()
-        return Offsets.between(None, None if self.ahead else 0)
-
-    def bias_by_distance(self, distance: Tensor) -> Tensor | None:
-        """[H, n] what every query adds to its score of a key by its `distance [n]` = query - key,
-        whatever stands there; None: nothing.
-        """
-        return None
+    def projections(self) -> Projections:
+        """Its linear maps, by `facts.gives`."""
+        found: dict[str, LinearRows] = {}
+        for attribute, names in self.facts.gives.items():
+            linear = getattr(self, attribute, None)
+            if isinstance(linear, nn.Linear):
+                rows = linear.out_features // len(names)
+                for place, name in enumerate(names):
+                    found[name] = LinearRows(linear, slice(place * rows, (place + 1) * rows))
+        return Projections(found)
 
     def work(self, row: RowSize) -> Work:
         """The cost of a row if every matrix multiplies every token once, and the outputs of linear
@@ -146,6 +200,54 @@ class Cell(nn.Module):
                 kept += sum(p.numel() + part.hidden_size for p in own if p.dim() == 1) // 2
         rows = (1 + row.queries) * row.tokens
         return Work(rows * macs, kept=rows * kept)
+
+
+@runtime_checkable
+class Softened(Protocol):
+    """A cell whose scores an initializer may scale."""
+
+    head_width: int
+
+    def soften(self, factor: float) -> None:
+        """Multiply the scores that the weights give by `factor`."""
+        ...
+
+
+@runtime_checkable
+class Prefixed(Protocol):
+    """A cell of attention that reads a learned prefix before the tokens (`facts.takes_prefix`)."""
+
+    facts: CellFacts
+    num_heads: int
+    head_width: int
+
+    def find_prefix(self) -> Prefix | None:
+        """The prefix that every token sees."""
+        ...
+
+    def take_prefix(self, prefix: nn.Module) -> None:
+        """Let every token see this prefix from now on."""
+        ...
+
+
+@runtime_checkable
+class Spanning(Protocol):
+    """A cell that learns how far back it sees."""
+
+    def looks_back(self) -> int:
+        """How many tokens before a token it sees with the weights that it has."""
+        ...
+
+
+@runtime_checkable
+class Distanced(Protocol):
+    """A cell whose scores have a bias by distance."""
+
+    def bias_by_distance(self, distance: Tensor) -> Tensor:
+        """[H, n] the bias of the score of a key by its `distance [n]` = query - key, whatever
+        stands there.
+        """
+        ...
 
 
 def check_heads(num_heads: int, width: int) -> None:
@@ -168,5 +270,5 @@ def split_heads(projected: Tensor, num_heads: int, head_width: int) -> tuple[Ten
 
 def check_reading(cell: Cell, env: Env) -> None:
     """Raise UsageError if a cell that looks ahead is to read token by token."""
-    if cell.ahead and env.slot is not None:
+    if cell.facts.ahead and env.slot is not None:
         raise UsageError(f"{type(cell).__name__} with causal=false cannot read token by token")

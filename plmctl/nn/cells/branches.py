@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.base import Cell, CellFacts
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
 
@@ -34,7 +35,7 @@ class ConvolutionBranches(Cell):
         dropout: The rate, on each branch.
     """
 
-    computes = "convolution"
+    facts = CellFacts(computes="convolution")
 
     def __init__(
         self,
@@ -48,14 +49,14 @@ class ConvolutionBranches(Cell):
         dropout: DropoutRate,
     ) -> None:
         super().__init__()
-        self.width, self.ahead = width, not causal
+        self.width, self.facts = width, replace(self.facts, ahead=not causal)
         self.left, self.right = left(causal=causal), right(causal=causal)
-        inner = max(self.left.outputs or width, self.right.outputs or width)
+        inner = max(self.left.facts.outputs or width, self.right.facts.outputs or width)
         self.norm = norm(width=inner)
         self.join = join(width=inner, causal=causal)
-        if (self.join.outputs or inner) > width:
+        if (self.join.facts.outputs or inner) > width:
             allowed = f"outputs of at most size.width={width}: they are added to the stream"
-            raise ConfigError("join", self.join.outputs, allowed)
+            raise ConfigError("join", self.join.facts.outputs, allowed)
         self.dropout = Dropout(rate=dropout)
 
     @property

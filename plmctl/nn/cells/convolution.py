@@ -5,14 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from plmctl.attention.patterns.offsets import Offsets
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
-from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.base import Cell, CellFacts
 from plmctl.nn.cells.feedforward import Activation, find_activation
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.window import TokenWindow
@@ -25,15 +25,15 @@ class Windowed(Cell):
     ends of a document are zeros.
     """
 
-    computes = "convolution"
+    facts = CellFacts(computes="convolution")
 
-    def __init__(self, *, kernel: int, causal: bool) -> None:
+    def __init__(self, *, kernel: int, causal: bool, outputs: int | None = None) -> None:
         super().__init__()
         self.window = TokenWindow(kernel, causal)
-        self.kernel, self.ahead, self.reach = kernel, not causal, self.window.reach
-
-    def own_offsets(self) -> Offsets:
-        return self.window.offsets()
+        self.kernel, self.reach = kernel, self.window.reach
+        self.facts = replace(
+            self.facts, ahead=not causal, offsets=self.window.offsets(), outputs=outputs
+        )
 
     def mix(self, taps: list[Tensor]) -> Tensor:
         """[B, T, W] from the `kernel` tokens around each, [B, T, W] each, the earliest first."""
@@ -116,8 +116,7 @@ class PlainConvolution(Windowed):
         outputs: Count | None = None,
         activation: str | None = None,
     ) -> None:
-        super().__init__(kernel=kernel, causal=causal)
-        self.outputs = outputs
+        super().__init__(kernel=kernel, causal=causal, outputs=outputs)
         self.taps = nn.Linear(kernel * width, outputs or width)
         self.activation: Activation = find_activation(activation) if activation else nn.Identity()
 
@@ -150,8 +149,7 @@ class SeparableConvolution(Windowed):
         outputs: Count | None = None,
         activation: str | None = None,
     ) -> None:
-        super().__init__(kernel=kernel, causal=causal)
-        self.outputs = outputs
+        super().__init__(kernel=kernel, causal=causal, outputs=outputs)
         self.taps = nn.Linear(kernel, width, bias=False)
         self.out = nn.Linear(width, outputs or width)
         self.activation: Activation = find_activation(activation) if activation else nn.Identity()

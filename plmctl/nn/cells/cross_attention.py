@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
+from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
 from plmctl.nn.weights import WeightsFactory, make_weights
@@ -24,8 +24,7 @@ class CrossAttention(Cell):
     nn/scores.py. `weights`: in place of softmax (nn/entmax.py).
     """
 
-    computes = "attention"
-    reads = frozenset({"text", "source"})
+    facts = CellFacts(computes="attention", reads=frozenset({"text", "source"}))
 
     def __init__(
         self,

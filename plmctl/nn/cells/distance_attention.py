@@ -8,7 +8,7 @@ from torch import Tensor
 from plmctl.attention.op import BoundOp
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import RowSize, Work, split_heads
+from plmctl.nn.cells.base import CellFacts, RowSize, Work, split_heads
 from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.weights import WeightsFactory
@@ -32,8 +32,8 @@ class DistanceAttention(RelativeAttention):
     4.2.) Differs: in bf16 the angles of far positions are rounded one by one, not their difference.
     """
 
-    reads = frozenset({"text"})
-    biased = turned = False  # distances are in queries and keys already
+    # distances are in queries and keys already
+    facts = CellFacts(computes="attention", biased=False, turned=False)
 
     def __init__(
         self,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
+from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads, split_heads
 from plmctl.nn.env import Env, Streams
 
 
@@ -21,15 +23,17 @@ class EntityAttention(Cell):
     arXiv:1905.07129, eq. 2; thunlp/ERNIE, modeling.py.)
     """
 
-    reads = frozenset({"entity", "entity_mask"})
-    writes = "entity"
-    computes = "attention"
-    ahead = True
+    facts = CellFacts(
+        computes="attention",
+        reads=frozenset({"entity", "entity_mask"}),
+        writes="entity",
+        ahead=True,
+    )
 
     def __init__(self, *, entity_width: Count, entity_heads: Count, dropout: DropoutRate) -> None:
         super().__init__()
         check_heads(entity_heads, entity_width)
-        self.stream_width = entity_width
+        self.facts = replace(self.facts, stream_width=entity_width)
         self.num_heads, self.head_width = entity_heads, entity_width // entity_heads
         self.dropout = dropout
         self.qkv = nn.Linear(entity_width, 3 * entity_width)

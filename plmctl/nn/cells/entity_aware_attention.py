@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ class EntityAwareAttention(Attention, FitsIn):
     transformers, `LukeSelfAttention`.)
     """
 
-    takes_prefix = False
+    facts = replace(Attention.facts, takes_prefix=False)
 
     def __init__(
         self,

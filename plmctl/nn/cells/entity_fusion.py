@@ -5,13 +5,14 @@ al., 2019).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
-from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.base import Cell, CellFacts
 from plmctl.nn.cells.feedforward import PositionWise
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
@@ -32,9 +33,11 @@ class EntityFusion(Cell, FitsIn):
     trained model. `entity_out=false`: of the last layer, whose entities nothing reads.
     """
 
-    reads = frozenset({"text", "entity", "entity_mask"})
-    computes = "feed-forward"
-    continues = "words"
+    facts = CellFacts(
+        computes="feed-forward",
+        reads=frozenset({"text", "entity", "entity_mask"}),
+        continues="words",
+    )
 
     def __init__(
         self,
@@ -58,7 +61,8 @@ class EntityFusion(Cell, FitsIn):
         self.dropout = Dropout(rate=dropout)
         self.down_entity = nn.Linear(inner, entity_width) if entity_out else None
         self.norm_entity = norm(width=entity_width) if entity_out else nn.Identity()
-        self.also_writes = frozenset({"entity"}) if entity_out else frozenset()
+        if entity_out:
+            self.facts = replace(self.facts, also_writes=frozenset({"entity"}))
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]

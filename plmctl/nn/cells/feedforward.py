@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work
+from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.slices import run_in_slices
@@ -51,21 +52,18 @@ class PositionWise(Cell):
     for the backward pass (nn/slices.py): the same result, with other draws of dropout.
     """
 
-    computes = "feed-forward"
+    facts = CellFacts(computes="feed-forward")
     inputs: tuple[str, ...] = ("up",)  # the maps whose results `combine` reads
     down: nn.Linear
 
     def __init__(self, *, chunk: int | None) -> None:
         super().__init__()
         self.chunk = chunk
+        self.facts = replace(self.facts, recomputes=chunk is not None)
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.down
-
-    @property
-    def recomputes(self) -> bool:  # type: ignore[override]
-        return self.chunk is not None
 
     def work(self, row: RowSize) -> Work:
         own, rows = super().work(row), (1 + row.queries) * row.tokens

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Generator, Tensor, nn
 
@@ -49,7 +51,7 @@ class GlobalAttention(Attention):
     allenai/longformer, longformer.py.)
     """
 
-    takes_prefix = False
+    facts = replace(Attention.facts, takes_prefix=False)
 
     def __init__(
         self,

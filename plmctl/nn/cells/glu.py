@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
-from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.base import Cell, CellFacts
 from plmctl.nn.cells.feedforward import PositionWise, find_activation
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
@@ -53,7 +53,7 @@ class GatedLinearUnit(Cell):
     cell of the Evolved Transformer's encoder (So et al., 2019, arXiv:1901.11117, fig. 3).
     """
 
-    computes = "feed-forward"
+    facts = CellFacts(computes="feed-forward")
 
     def __init__(self, *, width: int) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from plmctl.attention.patterns.padding import Padding
 from plmctl.core.errors import UsageError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
+from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 
 
@@ -34,9 +34,7 @@ class GraphAttention(Cell):
         dropout: on alpha.
     """
 
-    computes = "attention"
-    ahead = True
-    biased = turned = False
+    facts = CellFacts(computes="attention", ahead=True, biased=False, turned=False)
 
     def __init__(
         self,

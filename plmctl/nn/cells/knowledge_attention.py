@@ -5,6 +5,7 @@ all tokens read what they have chosen.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Generator, Tensor, nn
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
+from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads, split_heads
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.starting import FitsIn, Starting
@@ -96,9 +97,7 @@ class KnowledgeAttention(Cell, FitsIn):
     linker alone; the stages in the header of recipes/knowbert.yaml do so.
     """
 
-    reads = frozenset({"text", *STREAMS})
-    computes = "attention"
-    ahead = True
+    facts = CellFacts(computes="attention", reads=frozenset({"text", *STREAMS}), ahead=True)
 
     def __init__(
         self,
@@ -113,7 +112,8 @@ class KnowledgeAttention(Cell, FitsIn):
     ) -> None:
         super().__init__()
         self.base = base
-        self.reads = frozenset({"text", *(name_stream(name, base) for name in STREAMS)})
+        reads = frozenset({"text", *(name_stream(name, base) for name in STREAMS)})
+        self.facts = replace(self.facts, reads=reads)
         self.maps = ThereAndBack(width, entity_width)
         self.pool = nn.Linear(entity_width, 1)
         self.norm, self.chosen_norm = (

@@ -4,13 +4,14 @@ over each, shared by the columns of a head.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
-from plmctl.attention.patterns.offsets import Offsets
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
+from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.window import TokenWindow
@@ -26,7 +27,7 @@ class KernelConvolution(Cell):
     cache keeps the last kernel - 1 of z.
     """
 
-    computes = "convolution"
+    facts = CellFacts(computes="convolution")
 
     def __init__(
         self,
@@ -40,7 +41,8 @@ class KernelConvolution(Cell):
     ) -> None:
         super().__init__()
         check_heads(num_heads, width)
-        self.window, self.ahead = TokenWindow(kernel, causal), not causal
+        self.window = TokenWindow(kernel, causal)
+        self.facts = replace(self.facts, ahead=not causal, offsets=self.window.offsets())
         self.num_heads, self.gated = num_heads, gated
         self.inputs = nn.Linear(width, (2 if gated else 1) * width)
         self.out = nn.Linear(width, width)
@@ -50,9 +52,6 @@ class KernelConvolution(Cell):
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
-
-    def own_offsets(self) -> Offsets:
-        return self.window.offsets()
 
     def make_taps(self, width: int, kernel: int) -> nn.Linear:
         """The weights of the kernels."""

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,7 +15,7 @@ from plmctl.attention.op import BoundOp
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, check_reading
+from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads, check_reading
 from plmctl.nn.chunks import with_previous
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.weights import WeightsFactory, make_weights
@@ -33,7 +35,7 @@ class LocalAttention(Cell):
     (arXiv:2001.04451, sec. 5; google/trax, layers/research/efficient_attention.py, SelfAttention.)
     """
 
-    computes = "attention"
+    facts = CellFacts(computes="attention")
 
     def __init__(
         self,
@@ -52,7 +54,8 @@ class LocalAttention(Cell):
         if head_width is None:
             check_heads(num_heads, width)
         self.num_heads, self.head_width = num_heads, head_width or width // num_heads
-        self.chunk, self.ahead, self.wraps, self.dropout = chunk, not causal, wraps, dropout
+        self.chunk, self.wraps, self.dropout = chunk, wraps, dropout
+        self.facts = replace(self.facts, ahead=not causal)
         inner = num_heads * self.head_width
         self.qkv = nn.Linear(width, 3 * inner, bias=bias)
         self.out = nn.Linear(inner, width, bias=bias)
@@ -105,7 +108,7 @@ class LocalAttention(Cell):
         own = tokens[-new:, None]
         back = chunk[:, -new:, None] - chunk[:, None, :]  # [B | 1, T, L]
         allowed = (back == 0) | (back == 1)
-        allowed = allowed if self.ahead else allowed & (tokens <= own)
+        allowed = allowed if self.facts.ahead else allowed & (tokens <= own)
         if documents is not None:
             allowed = allowed & (documents[:, -new:, None] == documents[:, None, :])
         positions = op.positions if op.all_positions is None else op.all_positions
@@ -125,7 +128,7 @@ class LocalAttention(Cell):
         k, v = with_previous(k), with_previous(v)
         place = torch.arange(length, device=k.device).view(1, 1, -1, m)
         i, j = place[..., None], with_previous(place)[..., None, :]
-        allowed = (j >= 0) if self.ahead else j <= i  # [1, 1, N, m, 2 m]
+        allowed = (j >= 0) if self.facts.ahead else j <= i  # [1, 1, N, m, 2 m]
         if not self.wraps:
             allowed = allowed & (j <= i // m * m + m - 1)
         if documents is not None:

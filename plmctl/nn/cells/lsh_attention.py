@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -14,7 +15,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate, Whole
-from plmctl.nn.cells.base import MAPS, Cell, RowSize, Work, check_heads, check_reading
+from plmctl.nn.cells.base import MAPS, Cell, CellFacts, RowSize, Work, check_heads, check_reading
 from plmctl.nn.chunks import Sorting, with_previous
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
@@ -59,9 +60,7 @@ class LSHAttention(Cell):
     (arXiv:2001.04451, sec. 2; google/trax, layers/research/efficient_attention.py.)
     """
 
-    computes = "attention"
-    biased = False
-    hashes = True
+    facts = CellFacts(computes="attention", biased=False, hashes=True)
 
     def __init__(
         self,
@@ -84,11 +83,12 @@ class LSHAttention(Cell):
             check_heads(num_heads, width)
         self.factors = None if buckets is None else _check_buckets(buckets, max_length)
         self.num_heads, self.head_width = num_heads, head_width or width // num_heads
-        self.chunk, self.rounds, self.ahead = chunk, rounds, not causal
+        self.chunk, self.rounds = chunk, rounds
         self.variant, self.hash_seed = variant, hash_seed
         inner = num_heads * self.head_width
         self.qkv = nn.Linear(width, 2 * inner, bias=bias)
-        self.gives = {**MAPS, "qkv": ("query", "value")}
+        gives = {**MAPS, "qkv": ("query", "value")}
+        self.facts = replace(self.facts, ahead=not causal, gives=gives)
         self.out = nn.Linear(inner, width, bias=bias)
         self.dropout = Dropout(rate=dropout)
 
@@ -172,7 +172,7 @@ class LSHAttention(Cell):
         k = F.rms_norm(k, k.shape[-1:], eps=1e-6) * k.shape[-1] ** -0.5
         score = (q @ k.transpose(-1, -2)).to(wide)
         i, j = asking[..., None], seen[..., None, :]
-        if not self.ahead:
+        if not self.facts.ahead:
             score.masked_fill_(j > i, HIDDEN)
         if documents is not None:
             of = documents[:, None].expand(*asking.shape[:2], -1)

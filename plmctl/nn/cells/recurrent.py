@@ -4,11 +4,13 @@ al., 2014).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from plmctl.core.errors import UsageError
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.base import Cell, CellFacts
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.recurrence import Recurrence
 
@@ -22,12 +24,12 @@ class RecurrentCell(Cell):
     layout repeats it.
     """
 
-    computes = "recurrence"
+    facts = CellFacts(computes="recurrence")
     kind: type[nn.LSTM | nn.GRU]
 
     def __init__(self, *, width: int, hidden_width: int, causal: bool) -> None:
         super().__init__()
-        self.ahead = not causal
+        self.facts = replace(self.facts, ahead=not causal)
         self.read = Recurrence(
             net=self.kind(width, hidden_width, batch_first=True, bidirectional=not causal)
         )
@@ -39,7 +41,7 @@ class RecurrentCell(Cell):
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         slot = env.slot
-        if slot is not None and self.ahead:
+        if slot is not None and self.facts.ahead:
             raise UsageError(f"{type(self).__name__} in both directions cannot read token by token")
         states, kept = self.read(
             streams["text"], env.documents, None if slot is None else slot.kept

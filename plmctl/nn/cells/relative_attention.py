@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
+from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads, split_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.relations import Relations, RelativeOp, compute_sinusoids, read_key_rows
 from plmctl.nn.weights import WeightsFactory, make_weights
@@ -32,8 +32,7 @@ class RelativeAttention(Cell):
     of the released code). `weights`: in place of softmax (nn/entmax.py).
     """
 
-    computes = "attention"
-    reads = frozenset({"text", "memory"})
+    facts = CellFacts(computes="attention", reads=frozenset({"text", "memory"}))
 
     def __init__(
         self,

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.base import Cell, CellFacts
 from plmctl.nn.cells.convolution import SeparableConvolution
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
@@ -24,7 +26,7 @@ class SeparableFeedForward(Cell):
     Source: tensor2tensor, universal_transformer_util.py, transformer_encoder_ffn_unit.
     """
 
-    computes = "convolution"
+    facts = CellFacts(computes="convolution")
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class SeparableFeedForward(Cell):
         dropout: DropoutRate = 0.0,
     ) -> None:
         super().__init__()
-        self.ahead = not causal
+        self.facts = replace(self.facts, ahead=not causal)
         self.up = SeparableConvolution(
             width=width, kernel=kernel, causal=causal, outputs=inner_width, activation=activation
         )

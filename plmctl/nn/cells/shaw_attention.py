@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
+from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads, split_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import Sinusoidal
 from plmctl.nn.relations import RelativeOp, read_key_rows
@@ -29,8 +29,7 @@ class ShawAttention(Cell):
     from its formula, as its released code does: x is the row of the table, c + `clip`.
     """
 
-    computes = "attention"
-    reads = frozenset({"text", "memory"})
+    facts = CellFacts(computes="attention", reads=frozenset({"text", "memory"}))
 
     def __init__(
         self,

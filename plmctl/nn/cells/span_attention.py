@@ -4,6 +4,7 @@ arXiv:1905.07799).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count, DropoutRate, Number, Rate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
+from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.spans import AdaptiveSpan, DynamicSpan, log_mask
 
@@ -50,9 +51,7 @@ class SpanAttention(Cell):
         bias: of the linear maps.
     """
 
-    computes = "attention"
-    reads = frozenset({"text", "memory"})
-    ahead = False
+    facts = CellFacts(computes="attention", reads=frozenset({"text", "memory"}), ahead=False)
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class SpanAttention(Cell):
         if head_width is None:
             check_heads(num_heads, width)
         self.num_heads, self.head_width = num_heads, head_width or width // num_heads
-        self.longest, self.dropout = span, dropout
+        self.facts, self.dropout = replace(self.facts, longest=span), dropout
         inner = num_heads * self.head_width
         self.q = nn.Linear(width, inner, bias=bias)
         self.kv = nn.Linear(width, 2 * inner, bias=bias)

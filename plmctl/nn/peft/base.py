@@ -185,7 +185,7 @@ def find_maps(model: nn.Module, names: Sequence[str], path: str) -> list[dict[st
     found: list[dict[str, LinearRows]] = []
     for cell in find_cells(model):
         own: dict[int, dict[str, LinearRows]] = {}
-        for name, part in cell.list_maps().items():
+        for name, part in cell.projections().maps.items():
             known[name] = None
             if name in names:
                 own.setdefault(id(part.linear), {})[name] = part

@@ -140,8 +140,8 @@ class Bottleneck(Method):
         Raises:
             ConfigError: No cell of the model computes what a name says.
         """
-        found = [block for block in find_blocks(model) if block.cell.writes == "text"]
-        computed = [block.cell.computes for block in found]
+        found = [block for block in find_blocks(model) if block.cell.facts.writes == "text"]
+        computed = [block.cell.facts.computes for block in found]
         known = list(dict.fromkeys(filter(None, computed)))
         if not known:
             allowed = "for models of attention and feed-forward: this one has no such cells"

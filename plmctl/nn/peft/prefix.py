@@ -16,7 +16,7 @@ from plmctl.attention.kernels.dense import Before
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count
-from plmctl.nn.cells.attention import Attention
+from plmctl.nn.cells.base import Prefixed
 from plmctl.nn.peft.base import LONGEST, WIDEST, Method, check_size, find_cells
 from plmctl.nn.starting import Starting
 
@@ -115,8 +115,8 @@ class PrefixTuning(Method):
         self.places = length if shift else 0
 
     def add_to(self, model: nn.Module) -> None:
-        found = (cell for cell in find_cells(model) if isinstance(cell, Attention))
-        cells = [cell for cell in found if cell.takes_prefix]
+        found = (cell for cell in find_cells(model) if isinstance(cell, Prefixed))
+        cells = [cell for cell in found if cell.facts.takes_prefix]
         if not cells:
             allowed = "for attention that reads all tokens by one softmax, which no cell here is"
             raise ConfigError("length", self.length, allowed, fix="peft=[lora]")
@@ -131,14 +131,11 @@ class PrefixTuning(Method):
             self._add_network(model, cells, self.inner_width)
             return
         for cell in cells:
-            cell.prefix = LearnedPrefix(
-                num_heads=cell.num_heads,
-                head_width=cell.head_width,
-                length=self.length,
-                std=self.std,
-            )
+            sizes = {"num_heads": cell.num_heads, "head_width": cell.head_width}
+            prefix = LearnedPrefix(**sizes, length=self.length, std=self.std)
+            cell.take_prefix(prefix)
 
-    def _add_network(self, model: nn.Module, cells: Sequence[Attention], inner: int) -> None:
+    def _add_network(self, model: nn.Module, cells: Sequence[Prefixed], inner: int) -> None:
         """One network for all cells: its rows are those of the first layer, of the second, ..."""
         sizes = [(cell.num_heads, cell.head_width) for cell in cells]
         stops = list(accumulate(2 * heads * width for heads, width in sizes))
@@ -151,7 +148,7 @@ class PrefixTuning(Method):
         )
         model.add_module(self.mark, network)
         for cell, begin, stop, own in zip(cells, [0, *stops], stops, sizes, strict=False):
-            cell.prefix = MadePrefix(network, slice(begin, stop), own)
+            cell.take_prefix(MadePrefix(network, slice(begin, stop), own))
 
     def _shift(self, model: nn.Module) -> None:
         own: Any = model

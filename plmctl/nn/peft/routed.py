@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from plmctl.attention.kernels.dense import Before
 from plmctl.core.errors import UsageError
-from plmctl.nn.cells.attention import Attention
+from plmctl.nn.cells.base import Prefixed
 from plmctl.nn.env import Streams
 from plmctl.nn.peft.base import Added, attach
 
@@ -168,13 +168,13 @@ def graft(shared: nn.Module, tuned: Sequence[nn.Module], routes: Routes) -> None
             found = [*_find_weights(name, own, owner), *_find_added(own)]
             if found:
                 parts[task] = found
-            if isinstance(own, Attention) and own.prefix is not None:
-                prefixes[task] = FixedPrefix(own.prefix())
+            if isinstance(own, Prefixed) and (prefix := own.find_prefix()) is not None:
+                prefixes[task] = FixedPrefix(prefix())
         if parts:
             attach(owner, MARK, Routed(routes, parts))
         if prefixes:
-            assert isinstance(owner, Attention)
-            owner.prefix = RoutedPrefix(routes, prefixes)
+            assert isinstance(owner, Prefixed)
+            owner.take_prefix(RoutedPrefix(routes, prefixes))
 
 
 def _refuse_of_rows(own: nn.Module) -> None:

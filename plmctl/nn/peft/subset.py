@@ -25,7 +25,9 @@ class Subset(Method):
         self.biases, self.cells = biases, tuple(cells)
 
     def add_to(self, model: nn.Module) -> None:
-        known = list(dict.fromkeys(cell.computes for cell in find_cells(model) if cell.computes))
+        known = list(
+            dict.fromkeys(cell.facts.computes for cell in find_cells(model) if cell.facts.computes)
+        )
         if self.cells and not known:
             allowed = "for models of attention and feed-forward: this one has no such cells"
             raise ConfigError("cells", list(self.cells), allowed, fix="peft=[bitfit]")
@@ -40,7 +42,7 @@ class Subset(Method):
         chosen = {
             id(parameter)
             for cell in find_cells(model)
-            if cell.computes in self.cells
+            if cell.facts.computes in self.cells
             for parameter in cell.parameters()
         }
         return [

@@ -91,22 +91,22 @@ def test_adapters_of_houlsby_begin_near_the_model() -> None:
 def test_lora_is_the_published_sum_of_maps() -> None:
     plain, stack = build(LowRank(**LORA))
     for cell, own in zip(find_cells(stack), find_cells(plain), strict=True):
-        for name, part in cell.list_maps().items():
+        for name, part in cell.projections().maps.items():
             if name not in LORA["maps"]:
                 continue
             change = part.linear.lora
             x = torch.randn(7, part.linear.in_features, dtype=torch.float64)
-            wanted = own.list_maps()[name].linear(x)[:, part.rows].clone()
+            wanted = own.projections().maps[name].linear(x)[:, part.rows].clone()
             for row in range(7):  # W x + (alpha / r) B A x
                 low = change.down[name] @ x[row]
                 wanted[row] += LORA["alpha"] / LORA["rank"] * (change.up[name] @ low)
             torch.testing.assert_close(part.linear(x)[:, part.rows], wanted)
-    keys = [cell for cell in find_cells(stack) if "key" in cell.list_maps()]
+    keys = [cell for cell in find_cells(stack) if "key" in cell.projections().maps]
     for cell, own in zip(
-        keys, (c for c in find_cells(plain) if "key" in c.list_maps()), strict=True
+        keys, (c for c in find_cells(plain) if "key" in c.projections().maps), strict=True
     ):
         x = torch.randn(7, cell.qkv.in_features, dtype=torch.float64)
-        rows = cell.list_maps()["key"].rows
+        rows = cell.projections().maps["key"].rows
         torch.testing.assert_close(cell.qkv(x)[:, rows], own.qkv(x)[:, rows], rtol=0, atol=0)
 
 
@@ -122,7 +122,7 @@ def test_ia3_scales_keys_values_and_inner_states() -> None:
             x = torch.randn(5, cell.qkv.in_features, dtype=torch.float64)
             wanted = own.qkv(x)
             for name in ("key", "value"):
-                rows = cell.list_maps()[name].rows
+                rows = cell.projections().maps[name].rows
                 wanted[:, rows] = wanted[:, rows] * cell.qkv.ia3.factors[name]
             torch.testing.assert_close(cell.qkv(x), wanted)
         else:
