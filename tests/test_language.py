@@ -63,7 +63,10 @@ _BE = r"(?:is|are|was|were|be|been|being|it|them|one)"
 _IS = r"(?:is|are|was|were)"
 _RULES = {
     # rule: patterns of what breaks it, the first word of a sentence or anywhere
-    "start": (r"^(?:of|that)\b(?! (?:is|way|one|much|said|model)\b)", r"^(?:what|which)\b(?!.*\?$)"),
+    "start": (
+        r"^(?:of|that)\b(?! (?:is|way|one|much|said|model)\b)",
+        r"^(?:what|which)\b(?!.*\?$)",
+    ),
     "relative": (
         r"\bthose (?:that|which|whose)\b|\bthe ones? (?:that|which)\b|\bthat which\b",
         rf"\bof (?:two|several|these) the\b|\b{_IS} of[.,;:)]",
