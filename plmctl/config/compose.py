@@ -12,11 +12,12 @@ from itertools import product
 from typing import Any
 
 from plmctl.config.budgets import TABLE, Row, at_row, choose_row, conclude, find_given, spell_row
-from plmctl.config.composer import HydraComposer, open_composer, set_values, store_recipe, to_plain
+from plmctl.config.composer import HydraComposer, open_composer, set_values, store_recipe
 from plmctl.config.finish import finish
 from plmctl.config.implied_task import add_task
 from plmctl.config.overrides import OverrideWord, read, settle
 from plmctl.config.published import asks_for_published
+from plmctl.config.quoting import read_names
 from plmctl.config.recipes import find_graph_recipe, find_study, is_shipped, option_name
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Provenance, RunSpec
@@ -223,12 +224,12 @@ def _compose_given(
             known[choices] = pickle.dumps(config)
     values, unknown = settle(
         [word for word in words if not word.group and word.sample],
-        to_plain(config),
+        read_names(config),
         given.plugins,
         composer,
     )
     unset = set_values(config, [word.sample for word in values])
-    spec, misfits = finish(to_plain(config), [*groups, *values], given)
+    spec, misfits = finish(read_names(config), [*groups, *values], given)
     problems = [*errors, *bad, *_no_echoes(errors, [*unknown, *unset], misfits)]
     if spec is None:
         raise_all(problems)

@@ -13,12 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config import schema
+from plmctl.config.plain_composition import (
+    PartFile,
+    Unusual,
+    compose_plainly,
+    read_package,
+    read_part,
+    set_plainly,
+)
 from plmctl.config.published import take_published_form
 from plmctl.config.quoting import read_names
 from plmctl.config.reached import KEY as REACHED
-from plmctl.config.recipes import conf_dir, find_recipe, load, option_name
+from plmctl.config.recipes import conf_dir, find_recipe, is_shipped, load, option_name
 from plmctl.config.references import register
-from plmctl.config.walks import scalars_in, select
+from plmctl.config.walks import references_in, scalars_in, select
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.spelling import spell_setting
 from plmctl.storage.paths import find_near
@@ -93,11 +101,56 @@ class LauncherJob:
 
 
 class HydraComposer:
-    """Reads the part files and recipes of one command."""
+    """Reads the part files and recipes of one command.
 
-    def __init__(self, hydra: Hydra, verb: str, config_dirs: Sequence[str] = ()) -> None:
-        self._hydra, self._loader, self.verb = hydra, hydra.config_loader, verb
+    Usual files and words are composed in plain values; Hydra is made for the others, and for the
+    jobs of a sweep.
+    """
+
+    def __init__(self, verb: str, config_dirs: Sequence[str] = ()) -> None:
+        self.verb = verb
         self._config_dirs = config_dirs
+        self._made: Hydra | None = None
+        self._outer: Any = None  # the Hydra that was there before
+
+    @property
+    def _hydra(self) -> Hydra:
+        """Hydra, which knows all recipes that were stored until now."""
+        if self._made is None:
+            self._make()
+        _tell_hydra()
+        assert self._made is not None
+        return self._made
+
+    @property
+    def _loader(self) -> Any:
+        return self._hydra.config_loader
+
+    def _make(self) -> None:
+        from hydra import version
+        from hydra._internal.hydra import Hydra
+        from hydra._internal.utils import create_config_search_path
+        from hydra.core.global_hydra import GlobalHydra
+
+        from plmctl.config.part_files import PartFiles
+
+        version.setbase("1.3")
+        register()
+        _store_plumbing(self.verb)
+        search = create_config_search_path(str(conf_dir()))
+        for place, folder in enumerate(reversed(self._config_dirs)):
+            search.prepend(f"user{place}", f"file://{Path(folder).resolve()}")
+        running = GlobalHydra.instance()
+        self._outer, running.hydra = running.hydra, None
+        self._made = Hydra.create_main_hydra2(f"plmctl-{self.verb}", search)
+        self._made.config_loader.repository = PartFiles(search)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Put the Hydra that was there before into its place."""
+        if self._made is not None:
+            from hydra.core.global_hydra import GlobalHydra
+
+            GlobalHydra.instance().hydra = self._outer
 
     def hint_at_own(self, option: str, options: Sequence[str]) -> str:
         """What a part of the user's own needs, where `option` is like none of `options` and no
@@ -108,72 +161,70 @@ class HydraComposer:
         return "; a part of your own needs --config-dir <folder> (and --plugin <module>)"
 
     def options(self, group: str) -> list[str]:
-        """The names of the part files of a group.
-
-        Hydra's own method makes a new repository for each question: most of a composition.
-        """
-        from hydra.core.object_type import ObjectType
-
-        repository: Any = self._loader.repository  # type: ignore[attr-defined]
-        return list(repository.get_group_options(group, ObjectType.CONFIG))
+        """The names of the part files of a group."""
+        if group.startswith("hydra") or group in _STORED:
+            return list(self._loader.repository.get_group_options(group))
+        own = {name for folder in self._config_dirs for name in _list_files(Path(folder), group)}
+        return sorted(own.union(_list_shipped(group)))
 
     def settings_in(self, group: str, option: str) -> Mapping[str, Any]:
         """What the file of one part states, its references as they stand."""
-        repository: Any = self._loader.repository  # type: ignore[attr-defined]
-        return to_plain(repository.load_config(f"{group}/{option}").config)
+        try:
+            return self._read(f"{group}/{option}").settings
+        except Unusual:
+            repository = self._loader.repository
+            return to_plain(repository.load_config(f"{group}/{option}").config)
+
+    def _read(self, path: str) -> PartFile:
+        """The file at a path of groups: of a recipe, of the user's folders, of conf/."""
+        group, _, name = path.rpartition("/")
+        if group in _STORED:
+            return _read_stored(group, name)
+        for folder in self._config_dirs:
+            if (file := Path(folder, f"{path}.yaml")).is_file():
+                return _read_file(file)
+        return _read_shipped(path)
 
     def parse(self, word: str) -> Override:
         """ValueError with Hydra's reason where `word` cannot be read."""
         from hydra.errors import HydraException
 
         try:
-            return Override(replace(_parse(word), config_loader=self._loader))
+            parsed = _parse(word)
+            if parsed.is_sweep_override():
+                parsed = replace(parsed, config_loader=self._loader)
+            return Override(parsed)
         except HydraException as error:
             raise ValueError(str(error).splitlines()[0]) from None
 
-    def compose(self, words: Sequence[str]) -> DictConfig:
-        """One composition; `to_plain` says what is in it.
+    def compose(self, words: Sequence[str]) -> dict[str, Any]:
+        """One composition, its references as they stand.
 
         Raises:
             UsageError: Hydra's reason, with the nearest name of an option that does not exist.
         """
+        try:
+            return self._compose_own(words)
+        except Unusual:
+            pass
         from hydra.errors import HydraException
         from hydra.types import RunMode
         from omegaconf.errors import OmegaConfBaseException
 
-        wrong = (HydraException, OmegaConfBaseException, ValueError)
-        with contextlib.suppress(*wrong):
-            if "hydra" not in (own := self._compose_own(words)):
-                return own
         try:
-            return self._hydra.compose_config(self.verb, list(words), RunMode.RUN, from_shell=False)
-        except wrong as error:
+            return to_plain(
+                self._hydra.compose_config(self.verb, list(words), RunMode.RUN, from_shell=False)
+            )
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise UsageError(self._explain(error)) from None
 
-    def _compose_own(self, words: Sequence[str]) -> DictConfig:
-        """A composition without the settings of Hydra itself, which take longer to compose than
-        all of ours.
-        """
-        from hydra._internal.config_repository import CachingConfigRepository
-        from hydra._internal.defaults_list import create_defaults_list
-        from hydra.types import RunMode
-        from omegaconf import OmegaConf
-
-        loader: Any = self._loader
-        parsed, repository = list(map(_parse, words)), CachingConfigRepository(loader.repository)
-        loader._process_config_searchpath(self.verb, parsed, repository)
-        loader.validate_sweep_overrides_legal(parsed, RunMode.RUN, from_shell=False)
-        found = create_defaults_list(
-            repository, self.verb, parsed, prepend_hydra=False, skip_missing=False
-        )
-        config: DictConfig = loader._compose_config_from_defaults_list(found.defaults, repository)
-        OmegaConf.set_struct(config, True)
-        loader._apply_overrides_to_config(found.config_overrides, config)
-        return config
+    def _compose_own(self, words: Sequence[str]) -> dict[str, Any]:
+        """A composition of usual words without Hydra."""
+        return compose_plainly(self.verb, words, self._read)
 
     def compose_all(
         self, fixed: list[str], words: Sequence[str]
-    ) -> tuple[DictConfig, list[UsageError]]:
+    ) -> tuple[dict[str, Any], list[UsageError]]:
         """The composition with every word that works; Hydra stops at the first bad one, so each
         is then tried alone.
         """
@@ -246,33 +297,17 @@ def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraC
     """A composer that reads the user's folders first, then conf/, then the plumbing of `verb`;
     leaves no global state.
     """
-    from hydra import version
-    from hydra._internal.hydra import Hydra
-    from hydra._internal.utils import create_config_search_path
-    from hydra.core.global_hydra import GlobalHydra
-
-    from plmctl.config.part_files import PartFiles
-
     for folder in config_dirs:
         if not Path(folder).is_dir():
             near = find_near(Path(folder))
             fix = f"--config-dir {near or '<a folder with parts or recipes>'}"
             raise UsageError(f"--config-dir {folder}: there is no such folder\n  fix: {fix}")
         refuse_endless_files(Path(folder))
-    version.setbase("1.3")
-    register()
-    _store_plumbing(verb)
-    search = create_config_search_path(str(conf_dir()))
-    for place, folder in enumerate(reversed(config_dirs)):
-        search.prepend(f"user{place}", f"file://{Path(folder).resolve()}")
-    running = GlobalHydra.instance()
-    outer, running.hydra = running.hydra, None
-    hydra = Hydra.create_main_hydra2(f"plmctl-{verb}", search)
-    hydra.config_loader.repository = PartFiles(search)  # type: ignore[attr-defined]
+    composer = HydraComposer(verb, config_dirs)
     try:
-        yield HydraComposer(hydra, verb, config_dirs)
+        yield composer
     finally:
-        running.hydra = outer
+        composer.close()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -297,7 +332,6 @@ def store_recipe(name: str, config_dirs: Sequence[str] = (), *, published: bool 
     """Make a recipe an option of the group `recipe`, wherever its file lies; the name of that
     option. `published`: of a study, in its published form.
     """
-    from hydra.core.config_store import ConfigStore
     from omegaconf.errors import OmegaConfBaseException
 
     option, file = option_name(name), find_recipe(name, config_dirs)
@@ -305,37 +339,118 @@ def store_recipe(name: str, config_dirs: Sequence[str] = (), *, published: bool 
     settings.pop(REACHED, None)  # a fact of the recipe, and no setting of a run
     if published:
         settings, option = take_published_form(settings, file), f"{option}_published"
-    try:
-        ConfigStore.instance().store(group="recipe", name=option, node=settings, package="_global_")
-    except OmegaConfBaseException as error:
-        raise UsageError(f"{file}: {str(error).splitlines()[0]}") from None
+    _RECIPES[option] = settings
+    _UNTOLD.add(option)
+    if any(references_in(settings)) and not is_shipped(str(file)):  # that Hydra may not know
+        from omegaconf.errors import OmegaConfBaseException
+
+        try:
+            _tell_hydra()
+        except OmegaConfBaseException as error:
+            raise UsageError(f"{file}: {str(error).splitlines()[0]}") from None
     return option
 
 
-def set_values(config: DictConfig, words: Sequence[str]) -> list[UsageError]:
-    """Apply value overrides as Hydra does, one by one, so that each bad one is reported."""
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra.errors import HydraException
+# the groups of settings that are no files: those of commands without any part, and recipes
+_STORED = ("plumbing", "recipe")
+_RECIPES: dict[str, dict[str, Any]] = {}
+_UNTOLD: set[str] = set()  # recipes that Hydra does not know yet
 
+
+def _tell_hydra() -> None:
+    """Make the recipes known to Hydra."""
+    if not _UNTOLD:
+        return
+    from hydra.core.config_store import ConfigStore
+
+    while _UNTOLD:
+        option = _UNTOLD.pop()
+        ConfigStore.instance().store(
+            group="recipe", name=option, node=_RECIPES[option], package="_global_"
+        )
+
+
+def _read_stored(group: str, name: str) -> PartFile:
+    """The settings of a recipe, or those of a command without any part."""
+    known = _RECIPES if group == "recipe" else schema.VERBS
+    if name not in known:
+        raise Unusual
+    return read_part(_RECIPES[name] if group == "recipe" else schema.defaults(name), "")
+
+
+@functools.cache
+def _read_shipped(path: str) -> PartFile:
+    """A file of conf/, which does not change while a process runs."""
+    return _read_file(conf_dir() / f"{path}.yaml")
+
+
+def _read_file(file: Path) -> PartFile:
+    """A part file, with the package that its header states."""
+    try:
+        settings = load(file)
+        text = file.read_text(encoding="utf-8")
+    except (UsageError, OSError, ValueError):  # Hydra says what is wrong with it
+        raise Unusual from None
+    return read_part(settings, read_package(text))
+
+
+@functools.cache
+def _list_shipped(group: str) -> frozenset[str]:
+    return frozenset(_list_files(conf_dir(), group))
+
+
+def _list_files(folder: Path, group: str) -> Iterator[str]:
+    place = folder / group
+    if place.is_dir():
+        yield from (file.stem for file in place.iterdir() if file.suffix == ".yaml")
+
+
+def set_values(config: dict[str, Any], words: Sequence[str]) -> list[UsageError]:
+    """Apply value overrides as Hydra does, one by one, so that each bad one is reported."""
     bad: list[UsageError] = []
     for override in map(_parse, words):
+        plain = not override.is_delete() and not override.is_force_add() and not override.package
         try:
-            ConfigLoaderImpl._apply_overrides_to_config([override], config)
-        except HydraException as error:
-            if "Cannot merge DictConfig with ListConfig" in str(error.__cause__):
-                bad.append(_explain_list(override.key_or_group, override.value(), config))
+            if not plain:
+                raise Unusual
+            key, value = override.key_or_group, override.value()
+            if key in schema.MANY and isinstance(value, list) and select(config, key) is None:
+                bad.append(_explain_list(key, value, config))
                 continue
-            unknown = re.search(r"Key '(.+?)' is not in struct", str(error.__cause__))
-            why = (
-                f"there is no '{unknown[1]}' there"
-                if unknown
-                else f"{error} {error.__cause__ or ''}".strip()
-            )
-            bad.append(UsageError(f"{override.input_line}: {why}"))
+            set_plainly(config, key, value, adds=override.is_add())
+        except Unusual:
+            bad += _set_by_hydra(config, override)
     return bad
 
 
-def _explain_list(key: str, value: Any, config: DictConfig) -> UsageError:
+def _set_by_hydra(config: dict[str, Any], override: HydraOverride) -> Iterator[UsageError]:
+    """Apply an override of any kind."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+
+    register()
+    nodes = OmegaConf.create(config)
+    OmegaConf.set_struct(nodes, True)
+    try:
+        ConfigLoaderImpl._apply_overrides_to_config([override], nodes)
+    except HydraException as error:
+        if "Cannot merge DictConfig with ListConfig" in str(error.__cause__):
+            yield _explain_list(override.key_or_group, override.value(), nodes)
+            return
+        unknown = re.search(r"Key '(.+?)' is not in struct", str(error.__cause__))
+        why = (
+            f"there is no '{unknown[1]}' there"
+            if unknown
+            else f"{error} {error.__cause__ or ''}".strip()
+        )
+        yield UsageError(f"{override.input_line}: {why}")
+        return
+    config.clear()
+    config |= OmegaConf.to_container(nodes)  # type: ignore[arg-type]
+
+
+def _explain_list(key: str, value: Any, config: DictConfig | dict[str, Any]) -> UsageError:
     """A list as the value of a mapping: how one of its names is set, or for a mapping of parts how
     the list of the slot is taken.
     """
@@ -345,13 +460,15 @@ def _explain_list(key: str, value: Any, config: DictConfig) -> UsageError:
     return ConfigError(key, value, "a mapping of names to values, not a list", fix=fix)
 
 
-def to_plain(config: DictConfig) -> dict[str, Any]:
+def to_plain(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """The settings of a composition as plain values, references as they stand, without Hydra's
     own.
     """
-    from omegaconf import OmegaConf
+    if not isinstance(config, dict):
+        from omegaconf import OmegaConf
 
-    content = read_names(OmegaConf.to_container(config))
+        config = OmegaConf.to_container(config)  # type: ignore[assignment]
+    content = read_names(config)
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items() if key != "hydra"}
 
