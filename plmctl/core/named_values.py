@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-MANY = 256  # names from which on rows are views; a `dict` takes forty times the room of its numbers
+from plmctl.core.tables import release
+
+MANY = 32  # names from which on rows are views; a `dict` takes forty times the room of its numbers
 
 
 class NamedValues(Mapping[str, float]):
@@ -32,16 +34,33 @@ class NamedValues(Mapping[str, float]):
     def __len__(self) -> int:
         return len(self.number)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping) or len(self) != len(other):
+            return False
+        return self.copy() == to_dict(other)
+
     def __repr__(self) -> str:
-        return repr(dict(self))
+        return repr(self.copy())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NamedValues, (self.number, self.values_)
+        return NamedValues, (self.number, np.array(self.values_))
+
+    def copy(self) -> dict[str, float]:
+        """All numbers, which are read at once, and leave memory where their table is a file."""
+        found = dict(zip(self.number, self.values_.tolist(), strict=True))
+        release(self.values_)
+        return found
 
     def change(self, change: Callable[[float], float]) -> NamedValues:
         """Itself, with `change` of each number in its place: many rows have no room for copies."""
         self.values_[:] = [change(each) for each in self.values_.tolist()]
+        release(self.values_)
         return self
+
+
+def to_dict(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`dict`, which of `NamedValues` is `copy`."""
+    return values.copy() if isinstance(values, NamedValues) else dict(values)
 
 
 def name_rows(names: Sequence[str], table: np.ndarray) -> list[Mapping[str, float]]:

@@ -101,13 +101,9 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
     if spec.provenance.resume:
         spec = fit_task(spec, build_task(spec))  # older versions saved that with checkpoints alone
     else:
-        spec, task, outline = resolve_finetuning(spec)
-        spec, line = settle_rate(spec, outline.model.backbone.width)
+        spec = _resolve(spec)
         if spec.provenance.dry_run:
-            estimate.show_task(spec, outline, task)
             return 0
-        if line:
-            remark(line)
 
     def prepare(spec: Finetune) -> tuple[Finetune, Tokenizer]:
         spec = replace_targets(spec)
@@ -119,6 +115,19 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
         train=lambda session: after(session, train(session)),
         then=lambda session: commands_after(session.spec),
     )
+
+
+def _resolve(spec: Finetune) -> Finetune:
+    """The spec as it will be run; with --dry-run it says what that would be. Nothing that was read
+    for it stays in memory beside what the training reads.
+    """
+    spec, task, outline = resolve_finetuning(spec)
+    spec, line = settle_rate(spec, outline.model.backbone.width)
+    if spec.provenance.dry_run:
+        estimate.show_task(spec, outline, task)
+    elif line:
+        remark(line)
+    return spec
 
 
 def commands_after(spec: Finetune) -> dict[str, str]:

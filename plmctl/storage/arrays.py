@@ -5,7 +5,6 @@ files of several arrays.
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from plmctl.core.errors import DataError
+from plmctl.core.tables import release
 from plmctl.storage.atomic import open_atomic
 from plmctl.storage.gate import admit, open_file
 
@@ -78,11 +78,9 @@ def walk(array: np.ndarray, size: int = 1 << 22) -> Iterator[np.ndarray]:
     """Yield an array in pieces of `size` rows; those of a mapped file leave memory again, so that a
     walk takes as much whatever the length.
     """
-    mapped = getattr(array, "_mmap", None)
     for start in range(0, len(array), size):
         yield array[start : start + size]
-        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED)  # read from the file when they are used again
+        release(array)
 
 
 def hash_array(array: np.ndarray) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from plmctl.core.named_values import to_dict
+
 
 class Spool:
     """Values that JSON can spell, added one by one and read as often as needed, in their order.
@@ -35,7 +37,7 @@ class Spool:
 
     def append(self, value: Any) -> None:
         """A value behind the others; mappings become `dict`, tuples become lists."""
-        json.dump(value, self.stream, default=dict)
+        json.dump(value, self.stream, default=to_dict)
         self.stream.write("\n")
         self.length += 1
 

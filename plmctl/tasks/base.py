@@ -37,7 +37,7 @@ from plmctl.text.vocab import Vocab
 DEV_SHARE = 0.1  # of a single labelled file
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Example:
     """One labelled (or unlabelled: label None) example as the files state it."""
 

@@ -159,7 +159,9 @@ class Candidates(Task):
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
         predictions = []
-        for example, scores in zip(examples, logits["choice"][encode.firsts(rows)], strict=True):
+        for example, scores in zip(
+            examples, encode.take_firsts(rows, logits["choice"]), strict=True
+        ):
             names = example.fields["candidates"]
             own = torch.from_numpy(scores[: len(names)].astype(np.float64))
             predictions.append(

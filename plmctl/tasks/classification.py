@@ -17,16 +17,16 @@ from plmctl.core.errors import DataError, nearest
 from plmctl.core.fields import Field
 from plmctl.core.named_values import name_rows
 from plmctl.core.parts import part_of
+from plmctl.core.tables import count_at_once, make_table, release
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
+from plmctl.storage.arrays import walk
 from plmctl.tasks import encode, label_score
 from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
 from plmctl.tasks.label_loss import LabelLoss
 from plmctl.tasks.tables import SHARES
 from plmctl.tasks.transform import Transform
-
-CHUNK = 256  # rows whose probabilities are computed at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +175,8 @@ class Classification(Task):
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
         probabilities = self.measure_probabilities(logits, rows)
-        guesses = probabilities.argmax(-1).tolist()
+        parts = walk(probabilities, count_at_once(probabilities))
+        guesses = [guess for part in parts for guess in part.argmax(-1).tolist()]
         return [
             {
                 "id": e.id,
@@ -191,11 +192,13 @@ class Classification(Task):
 
     def measure_probabilities(self, logits: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
         """[n, K] of the classes of each example."""
-        own = torch.from_numpy(logits["class"][encode.firsts(rows)])
-        found = torch.empty(own.shape, dtype=torch.float64)
-        for part, out in zip(own.split(CHUNK), found.split(CHUNK), strict=True):
-            out.copy_(part.double().softmax(-1))
-        return found.numpy()
+        scores, first = logits["class"], encode.firsts(rows)
+        found = make_table((len(first), scores.shape[1]), np.float64)
+        size = count_at_once(found)
+        for index, out in zip(walk(first, size), walk(found, size), strict=True):
+            out[:] = torch.from_numpy(scores[index]).double().softmax(-1).numpy()
+            release(scores)
+        return found
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return label_score.score_labels(predictions, self.metrics, self.positive)

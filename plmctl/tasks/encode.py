@@ -166,6 +166,12 @@ def firsts(rows: Rows) -> np.ndarray:
     return np.unique(rows.values["example"], return_index=True)[1]
 
 
+def take_firsts(rows: Rows, values: np.ndarray) -> np.ndarray:
+    """`values` [n, ...] of the first row of every example; themselves where each has one row."""
+    first = firsts(rows)
+    return values if np.array_equal(first, np.arange(len(values))) else values[first]
+
+
 def add_labels(rows: Rows, labels: dict[str, np.ndarray]) -> Rows:
     """`rows` with one label an example, at the first of its rows; IGNORE at the others where it
     has several.

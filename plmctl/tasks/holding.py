@@ -42,22 +42,19 @@ def hold_out(
     Examples of one `unit` are on the same side: the hash of the unit decides, independent of other
     examples. All `labels` of dev occur in train, too.
     """
-    units: dict[str, list[int]] = defaultdict(list)
+    units: dict[bytes, list[int]] = defaultdict(list)
     for index, example in enumerate(examples):
-        units[unit(example)].append(index)
-    of = {
-        key: Counter(label for index in members for label in labels(examples[index]))
-        for key, members in units.items()
-    }
-    remaining, target = sum(of.values(), Counter()), max(1, round(share * len(examples)))
-    order = sorted(units, key=lambda key: hashlib.sha256(key.encode()).digest())
+        units[hashlib.sha256(unit(example).encode()).digest()].append(index)
+    remaining = Counter(label for example in examples for label in labels(example))
+    target, order = max(1, round(share * len(examples))), sorted(units)
     room = max(target, min(map(len, units.values()), default=0))
     dev: set[int] = set()
     for key in order if len(units) > 1 else ():
-        if len(dev) + len(units[key]) <= room and all(
-            remaining[label] > count for label, count in of[key].items()
-        ):
+        if len(dev) + len(units[key]) > room:
+            continue
+        own = Counter(label for index in units[key] for label in labels(examples[index]))
+        if all(remaining[label] > count for label, count in own.items()):
             dev.update(units[key])
-            remaining -= of[key]
+            remaining.subtract(own)
     train = [example for index, example in enumerate(examples) if index not in dev]
     return train, [examples[index] for index in sorted(dev)]

@@ -14,6 +14,7 @@ import torch
 
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import DataError
+from plmctl.core.tables import make_table, release
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
 from plmctl.tasks import batches
@@ -116,11 +117,12 @@ def store(
 ) -> None:
     """The first batch has the longest rows, so later ones fit into the arrays made for it."""
     if name not in outputs:
-        outputs[name] = np.zeros((n, *values.shape[1:]), dtype=np.float32)
+        outputs[name] = make_table((n, *values.shape[1:]), np.float32)
     if values.ndim > 1:
         outputs[name][index, : values.shape[1]] = values
     else:
         outputs[name][index] = values
+    release(outputs[name])
 
 
 def predict_split(

@@ -15,7 +15,9 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.fields import Field
 from plmctl.core.named_values import name_rows
+from plmctl.core.tables import count_at_once, make_table, release
 from plmctl.objectives.base import Output, Term
+from plmctl.storage.arrays import walk
 from plmctl.tasks import encode
 from plmctl.tasks.base import Example
 from plmctl.tasks.label_loss import EachLabelLoss
@@ -78,10 +80,11 @@ class LabelSets:
         """`rows` with a 1 for each label of their examples, where all of these have labels."""
         if any(example.label is None for example in examples):
             return rows
-        labels = np.zeros((len(examples), len(names)), dtype=np.int64)
+        place = {name: index for index, name in enumerate(names)}
+        labels = make_table((len(examples), len(names)), np.int64)
         for number, example in enumerate(examples):
-            own = set(example.label)
-            labels[number] = [name in own for name in names]
+            labels[number, [place[name] for name in example.label if name in place]] = 1
+        release(labels)
         return encode.add_labels(rows, {HEAD: labels})
 
     def loss(self, scores: Tensor, batch: Batch, names: Sequence[str] | None) -> Output:
@@ -96,7 +99,11 @@ class LabelSets:
         self, scores: np.ndarray, examples: Sequence[Example], names: Sequence[str]
     ) -> list[dict[str, Any]]:
         """The prediction of each example, of `scores [N, K]`."""
-        found = name_rows(names, torch.from_numpy(scores).double().sigmoid().numpy())
+        table = make_table(scores.shape, np.float64)
+        size = count_at_once(table)
+        for own, out in zip(walk(scores, size), walk(table, size), strict=True):
+            out[:] = torch.from_numpy(own).double().sigmoid().numpy()
+        found = name_rows(names, table)
         return [
             {
                 "id": example.id,

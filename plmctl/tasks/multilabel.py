@@ -146,7 +146,7 @@ class Multilabel(Task):
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
-        return self.sets.predict(logits[self.head][encode.firsts(rows)], examples, self.names)
+        return self.sets.predict(encode.take_firsts(rows, logits[self.head]), examples, self.names)
 
     def decide(self, probabilities: Mapping[str, float]) -> list[str]:
         return self.sets.decide(probabilities)

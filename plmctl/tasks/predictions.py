@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.named_values import to_dict
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.core.values import fit
 from plmctl.storage.atomic import open_atomic, write_text
@@ -281,7 +282,7 @@ def write_rows(
 
 def spell_json(row: Mapping[str, Any]) -> str:
     """A row as an object in one line; what only reads like a `dict` is one there."""
-    return json.dumps(row, ensure_ascii=False, default=dict)
+    return json.dumps(row, ensure_ascii=False, default=to_dict)
 
 
 def _spell_table(
@@ -320,7 +321,7 @@ def _cells(row: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """
     for name, value in row.items():
         if isinstance(value, Mapping):
-            yield from _cells(dict(value), f"{prefix}{name}.")
+            yield from _cells(to_dict(value), f"{prefix}{name}.")
         elif isinstance(value, (list, tuple)):
             plain = all(isinstance(item, str) and item and " " not in item for item in value)
             yield (

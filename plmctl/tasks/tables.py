@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
+from sys import intern
 from typing import Any, ClassVar
 
 from plmctl.core.errors import DataError, did_you_mean, find_meant
@@ -366,7 +367,7 @@ def _kind(cell: Any) -> str:
 def _example(cells: dict[str, Any], number: int, place: str) -> Example:
     label = cells.pop("label", None)
     if label is not None and not isinstance(label, tuple):
-        label = spell_label(label)
+        label = intern(spell_label(label))  # a table has few, and each many times
     of, apart = str(cells.pop("bundle", "")), str(cells.pop("slice", ""))
     number_or_name = str(cells.pop("id", number))
     slices = (apart,) if apart else ()

@@ -1,0 +1,152 @@
+"""Tables of many numbers lie in files, and leave memory when they are done; their numbers stay."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from plmctl.core.batch import Rows, Seq
+from plmctl.core.named_values import MANY, name_rows, to_dict
+from plmctl.core.rounding import round_floats
+from plmctl.core.tables import LARGE, make_table, release
+from plmctl.tasks import inference
+from plmctl.tasks.base import Example
+from plmctl.tasks.classification import Classification
+from plmctl.tasks.holding import hold_out
+from plmctl.tasks.label_sets import LabelSets
+from plmctl.tasks.predictions import write_predictions
+
+STATUS = Path("/proc/self/status")
+ROWS, LABELS = 1600, 5000  # 32 MB of float32, 64 MB of float64
+needs_status = pytest.mark.skipif(not STATUS.exists(), reason="this system does not count pages")
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory, those of mapped files among them."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", STATUS.read_text())
+    assert found
+    return 1024 * int(found[1])
+
+
+def make_rows(count: int) -> Rows:
+    length = np.ones(count, dtype=np.int64)
+    seq = Seq(np.zeros((count, 1), dtype=np.int32), length)
+    return Rows(np.arange(count), {"text": seq}, values={"example": np.arange(count)})
+
+
+def draw_scores() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(ROWS, LABELS)).astype(np.float32)
+
+
+@needs_status
+def test_a_large_table_leaves_memory() -> None:
+    table = make_table((ROWS, LABELS), np.float64)
+    before = resident()
+    table[:] = 1.5
+    assert resident() - before > table.nbytes / 2
+    release(table)
+    assert resident() - before < table.nbytes / 8
+    assert (table == 1.5).all()
+
+
+def test_a_small_table_and_one_without_room_on_disk_are_plain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert type(make_table((3, 2), np.float32)) is np.ndarray
+
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    table = make_table((LARGE, 1), np.float64)
+    assert type(table) is np.ndarray
+    assert not table.any()
+
+
+@needs_status
+def test_probabilities_of_many_labels_take_little_memory(tmp_path: Path) -> None:
+    """Rows by labels: logits, probabilities, rounded ones and the file of them, none in memory."""
+    scores, rows = draw_scores(), make_rows(ROWS)
+    outputs: dict[str, np.ndarray] = {}
+    torch.from_numpy(scores[:64]).double().softmax(-1)  # what a first call of torch takes
+    before = resident()
+    for start in range(0, ROWS, 50):
+        index = np.arange(start, start + 50)
+        inference.store(outputs, "class", index, scores[index], ROWS)
+    task: Any = object.__new__(Classification)
+    task.label_names = [f"l{n}" for n in range(LABELS)]
+    examples = [Example(str(n), {"text": "a"}, "l1") for n in range(ROWS)]
+    told = task.predict(outputs, rows, examples)
+    first = to_dict(told[3]["probabilities"])
+    rounded = round_floats(few := told[:40], 6)
+    write_predictions(tmp_path, "dev", few)
+    assert resident() - before < 40e6  # of 96 MB; heaps keep what parts of it take
+    expected = torch.from_numpy(scores).double().softmax(-1).numpy()
+    assert [p["guess"] for p in told] == [f"l{n}" for n in expected.argmax(-1)]
+    assert list(first.values()) == expected[3].tolist()
+    assert list(rounded[3]["probabilities"].values()) == [
+        float(f"{p:.6g}") for p in expected[3].tolist()
+    ]
+
+
+def test_sets_of_many_labels_have_the_numbers_of_the_whole_table() -> None:
+    scores = draw_scores()[:70]
+    names = [f"l{n}" for n in range(LABELS)]
+    examples = [Example(str(n), {"text": "a"}, ["l1", "l7"]) for n in range(len(scores))]
+    sets = LabelSets(0.5)
+    told = sets.predict(scores, examples, names)
+    expected = torch.from_numpy(scores).double().sigmoid().numpy()
+    found = [list(to_dict(p["probabilities"]).values()) for p in told]
+    assert np.array_equal(found, expected)
+    own = sets.add_labels(make_rows(70), examples, names).labels["types"]
+    assert own.dtype == np.int64
+    assert np.array_equal(np.flatnonzero(own[5]), [1, 7])
+    assert own.sum() == 140
+
+
+def test_rows_of_names_compare_as_dicts_do() -> None:
+    names = [f"n{n}" for n in range(MANY)]
+    first, second = name_rows(names, np.arange(2.0 * MANY).reshape(2, MANY))
+    assert first == dict(first) != second
+    assert first not in ([], {}, "")
+    assert first == first.copy()  # type: ignore[attr-defined]
+
+
+def plainly_hold_out(examples: list[Example], share: float) -> list[str]:
+    """Dev as the definition says it: units in the order of their hashes, while train keeps one
+    example of each label.
+    """
+    import hashlib
+
+    order = sorted(examples, key=lambda e: hashlib.sha256(e.fields["text"].encode()).digest())
+    left = Counter(e.label for e in examples)
+    dev: list[Example] = []
+    for each in order:
+        if len(dev) < round(share * len(examples)) and left[each.label] > 1:
+            dev.append(each)
+            left[each.label] -= 1
+    return sorted(e.id for e in dev)
+
+
+def test_holding_out_is_linear_in_labels_and_rows() -> None:
+    """A sum of counts over all labels for each row took minutes."""
+    examples = [
+        Example(f"{n:05}", {"text": f"text {n}"}, f"l{n % 4000 if n % 3 else n}")
+        for n in range(12_000)
+    ]
+    begin = time.process_time()
+    train, dev = hold_out(
+        examples, 0.1, unit=lambda e: e.fields["text"], labels=lambda e: [e.label]
+    )
+    assert time.process_time() - begin < 1
+    assert [e.id for e in dev] == plainly_hold_out(examples, 0.1)
+    assert len(train) + len(dev) == len(examples)
+    assert {e.label for e in dev} <= {e.label for e in train}
