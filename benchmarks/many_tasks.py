@@ -30,7 +30,7 @@ from plmctl.models.base import Model
 from plmctl.nn.peft.routed import Routes, graft
 from plmctl.tasks import inference
 from plmctl.tasks.classification import Classification
-from plmctl.tasks.tables import Table
+from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.together import Member, ask
 from plmctl.training.checkpoint import load_tensors, tensors_of
 

@@ -29,7 +29,7 @@ from plmctl.attack.word_text import WordText
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.tasks import batches
-from plmctl.tasks.base import Example
+from plmctl.tasks.record import Example
 from plmctl.use.asked_task import choose_task, describe_model
 from plmctl.use.attacking import DIGITS, build_parts
 

@@ -26,7 +26,7 @@ from tests.tasks.test_wnlampro import LINES
 Row = dict[str, Any]
 NOUNS = ("cat", "dog", "owl", "fox")
 SPLITS = {"train": 0, "dev": 8}  # the number of the first example
-TABLES = ("plmctl.tasks.tables.Table", "plmctl.tasks.choices.Choices")
+TABLES = ("plmctl.tasks.readers.tables.Table", "plmctl.tasks.readers.choices.Choices")
 # dev has the text of train with other words, as long: places of answers stay where they are
 OTHERS = {"cat": "dog", "Ana": "Eva", "Mark": "Paul", "shadow": "circle", "likes": "hates",
           "Which": "Whose", "man": "boy", "Rain": "Snow"}  # fmt: skip

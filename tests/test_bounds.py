@@ -25,10 +25,10 @@ from plmctl.nn import layout
 from plmctl.runs.check import check_pretraining
 from plmctl.storage.reading import read_json
 from plmctl.storage.settings_file import read_settings, to_yaml
-from plmctl.tasks import files
-from plmctl.tasks.conll import Columns
-from plmctl.tasks.squad_files import SquadFiles
-from plmctl.tasks.tables import Table
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.conll import Columns
+from plmctl.tasks.readers.squad import SquadFiles
+from plmctl.tasks.readers.tables import Table
 from plmctl.text import bounds, inputs, reader
 from plmctl.text.given import read_texts
 from plmctl.text.hugging_face import read as read_tokenizer

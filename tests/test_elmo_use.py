@@ -196,7 +196,7 @@ def test_spelling() -> None:
     known = words.encode("the dog sat , the dog ran")
     assert [a if a < vocab.size else vocab.unk for a in ids] == known
     assert ids[1] == ids[5] != ids[6]  # a spelling has one number
-    from plmctl.tasks import encode
+    from plmctl.tasks.layouts import encode
 
     laid = [
         encode.lay_out(each, None, vocab, max_length=12, pooling="first") for each in (ids, ids[:2])

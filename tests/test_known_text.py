@@ -24,8 +24,8 @@ from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.knowledge.vectors import GraphVectors, find_vectors
 from plmctl.nn.entities import EntityVectors
 from plmctl.noise.entity_tokens import EntityTokenMask
-from plmctl.tasks.base import Example
 from plmctl.tasks.marked import MarkedTask
+from plmctl.tasks.record import Example
 from tests.knowledge.tables import write_knowledge
 from tests.knowledge.wiki import export, page
 from tests.noise.plain_rows import make_vocab

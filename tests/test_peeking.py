@@ -15,7 +15,7 @@ from plmctl.attention.patterns.window import Window
 from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
 from plmctl.tasks import inference
-from plmctl.tasks.base import Example
+from plmctl.tasks.record import Example
 
 SEES_ALL = "model.decoder.pattern={_target_: plmctl.attention.patterns.base.Full}"
 

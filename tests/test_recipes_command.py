@@ -31,7 +31,7 @@ from plmctl.probes import evaluate as evaluating
 from plmctl.report.job_events import JobEvents
 from plmctl.runs import pretraining
 from plmctl.runs.estimate import estimate
-from plmctl.tasks.builtin import write_builtin_task
+from plmctl.tasks.readers.builtin import write_builtin_task
 
 RECIPES = recipe_names()
 RESULTS = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")

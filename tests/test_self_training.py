@@ -20,9 +20,9 @@ from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.datasets.pseudo_labels import Guess, choose_guesses, make_guess
 from plmctl.jobs.job import Job
-from plmctl.tasks.base import Example
-from plmctl.tasks.label_loss import LabelLoss
-from plmctl.tasks.tables import Table
+from plmctl.tasks.answers.label_loss import LabelLoss
+from plmctl.tasks.readers.tables import Table
+from plmctl.tasks.record import Example
 from tests.command import plmctl
 
 SMALL = [

@@ -18,11 +18,11 @@ from plmctl.core.named_values import MANY, name_rows, to_dict
 from plmctl.core.rounding import round_floats
 from plmctl.core.tables import LARGE, make_table, release
 from plmctl.tasks import inference
-from plmctl.tasks.base import Example
+from plmctl.tasks.answers.label_sets import LabelSets
 from plmctl.tasks.classification import Classification
-from plmctl.tasks.holding import hold_out
-from plmctl.tasks.label_sets import LabelSets
 from plmctl.tasks.predictions import write_predictions
+from plmctl.tasks.readers.holding import hold_out
+from plmctl.tasks.record import Example
 
 STATUS = Path("/proc/self/status")
 ROWS, LABELS = 1600, 5000  # 32 MB of float32, 64 MB of float64

@@ -22,8 +22,8 @@ from plmctl.config.keys import is_path
 from plmctl.config.quoting import quote, read_names
 from plmctl.core.spelling import spell, spell_line, spell_setting, spell_word
 from plmctl.tasks.cloze import spell_words
-from plmctl.tasks.column_settings import spell_role
-from plmctl.tasks.templates import GAP, spell_template
+from plmctl.tasks.layouts.templates import GAP, spell_template
+from plmctl.tasks.readers.column_settings import spell_role
 
 AWKWARD = [
     *("Message Body (HTML)", "a,b", "x=y", "正文", "正 文, 列", "it's", '"said"', "$HOME"),

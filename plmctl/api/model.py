@@ -22,7 +22,7 @@ from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_i
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.probes.evaluate import make_task, measure
 from plmctl.runs.deciding import advise, decide
-from plmctl.tasks.base import Task
+from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision
 from plmctl.use.answering import answer_examples, answer_split
 from plmctl.use.asked_task import ask_all, choose_task, describe_model, read_examples

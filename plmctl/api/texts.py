@@ -13,8 +13,9 @@ import numpy as np
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.storage.atomic import write_text
-from plmctl.tasks.base import Example, Task
-from plmctl.tasks.tables import AbsentColumn
+from plmctl.tasks.readers.tables import AbsentColumn
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 from plmctl.tasks.unlabelled import read_unlabelled
 
 # a text, the two texts of a pair, or {column: value} as in a JSON line

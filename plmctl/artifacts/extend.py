@@ -25,7 +25,7 @@ from plmctl.data.survey import survey_text
 from plmctl.inputs.tokenize import find_sources
 from plmctl.interop.family import find_token_tables
 from plmctl.storage.resumable import new_folder
-from plmctl.tasks.base import cut
+from plmctl.tasks.record import cut
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import count_unknown_words
 

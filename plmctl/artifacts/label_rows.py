@@ -18,9 +18,9 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.folding import fold_name
 from plmctl.core.locate import locate
 from plmctl.heads.base import Head
-from plmctl.tasks.base import cut
-from plmctl.tasks.label_text import SETTING, spell_label, spell_names
-from plmctl.tasks.tag_spelling import respell
+from plmctl.tasks.readers.label_text import SETTING, spell_label, spell_names
+from plmctl.tasks.readers.tag_spelling import respell
+from plmctl.tasks.record import cut
 
 PUBLISHED = ("class", "tag", "types")  # heads whose names of labels a Hugging Face folder has
 Names = list[str] | None  # None: the rows have none

@@ -12,7 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.generation.fill import fill
 from plmctl.heads.base import heads_about
 from plmctl.models.base import Model
-from plmctl.tasks import encode
+from plmctl.tasks.layouts import encode
 from plmctl.text.letters import is_word
 from plmctl.text.tokenizer import Tokenizer
 

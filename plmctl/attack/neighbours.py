@@ -12,7 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.distill.word_vectors import table_of
 from plmctl.knowledge.word_vectors import Neighbours
 from plmctl.models.base import Model
-from plmctl.tasks import files
+from plmctl.tasks.readers import files
 from plmctl.text.letters import is_word
 from plmctl.text.tokenizer import Tokenizer
 

@@ -40,7 +40,7 @@ from plmctl.jobs.configs import (
 )
 from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
-from plmctl.tasks.builtin import BUILTIN
+from plmctl.tasks.readers.builtin import BUILTIN
 
 DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python: needs no download
 # of it, as in `make demo`

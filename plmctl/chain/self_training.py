@@ -31,8 +31,8 @@ from plmctl.report.job_events import Event
 from plmctl.storage.paths import refuse_file_name
 from plmctl.storage.reading import read_json
 from plmctl.tasks.classification import Classification
-from plmctl.tasks.files import match_patterns
-from plmctl.tasks.tables import SHARES, TEXTS, Table
+from plmctl.tasks.readers.files import match_patterns
+from plmctl.tasks.readers.tables import SHARES, TEXTS, Table
 from plmctl.tasks.unlabelled import read_unlabelled
 
 COMMAND, TUNE, LABEL = "self-train", "finetune", "label"

@@ -12,6 +12,7 @@ from plmctl.config.make_spec import make_spec
 from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.config.walks import references_in
 from plmctl.core.errors import DataError
+from plmctl.core.moved import rename_moved
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_text
@@ -28,7 +29,7 @@ def read_saved(file: Path, *, fix: str = COPY) -> dict[str, Any]:
     """
     settings = read_settings(file, fix=fix)
     refuse_references(settings, file=file)
-    return dict(settings)
+    return dict(rename_moved(settings))
 
 
 def read_spec(folder: Path, given: Provenance | None = None) -> RunSpec | None:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from plmctl.core.errors import find_meant, nearest
+from plmctl.core.moved import find_moved
 from plmctl.core.parts import declared
 
 
@@ -37,10 +38,11 @@ def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
     """The part named `target`: a class or function at the top level of a module of plmctl or of a
     plug-in.
 
-    The name is checked before anything is imported. ValueError for anything that does not declare
-    itself a part.
+    A part that moved is found by the name that it had, too. The name is checked before anything is
+    imported. ValueError for anything that does not declare itself a part.
     """
-    module, _, name = str(target).rpartition(".")
+    target = find_moved(str(target))
+    module, _, name = target.rpartition(".")
     words = [*module.split("."), name]
     if (
         not (words[0] == "plmctl" or words[0] in plugins)

@@ -9,7 +9,7 @@ from plmctl.artifacts.loading import open_source
 from plmctl.config.plugins import option
 from plmctl.config.writing import DataWriting
 from plmctl.core.spelling import spell_setting
-from plmctl.tasks.base import Task
+from plmctl.tasks.task import Task
 
 
 def spell_next(spec: DataWriting, name: str, task: Task, columns: Sequence[str] = ()) -> str:

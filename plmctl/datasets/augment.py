@@ -16,10 +16,10 @@ from plmctl.distill.augmentation import Augmenter
 from plmctl.distill.augmented import Augmentation
 from plmctl.knowledge.word_vectors import Neighbours
 from plmctl.storage.resumable import hash_file, new_folder
-from plmctl.tasks import files
-from plmctl.tasks.base import Task
+from plmctl.tasks.readers import files
 from plmctl.tasks.sheet import Sheet
 from plmctl.tasks.tagged_sheet import TaggedSheet
+from plmctl.tasks.task import Task
 from plmctl.text.function_words import ENGLISH
 from plmctl.training.processes.world import device_of
 

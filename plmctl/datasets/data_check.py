@@ -38,8 +38,8 @@ def check_files(spec: Check, say: Say) -> Report:
     if spec.task is None:
         return _check_text(spec, say)
     # they bring torch, which texts and tokens do not need
-    from plmctl.tasks.base import Task
     from plmctl.tasks.check import check_task
+    from plmctl.tasks.task import Task
 
     task = build(spec.task, {"pooling": "first"}, spec.plugins, path="task")
     if not isinstance(task, Task):

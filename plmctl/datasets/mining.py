@@ -18,9 +18,9 @@ from plmctl.core.terminal import counted, tell
 from plmctl.probes.ranking import search_corpus
 from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.resumable import new_folder
-from plmctl.tasks.base import Example
 from plmctl.tasks.bi_encoder import VectorRanking
 from plmctl.tasks.ranking import RankingTask
+from plmctl.tasks.record import Example
 from plmctl.tasks.search import Ranked, search_words
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of

@@ -22,11 +22,12 @@ from plmctl.core.errors import AbsentData, ConfigError, DataError, UsageError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import WARN, counted, remark, tell
 from plmctl.storage.resumable import new_folder, write_folder
-from plmctl.tasks.base import Example, Task
 from plmctl.tasks.calibration import LabelDecision, choose, join_decisions
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.inference import has_empty_text
-from plmctl.tasks.tables import TEXTS
+from plmctl.tasks.readers.tables import TEXTS
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 from plmctl.use.asked_task import describe_model
 from plmctl.use.ensemble import Member, ask_members
 

@@ -43,10 +43,12 @@ from plmctl.knowledge.words import WordCounts
 from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.resumable import new_folder
-from plmctl.tasks import files, inference
-from plmctl.tasks.base import Example, Task
+from plmctl.tasks import inference
 from plmctl.tasks.classification import Classification
+from plmctl.tasks.readers import files
+from plmctl.tasks.record import Example
 from plmctl.tasks.sheet import Sheet
+from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 from plmctl.use.predict import predict

@@ -18,8 +18,9 @@ from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.journal import open_journal
 from plmctl.storage.resumable import new_folder
-from plmctl.tasks import files, inference
-from plmctl.tasks.base import Example, Task
+from plmctl.tasks import inference
+from plmctl.tasks.readers import files
+from plmctl.tasks.record import Example
 from plmctl.tasks.retrieval import (
     OpenQuestion,
     Retrieved,
@@ -29,6 +30,7 @@ from plmctl.tasks.retrieval import (
     read_questions,
     rerank,
 )
+from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 from plmctl.use.predict import predict

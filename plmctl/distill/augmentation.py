@@ -17,7 +17,7 @@ from plmctl.generation.fill import fill
 from plmctl.heads.base import heads_about
 from plmctl.knowledge.word_vectors import Neighbours
 from plmctl.models.base import Model
-from plmctl.tasks import encode
+from plmctl.tasks.layouts import encode
 from plmctl.text.letters import JOINTS, compose, find_words, is_word
 from plmctl.text.tokenizer import Tokenizer
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from plmctl.distill.augmentation import Augmenter, make_copies
 from plmctl.storage.resumable import hash_file, write_folder
-from plmctl.tasks import files
-from plmctl.tasks.base import Task
+from plmctl.tasks.readers import files
 from plmctl.tasks.sheet import Sheet
 from plmctl.tasks.tagged_sheet import TaggedSheet
+from plmctl.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

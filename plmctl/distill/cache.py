@@ -32,7 +32,7 @@ from plmctl.distill.questions import OfTask
 from plmctl.models.base import Model
 from plmctl.storage.gate import admit, own
 from plmctl.storage.reading import MALFORMED
-from plmctl.tasks.base import Task
+from plmctl.tasks.task import Task
 
 SHARD = 64 << 20  # bytes that wait in memory before they become a file
 NUMBERS = ("example", "cut", "question_cut", "group")  # values of a row that no model reads

@@ -15,7 +15,7 @@ from plmctl.distill.base import Logits, Question, count_tokens, find_written
 from plmctl.heads.base import WORDS, about_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
-from plmctl.tasks.base import Task
+from plmctl.tasks.task import Task
 
 Positions = Literal["predicted", "all"]
 

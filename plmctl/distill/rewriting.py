@@ -21,9 +21,9 @@ from plmctl.generation.decode import generate
 from plmctl.generation.prompts import AHEAD, PromptReader, batch_by_length
 from plmctl.generation.search import Hypothesis, Search
 from plmctl.storage.resumable import hash_text, write_folder
-from plmctl.tasks import files
-from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
+from plmctl.tasks.readers import files
+from plmctl.tasks.record import Example
 
 
 @dataclass(frozen=True, kw_only=True)

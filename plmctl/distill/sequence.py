@@ -13,8 +13,8 @@ from plmctl.distill.base import Teacher
 from plmctl.generation.decode import find_writing_head
 from plmctl.generation.search import Search
 from plmctl.objectives.base import Objective
-from plmctl.tasks import written
 from plmctl.tasks.generation import Generation
+from plmctl.tasks.scores import written
 
 # (texts, the likeliest first; references) -> one, or none
 Pick = Callable[[Sequence[str], Sequence[str]], str | None]

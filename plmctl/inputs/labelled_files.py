@@ -13,8 +13,8 @@ from plmctl.config.recipes import part_files
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_line
 from plmctl.storage.reading import parse_json
-from plmctl.tasks import files
-from plmctl.tasks.table_rows import rows_of
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.table_rows import rows_of
 
 COLUMNS = "task.columns."
 TABLES = (".tsv", ".csv")

@@ -23,10 +23,10 @@ from plmctl.inputs.stage_settings import check_updates
 from plmctl.inputs.token_settings import refuse_decided
 from plmctl.inputs.tokenize import find_sources
 from plmctl.jobs.job import Config
-from plmctl.tasks.base import Task
-from plmctl.tasks.builtin import BUILTIN, write_builtin_task
-from plmctl.tasks.files import existing
 from plmctl.tasks.inference import check_splits
+from plmctl.tasks.readers.builtin import BUILTIN, write_builtin_task
+from plmctl.tasks.readers.files import existing
+from plmctl.tasks.task import Task
 
 
 class Configs:

@@ -12,6 +12,7 @@ from typing import Any
 
 from plmctl.config.keys import is_path
 from plmctl.config.walks import scalars_in
+from plmctl.core.moved import name_before
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.data.shards import MANIFEST, is_tokens
 from plmctl.jobs.job import REFERENCE
@@ -79,6 +80,8 @@ def _identify(verb: str, path: str, value: Any) -> Any:
     named = is_path(path) or is_path(owner) or (verb, path) in FILES
     if named and not value.startswith((REFERENCE, "hf:")):
         return fingerprint(value)
+    if path.endswith("_target_"):
+        return name_before(value)
     return value
 
 

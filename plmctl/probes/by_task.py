@@ -11,9 +11,9 @@ from pathlib import Path
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.rounding import round_floats
-from plmctl.tasks import files
-from plmctl.tasks.base import Example
 from plmctl.tasks.predictions import NAMED, read_columns
+from plmctl.tasks.readers import files
+from plmctl.tasks.record import Example
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of

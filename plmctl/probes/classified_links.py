@@ -18,10 +18,11 @@ from plmctl.core.spelling import spell_setting
 from plmctl.probes.graph_evaluation import SPLITS, remark_on_few, tabulate_ranks
 from plmctl.storage.reading import read_json
 from plmctl.storage.resumable import RECORD
-from plmctl.tasks import encode, inference
-from plmctl.tasks.base import Example
+from plmctl.tasks import inference
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.classified_links import ClassifiedLinks, LinkQuestion
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.record import Example
 from plmctl.training.device.precision import Precision
 from plmctl.use.predict import ScoreTable, Told
 

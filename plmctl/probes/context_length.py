@@ -16,7 +16,7 @@ from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.heads.base import about_of, language_heads
 from plmctl.probes.measured_text import read_text
 from plmctl.tasks.context_length import ContextLength
-from plmctl.tasks.windows import WindowReader, last_windows
+from plmctl.tasks.layouts.windows import WindowReader, last_windows
 from plmctl.training.device.precision import Precision
 from plmctl.use.predict import ScoreTable, Told
 

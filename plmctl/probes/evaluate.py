@@ -32,9 +32,6 @@ from plmctl.probes.word_probes import probe_words
 from plmctl.probes.word_similarity import compare_words
 from plmctl.storage.reading import read_json
 from plmctl.tasks import inference
-from plmctl.tasks.base import Task
-from plmctl.tasks.below import FILE as BASELINES
-from plmctl.tasks.below import list_below
 from plmctl.tasks.classified_links import ClassifiedLinks
 from plmctl.tasks.context_length import ContextLength
 from plmctl.tasks.described_links import DescribedLinks
@@ -43,7 +40,10 @@ from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import LanguageModel
 from plmctl.tasks.predictions import submission_file
 from plmctl.tasks.ranking import RankingTask
+from plmctl.tasks.scores.below import FILE as BASELINES
+from plmctl.tasks.scores.below import list_below
 from plmctl.tasks.sentence_similarity import SentenceSimilarity
+from plmctl.tasks.task import Task
 from plmctl.tasks.wnlampro import WNLaMPro
 from plmctl.tasks.word_analogies import WordAnalogies
 from plmctl.tasks.word_similarity import WordSimilarity

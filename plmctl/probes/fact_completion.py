@@ -16,8 +16,8 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.heads.mention import MentionHead
 from plmctl.objectives.wklm import take_states
-from plmctl.tasks import encode
 from plmctl.tasks.fact_completion import FactCompletion, Query, Relation, average
+from plmctl.tasks.layouts import encode
 from plmctl.training.device.precision import Precision
 from plmctl.use.embedding_lines import EmbeddingLine
 from plmctl.use.predict import AVERAGE, ScoreTable

@@ -19,8 +19,8 @@ from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError
 from plmctl.heads.features import HIDDEN
 from plmctl.knowledge.vector_files import read_static
-from plmctl.tasks import encode
-from plmctl.tasks.places import find_tokens
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.places import find_tokens
 from plmctl.tasks.word_similarity import WordSimilarity
 from plmctl.text.letters import JOINTS, compose, find_words
 from plmctl.text.reader import read_documents

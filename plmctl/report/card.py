@@ -19,7 +19,7 @@ from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, rend
 from plmctl.report.runs import RunLog, keeps_decision, read_baselines, read_predictions, read_result
 from plmctl.report.text import format_number
 from plmctl.runs.own_rate import scale_rate
-from plmctl.tasks.below import list_below
+from plmctl.tasks.scores.below import list_below
 
 SUFFIXES = (".yaml", ".yml")
 FACTS = ("license", "language", "name")  # what no config knows

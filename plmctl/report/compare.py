@@ -33,8 +33,8 @@ from plmctl.report.predicted import (
     score_by_kind,
 )
 from plmctl.report.statistics import spell_p
-from plmctl.tasks.bundles import bundle_rows, score_bundles
-from plmctl.tasks.resampling import Form, Sums, Whole, draw_like, find_forms
+from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
+from plmctl.tasks.scores.resampling import Form, Sums, Whole, draw_like, find_forms
 
 SAMPLES = 10_000
 SHOWN = 5  # ids in a message

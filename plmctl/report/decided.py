@@ -18,8 +18,8 @@ from plmctl.config.spec import thaw
 from plmctl.core.errors import PlmctlError
 from plmctl.core.rounding import round_floats
 from plmctl.report.runs import keeps_decision, read_predictions, read_result
-from plmctl.tasks.base import Task
 from plmctl.tasks.intervals import find_intervals
+from plmctl.tasks.task import Task
 from plmctl.use.calibrating import decide_by_kept
 
 

@@ -16,10 +16,12 @@ from plmctl.core.spelling import spell_setting
 from plmctl.report.decided import find_decided, read_task
 from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json, parse_json_at
-from plmctl.tasks import files, metrics, rouge, squad_score
-from plmctl.tasks.base import Task
-from plmctl.tasks.table_rows import rows_of
-from plmctl.tasks.tag_spelling import describe_unmarked, respell
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.table_rows import rows_of
+from plmctl.tasks.readers.tag_spelling import describe_unmarked, respell
+from plmctl.tasks.scores import metrics, rouge
+from plmctl.tasks.scores import squad as squad_score
+from plmctl.tasks.task import Task
 from plmctl.use.calibrating import decide_by_kept
 
 FOLDERS = ("predictions", "eval")  # of a run, the first that has the split

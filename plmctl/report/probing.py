@@ -18,9 +18,10 @@ from torch.nn import functional as F
 from plmctl.core.errors import DataError
 from plmctl.report.subject import Labels
 from plmctl.storage.reading import parse_json
-from plmctl.tasks import batches, files, inference
-from plmctl.tasks.base import Example
-from plmctl.tasks.conll import Columns
+from plmctl.tasks import batches, inference
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.conll import Columns
+from plmctl.tasks.record import Example
 from plmctl.tasks.tagging import Tagging
 
 if TYPE_CHECKING:

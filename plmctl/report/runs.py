@@ -16,7 +16,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_setting
 from plmctl.report.chart import Curve
 from plmctl.storage.reading import parse_json, read_json
-from plmctl.tasks.below import FILE
+from plmctl.tasks.scores.below import FILE
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
 BASELINES = FILE

@@ -30,7 +30,7 @@ from plmctl.runs.side_tasks import choose_metric
 from plmctl.runs.stabilising import stabilise
 from plmctl.runs.teachers import check_cache, check_tasks, check_teacher, outline_teacher
 from plmctl.runs.unfreezing import check_unfreezing, group_layers
-from plmctl.tasks.base import Task
+from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.freezing import apply_freezing

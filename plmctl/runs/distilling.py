@@ -30,8 +30,8 @@ from plmctl.runs.teachers import load_teacher, teachers_of
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import batches, inference
-from plmctl.tasks.base import Task
-from plmctl.tasks.label_text import spell_label
+from plmctl.tasks.readers.label_text import spell_label
+from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World

@@ -34,7 +34,7 @@ from plmctl.runs.device_speed import Speed
 from plmctl.runs.side_tasks import count_updates
 from plmctl.runs.stage_costs import Spent, StageCost, spend
 from plmctl.tasks import inference
-from plmctl.tasks.base import Task
+from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 from plmctl.use.predict import ScoreTable

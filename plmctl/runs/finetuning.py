@@ -62,14 +62,14 @@ from plmctl.runs.teachers import add_teacher
 from plmctl.runs.unfreezing import make_stages
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
-from plmctl.tasks.base import Task
 from plmctl.tasks.baselines import score_baselines
-from plmctl.tasks.below import FILE as BASELINES
-from plmctl.tasks.below import list_below
 from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import find_intervals
-from plmctl.tasks.label_text import SETTING, describe_names
 from plmctl.tasks.predictions import write_predictions
+from plmctl.tasks.readers.label_text import SETTING, describe_names
+from plmctl.tasks.scores.below import FILE as BASELINES
+from plmctl.tasks.scores.below import list_below
+from plmctl.tasks.task import Task
 from plmctl.text import unknown
 from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import META, Tokenizer

@@ -26,7 +26,8 @@ from plmctl.inputs.known_text import check_opened
 from plmctl.inputs.tokenize import find_sources
 from plmctl.runs.task_fit import fit_lengths
 from plmctl.tasks import inference
-from plmctl.tasks.base import Reader, Task
+from plmctl.tasks.record import Reader
+from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 
 MODELS = ("init", "checkpoint", "teacher")  # settings that name trained models

@@ -12,7 +12,7 @@ from plmctl.distill.base import Question
 from plmctl.distill.questions import Nothing, make_question
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
-from plmctl.tasks.base import Task
+from plmctl.tasks.task import Task
 from plmctl.training.regularisers.base import Regulariser
 
 

@@ -30,7 +30,7 @@ from plmctl.runs.side_tasks import with_side_tasks
 from plmctl.runs.task_fit import fit_language_heads
 from plmctl.runs.teachers import with_tokenizer
 from plmctl.storage.paths import fresh, refuse_file_name
-from plmctl.tasks.base import Task
+from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 from plmctl.training.trackers.choose import open_trackers

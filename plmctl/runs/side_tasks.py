@@ -35,9 +35,9 @@ from plmctl.runs.parents import build_task, check_splits, shorten_rows
 from plmctl.runs.task_fit import fit_language_heads, fit_task
 from plmctl.storage.gate import admit
 from plmctl.tasks import inference
-from plmctl.tasks.base import Task
 from plmctl.tasks.mixing.base import Mixing
 from plmctl.tasks.several import MAIN, SideTask, side_name
+from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training import checkpoint
 from plmctl.training.checkpoint import Snapshot, tensors_of

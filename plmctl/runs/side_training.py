@@ -14,11 +14,11 @@ from plmctl.objectives.mix import Entry, Mix
 from plmctl.runs.session import Session
 from plmctl.runs.side_tasks import mixing_of, open_side_tasks, save_side_tasks
 from plmctl.tasks import inference
-from plmctl.tasks.base import Task
 from plmctl.tasks.batches import Batches
 from plmctl.tasks.inference import Split
 from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.several import MAIN, SideLoss, SideTask, TaskBatches
+from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.device.precision import Precision, choose
 from plmctl.use.predict import predict

@@ -17,7 +17,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate, parameters
 from plmctl.core.terminal import remark
 from plmctl.heads.base import POOLER
-from plmctl.tasks.base import Task
+from plmctl.tasks.task import Task
 
 LANGUAGE_HEAD = {
     "_target_": "plmctl.heads.lm.LMHead",

@@ -36,8 +36,8 @@ from plmctl.distill.teachers import Frozen, Several
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
-from plmctl.tasks.base import Task
-from plmctl.tasks.label_text import SETTING, spell_names
+from plmctl.tasks.readers.label_text import SETTING, spell_names
+from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 
 

@@ -15,7 +15,7 @@ from plmctl.core.spelling import spell, spell_word
 from plmctl.jobs.job import Config
 from plmctl.study.composing import ComposedArm
 from plmctl.study.study import PRETRAIN, Metric, Study
-from plmctl.tasks.base import Task
+from plmctl.tasks.task import Task
 
 HELD_OUT = ("data.valid_path", "data.valid_target_path", "data.field", "data.lines", "data.segment")
 # where no file is held out, a share of the text is

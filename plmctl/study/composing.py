@@ -39,8 +39,8 @@ from plmctl.runs.resolve import outline_later
 from plmctl.runs.teachers import check_teacher
 from plmctl.study.before import name_maker
 from plmctl.study.study import Arm, Study, StudyTask
-from plmctl.tasks.base import Task
-from plmctl.tasks.files import existing
+from plmctl.tasks.readers.files import existing
+from plmctl.tasks.task import Task
 
 # what decides the cost of an arm's pretraining, and what its validation measures
 _COSTLY = (

@@ -18,7 +18,7 @@ from plmctl.report.runs import BASELINES, RESULT, RunLog
 from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
-from plmctl.tasks.below import list_below
+from plmctl.tasks.scores.below import list_below
 from plmctl.use.predict import AVERAGE
 
 

@@ -13,11 +13,11 @@ from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.tasks import sequences
-from plmctl.tasks.base import Example
-from plmctl.tasks.documents import divide
 from plmctl.tasks.extractive import find_anchor, lay_out, sentences_of
 from plmctl.tasks.generation import Generation
+from plmctl.tasks.layouts import sequences
+from plmctl.tasks.readers.documents import divide
+from plmctl.tasks.record import Example
 
 
 @part_of("task")

@@ -11,11 +11,12 @@ import numpy as np
 from plmctl.core.batch import Rows
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.tasks import markers
-from plmctl.tasks.base import Example
-from plmctl.tasks.classification import Classification, ClassificationSettings, parse_texts
-from plmctl.tasks.marked import encode_marked
-from plmctl.tasks.tags import read_tags
+from plmctl.tasks.classification import Classification, ClassificationSettings
+from plmctl.tasks.layouts import markers
+from plmctl.tasks.layouts.marked import encode_marked
+from plmctl.tasks.layouts.texts import parse_texts
+from plmctl.tasks.readers.entity_tags import read_tags
+from plmctl.tasks.record import Example
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class AspectSettings(ClassificationSettings):
     Args:
         read: "pair", the text and behind it the aspect; or "marks", the text with marks around the
             aspect.
-        marks: these marks (tasks/markers.py).
+        marks: these marks (tasks/layouts/markers.py).
     """
 
     read: Literal["pair", "marks"] = "pair"

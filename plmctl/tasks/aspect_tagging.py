@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.parts import part_of
-from plmctl.tasks.base import Example
-from plmctl.tasks.metrics import entities
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.metrics import entities
 from plmctl.tasks.tagging import Tagging, TaggingSettings
 
 OFFICIAL = ("term_f1", "term_precision", "term_recall")

@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.core.named_values import name_rows
-from plmctl.tasks.base import Example, Task
-from plmctl.tasks.label_score import name_sets
-from plmctl.tasks.rouge import words
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.labels import name_sets
+from plmctl.tasks.scores.rouge import words
 from plmctl.tasks.sparse_linear import LEAST, WeightedCounts, count_features, fit_linear
 from plmctl.tasks.tagging import Tagging
+from plmctl.tasks.task import Task
 
 # the answer itself is of training; `majority` among scores is of the answers that are scored
 CONSTANT = "most frequent in train"

@@ -21,10 +21,10 @@ from plmctl.heads.sentences import SENTENCE, embed_text
 from plmctl.models.base import Model
 from plmctl.objectives.base import Contrast, Facts, Output, Term
 from plmctl.objectives.contrast import multiply
-from plmctl.tasks import encode
-from plmctl.tasks.apart import PLACE, check_pooling, encode_apart
-from plmctl.tasks.base import Example
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart
 from plmctl.tasks.ranking import RankingSettings, RankingTask
+from plmctl.tasks.record import Example
 from plmctl.tasks.search import Index, search_vectors
 
 QUESTION, POSITIVE, NEGATIVE = 0, 1, 2  # values.kind

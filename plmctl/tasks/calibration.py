@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.errors import UsageError
-from plmctl.tasks.base import Task
-from plmctl.tasks.label_sets import HALF, LabelSets, Threshold, choose_labels
-from plmctl.tasks.typing_score import find_threshold
+from plmctl.tasks.answers.label_sets import HALF, LabelSets, Threshold, choose_labels
+from plmctl.tasks.scores.types import find_threshold
+from plmctl.tasks.task import Task
 
 Row = Mapping[str, Any]
 BINS = 15

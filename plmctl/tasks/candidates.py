@@ -20,9 +20,11 @@ from plmctl.heads.base import cross_entropy
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode, metrics
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.metrics import by_name, check_metrics
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import metrics
+from plmctl.tasks.scores.metrics import by_name, check_metrics
+from plmctl.tasks.task import Task, TaskSettings
 from plmctl.text.vocab import Vocab
 
 

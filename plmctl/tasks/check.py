@@ -12,9 +12,11 @@ import numpy as np
 from plmctl.data.check import labels
 from plmctl.data.check.finding import Finding, Report
 from plmctl.data.check.labels import LabelledExample
-from plmctl.tasks import files, inference
-from plmctl.tasks.base import Example, Task
-from plmctl.tasks.label_text import describe_names
+from plmctl.tasks import inference
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.label_text import describe_names
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 
 BATCH = 1024  # examples laid out at once

@@ -20,12 +20,12 @@ from plmctl.core.values import Share, Whole
 from plmctl.heads.base import about_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output
-from plmctl.tasks import encode
-from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification, ClassificationSettings
-from plmctl.tasks.demonstrations import Demonstrations
-from plmctl.tasks.encode import Row
-from plmctl.tasks.templates import GAP, Piece, fill_template, split_template
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.demonstrations import Demonstrations
+from plmctl.tasks.layouts.encode import Row
+from plmctl.tasks.layouts.templates import GAP, Piece, fill_template, split_template
+from plmctl.tasks.record import Example
 
 HEAD = "mlm"
 _ASKED = "<a word>"

@@ -11,9 +11,9 @@ import numpy as np
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.tasks.base import Example
-from plmctl.tasks.bracket_score import NAMES, score_trees
-from plmctl.tasks.phrase_tree import Branch, TaggedWord, build_tree, parse_trees, words_of
+from plmctl.tasks.phrase_tree import TaggedWord, build_tree, read_bracketed, words_of
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.brackets import NAMES, score_trees
 from plmctl.tasks.tagging import Tagging, TaggingSettings
 
 UNKNOWN = "XX"  # the part of speech of a word of which none is given
@@ -27,8 +27,9 @@ class Constituency(Tagging):
     the lowest of them, and those that it has alone.
 
     `loss = -log softmax(head(h_first))[label]`, averaged over words. Any labels are a tree
-    (tasks/phrase_tree.py), and are scored as evalb does (tasks/bracket_score.py). Differs: parts of
-    speech of guessed trees are those of the file, which decide what is punctuation, and no input.
+    (tasks/phrase_tree.py), and are scored as evalb does (tasks/scores/brackets.py). Differs: parts
+    of speech of guessed trees are those of the file, which decide what is punctuation, and no
+    input.
     """
 
     answer = ""  # most words have one label in this place and another one in that
@@ -106,12 +107,6 @@ class Constituency(Tagging):
         )
         found = score_trees(gold, guess)
         return {name: found[name] for name in self.metrics}
-
-
-def read_bracketed(text: str) -> Branch:
-    """The tree of a text of brackets, which is one."""
-    ((_, tree),) = parse_trees([(1, text)])
-    return tree
 
 
 def tag_plainly(words: Sequence[str]) -> list[TaggedWord]:

@@ -20,15 +20,16 @@ from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import take_anchors
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import conversation, coqa_score, encode, places
-from plmctl.tasks.base import Example
-from plmctl.tasks.conversation import ConversationSettings
-from plmctl.tasks.coqa_files import KINDS
-from plmctl.tasks.encode import Row
-from plmctl.tasks.label_score import name_sets
-from plmctl.tasks.squad import Passage, Squad
-from plmctl.tasks.squad_files import MISPLACED
-from plmctl.tasks.term_weights import read_weights
+from plmctl.tasks.answers.term_weights import read_weights
+from plmctl.tasks.layouts import encode, places
+from plmctl.tasks.layouts.encode import Row
+from plmctl.tasks.layouts.turns import TYPED, encode_turns, parse_turns
+from plmctl.tasks.readers.coqa import KINDS
+from plmctl.tasks.readers.squad import MISPLACED
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import coqa as coqa_score
+from plmctl.tasks.scores.labels import name_sets
+from plmctl.tasks.squad import ConversationSettings, Passage, Squad
 
 NOWHERE = -1  # no token of the window says why
 Span = tuple[int, int]
@@ -46,11 +47,11 @@ class Coqa(Squad):
     over windows. With `weights.rationale`, a head tags the tokens that say why (rationale tagging):
     the binary cross-entropy, averaged over the tokens of the passage, times that weight.
 
-    The turns before a question stand before it (`conversation`). Differs: the tags do not change
+    The turns before a question stand before it (layouts/turns.py). Differs: the tags do not change
     how the state of the row is pooled; no adversarial training, and no distillation.
     """
 
-    typed = conversation.TYPED
+    typed = TYPED
     fields: Mapping[str, Field] = {
         "labels.kind": Field("[n]", "int", "0: a span or none here, 1: yes, 2: no, 3: unknown"),
         "labels.rationale": Field(
@@ -79,11 +80,11 @@ class Coqa(Squad):
         return list(coqa_score.MEASURES)
 
     def parse(self, line: str, number: int) -> Example:
-        return conversation.parse_turns(line, number)
+        return parse_turns(line, number)
 
     def ask(self, example: Example, tokenizer: Any) -> tuple[list[int], int]:
         turns, most = self.history, self.max_history
-        before = conversation.encode_turns(example, tokenizer, turns=turns, most=most)
+        before = encode_turns(example, tokenizer, turns=turns, most=most)
         question, cut = super().ask(example, tokenizer)
         return before + question, cut
 

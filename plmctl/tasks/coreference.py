@@ -20,10 +20,7 @@ from plmctl.heads.span_rank import SpanRank
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import coreference_rows, coreference_score, encode
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.coreference_rows import SegmentRun, encode_documents
-from plmctl.tasks.coreference_spans import (
+from plmctl.tasks.answers.coreference import (
     DocumentSpans,
     find_spans,
     join_links,
@@ -31,7 +28,13 @@ from plmctl.tasks.coreference_spans import (
     measure,
     rank,
 )
-from plmctl.tasks.metrics import check_metrics
+from plmctl.tasks.layouts import coreference as coreference_rows
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.coreference import SegmentRun, encode_documents
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import coreference as coreference_score
+from plmctl.tasks.scores.metrics import check_metrics
+from plmctl.tasks.task import Task, TaskSettings
 from plmctl.text.vocab import Vocab
 
 FEW = 4  # spans of a document, of which hardly two are linked

@@ -20,11 +20,11 @@ from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode
-from plmctl.tasks.base import Example
-from plmctl.tasks.classification import encode_texts
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.texts import encode_texts
 from plmctl.tasks.ranking import BM25, RankingSettings, RankingTask
-from plmctl.tasks.ranking_score import order_ties, take_best
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.ranking import order_ties, take_best
 from plmctl.tasks.search import Ranked
 
 

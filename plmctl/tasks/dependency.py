@@ -20,11 +20,12 @@ from plmctl.heads.biaffine import Biaffine
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode
-from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
-from plmctl.tasks.metrics import check_metrics
-from plmctl.tasks.spanning_tree import find_tree, pick_heads
-from plmctl.tasks.word_rows import Pieces, word_pieces
+from plmctl.tasks.answers.spanning_tree import find_tree, pick_heads
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.words import Pieces, word_pieces
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.metrics import check_metrics
+from plmctl.tasks.task import Task, TaskSettings, label_ids
 
 Row = Mapping[str, Any]
 METRICS = ("las", "uas", "full_las")

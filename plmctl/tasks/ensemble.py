@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from plmctl.core.errors import UsageError
-from plmctl.tasks.base import Task
 from plmctl.tasks.calibration import LabelDecision, choose
-from plmctl.tasks.squad_score import normalise
+from plmctl.tasks.scores.squad import normalise
+from plmctl.tasks.task import Task
 
 Row = Mapping[str, Any]
 Choice = TypeVar("Choice", bound=Hashable)

@@ -16,14 +16,17 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output
-from plmctl.tasks import label_sets, typing_score
-from plmctl.tasks.base import Example, TaskSettings
-from plmctl.tasks.label_sets import LabelSets, Rule
-from plmctl.tasks.marked import MENTIONS, MarkedTask, States, refuse_unread
-from plmctl.tasks.markers import Style
-from plmctl.tasks.metrics import check_metrics, floor, often
-from plmctl.tasks.multilabel_score import TRIED
-from plmctl.tasks.tags import read_tags
+from plmctl.tasks.answers import label_sets
+from plmctl.tasks.answers.label_sets import LabelSets, Rule
+from plmctl.tasks.layouts.marked import MENTIONS, States, refuse_unread
+from plmctl.tasks.layouts.markers import Style
+from plmctl.tasks.marked import MarkedTask
+from plmctl.tasks.readers.entity_tags import read_tags
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import types as typing_score
+from plmctl.tasks.scores.label_sets import TRIED
+from plmctl.tasks.scores.metrics import check_metrics, floor, often
+from plmctl.tasks.task import TaskSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,7 @@ class TypingSettings(TaskSettings):
 
     Args:
         label_names: in the order of the logits; None: as the training split has them.
-        marks: around the mention (tasks/markers.py).
+        marks: around the mention (tasks/layouts/markers.py).
         states: what the types are read from.
         entities: as of relations.
         decide: "above": all types above the threshold; "top": these, and always the first one.

@@ -18,9 +18,10 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.heads.base import cross_entropy, widen
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode
-from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.intervals import wilson
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task, TaskSettings
 
 Compare = Literal["prototype", "nearest"]
 Distance = Literal["euclidean", "cosine", "dot"]

@@ -19,11 +19,13 @@ from plmctl.core.values import Count
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode, rouge
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.documents import DocumentFiles, divide
-from plmctl.tasks.metrics import check_metrics
-from plmctl.tasks.oracle import choose_sentences, find_oracle
+from plmctl.tasks.answers.oracle import choose_sentences, find_oracle
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.readers.documents import DocumentFiles, divide
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import rouge
+from plmctl.tasks.scores.metrics import check_metrics
+from plmctl.tasks.task import Task, TaskSettings
 from plmctl.text.vocab import Vocab
 
 BESIDE = ("lead", "oracle")  # what is scored beside the guess

@@ -16,7 +16,7 @@ from plmctl.core.values import Count, Whole
 from plmctl.knowledge.directory import KnowledgeDirectory
 from plmctl.knowledge.kinds import strip_qualifier
 from plmctl.knowledge.tables import read_table
-from plmctl.tasks import files
+from plmctl.tasks.readers import files
 
 SUBJECT, OBJECT = "[X]", "[Y]"
 Scorer = Literal["original", "masks"]

@@ -14,11 +14,12 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.tasks.base import Example
 from plmctl.tasks.episodes import METRICS, Episodes, EpisodeSettings, EpisodicTask
-from plmctl.tasks.marked import MENTIONS, MarkedTask, States, refuse_unread
-from plmctl.tasks.markers import Style, spell
-from plmctl.tasks.metrics import check_metrics
+from plmctl.tasks.layouts.marked import MENTIONS, States, refuse_unread
+from plmctl.tasks.layouts.markers import Style, spell
+from plmctl.tasks.marked import MarkedTask
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.metrics import check_metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class FewShotSettings(EpisodeSettings):
     """Settings of few-shot relations.
 
     Args:
-        marks: around head and tail (tasks/markers.py).
+        marks: around head and tail (tasks/layouts/markers.py).
         states: what stands for a sentence.
     """
 

@@ -22,10 +22,13 @@ from plmctl.noise.base import Noise
 from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.seq2seq import ask_smoothed
-from plmctl.tasks import files, novelty, sequences, written
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.novelty import TrainedTexts
-from plmctl.tasks.pairs import Pairs
+from plmctl.tasks.layouts import sequences
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.pairs import Pairs
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import novelty, written
+from plmctl.tasks.scores.novelty import TrainedTexts
+from plmctl.tasks.task import Task, TaskSettings
 from plmctl.text.vocab import Vocab
 
 SPREADS = ("all", "others")

@@ -23,10 +23,10 @@ from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import take_anchors
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode, hotpot_score, places
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.hotpot_evidence import choose_evidence
-from plmctl.tasks.hotpot_rows import (
+from plmctl.tasks.answers.evidence import choose_evidence
+from plmctl.tasks.answers.term_weights import read_weights
+from plmctl.tasks.layouts import encode, places
+from plmctl.tasks.layouts.hotpot import (
     NEW_TOKENS,
     TITLE,
     PlacedText,
@@ -35,11 +35,13 @@ from plmctl.tasks.hotpot_rows import (
     lay_out,
     string_of,
 )
-from plmctl.tasks.matching import find_all
-from plmctl.tasks.metrics import check_metrics
-from plmctl.tasks.places import SPAN
-from plmctl.tasks.squad_score import normalise_english
-from plmctl.tasks.term_weights import read_weights
+from plmctl.tasks.layouts.places import SPAN
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import hotpot as hotpot_score
+from plmctl.tasks.scores.metrics import check_metrics
+from plmctl.tasks.scores.squad import normalise_english
+from plmctl.tasks.scores.trivia import find_all
+from plmctl.tasks.task import Task, TaskSettings
 from plmctl.text import sentences
 
 TYPES = ("yes", "no", "span")  # of questions, by the number of their logit

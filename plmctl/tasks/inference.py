@@ -18,9 +18,10 @@ from plmctl.core.tables import make_table, release
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
 from plmctl.tasks import batches
-from plmctl.tasks.base import Example, Task
-from plmctl.tasks.broken_rows import SHOWN
-from plmctl.tasks.tables import TEXTS
+from plmctl.tasks.readers.broken_rows import SHOWN
+from plmctl.tasks.readers.tables import TEXTS
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 from plmctl.text.characters import Spelling
 from plmctl.text.unknown import count_unknown, refuse_unknown
 from plmctl.text.vocab import Vocab

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.tasks.base import Task
-from plmctl.tasks.bundles import bundle_rows, score_bundles
-from plmctl.tasks.class_counts import ROOM, ClassMean
-from plmctl.tasks.resampling import EQUAL, Form, Score, Sums, Whole, draw_like, find_forms
+from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
+from plmctl.tasks.scores.class_counts import ROOM, ClassMean
+from plmctl.tasks.scores.resampling import EQUAL, Form, Score, Sums, Whole, draw_like, find_forms
+from plmctl.tasks.task import Task
 
 SAMPLES, LEVEL = 1000, 0.95  # as ROUGE-1.5.5 is run: -r 1000 -c 95
 NORMAL = 1.959963984540054  # standard deviations that hold LEVEL on both sides

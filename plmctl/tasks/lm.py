@@ -25,9 +25,9 @@ from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.heads.base import about_of, language_heads
 from plmctl.models.base import Backbone, Model
 from plmctl.noise.base import Noise, add_noise
-from plmctl.tasks import encode
 from plmctl.tasks.dynamic import Adaptation, Learner
-from plmctl.tasks.windows import Window, WindowReader, causal_windows, make_rows
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.windows import Window, WindowReader, causal_windows, make_rows
 from plmctl.text.document import Document
 from plmctl.text.running import join_parts
 from plmctl.text.tokenizer import Tokenizer

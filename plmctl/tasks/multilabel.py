@@ -16,13 +16,16 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output
-from plmctl.tasks import encode, label_sets, multilabel_score
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.classification import encode_texts, parse_texts
-from plmctl.tasks.label_lists import name_places
-from plmctl.tasks.label_loss import EachLabelLoss
-from plmctl.tasks.label_sets import LabelSets, Rule, Threshold
-from plmctl.tasks.metrics import check_metrics
+from plmctl.tasks.answers import label_sets
+from plmctl.tasks.answers.label_loss import EachLabelLoss
+from plmctl.tasks.answers.label_sets import LabelSets, Rule, Threshold
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.texts import encode_texts, parse_texts
+from plmctl.tasks.readers.label_lists import name_places
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import label_sets as multilabel_score
+from plmctl.tasks.scores.metrics import check_metrics
+from plmctl.tasks.task import Task, TaskSettings
 from plmctl.tasks.transform import Transform
 
 

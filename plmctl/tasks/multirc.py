@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from plmctl.core.parts import part_of
-from plmctl.tasks.base import Example
-from plmctl.tasks.classification import Classification, ClassificationSettings, parse_texts
+from plmctl.tasks.classification import Classification, ClassificationSettings
+from plmctl.tasks.layouts.texts import parse_texts
+from plmctl.tasks.record import Example
 
 
 @dataclass(frozen=True, kw_only=True)

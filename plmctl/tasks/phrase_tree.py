@@ -205,3 +205,9 @@ def build_tree(labels: Sequence[str], words: Sequence[TaggedWord]) -> Branch:
         level = following
     found = root.finish()
     return found[0] if len(found) == 1 else Phrase(ROOT, tuple(found))
+
+
+def read_bracketed(text: str) -> Branch:
+    """The tree of a text of brackets, which is one."""
+    ((_, tree),) = parse_trees([(1, text)])
+    return tree

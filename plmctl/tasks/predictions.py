@@ -12,20 +12,19 @@ from functools import partial
 from itertools import chain, count, zip_longest
 from operator import ne
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError
 from plmctl.core.named_values import to_dict
 from plmctl.core.terminal import counted, remark, tell
-from plmctl.core.values import fit
 from plmctl.storage.atomic import open_atomic, write_text
 from plmctl.storage.formulas import guard
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import inside
-from plmctl.storage.reading import parse_json, parse_json_at
-from plmctl.tasks import files
-from plmctl.tasks.base import Example
-from plmctl.tasks.table_rows import PARQUET, TableSpelling, objects_of, rows_of, spell_row
+from plmctl.storage.reading import parse_json
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.table_rows import PARQUET, TableSpelling, objects_of, rows_of, spell_row
+from plmctl.tasks.record import Example
 
 NAMED = (".json", ".jsonl", ".csv", ".tsv", PARQUET)  # tables, whose columns have names
 TABLES = (".csv", ".tsv")
@@ -33,7 +32,6 @@ FILES = (*TABLES, ".jsonl")  # what a file of predictions may end with
 STDOUT = Path("-")  # in place of a file
 _BETWEEN = re.compile(r"\r\n|[\t\r\n]")  # cells and rows of .tsv
 Row = dict[str, Any]
-Prediction = TypeVar("Prediction")
 
 
 def beside(
@@ -353,20 +351,3 @@ def write_submission(folder: Path, name: str, content: str) -> Path:
 def submission_file(folder: Path, name: str) -> Path:
     """Where that file is; ConfigError for a name that leads out of `folder`."""
     return inside(folder, name, partial(ConfigError, "task.submission", name))
-
-
-def read_former(folder: Path, kind: type[Prediction], *, task: str, fix: str) -> list[Prediction]:
-    """The predictions of all splits that a run of another task has left in `folder`, each with the
-    keys of the TypedDict `kind`; DataError with file and line for anything else, or for none.
-    """
-    found: list[Prediction] = []
-    for file in sorted(folder.glob("*.jsonl")):
-        for number, text in files.lines(file):
-            try:
-                found.append(fit(parse_json_at(text, file=file, line=number), kind))
-            except ValueError as error:
-                problem = f"no prediction of task={task}: {error}"
-                raise DataError(problem, file=file, line=number, fix=fix) from error
-    if not found:
-        raise DataError("no predictions are there", file=folder, fix=fix)
-    return found

@@ -14,12 +14,12 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.parts import part_of
 from plmctl.heads.sentences import SENTENCE, embed_text
 from plmctl.models.base import Model
-from plmctl.tasks.apart import check_pooling
-from plmctl.tasks.base import Example
-from plmctl.tasks.classification import encode_texts
 from plmctl.tasks.episodes import METRICS, Episodes, EpisodeSettings, EpisodicTask
-from plmctl.tasks.metrics import check_metrics
-from plmctl.tasks.tables import TEXTS
+from plmctl.tasks.layouts.apart import check_pooling
+from plmctl.tasks.layouts.texts import encode_texts
+from plmctl.tasks.readers.tables import TEXTS
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.metrics import check_metrics
 
 
 @dataclass(frozen=True, kw_only=True)

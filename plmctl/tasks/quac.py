@@ -20,11 +20,12 @@ from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import take_anchors
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import conversation, encode, quac_score
-from plmctl.tasks.base import Example
-from plmctl.tasks.conversation import ConversationSettings
-from plmctl.tasks.squad import Squad
-from plmctl.tasks.term_weights import read_weights
+from plmctl.tasks.answers.term_weights import read_weights
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.turns import TYPED, encode_turns, parse_turns
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import quac as quac_score
+from plmctl.tasks.squad import ConversationSettings, Squad
 
 ACTS = {"yes_no": ("y", "n", "x"), "followup": ("y", "m", "n")}  # by the number of their logit
 TERMS = ("span", *ACTS)
@@ -39,11 +40,11 @@ class Quac(Squad):
     `loss = w_1 span + w_2 CE(yes_no) + w_3 CE(followup)`, the span's as of `Squad` version 2, where
     CANNOTANSWER is no answer; the two dialogue acts are read at the anchor of each window that has
     the answer (of all windows, if there is none), and predicted by the mean of their log
-    probabilities over windows. The turns before a question stand before it (`conversation`).
+    probabilities over windows. The turns before a question stand before it (layouts/turns.py).
     Differs: QuAC's own model marks earlier answers in the passage.
     """
 
-    typed = conversation.TYPED
+    typed = TYPED
     fields: Mapping[str, Field] = {
         "labels.yes_no": Field("[n]", "int", "0: the answer says yes, 1: no, 2: neither"),
         "labels.followup": Field("[n]", "int", "follow up 0: yes, 1: maybe, 2: no"),
@@ -65,11 +66,11 @@ class Quac(Squad):
         return quac_score.NAMES
 
     def parse(self, line: str, number: int) -> Example:
-        return conversation.parse_turns(line, number)
+        return parse_turns(line, number)
 
     def ask(self, example: Example, tokenizer: Any) -> tuple[list[int], int]:
         turns, most = self.history, self.max_history
-        before = conversation.encode_turns(example, tokenizer, turns=turns, most=most)
+        before = encode_turns(example, tokenizer, turns=turns, most=most)
         question, cut = super().ask(example, tokenizer)
         return before + question, cut
 

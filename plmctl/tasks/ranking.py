@@ -12,10 +12,11 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Whole
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.ranking_files import make_question
-from plmctl.tasks.ranking_score import check_ranking_metrics, score_rankings
+from plmctl.tasks.readers.ranking import make_question
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.ranking import check_ranking_metrics, score_rankings
 from plmctl.tasks.search import Ranked
+from plmctl.tasks.task import Task, TaskSettings
 
 BM25 = "bm25"
 

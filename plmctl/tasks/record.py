@@ -1,106 +1,60 @@
-"""ReCoRD: which entity of a passage is missing in a sentence about it?"""
+"""One labelled example, and the readers of files that give examples."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from plmctl.core.batch import Batch, Rows
-from plmctl.core.fields import Field
-from plmctl.core.parts import part_of
-from plmctl.objectives.base import Output, Term
-from plmctl.tasks import encode, label_score, squad_score
-from plmctl.tasks.base import Example
-from plmctl.tasks.choices import Choice, ChoiceSettings, add_exponentials, find_largest
-
-SCORES: dict[str, Callable[[str, str], float]] = {
-    "f1": partial(squad_score.f1, version=1),
-    "exact": squad_score.exact,
-}
+from plmctl.core.parts import base_of
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordSettings(ChoiceSettings):
-    """Settings of ReCoRD: those of multiple choice; its files have no columns."""
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One labelled (or unlabelled: label None) example as the files state it."""
 
-    columns: Mapping[str, Any] | None = None  # type: ignore[assignment]
+    id: str
+    # {"text": ..., "text2": ...} or {"words": [...]} or {"question": ..., "context": ...}
+    fields: Mapping[str, Any]
+    label: Any = None
+    place: str = ""  # file:line, for error messages
+    # examples with the same number stood in one document, in this order
+    document: int | None = None
+    slices: tuple[str, ...] = ()  # sets of examples that are also scored apart
+    bundle: str = ""  # examples with the same one count together, as answers of one question
+    shares: Mapping[str, float] | None = None  # the probability of each label, where it is stated
 
 
-@part_of("task")
-class EntityCloze(Choice):
-    """Multiple choice among the entities of a passage, each in the gap of the query: a score for
-    each row `passage, query` (Wang et al., 2019, arXiv:1905.00537, sec. 4.1).
-
-    `loss = -log sum_{k right} softmax(z)_k`, averaged over questions: an entity may have several
-    names, and any is right. Differs: published, each entity is judged apart. `f1` and `exact` are
-    those of SQuAD 1.1, the best over all right names.
+@base_of("reader")
+class Reader(Protocol):
+    """What knows the layout of a data set's files (`tables.Table`, `conll.Columns`,
+    `squad.SquadFiles`).
     """
 
-    fields: Mapping[str, Field] = {
-        "values.right": Field("[n]", "bool", "whether the entity in the row is a right answer")
-    }
-    Settings = RecordSettings
-    answer = ""  # of several right ones
+    splits: Mapping[str, Sequence[str]]  # split -> file name patterns, in order of preference
+    skipped: dict[str, int]  # file -> examples left out
 
-    @classmethod
-    def known_metrics(cls) -> Sequence[str]:
-        return [*SCORES, label_score.MEAN]
+    def has(self, path: Any, split: str) -> bool:
+        """Whether `task.path` has a file of that split."""
+        ...
 
-    def _right(self, example: Example) -> int:
-        """The number of the first right entity."""
-        return self._marks(example).index(True)
+    def read(self, path: Any, split: str, columns: Mapping[str, Any]) -> list[Example]:
+        """The examples of a split, labelled in train and dev; DataError if it has no file."""
+        ...
 
-    @staticmethod
-    def _marks(example: Example) -> list[bool]:
-        return [name in example.label for name in example.fields["candidates"]]
+    def read_file(
+        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
+    ) -> list[Example]:
+        """The examples of one file; without `labelled`, labels may be absent."""
+        ...
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        rows = super().encode(examples, tokenizer)
-        if any(example.label is None for example in examples):
-            return rows
-        right = [mark for example in examples for mark in self._marks(example)]
-        return encode.add_values(rows, right=np.array(right))
 
-    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        scores, group = logits["choice"].float(), batch.require("values.group")
-        right = scores.masked_fill(~batch.require("values.right"), -torch.inf)
-        count = self.counts(batch)["choice"]
-        most, best = find_largest(scores, group)[:count], find_largest(right, group)[:count]
-        total = add_exponentials(scores, group)[:count] - add_exponentials(right, group)[:count]
-        return Output({"choice": Term(total.sum())}, {"acc/choice": ((most == best).sum(), count)})
+def cut(text: str, length: int) -> str:
+    """`text`, or its beginning with dots behind it."""
+    return text if len(text) <= length else f"{text[:length]}..."
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
-        found = []
-        scores = np.split(logits["choice"].astype(np.float64), encode.firsts(rows)[1:])
-        for example, own in zip(examples, scores, strict=True):
-            names = example.fields.get("candidates", example.fields["choices"])
-            probabilities = torch.from_numpy(own).softmax(0).tolist()
-            found.append(
-                {
-                    "id": example.id,
-                    "golds": list(example.label or ()),
-                    "guess": names[int(own.argmax())],
-                    "probabilities": dict(zip(names, probabilities, strict=True)),
-                }
-            )
-        return found
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        values = {
-            name: statistics.fmean(
-                max(score(gold, p["guess"]) for gold in p["golds"]) for p in predictions
-            )
-            for name, score in SCORES.items()
-            if name in self.metrics
-        }
-        mean = {label_score.MEAN: statistics.fmean(values.values())}
-        return {name: (values | mean)[name] for name in self.metrics}
+def as_number(text: str) -> int | str:
+    """A whole number where `text` is one."""
+    return int(text) if text.isdecimal() else text

@@ -14,11 +14,12 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.classification import encode_texts, parse_texts
-from plmctl.tasks.metrics import CORRELATIONS, check_metrics
-from plmctl.tasks.read_score import read_score
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.texts import encode_texts, parse_texts
+from plmctl.tasks.readers.read_score import read_score
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.metrics import CORRELATIONS, check_metrics
+from plmctl.tasks.task import Task, TaskSettings
 from plmctl.tasks.transform import Transform
 
 

@@ -15,12 +15,16 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.tasks import encode, markers, metrics, relation_score
-from plmctl.tasks.base import Example, label_ids
 from plmctl.tasks.classification import Classification, ClassificationSettings
-from plmctl.tasks.marked import MENTIONS, MarkedTask, States, refuse_unread
-from plmctl.tasks.relation_files import make_example
-from plmctl.tasks.tags import read_tags
+from plmctl.tasks.layouts import encode, markers
+from plmctl.tasks.layouts.marked import MENTIONS, States, refuse_unread
+from plmctl.tasks.marked import MarkedTask
+from plmctl.tasks.readers.entity_tags import read_tags
+from plmctl.tasks.readers.relation import make_example
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import metrics
+from plmctl.tasks.scores import relation as relation_score
+from plmctl.tasks.task import label_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +32,7 @@ class RelationSettings(ClassificationSettings):
     """Settings of relation classification.
 
     Args:
-        marks: around head and tail (tasks/markers.py).
+        marks: around head and tail (tasks/layouts/markers.py).
         states: what the relation is read from.
         entities: the vectors or knowledge directory in which the entities of the texts are looked
             up, by id or name, for a model that reads them; None: the model is shown none.

@@ -16,9 +16,9 @@ from plmctl.core.errors import DataError
 from plmctl.core.extras import require_library
 from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
-from plmctl.tasks import files
-from plmctl.tasks.matching import find_all, split_words
-from plmctl.tasks.squad_files import SquadFiles
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.squad import SquadFiles
+from plmctl.tasks.scores.trivia import find_all, split_words
 from plmctl.text.letters import compose, find_words, separate
 from plmctl.text.reader import read_documents
 

@@ -22,11 +22,11 @@ from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import take_anchors
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks.base import Example
-from plmctl.tasks.predictions import read_former
+from plmctl.tasks.answers.term_weights import read_weights
+from plmctl.tasks.readers.former import read_former
+from plmctl.tasks.record import Example
 from plmctl.tasks.sketchy_reader import LABEL, label_windows
 from plmctl.tasks.squad import Squad, SquadSettings
-from plmctl.tasks.term_weights import read_weights
 
 TERMS = ("span", "answerable")
 FIRST = "plmctl eval checkpoint=<a run of task=sketchy_reader> split=dev out=<folder>"

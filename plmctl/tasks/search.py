@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from plmctl.core.extras import require_library
-from plmctl.tasks.ranking_score import order_ties, take_best
 from plmctl.tasks.retrieval import Retriever
+from plmctl.tasks.scores.ranking import order_ties, take_best
 
 Index = Literal["exact", "faiss"]
 CHUNK = 1 << 24  # products in memory at the same time

@@ -15,9 +15,9 @@ from plmctl.core.parts import part_of
 from plmctl.heads.sentences import embed_text
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts
-from plmctl.tasks.apart import PLACE, check_pooling, encode_apart, put_first, split_pairs
-from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification, ClassificationSettings
+from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart, put_first, split_pairs
+from plmctl.tasks.record import Example
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,12 +18,13 @@ from plmctl.core.parts import part_of
 from plmctl.heads.sentences import SENTENCE, embed_text
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode
-from plmctl.tasks.apart import PLACE, check_pooling, encode_apart, put_first, split_pairs
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.classification import parse_texts
-from plmctl.tasks.metrics import CORRELATIONS, check_metrics
-from plmctl.tasks.read_score import read_score
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart, put_first, split_pairs
+from plmctl.tasks.layouts.texts import parse_texts
+from plmctl.tasks.readers.read_score import read_score
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.metrics import CORRELATIONS, check_metrics
+from plmctl.tasks.task import Task, TaskSettings
 
 SIMILARITY = "similarity"  # the name of the labels
 

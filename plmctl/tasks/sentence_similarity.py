@@ -13,11 +13,11 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.tasks import files
-from plmctl.tasks.metrics import CORRELATIONS
-from plmctl.tasks.read_score import read_score
-from plmctl.tasks.table_rows import OBJECTS, objects_of, rows_of
-from plmctl.tasks.tables import Table
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.read_score import read_score
+from plmctl.tasks.readers.table_rows import OBJECTS, objects_of, rows_of
+from plmctl.tasks.readers.tables import Table
+from plmctl.tasks.scores.metrics import CORRELATIONS
 
 # the columns of published files (GLUE's STS-B, SICK, tables of this toolkit), first text, second,
 # score

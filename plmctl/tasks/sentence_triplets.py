@@ -15,8 +15,8 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.heads.sentences import SENTENCE
 from plmctl.objectives.base import Output, Term
-from plmctl.tasks.base import Example
 from plmctl.tasks.bi_encoder import BatchCandidates, BiEncoderSettings, VectorRanking
+from plmctl.tasks.record import Example
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from plmctl.core.errors import DataError
 from plmctl.core.values import Whole, fit
 from plmctl.models.base import Hidden, Model
 from plmctl.objectives.base import Objective, Output
-from plmctl.tasks.base import Task
 from plmctl.tasks.batches import Batches
 from plmctl.tasks.mixing.base import Mixing
+from plmctl.tasks.task import Task
 
 MAIN = "text"  # the source of the batches of the run's own task, as of a run without others
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from plmctl.storage.formulas import guard
 from plmctl.storage.reading import parse_json
-from plmctl.tasks import files
-from plmctl.tasks.base import Task
-from plmctl.tasks.column_settings import Column
-from plmctl.tasks.table_rows import sign_of, spell_row
-from plmctl.tasks.tables import TEXTS, Table
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Column
+from plmctl.tasks.readers.table_rows import sign_of, spell_row
+from plmctl.tasks.readers.tables import TEXTS, Table
+from plmctl.tasks.task import Task
 from plmctl.text.separators import COMMA
 
 

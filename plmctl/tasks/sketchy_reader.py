@@ -18,8 +18,9 @@ from plmctl.core.parts import part_of
 from plmctl.heads.base import cross_entropy
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode, metrics
-from plmctl.tasks.base import Example
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import metrics
 from plmctl.tasks.squad import Squad, SquadSettings
 
 NAMES = ("answerable", "unanswerable")  # by the number of their logit

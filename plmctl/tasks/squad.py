@@ -17,14 +17,17 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
+from plmctl.core.values import Whole
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode, squad_score
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.encode import Row
-from plmctl.tasks.metrics import check_metrics
-from plmctl.tasks.places import SPAN
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.encode import Row
+from plmctl.tasks.layouts.places import SPAN
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import squad as squad_score
+from plmctl.tasks.scores.metrics import check_metrics
+from plmctl.tasks.task import Task, TaskSettings
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,21 @@ class SquadSettings(TaskSettings):
     null_threshold: float = 0.0
     columns: Mapping[str, Any] | None = None  # type: ignore[assignment]  # its files have none
     overlap: squad_score.Overlap = "bag"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationSettings(SquadSettings):
+    """Settings of conversational questions.
+
+    Args:
+        history: turns before a question that are read, the last ones.
+        max_history: tokens of these at most, the last ones.
+        weights: of the losses.
+    """
+
+    history: Whole
+    max_history: Whole
+    weights: Mapping[str, float]
 
 
 @part_of("task")

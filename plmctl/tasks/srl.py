@@ -10,11 +10,11 @@ import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.parts import part_of
-from plmctl.tasks.base import Example
-from plmctl.tasks.metrics import entities
-from plmctl.tasks.srl_files import VERB
+from plmctl.tasks.layouts.words import Pieces
+from plmctl.tasks.readers.srl import VERB
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.metrics import entities
 from plmctl.tasks.tagging import Tagging
-from plmctl.tasks.word_rows import Pieces
 
 CONTINUED = "C-"  # before the label of a further part of an argument
 Argument = tuple[str, tuple[tuple[int, int], ...]]  # label, first and last word of its parts

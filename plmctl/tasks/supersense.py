@@ -14,10 +14,10 @@ import numpy as np
 from plmctl.core.batch import Rows
 from plmctl.core.parts import part_of
 from plmctl.core.values import Whole
-from plmctl.tasks import metrics
-from plmctl.tasks.base import Example
-from plmctl.tasks.metrics import by_name, check_metrics
-from plmctl.tasks.streusle import NO_SENSE
+from plmctl.tasks.readers.streusle import NO_SENSE
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import metrics
+from plmctl.tasks.scores.metrics import by_name, check_metrics
 from plmctl.tasks.tagging import Tagging, TaggingSettings
 
 _RARE = "rare_"

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.storage.reading import parse_json
-from plmctl.tasks import files
-from plmctl.tasks.base import Task
-from plmctl.tasks.column_settings import Column
-from plmctl.tasks.conll import Columns
-from plmctl.tasks.tag_spelling import find_outside
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Column
+from plmctl.tasks.readers.conll import Columns
+from plmctl.tasks.readers.tag_spelling import find_outside
 from plmctl.tasks.tagging import Tagging
+from plmctl.tasks.task import Task
 
 ROLE = "text"  # of the words of a sentence, with one space between them
 

@@ -20,15 +20,17 @@ from plmctl.heads.crf import LinearChain
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode, metrics
-from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
-from plmctl.tasks.label_loss import LabelLoss
-from plmctl.tasks.metrics import by_name, check_metrics, entities, entity_scores
-from plmctl.tasks.schemes import Spelling, is_marked, spell, spelling_of, tells_entities
-from plmctl.tasks.span_rows import list_marked
-from plmctl.tasks.tag_chain import CrfKind, TagChain, find_chain
-from plmctl.tasks.tag_spelling import SHOWN, describe_unmarked, respell
-from plmctl.tasks.word_rows import Pieces, take_context, windows, word_pieces
+from plmctl.tasks.answers.label_loss import LabelLoss
+from plmctl.tasks.answers.tag_chain import CrfKind, TagChain, find_chain
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.words import Pieces, take_context, windows, word_pieces
+from plmctl.tasks.readers.schemes import Spelling, is_marked, spell, spelling_of, tells_entities
+from plmctl.tasks.readers.span_rows import list_marked
+from plmctl.tasks.readers.tag_spelling import SHOWN, describe_unmarked, respell
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import metrics
+from plmctl.tasks.scores.metrics import by_name, check_metrics, entities, entity_scores
+from plmctl.tasks.task import Task, TaskSettings, label_ids
 from plmctl.text.sentences import CHINESE
 
 
@@ -47,8 +49,8 @@ class TaggingSettings(TaskSettings):
         focal_gamma: of the focal loss; 0: none.
         label_smoothing: the share of a label that all labels have in equal parts.
         scheme: in which entities are spelled; None: as the reader gives them.
-        crf: a CRF over the tags of a sentence, "free" or "legal" (tasks/tag_chain.py); None: a
-            softmax for each word.
+        crf: a CRF over the tags of a sentence, "free" or "legal" (tasks/answers/tag_chain.py);
+            None: a softmax for each word.
     """
 
     metrics: Sequence[str] | None = None  # type: ignore[assignment]

@@ -14,8 +14,8 @@ from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.models.base import Hidden, Model, Once
 from plmctl.nn.peft.routed import Routes
 from plmctl.tasks import batches
-from plmctl.tasks.base import Task
 from plmctl.tasks.inference import store
+from plmctl.tasks.task import Task
 
 Member = tuple[Task, Model]  # with heads of its own, and the common backbone
 HIDDEN = frozenset({"hidden"})

@@ -12,11 +12,11 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.knowledge.known import describe_known
 from plmctl.knowledge.lexicon import TripleLexicon
-from plmctl.tasks import encode
-from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification, ClassificationSettings
-from plmctl.tasks.places import find_tokens
-from plmctl.tasks.trees import Branches, TreeRow, add_tracks, grow
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.places import find_tokens
+from plmctl.tasks.layouts.trees import Branches, TreeRow, add_tracks, grow
+from plmctl.tasks.record import Example
 
 TREE = {"_target_": "plmctl.attention.patterns.tree.Tree"}
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,14 @@ import numpy as np
 from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.tasks import written
-from plmctl.tasks.base import Example
-from plmctl.tasks.bracket_files import BracketFiles
-from plmctl.tasks.bracket_score import NAMES, score_trees
-from plmctl.tasks.constituency import read_bracketed, tag_plainly
+from plmctl.tasks.constituency import tag_plainly
 from plmctl.tasks.generation import Generation, GenerationSettings
-from plmctl.tasks.metrics import check_metrics
-from plmctl.tasks.pairs import Columns, Pairs
-from plmctl.tasks.phrase_tree import Branch, Phrase, words_of
-from plmctl.tasks.tree_text import read_tree, write_tree
+from plmctl.tasks.phrase_tree import Branch, Phrase, read_bracketed, words_of
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import written
+from plmctl.tasks.scores.brackets import NAMES, score_trees
+from plmctl.tasks.scores.metrics import check_metrics
+from plmctl.tasks.tree_text import read_tree
 
 WELL_FORMED = "well_formed"
 METRICS = (*NAMES, WELL_FORMED, "perplexity")
@@ -31,31 +28,6 @@ _UNUSED = {  # settings of generation that say nothing of trees, as its config h
     "tokenize": "13a",
     "lowercase": False,
 }
-
-
-@part_of("reader")
-class TreePairs(Pairs):
-    """Files of brackets, as `BracketFiles` reads them: the source is the sentence, the target its
-    tree as text.
-    """
-
-    def __init__(self, *, splits: Mapping[str, Sequence[str]], lenient: bool = False) -> None:
-        if lenient:
-            allowed = "false: brackets have no columns, of which one could be too few"
-            raise ConfigError("task.reader.lenient", True, allowed, fix="task.reader.lenient=false")
-        super().__init__(splits=splits)
-        self.trees = BracketFiles(splits=splits)
-
-    def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
-        return self.trees.has(path, split)
-
-    def read(self, path: Any, split: str, columns: Columns) -> list[Example]:
-        return [_as_pair(example) for example in self.trees.read(path, split, columns)]
-
-    def read_file(
-        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
-    ) -> list[Example]:
-        return [_as_pair(example) for example in self.trees.read_file(file, columns)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +50,7 @@ class TreeWriting(Generation):
     3.1): brackets with their labels at both ends, and XX for each word.
 
     Trained as `Generation`; any text that is written is some tree (tasks/tree_text.py), and is
-    scored as evalb does (tasks/bracket_score.py). `well_formed` is the share of texts that are
+    scored as evalb does (tasks/scores/brackets.py). `well_formed` is the share of texts that are
     trees of just the words of their sentence. Parts of speech, which decide what is punctuation,
     are those of the file. Differs: a bracket and its label are cut as the tokenizer cuts text, and
     the sentence is read from left to right; labels that differ by case alone count as equal, since
@@ -114,12 +86,6 @@ class TreeWriting(Generation):
         found[WELL_FORMED] = formed / len(predictions) if predictions else 0.0
         found["perplexity"] = written.perplexity(predictions)
         return {name: found[name] for name in self.metrics}
-
-
-def _as_pair(example: Example) -> Example:
-    tree = example.fields["tree"]
-    fields = {"source": " ".join(example.fields["words"]), "tree": tree}
-    return replace(example, fields=fields, label=(write_tree(read_bracketed(tree)),))
 
 
 def _in_upper_case(tree: Branch) -> Branch:

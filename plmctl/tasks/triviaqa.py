@@ -14,9 +14,10 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, Number
 from plmctl.objectives.base import Output, Term
-from plmctl.tasks import matching, places
-from plmctl.tasks.base import Example
-from plmctl.tasks.encode import Row
+from plmctl.tasks.layouts import places
+from plmctl.tasks.layouts.encode import Row
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import trivia as matching
 from plmctl.tasks.squad import Passage, Squad, SquadSettings
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_setting
 from plmctl.storage.paths import find_near
-from plmctl.tasks import files
-from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import NAMED
-from plmctl.tasks.tables import SHARES
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.tables import SHARES
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 from plmctl.text.given import read_texts
 
 PIECE = 10_000  # examples that are read, answered and written together

@@ -20,11 +20,11 @@ from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import POOLINGS
 from plmctl.knowledge.forms import find_form
 from plmctl.models.base import Model
-from plmctl.tasks import encode
-from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification, ClassificationSettings
-from plmctl.tasks.marked import MENTIONS, read_mentions
-from plmctl.tasks.places import find_tokens
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.marked import MENTIONS, read_mentions
+from plmctl.tasks.layouts.places import find_tokens
+from plmctl.tasks.record import Example
 
 
 @dataclass(frozen=True, kw_only=True)

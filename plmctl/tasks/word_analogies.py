@@ -12,7 +12,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.knowledge.static_vectors import StaticVectors
-from plmctl.tasks import files
+from plmctl.tasks.readers import files
 
 _TOGETHER = 256  # questions that are answered at the same time
 _SMALL = 1e-3  # epsilon of 3CosMul

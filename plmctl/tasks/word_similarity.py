@@ -15,9 +15,9 @@ from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
 from plmctl.core.values import Count
-from plmctl.tasks import files
-from plmctl.tasks.metrics import spearman
-from plmctl.tasks.read_score import read_score
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.read_score import read_score
+from plmctl.tasks.scores.metrics import spearman
 
 LEAST = 10  # pairs of a list, whose correlation says something
 

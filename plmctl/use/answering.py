@@ -11,9 +11,10 @@ from typing import Any
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.uses import Evaluate
 from plmctl.tasks import inference
-from plmctl.tasks.base import Example, Task
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.predictions import beside
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 from plmctl.text import unknown
 from plmctl.training.device.precision import Precision
 from plmctl.use.asked_task import read_examples

@@ -25,7 +25,6 @@ from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.storage.earlier import keep_earlier
 from plmctl.storage.gate import own
 from plmctl.storage.paths import ENDINGS
-from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import (
     FILES,
     STDOUT,
@@ -37,7 +36,9 @@ from plmctl.tasks.predictions import (
     write_rows,
     write_submission,
 )
-from plmctl.tasks.table_rows import TableSpelling, spelling_of
+from plmctl.tasks.readers.table_rows import TableSpelling, spelling_of
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 from plmctl.tasks.unlabelled import read_unlabelled
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split

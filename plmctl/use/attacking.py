@@ -25,8 +25,8 @@ from plmctl.core.locate import locate, parameters
 from plmctl.core.rounding import round_floats
 from plmctl.storage.gate import own
 from plmctl.tasks import inference
-from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification
+from plmctl.tasks.record import Example
 from plmctl.text.segment import Segmenter
 from plmctl.text.segment import find as find_segmenter
 from plmctl.text.sentences import CHINESE

@@ -13,7 +13,6 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import WARN, remark
-from plmctl.tasks.base import Task
 from plmctl.tasks.calibration import (
     apply_decision,
     fit_decision,
@@ -21,6 +20,7 @@ from plmctl.tasks.calibration import (
     measure_calibration,
     measure_loss,
 )
+from plmctl.tasks.task import Task
 from plmctl.use.predict import Told
 
 FEW = 100  # examples, of which what is fitted to them says little

@@ -15,8 +15,8 @@ from plmctl.core.locate import locate
 from plmctl.core.terminal import remark
 from plmctl.storage.formulas import unguard
 from plmctl.storage.reading import parse_json_at
-from plmctl.tasks.classification import parse_texts
-from plmctl.tasks.encode import lay_out, pad
+from plmctl.tasks.layouts.encode import lay_out, pad
+from plmctl.tasks.layouts.texts import parse_texts
 from plmctl.text.inputs import Row, has_rows, read_lines, read_rows, take_text
 from plmctl.text.unknown import describe_unknown, refuse_unknown, unknown_share
 

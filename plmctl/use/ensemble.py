@@ -21,10 +21,11 @@ from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import tell
 from plmctl.knowledge.vectors import find_vectors
 from plmctl.tasks import inference
-from plmctl.tasks.base import Example, Task
 from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import join
 from plmctl.tasks.predictions import STDOUT
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 from plmctl.use.asked_task import (
     ask_all,
     check_out,

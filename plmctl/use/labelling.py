@@ -13,8 +13,8 @@ from plmctl.config.uses import Evaluate
 from plmctl.storage.atomic import is_stream
 from plmctl.storage.spool import Spool
 from plmctl.tasks import inference
-from plmctl.tasks.base import Task
 from plmctl.tasks.predictions import STDOUT, OwnColumns, PredictedColumns, Row, join
+from plmctl.tasks.task import Task
 from plmctl.tasks.unlabelled import stream_unlabelled
 from plmctl.training.device.precision import Precision
 from plmctl.use.answering import answer_examples, describe_read, keep_said, predict_split

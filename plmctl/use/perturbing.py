@@ -18,8 +18,9 @@ from plmctl.config.uses import Evaluate
 from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.tasks import inference
-from plmctl.tasks.base import Example, Task
 from plmctl.tasks.calibration import measure_calibration
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import decide_again
 from plmctl.use.predict import Told, predict

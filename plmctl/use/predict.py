@@ -14,9 +14,9 @@ from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import hears, print_columns, tell
 from plmctl.models.base import Model
 from plmctl.tasks import inference
-from plmctl.tasks.base import Task
 from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import Intervals
+from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision
 
 # rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits

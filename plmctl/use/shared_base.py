@@ -29,8 +29,9 @@ from plmctl.core.terminal import counted
 from plmctl.models.base import Model
 from plmctl.nn.peft.routed import Routes, graft
 from plmctl.tasks import inference
-from plmctl.tasks.base import Example, Task
 from plmctl.tasks.inference import Split
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 from plmctl.tasks.together import ask
 from plmctl.training.checkpoint import load_exactly, read_base, tensors_of
 from plmctl.use.asked_task import describe_model

@@ -14,8 +14,8 @@ from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards
 from plmctl.inputs.corpus import open_corpus
-from plmctl.tasks.base import Example
 from plmctl.tasks.inference import take_share
+from plmctl.tasks.record import Example
 
 
 @pytest.fixture(scope="module")

@@ -23,13 +23,13 @@ from plmctl.distill.questions import OfTask
 from plmctl.distill.teachers import Frozen
 from plmctl.models.base import Model
 from plmctl.tasks import batches
-from plmctl.tasks.base import Task
 from plmctl.tasks.choices import Choice
 from plmctl.tasks.classification import Classification
+from plmctl.tasks.readers.squad import SquadFiles
+from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.squad import Squad
-from plmctl.tasks.squad_files import SquadFiles
-from plmctl.tasks.tables import Table
 from plmctl.tasks.tagging import Tagging
+from plmctl.tasks.task import Task
 
 ROWS, LONGEST = 8, 9
 LENGTHS = np.array([9, 4, 7, 2, 5, 3, 8, 6])

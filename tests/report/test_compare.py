@@ -93,7 +93,7 @@ def test_a_run_is_scored_as_its_task(tmp_path: Path) -> None:
     task = {
         "_target_": "plmctl.tasks.classification.Classification",
         "name": "cola",
-        "reader": {"_target_": "plmctl.tasks.tables.Table", "splits": {"dev": ["dev.tsv"]}},
+        "reader": {"_target_": "plmctl.tasks.readers.tables.Table", "splits": {"dev": ["dev.tsv"]}},
         "columns": {"text": "text", "label": "label"},
         "max_length": 8,
         "metrics": ["matthews"],

@@ -21,7 +21,7 @@ from tests.report import fabricated
 TASK = {
     "_target_": "plmctl.tasks.classification.Classification",
     "name": "tickets",
-    "reader": {"_target_": "plmctl.tasks.tables.Table", "splits": {"dev": ["dev.tsv"]}},
+    "reader": {"_target_": "plmctl.tasks.readers.tables.Table", "splits": {"dev": ["dev.tsv"]}},
     "columns": {"text": "text", "label": "label"},
     "max_length": 8,
     "metrics": ["accuracy"],

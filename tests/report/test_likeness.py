@@ -18,7 +18,7 @@ from plmctl.report.likeness import find_role, list_unlike, name_role
 from plmctl.report.sweeps import describe_end
 from plmctl.study.results import Results
 from plmctl.study.study import PRETRAIN, Metric
-from plmctl.tasks import written
+from plmctl.tasks.scores import written
 from tests.report import fabricated
 
 

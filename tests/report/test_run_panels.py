@@ -459,7 +459,7 @@ def test_most_confidently_wrong_with_their_texts(tmp_path: Path) -> None:
         "columns": {"text": "sentence", "label": "label"},
         "max_length": 8,
         "reader": {
-            "_target_": "plmctl.tasks.tables.Table",
+            "_target_": "plmctl.tasks.readers.tables.Table",
             "splits": {"train": ["train.tsv"], "dev": ["dev.tsv"]},
         },
     }

@@ -9,7 +9,7 @@ import pytest
 
 from plmctl.storage.formulas import guard, unguard
 from plmctl.tasks.predictions import write_rows
-from plmctl.tasks.table_rows import rows_of
+from plmctl.tasks.readers.table_rows import rows_of
 
 TEXTS = [
     "=1+1",

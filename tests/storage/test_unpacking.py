@@ -18,7 +18,7 @@ from plmctl.core.errors import DataError
 from plmctl.knowledge.dump import Dump
 from plmctl.storage import unpacking
 from plmctl.storage.unpacking import open_data, refuse_bomb
-from plmctl.tasks import files
+from plmctl.tasks.readers import files
 from plmctl.text.inputs import open_unpacked, read_lines
 from plmctl.use.semantic_search import VectorFile
 

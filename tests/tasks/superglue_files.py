@@ -12,7 +12,8 @@ import pytest
 from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
 from plmctl.core.errors import DataError
-from plmctl.tasks.base import Example, Task
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 
 PASSAGE = "Paris (CNN) Ana met Bo.\n@highlight\nAna is from Paris\n@highlight\nBo is not"
 MULTIRC = {

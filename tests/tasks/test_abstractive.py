@@ -15,7 +15,7 @@ from plmctl.artifacts.loading import find
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.errors import ConfigError
-from plmctl.tasks.base import Example
+from plmctl.tasks.record import Example
 from plmctl.training.optim.adamw import AdamW
 from plmctl.training.optim.groups import split_groups
 from plmctl.training.optim.schedule import ByPart, Constant, InverseSqrt

@@ -18,7 +18,6 @@ from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.errors import DataError
 from plmctl.storage.spool import Spool
-from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import (
     OwnColumns,
     PredictedColumns,
@@ -28,7 +27,9 @@ from plmctl.tasks.predictions import (
     join_columns,
     write_rows,
 )
-from plmctl.tasks.table_rows import rows_of
+from plmctl.tasks.readers.table_rows import rows_of
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 from plmctl.tasks.unlabelled import read_unlabelled, stream_unlabelled
 from plmctl.use.asked_task import write_split
 

@@ -14,10 +14,10 @@ from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.errors import DataError
 from plmctl.storage.xml_tree import parse_xml
-from plmctl.tasks.aspect_files import AspectFiles
-from plmctl.tasks.aspect_terms import AspectTerms, tag_words
-from plmctl.tasks.base import Example
 from plmctl.tasks.baselines import score_baselines
+from plmctl.tasks.readers.aspect_terms import AspectTerms, tag_words
+from plmctl.tasks.readers.aspects import AspectFiles
+from plmctl.tasks.record import Example
 from plmctl.tasks.unlabelled import read_unlabelled
 from tests.command import plmctl
 from tests.tasks.aspect_sentences import CSV, XML

@@ -11,11 +11,12 @@ import torch
 from torch.nn import functional as F
 
 from plmctl.tasks import baselines
-from plmctl.tasks.base import Example
 from plmctl.tasks.baselines import CONSTANT, find_features, score_baselines, sides_of
 from plmctl.tasks.choices import Choice
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.entity_typing import EntityTyping
+from plmctl.tasks.readers.tables import Table
+from plmctl.tasks.record import Example
 from plmctl.tasks.regression import Regression
 from plmctl.tasks.sparse_linear import (
     LEAST,
@@ -25,7 +26,6 @@ from plmctl.tasks.sparse_linear import (
     count_features,
     fit_linear,
 )
-from plmctl.tasks.tables import Table
 from plmctl.tasks.tagging import Tagging
 
 TEXTS = [

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.tasks import metrics
 from plmctl.tasks.calibration import (
     LabelDecision,
     apply_decision,
     fit_decision,
     measure_calibration,
 )
+from plmctl.tasks.scores import metrics
 from plmctl.use.calibrating import (
     calibrate,
     decide_again,

@@ -16,9 +16,9 @@ from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches, inference
-from plmctl.tasks.base import Example
-from plmctl.tasks.candidate_files import CandidateFiles
 from plmctl.tasks.candidates import Candidates
+from plmctl.tasks.readers.wikihop import CandidateFiles
+from plmctl.tasks.record import Example
 
 READER = CandidateFiles(splits={"train": ["train.*"], "dev": ["dev.*"]})
 

@@ -12,8 +12,9 @@ from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import DataError
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches, inference
-from plmctl.tasks.base import Example
-from plmctl.tasks.choices import Choice, Choices
+from plmctl.tasks.choices import Choice
+from plmctl.tasks.readers.choices import Choices
+from plmctl.tasks.record import Example
 
 COLUMNS = {"text": "text", "choices": "choices", "label": "label"}
 

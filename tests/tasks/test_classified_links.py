@@ -19,8 +19,8 @@ from plmctl.knowledge.triple_texts import TripleTexts
 from plmctl.knowledge.triples import read_graph
 from plmctl.probes import classified_links
 from plmctl.tasks import batches
-from plmctl.tasks.base import Example
 from plmctl.tasks.classified_links import ClassifiedLinks, LinkQuestion
+from plmctl.tasks.record import Example
 from tests.command import plmctl
 
 # c and h have the same description, and tie wherever they stand

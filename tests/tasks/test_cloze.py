@@ -14,13 +14,13 @@ import torch
 from plmctl.artifacts.loading import load
 from plmctl.config import compose as config
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks.base import Example
 from plmctl.tasks.batches import collate
 from plmctl.tasks.cloze import Cloze, spell_words
-from plmctl.tasks.demonstrations import Demonstrations
 from plmctl.tasks.inference import run
-from plmctl.tasks.tables import Table
-from plmctl.tasks.templates import Piece, split_template
+from plmctl.tasks.layouts.demonstrations import Demonstrations
+from plmctl.tasks.layouts.templates import Piece, split_template
+from plmctl.tasks.readers.tables import Table
+from plmctl.tasks.record import Example
 from plmctl.text.tokenizer import Tokenizer
 from tests.command import plmctl
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from plmctl.tasks import written
-from plmctl.tasks.novelty import TrainedTexts
-from plmctl.tasks.sentence_bleu import bleu2
+from plmctl.tasks.scores import written
+from plmctl.tasks.scores.novelty import TrainedTexts
+from plmctl.tasks.scores.sentence_bleu import bleu2
 from tests.command import plmctl
 
 FACTS = [

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks.bracket_score import score_trees
 from plmctl.tasks.phrase_tree import (
     BracketError,
     Branch,
@@ -23,8 +22,9 @@ from plmctl.tasks.phrase_tree import (
     parse_trees,
     words_of,
 )
+from plmctl.tasks.scores.brackets import score_trees
 from tests.command import plmctl
-from tests.tasks.test_conllu import make_task
+from tests.tasks.readers.test_conllu import make_task
 
 BANK = """( (S (NP-SBJ-1 (DT The) (NN cat))
      (VP (VBZ sits) (ADVP (RB here)) (NP (-NONE- *-1)))

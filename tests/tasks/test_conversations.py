@@ -22,9 +22,9 @@ from plmctl.config.build import build
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks import batches, conversation
-from plmctl.tasks.base import Example
-from plmctl.tasks.coqa_files import find_best_part
 from plmctl.tasks.ensemble import join
+from plmctl.tasks.readers.coqa import find_best_part
+from plmctl.tasks.record import Example
 from tests.tasks.conversations import make_coqa, make_quac
 
 TEXTS = [f"The black cat number {n} sat on a mat ; it ran home , and slept ." for n in range(3)]

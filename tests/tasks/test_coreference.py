@@ -24,10 +24,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.span_rank import SpanRank, bucket
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches
-from plmctl.tasks.base import Example
-from plmctl.tasks.coreference_files import CoreferenceFiles
-from plmctl.tasks.coreference_rows import SegmentRun, cut_document
-from plmctl.tasks.coreference_spans import (
+from plmctl.tasks.answers.coreference import (
     AntecedentRanking,
     DocumentSpans,
     choose_spans,
@@ -37,6 +34,9 @@ from plmctl.tasks.coreference_spans import (
     measure,
     rank,
 )
+from plmctl.tasks.layouts.coreference import SegmentRun, cut_document
+from plmctl.tasks.readers.coreference import CoreferenceFiles
+from plmctl.tasks.record import Example
 from tests.command import plmctl
 from tests.tasks.coreference_documents import CONLL, RECORD, write_stories
 

@@ -15,12 +15,12 @@ from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.biaffine import Biaffine
 from plmctl.tasks import batches
-from plmctl.tasks.base import Example
+from plmctl.tasks.answers.spanning_tree import find_tree, pick_heads
 from plmctl.tasks.dependency import score_trees, shorten
-from plmctl.tasks.spanning_tree import find_tree, pick_heads
+from plmctl.tasks.record import Example
 from plmctl.text.tokenizer import Tokenizer
 from tests.command import plmctl
-from tests.tasks.test_conllu import TEXT, make_task
+from tests.tasks.readers.test_conllu import TEXT, make_task
 
 VERBS, NOUNS = ["sees", "likes", "knows"], ["anna", "bert", "rome", "tea"]
 

@@ -13,8 +13,9 @@ from plmctl.config.build import build
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.runs import finetuning
 from plmctl.tasks import inference
-from plmctl.tasks.base import Example, Task
-from plmctl.tasks.holding import hold_out
+from plmctl.tasks.readers.holding import hold_out
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
 
 SMALL = [
     "checkpoint=null",

@@ -10,9 +10,9 @@ import pytest
 
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
-from plmctl.tasks.conll import Columns
+from plmctl.tasks.layouts.words import take_context, word_pieces
+from plmctl.tasks.readers.conll import Columns
 from plmctl.tasks.tagging import Tagging
-from plmctl.tasks.word_rows import take_context, word_pieces
 
 SPLITS = {"train": ["train.txt"], "dev": ["train.jsonl"]}
 

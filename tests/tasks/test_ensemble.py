@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
+from plmctl.tasks.answers.label_sets import LabelSets
 from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import elect, join
-from plmctl.tasks.label_sets import LabelSets
 from plmctl.use.ensemble import refuse_misfit
 
 

@@ -23,12 +23,12 @@ from plmctl.heads.features import ScalarMix
 from plmctl.models.base import Model
 from plmctl.nn.entity_tokens import FIRST, MASKED
 from plmctl.tasks import batches
-from plmctl.tasks.base import Example
 from plmctl.tasks.entity_typing import EntityTyping
 from plmctl.tasks.few_shot import FewShot
+from plmctl.tasks.readers.entity_types import TypingFiles
+from plmctl.tasks.readers.relation import RelationFiles
+from plmctl.tasks.record import Example
 from plmctl.tasks.relation import RelationClassification
-from plmctl.tasks.relation_files import RelationFiles
-from plmctl.tasks.typing_files import TypingFiles
 from tests.command import plmctl
 from tests.models.test_luke import PLACES, V, W, ask, build, copy, published
 from tests.test_pretrain_command import same

@@ -15,10 +15,10 @@ import torch
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches
-from plmctl.tasks.base import Example
 from plmctl.tasks.entity_typing import EntityTyping
-from plmctl.tasks.typing_files import TypingFiles
-from plmctl.tasks.typing_score import find_threshold, score_types
+from plmctl.tasks.readers.entity_types import TypingFiles
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.types import find_threshold, score_types
 
 READER = TypingFiles(splits={"train": ["train.*"], "dev": ["dev.*"]})
 NAMES = ["person", "place", "thing"]

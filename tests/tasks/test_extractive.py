@@ -22,10 +22,11 @@ from plmctl.config.build import build
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.extract import SummaryScores
-from plmctl.tasks import batches, inference, rouge
-from plmctl.tasks.base import Example
+from plmctl.tasks import batches, inference
+from plmctl.tasks.answers.oracle import choose_sentences, find_oracle
 from plmctl.tasks.extractive import number_sentences
-from plmctl.tasks.oracle import choose_sentences, find_oracle
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import rouge
 from tests.command import plmctl
 
 WORDS = ["a", "red", "house", "is", "the", "old", "one", "here", "now"]

@@ -17,7 +17,7 @@ from plmctl.core.errors import DataError
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches
 from plmctl.tasks.few_shot import FewShot
-from plmctl.tasks.relation_files import RelationFiles, make_example
+from plmctl.tasks.readers.relation import RelationFiles, make_example
 
 READER = RelationFiles(splits={"train": ["train.*"], "dev": ["dev.*"]})
 SENTENCES = [

@@ -21,10 +21,11 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.core.rounding import round_floats
 from plmctl.runs import finetuning
-from plmctl.tasks import files, unlabelled
+from plmctl.tasks import unlabelled
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.predictions import write_submission
-from plmctl.tasks.tables import Table
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.training.log import Log
 

@@ -13,8 +13,9 @@ from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks import batches, inference, sequences
-from plmctl.tasks.base import Example
+from plmctl.tasks import batches, inference
+from plmctl.tasks.layouts import sequences
+from plmctl.tasks.record import Example
 
 PAIRS = [("a cat sat here", "eine katze sass"), ("dogs", "hunde bellen laut"), ("why", "warum")]
 EXAMPLES = [

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from plmctl.study.table import _csv
+from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.sheet import Sheet
-from plmctl.tasks.tables import Table
 
 TEXTS = ["=1+1", "+cmd", "-2.5", "- a list", "@home", "'=quoted", "plain", '=HYPERLINK("x";"y")']
 COLUMNS = {"text": "text", "label": "label"}

@@ -16,8 +16,9 @@ from plmctl.core.errors import ConfigError, ConfigErrors
 from plmctl.heads.features import read as features_of
 from plmctl.runs.resolve import build_task
 from plmctl.runs.task_fit import fit_language_heads, fit_task
-from plmctl.tasks import batches, encode, inference
-from plmctl.tasks.base import Example
+from plmctl.tasks import batches, inference
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.record import Example
 from plmctl.text.tokenizer import Tokenizer
 from tests.marks import mark_slow
 

@@ -17,13 +17,14 @@ import torch
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.models.base import Hidden
-from plmctl.tasks import batches, hotpot_score, inference
-from plmctl.tasks.base import Example
+from plmctl.tasks import batches, inference
+from plmctl.tasks.answers.evidence import choose_evidence
 from plmctl.tasks.hotpot import TERMS, Hotpot, find_best
-from plmctl.tasks.hotpot_evidence import choose_evidence
-from plmctl.tasks.hotpot_files import HotpotFiles
-from plmctl.tasks.hotpot_rows import TITLE, PlacedText
-from plmctl.tasks.hotpot_score import NAMES
+from plmctl.tasks.layouts.hotpot import TITLE, PlacedText
+from plmctl.tasks.readers.hotpot import HotpotFiles
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import hotpot as hotpot_score
+from plmctl.tasks.scores.hotpot import NAMES
 from plmctl.text.tokenizer import Tokenizer
 from tests.tasks.conftest import SIZE
 from tests.tasks.hotpot_questions import make_questions

@@ -13,15 +13,16 @@ import pytest
 
 from plmctl.report.panels.scores import panel
 from plmctl.report.subject import find_subject
-from plmctl.tasks import intervals, rouge, written
-from plmctl.tasks.bundles import bundle_rows, score_bundles
-from plmctl.tasks.class_counts import ClassMean, Counts, matthews
+from plmctl.tasks import intervals
 from plmctl.tasks.intervals import bootstrap, wilson
-from plmctl.tasks.label_score import score_labels
-from plmctl.tasks.metrics import pearson
-from plmctl.tasks.multilabel_score import score_sets
-from plmctl.tasks.relation_score import score_all
-from plmctl.tasks.resampling import draw_like, find_forms
+from plmctl.tasks.scores import rouge, written
+from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
+from plmctl.tasks.scores.class_counts import ClassMean, Counts, matthews
+from plmctl.tasks.scores.label_sets import score_sets
+from plmctl.tasks.scores.labels import score_labels
+from plmctl.tasks.scores.metrics import pearson
+from plmctl.tasks.scores.relation import score_all
+from plmctl.tasks.scores.resampling import draw_like, find_forms
 from tests.report import fabricated
 
 WORDS = ["a", "red", "house", "is", "the", "old", "one"]

@@ -20,8 +20,8 @@ from plmctl.noise.autoencode import Autoencode
 from plmctl.noise.token_mask import TokenMask
 from plmctl.noise.whole_word_mask import WholeWordMask
 from plmctl.tasks.dynamic import RMSAdaptation, SGDAdaptation
+from plmctl.tasks.layouts.windows import causal_windows
 from plmctl.tasks.lm import LanguageModel, Text
-from plmctl.tasks.windows import causal_windows
 
 DOCUMENTS = [
     "the cat sat on the mat and the dog sat on the cat, said the mouse.",

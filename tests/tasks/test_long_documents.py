@@ -17,7 +17,7 @@ from plmctl.config import compose as config
 from plmctl.config.action import perform
 from plmctl.config.build import build
 from plmctl.core.batch import Rows
-from plmctl.tasks.base import Example
+from plmctl.tasks.record import Example
 
 KEYS = {"alpha": "red", "beta": "blue"}
 THINGS = ["apple", "pear", "plum", "fig", "lime", "kiwi", "date", "nut"]

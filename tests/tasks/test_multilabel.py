@@ -20,12 +20,12 @@ from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.tasks import multilabel_score
-from plmctl.tasks.base import Example
+from plmctl.tasks.answers.label_loss import EachLabelLoss
 from plmctl.tasks.baselines import score_baselines
 from plmctl.tasks.calibration import LabelDecision, apply_decision, fit_decision
-from plmctl.tasks.label_loss import EachLabelLoss
-from plmctl.tasks.label_table import LabelTable
+from plmctl.tasks.readers.label_table import LabelTable
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import label_sets as multilabel_score
 from plmctl.tasks.unlabelled import read_unlabelled
 from tests.command import plmctl
 

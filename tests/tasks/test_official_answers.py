@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from plmctl.tasks import cmrc_text
-from plmctl.tasks import squad_score as squad
+from plmctl.tasks.scores import cmrc_text
+from plmctl.tasks.scores import squad as squad
 
 # golds, guess -> exact of 2.0, tokens shared with the best gold, tokens of the guess, of that gold;
 # zeros for the tokens of either side: it is empty

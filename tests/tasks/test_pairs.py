@@ -10,8 +10,8 @@ import pytest
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks.dialogues import Dialogues
-from plmctl.tasks.pairs import Pairs
+from plmctl.tasks.readers.dialogues import Dialogues
+from plmctl.tasks.readers.pairs import Pairs
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 SPLITS = {"train": ["train", "*train*"], "dev": ["dev", "val"], "test": ["test", "*test*"]}

@@ -14,9 +14,9 @@ import pytest
 
 from plmctl.core.errors import DataError
 from plmctl.tasks import batches
-from plmctl.tasks.base import Example
 from plmctl.tasks.prototypes import Prototypes
-from plmctl.tasks.tables import Table
+from plmctl.tasks.readers.tables import Table
+from plmctl.tasks.record import Example
 from tests.command import plmctl
 from tests.tasks.test_few_shot import Mixed
 

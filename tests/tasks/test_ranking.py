@@ -22,9 +22,10 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.heads.vector import Vector
 from plmctl.models.base import Model
-from plmctl.tasks import batches, encode, inference
-from plmctl.tasks.ranking_files import find_corpus, read_qrels
-from plmctl.tasks.ranking_score import (
+from plmctl.tasks import batches, inference
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.readers.ranking import find_corpus, read_qrels
+from plmctl.tasks.scores.ranking import (
     check_ranking_metrics,
     measure,
     order_ties,

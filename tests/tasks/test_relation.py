@@ -13,11 +13,12 @@ import torch
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.vectors import GraphVectors
 from plmctl.models.base import Hidden
-from plmctl.tasks import batches, inference, markers
-from plmctl.tasks.base import Example
+from plmctl.tasks import batches, inference
+from plmctl.tasks.layouts import markers
+from plmctl.tasks.readers.entity_tags import read_tags
+from plmctl.tasks.readers.relation import RelationFiles, make_example
+from plmctl.tasks.record import Example
 from plmctl.tasks.relation import RelationClassification
-from plmctl.tasks.relation_files import RelationFiles, make_example
-from plmctl.tasks.tags import read_tags
 from tests.tasks.conftest import SIZE
 
 READER = RelationFiles(splits={"train": ["train.*"], "dev": ["dev.*"]})

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
+from plmctl.tasks.readers.trivia import TriviaFiles
 from plmctl.tasks.retrieval import (
     OpenQuestion,
     Retrieved,
@@ -23,7 +24,6 @@ from plmctl.tasks.retrieval import (
     rerank,
     split_units,
 )
-from plmctl.tasks.trivia_files import TriviaFiles
 
 pytest.importorskip("bm25s")
 

@@ -17,9 +17,9 @@ from plmctl.config import compose as config
 from plmctl.config.action import perform
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.tasks.readers.squad import SquadFiles
 from plmctl.tasks.retro_reader import RetroReader, read_odds
 from plmctl.tasks.sketchy_reader import SketchyReader
-from plmctl.tasks.squad_files import SquadFiles
 
 CONTEXT = "In 1066 the Normans crossed to England , led by William , and won near Hastings ."
 ANSWERS = {"when": "1066", "who": "William", "where": "near Hastings", "moon": None}

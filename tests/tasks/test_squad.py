@@ -10,10 +10,10 @@ import pytest
 
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks.base import Example
 from plmctl.tasks.inference import is_answered
+from plmctl.tasks.readers.squad import SquadFiles
+from plmctl.tasks.record import Example
 from plmctl.tasks.squad import Squad, best_window, doc_windows
-from plmctl.tasks.squad_files import SquadFiles
 
 CONTEXT = (
     "In 1066 (or so), the Normans — led by William — crossed to England and won near Hastings, it"

@@ -9,7 +9,7 @@ import pytest
 from plmctl.core.errors import DataError
 from plmctl.tasks.srl import join_parts, score_arguments
 from plmctl.text.tokenizer import Tokenizer
-from tests.tasks.test_conllu import make_task
+from tests.tasks.readers.test_conllu import make_task
 
 TEXT = """Anna  -     (A0*)  *
 likes like  (V*)   *

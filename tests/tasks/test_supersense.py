@@ -12,8 +12,8 @@ from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks.class_counts import ClassMean
-from plmctl.tasks.resampling import Whole, find_forms
+from plmctl.tasks.scores.class_counts import ClassMean
+from plmctl.tasks.scores.resampling import Whole, find_forms
 from plmctl.tasks.supersense import Supersense
 from plmctl.text.tokenizer import Tokenizer
 

@@ -11,13 +11,13 @@ from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.config.recipes import conf_dir
 from plmctl.core.locate import parameters
-from plmctl.tasks.base import Task
 from plmctl.tasks.choices import Choice
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.generation import Generation
 from plmctl.tasks.regression import Regression
 from plmctl.tasks.squad import Squad
 from plmctl.tasks.tagging import Tagging
+from plmctl.tasks.task import Task
 
 EVAL_ONLY = (
     "lm",

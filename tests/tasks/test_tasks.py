@@ -9,12 +9,12 @@ import torch
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import DataError
 from plmctl.tasks import batches
-from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification
+from plmctl.tasks.layouts.words import windows, word_pieces
+from plmctl.tasks.readers.tables import Table
+from plmctl.tasks.record import Example
 from plmctl.tasks.regression import Regression
-from plmctl.tasks.tables import Table
 from plmctl.tasks.tagging import Tagging
-from plmctl.tasks.word_rows import windows, word_pieces
 
 READER = Table(splits={"train": ["train.tsv"]})
 COLUMNS = {"text": "text", "label": "label"}

@@ -12,10 +12,10 @@ from plmctl.config.action import perform
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
 from plmctl.tasks import batches
-from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification
+from plmctl.tasks.readers.tables import Table
+from plmctl.tasks.record import Example
 from plmctl.tasks.regression import Regression
-from plmctl.tasks.tables import Table
 from plmctl.tasks.transform import Transform
 
 EXAMPLES = [

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from plmctl.core.errors import ConfigError
-from plmctl.tasks.bracket_score import find_brackets
 from plmctl.tasks.phrase_tree import TaggedWord, words_of
+from plmctl.tasks.scores.brackets import find_brackets
 from plmctl.tasks.tree_text import read_tree, write_tree
 from tests.command import plmctl
-from tests.tasks.test_conllu import make_task
+from tests.tasks.readers.test_conllu import make_task
 from tests.tasks.test_constituency import BANK, draw, read
 
 # Vinyals et al., 2015, figure 2, with XX for all parts of speech

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks import matching
-from plmctl.tasks.base import Example
-from plmctl.tasks.trivia_files import TriviaFiles
+from plmctl.tasks.readers.trivia import TriviaFiles
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import trivia as matching
 from plmctl.tasks.triviaqa import TriviaQA
 
 B, T, M = 3, 7, 4

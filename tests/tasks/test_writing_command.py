@@ -12,7 +12,7 @@ from plmctl.config.action import perform
 from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError
 from plmctl.core.rounding import round_floats
-from plmctl.tasks import written
+from plmctl.tasks.scores import written
 from plmctl.use.prompting import make_prompt_reader
 from tests.tasks.writing import parallel
 

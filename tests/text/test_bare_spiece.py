@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import sentencepiece
 
-from plmctl.tasks import encode
+from plmctl.tasks.layouts import encode
 from plmctl.text.tokenizer import Tokenizer
 
 WORDS = [

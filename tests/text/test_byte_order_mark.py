@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.tasks import files
+from plmctl.tasks.readers import files
 from plmctl.text.inputs import read_lines
 from plmctl.text.row_stream import stream_rows
 from plmctl.text.running import read_running

@@ -18,8 +18,9 @@ from plmctl.cli.app import make_app
 from plmctl.data.check.overlap import Words
 from plmctl.knowledge.dictionary import Dictionary
 from plmctl.knowledge.words import find_words as find_plain_words
-from plmctl.tasks import matching, meteor, rouge, sentence_bleu, written
 from plmctl.tasks.retrieval import split_units
+from plmctl.tasks.scores import meteor, rouge, sentence_bleu, written
+from plmctl.tasks.scores import trivia as matching
 from plmctl.text import letters
 from plmctl.text.injected import InjectedToken
 from plmctl.text.letters import ChangedLetters, measure_changed

@@ -3,7 +3,7 @@
 import pytest
 
 from plmctl.core.errors import DataError
-from plmctl.tasks.table_rows import rows_of
+from plmctl.tasks.readers.table_rows import rows_of
 from plmctl.text.inputs import read_rows
 
 FINE = [f"{n},text {n},{'ab'[n % 2]}" for n in range(1, 9)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plmctl.core.errors import DataError
-from plmctl.tasks.table_rows import rows_of
+from plmctl.tasks.readers.table_rows import rows_of
 from plmctl.text.inputs import read_rows
 from plmctl.text.separators import FEW, LOOKED, find_separator
 

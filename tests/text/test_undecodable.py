@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
-from plmctl.tasks import files
+from plmctl.tasks.readers import files
 from plmctl.text.reader import read_documents
 from plmctl.text.undecodable import guess_encoding
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from plmctl.core.parts import part_of
 from plmctl.tasks.classification import Classification, ClassificationSettings
-from plmctl.tasks.label_score import score_labels
+from plmctl.tasks.scores.labels import score_labels
 
 
 def weighted_kappa(gold: Sequence[int], guess: Sequence[int]) -> float:

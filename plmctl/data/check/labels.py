@@ -33,7 +33,7 @@ _SCORES = 20  # so many different numbers, or more, are a scale and not classes
 
 
 class LabelledExample(Protocol):
-    """The part of `plmctl.tasks.base.Example` that this check needs."""
+    """The part of `plmctl.tasks.record.Example` that this check needs."""
 
     @property
     def fields(self) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from plmctl.report.examples import Rows, collect_by_split, load_texts
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import clip, format_percent
-from plmctl.tasks.squad_score import Overlap, exact, f1
+from plmctl.tasks.scores.squad import Overlap, exact, f1
 
 ORDER = 52
 MOST = 10

@@ -8,7 +8,7 @@ from plmctl.core.terminal import counted
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number
-from plmctl.tasks.below import list_below
+from plmctl.tasks.scores.below import list_below
 
 ORDER = 40
 ABOUT = (

@@ -9,8 +9,8 @@ from plmctl.report.examples import Rows, collect_by_split
 from plmctl.report.page import Block, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_percent
-from plmctl.tasks.metrics import Entity, entities
-from plmctl.tasks.tag_spelling import describe_unmarked
+from plmctl.tasks.readers.tag_spelling import describe_unmarked
+from plmctl.tasks.scores.metrics import Entity, entities
 
 ORDER = 51
 MOST = 10

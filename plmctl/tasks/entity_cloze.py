@@ -1,0 +1,108 @@
+"""ReCoRD: which entity of a passage is missing in a sentence about it?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.fields import Field
+from plmctl.core.parts import part_of
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks.choices import Choice, ChoiceSettings, add_exponentials, find_largest
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import labels as label_score
+from plmctl.tasks.scores import squad as squad_score
+
+SCORES: dict[str, Callable[[str, str], float]] = {
+    "f1": partial(squad_score.f1, version=1),
+    "exact": squad_score.exact,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordSettings(ChoiceSettings):
+    """Settings of ReCoRD: those of multiple choice; its files have no columns."""
+
+    columns: Mapping[str, Any] | None = None  # type: ignore[assignment]
+
+
+@part_of("task")
+class EntityCloze(Choice):
+    """Multiple choice among the entities of a passage, each in the gap of the query: a score for
+    each row `passage, query` (Wang et al., 2019, arXiv:1905.00537, sec. 4.1).
+
+    `loss = -log sum_{k right} softmax(z)_k`, averaged over questions: an entity may have several
+    names, and any is right. Differs: published, each entity is judged apart. `f1` and `exact` are
+    those of SQuAD 1.1, the best over all right names.
+    """
+
+    fields: Mapping[str, Field] = {
+        "values.right": Field("[n]", "bool", "whether the entity in the row is a right answer")
+    }
+    Settings = RecordSettings
+    answer = ""  # of several right ones
+
+    @classmethod
+    def known_metrics(cls) -> Sequence[str]:
+        return [*SCORES, label_score.MEAN]
+
+    def _right(self, example: Example) -> int:
+        """The number of the first right entity."""
+        return self._marks(example).index(True)
+
+    @staticmethod
+    def _marks(example: Example) -> list[bool]:
+        return [name in example.label for name in example.fields["candidates"]]
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        rows = super().encode(examples, tokenizer)
+        if any(example.label is None for example in examples):
+            return rows
+        right = [mark for example in examples for mark in self._marks(example)]
+        return encode.add_values(rows, right=np.array(right))
+
+    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        scores, group = logits["choice"].float(), batch.require("values.group")
+        right = scores.masked_fill(~batch.require("values.right"), -torch.inf)
+        count = self.counts(batch)["choice"]
+        most, best = find_largest(scores, group)[:count], find_largest(right, group)[:count]
+        total = add_exponentials(scores, group)[:count] - add_exponentials(right, group)[:count]
+        return Output({"choice": Term(total.sum())}, {"acc/choice": ((most == best).sum(), count)})
+
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        found = []
+        scores = np.split(logits["choice"].astype(np.float64), encode.firsts(rows)[1:])
+        for example, own in zip(examples, scores, strict=True):
+            names = example.fields.get("candidates", example.fields["choices"])
+            probabilities = torch.from_numpy(own).softmax(0).tolist()
+            found.append(
+                {
+                    "id": example.id,
+                    "golds": list(example.label or ()),
+                    "guess": names[int(own.argmax())],
+                    "probabilities": dict(zip(names, probabilities, strict=True)),
+                }
+            )
+        return found
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        values = {
+            name: statistics.fmean(
+                max(score(gold, p["guess"]) for gold in p["golds"]) for p in predictions
+            )
+            for name, score in SCORES.items()
+            if name in self.metrics
+        }
+        mean = {label_score.MEAN: statistics.fmean(values.values())}
+        return {name: (values | mean)[name] for name in self.metrics}

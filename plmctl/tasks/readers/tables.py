@@ -1,0 +1,434 @@
+"""TSV, CSV, JSON lines and Parquet as examples: named or numbered columns, GLUE's own layouts among
+them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from sys import intern
+from typing import Any, ClassVar
+
+from plmctl.core.errors import DataError, did_you_mean, find_meant
+from plmctl.core.parts import part_of
+from plmctl.core.spelling import spell, spell_setting
+from plmctl.core.terminal import counted
+from plmctl.storage.reading import parse_json_at
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.broken_rows import EMPTY, explain_broken, list_broken
+from plmctl.tasks.readers.column_settings import Column, refuse_lists, spell_role
+from plmctl.tasks.readers.header import LOOKED, names_columns
+from plmctl.tasks.readers.label_lists import find_flags, is_bracketed, is_list
+from plmctl.tasks.readers.label_text import LabelKinds, is_absent, spell_label
+from plmctl.tasks.readers.split_files import SplitFiles
+from plmctl.tasks.readers.table_rows import OBJECTS, Row, objects_of, rows_of, show_row
+from plmctl.tasks.record import Example
+
+TEXTS = ("text", "text2")  # the roles of the columns that are read
+SHARES = "probabilities"  # the role of a column with {label: its probability}
+
+
+@part_of("reader")
+class Table(SplitFiles):
+    """Reads a split's table into examples: `columns` maps text, text2, label, id to a name in the
+    header or a number from 0, `slice` to what is also scored apart, `bundle` to what counts
+    together, `probabilities` to a JSON object of labels, which files of other splits than train
+    may lack.
+
+    Kinds by suffix: `.jsonl` and `.json` (one object a line), `.parquet`, `.csv` (quoted),
+    everything else tab-separated without quoting. `header=None`: there is one where a column is
+    given by name; of numbers, where the first line looks like it (`notes` says so; DataError where
+    it may be either).
+    `test_columns`: GLUE's test files differ.
+    `lenient`: rows with too few columns or an empty label are skipped and counted in `skipped` (a
+    few lines of QQP are broken).
+    """
+
+    empty_labels = False  # whether a row without a label has none, and is no mistake
+    label_setting = "label"  # of task.columns, which says where the label is
+    several: ClassVar[tuple[str, ...]] = ()  # the roles that may be in more than one column each
+    # whether `stream_file` gives unlabelled examples as `read_file` does; each class says it itself
+    streams: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        splits: Mapping[str, Sequence[str]],
+        folder: str = "",
+        header: bool | None = None,
+        lenient: bool = False,
+        test_columns: Mapping[str, Column] | None = None,
+    ) -> None:
+        super().__init__(splits=splits, folder=folder)
+        self.header, self.lenient = header, lenient
+        self.test_columns = dict(test_columns) if test_columns else None
+        self.why: dict[str, str] = {}  # file -> which rows were skipped, and why
+        self.notes: dict[str, str] = {}  # file -> how it was read, if its header was detected
+
+    def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
+        """The examples of `split`; the label is None where the columns of a test file have none."""
+        refuse_lists(columns, self.several)
+        file = self.need(path, split)
+        labelled = split.startswith(("train", "dev"))
+        if not split.startswith("train"):
+            columns = _leave_out_shares(file, columns)
+        header = self.header
+        if not labelled and self.test_columns is not None:
+            columns, header = self.test_columns, True
+        return self.read_file(file, columns, header=header, labelled=labelled)
+
+    def read_file(
+        self,
+        file: Path,
+        columns: Mapping[str, Column],
+        *,
+        header: bool | None = None,
+        labelled: bool = True,
+    ) -> list[Example]:
+        """The examples of one file; a `label` column that is absent is an error only where
+        `labelled`.
+        """
+        examples = list(Table.stream_file(self, file, columns, header=header, labelled=labelled))
+        self._refuse_label_lists(file, columns, examples)
+        if not examples:
+            raise DataError(
+                "no rows"
+                + (f" ({self.skipped.get(str(file), 0)} were skipped)" if self.lenient else ""),
+                file=file,
+                fix="write an example behind the line of names, or name another file",
+            )
+        return examples
+
+    def stream_file(
+        self,
+        file: Path,
+        columns: Mapping[str, Column],
+        *,
+        header: bool | None = None,
+        labelled: bool = True,
+    ) -> Iterator[Example]:
+        """The examples of one file, each when it is read, so that a file of any length takes no
+        room.
+        """
+        refuse_lists(columns, self.several)
+        columns = {role: column for role, column in columns.items() if column is not None}
+        if files.suffix(file) in OBJECTS:
+            yield from self._objects(file, columns, labelled)
+        else:
+            yield from self._cells(file, columns, header, labelled)
+
+    def _refuse_label_lists(
+        self, file: Path, columns: Mapping[str, Column], examples: Sequence[Example]
+    ) -> None:
+        """DataError where each label is a list of several: they would be one class each."""
+        labels = [each.label for each in examples if isinstance(each.label, str)]
+        listed = all(map(is_bracketed, labels)) and any(map(is_list, labels))
+        if self.label_setting == "label" and listed:
+            fix = f"task=multilabel {spell_setting('task.columns.labels', columns['label'])}"
+            what = f"the labels are lists, such as {labels[0][:60]}"
+            raise DataError(what, file=file, fix=fix)
+
+    def cell(self, role: str, value: Any) -> Any:
+        """The value of a JSON field for `role`: a text or a number as it is, null only as a
+        label; otherwise ValueError.
+        """
+        if role == SHARES and isinstance(value, dict):
+            return value
+        if role != "label" and is_absent(value):
+            raise ValueError("null" if value is None else "NaN")
+        if not isinstance(value, str | int | float) and not (role == "label" and value is None):
+            raise ValueError(_kind(value))
+        return value
+
+    def cells(
+        self,
+        file: Path,
+        columns: Mapping[str, Column],
+        *,
+        header: bool | None = None,
+        labelled: bool = True,
+    ) -> tuple[list[str] | None, list[Row], dict[str, int]]:
+        """(the header, if there is one; rows of cells; {role: number of its cell}) of a file that
+        is not JSON.
+        """
+        names, rows, positions = self._divide(file, columns, header, labelled)
+        return names, list(rows), positions
+
+    def _divide(
+        self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
+    ) -> tuple[list[str] | None, Iterator[Row], dict[str, int]]:
+        """What `cells` gives, each row when it is read."""
+        rows = rows_of(file, lenient=self.lenient)
+        first = list(islice(rows, LOOKED))
+        if header is None:
+            header = any(
+                isinstance(column, str) for column in columns.values()
+            ) or self._begins_with_names(file, first, columns)
+        line, names = first.pop(0) if header else (None, None)
+        if names is not None:
+            self._refuse_doubled(file, line, columns, names)
+        known = [str(n) for n in range(len(first[0][1]))] if names is None else names
+        try:
+            positions = _find_columns(file, columns, known, first, labelled)
+        except _NoColumn as missing:
+            flags = find_flags(known, [cells for _, cells in chain(first, rows)])
+            raise self._refuse(missing, columns, file, flags=flags) from None
+        return names, chain(first, rows), positions
+
+    def _refuse(
+        self,
+        missing: _NoColumn,
+        columns: Mapping[str, Column],
+        file: Path,
+        line: int | None = None,
+        *,
+        flags: Sequence[str] = (),
+    ) -> AbsentColumn:
+        """The error of a column that is not there; the fix is the nearest one, if there is one.
+
+        Args:
+            flags: the columns that hold 0 and 1, which may be labels.
+        """
+        own = [name for name in flags if name not in {*map(str, columns.values())}]
+        if missing.role == "label" and not missing.near and len(own) > 1:
+            several = spell_setting("task.columns.labels", own)
+            fix = several if self.label_setting == "labels" else f"task=multilabel {several}"
+            what = f"{missing}\n  columns of 0 and 1, one for each label: {', '.join(own)}"
+            return AbsentColumn(what, missing.column, file=file, line=line, fix=fix)
+        fix = spell_role(
+            self.label_setting if missing.role == "label" else missing.role,
+            spell(missing.near) if missing.near else missing.otherwise,
+            columns,
+            self.several,
+        )
+        return AbsentColumn(str(missing), missing.column, file=file, line=line, fix=fix)
+
+    def _refuse_doubled(
+        self, file: Path, line: int | None, columns: Mapping[str, Column], names: Sequence[str]
+    ) -> None:
+        """DataError for a name in `columns` that several columns have: which one would be read?"""
+        for role, column in columns.items():
+            places = [str(n) for n, name in enumerate(names) if name == column]
+            if len(places) < 2:
+                continue
+            setting = self.label_setting if role == "label" else role
+            fix = spell_role(setting, places[0], columns, self.several)
+            if not any(isinstance(c, str) for other, c in columns.items() if other != role):
+                fix += " task.reader.header=true"  # numbers alone would not say that there is one
+            what = f"{len(places)} columns are named '{column}': numbers {' and '.join(places)}"
+            raise DataError(what, file=file, line=line, fix=fix)
+
+    def _begins_with_names(
+        self, file: Path, rows: Sequence[Row], columns: Mapping[str, Column]
+    ) -> bool:
+        """Whether the first of `rows` looks like names; DataError if it may be either."""
+        width = len(rows[0][1])
+        numbers = {
+            role: c for role, c in columns.items() if isinstance(c, int) and -width <= c < width
+        }
+        positions = {role: position % width for role, position in numbers.items()}
+        if self.header is False or not positions.keys() - {"id"}:
+            return False
+        is_header = names_columns([cells for _, cells in rows], positions)
+        first_cells = ", ".join(rows[0][1][position].strip() for position in positions.values())
+        if is_header is None:
+            fix = "task.reader.header=true: it does, or task.reader.header=false: it is an example"
+            raise DataError(
+                f"does the first line ({first_cells}) name the columns?",
+                file=file,
+                line=rows[0][0],
+                fix=fix,
+            )
+        if is_header:
+            self.notes[str(file)] = (
+                f"the first line ({first_cells}) names the columns;"
+                " task.reader.header=false: it is an example"
+            )
+        return is_header
+
+    def _cells(
+        self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
+    ) -> Iterator[Example]:
+        names, rows, positions = self._divide(file, columns, header, labelled)
+        broken: dict[str, list[int]] = {}  # what is wrong -> lines
+        first = ""  # of them, as it stands in the file
+        for number, (line, cells) in enumerate(rows):
+            if names and not self.lenient:
+                _refuse_more_cells(file, line, cells, names)
+            short = len(cells) <= max(positions.values())
+            needed = labelled and not self.empty_labels
+            if short or (needed and not cells[positions["label"]].strip()):
+                wanted = f"where {max(positions.values()) + 1} are needed"
+                what = f"{counted(len(cells), 'column')} {wanted}" if short else EMPTY
+                broken.setdefault(what, []).append(line)
+                first = first or f"{what}: {show_row(file, cells)[:80]!r}"
+                continue
+            yield _example(
+                {role: cells[position] for role, position in positions.items()},
+                number,
+                f"{file}:{line}",
+            )
+        if broken and not self.lenient:
+            raise explain_broken(file, broken, first)
+        self.skipped[str(file)] = sum(map(len, broken.values()))
+        if broken:
+            self.why[str(file)] = list_broken(broken)
+
+    def _objects(
+        self, file: Path, columns: Mapping[str, Column], labelled: bool
+    ) -> Iterator[Example]:
+        empty: list[int] = []  # lines without a label
+        kinds = LabelKinds(file)
+        for number, (line, row) in enumerate(objects_of(file, list(map(str, columns.values())))):
+            read = {
+                r: c
+                for r, c in columns.items()
+                if c in row or (r != "id" and (r != "label" or labelled))
+            }
+            missing = [str(c) for c in read.values() if c not in row]
+            if missing:
+                role = next(role for role, column in read.items() if column not in row)
+                what = f"no field {', '.join(missing)}"
+                found = [str(name) for name in row]
+                raise self._refuse(
+                    _NoColumn(what, role, missing[0], found, "<one of those found>"),
+                    columns,
+                    file,
+                    line,
+                    flags=find_flags(found, [list(row.values())]),
+                )
+            cells = {role: row[column] for role, column in read.items()}
+            if is_absent(cells.get("label", 0)):
+                cells["label"] = None
+            absent = (None,) if self.empty_labels else (None, "")
+            if labelled and cells.get("label", 0) in absent:
+                empty.append(line)
+                continue
+            kinds.add(cells.get("label"), line)
+            for role, cell in cells.items():
+                try:
+                    cells[role] = self.cell(role, cell)
+                except ValueError as error:
+                    fix = (
+                        "a text in quotes; where another field has it: task.columns.<name>=<field>"
+                    )
+                    if role == "label" and self.label_setting == "label":
+                        named = spell_setting("task.columns.labels", columns[role])
+                        fix = f"task=multilabel {named}" if isinstance(cell, list) else fix
+                    raise DataError(
+                        f"field {columns[role]} is {error}, not a text",
+                        file=file,
+                        line=line,
+                        fix=fix,
+                    ) from error
+            yield _example(cells, number, f"{file}:{line}")
+        if empty:
+            raise explain_broken(file, {EMPTY: empty}, EMPTY, lenient=False)
+
+
+class AbsentColumn(DataError):
+    """A table without this `column`."""
+
+    def __init__(
+        self, message: str, column: str, *, file: object, line: int | None, fix: str
+    ) -> None:
+        super().__init__(message, file=file, line=line, fix=fix)
+        self.column, self.line = column, line
+
+
+class _NoColumn(Exception):
+    """A column that is not there: whose it is, and those that are."""
+
+    def __init__(
+        self,
+        what: str,
+        role: str,
+        column: str,
+        found: Sequence[str],
+        otherwise: str,
+        more: str = "",
+    ) -> None:
+        # another column taken for it would be read as texts in silence: the name has to be close
+        self.near = find_meant(column, found, least=0.75)
+        meant = did_you_mean([self.near] if self.near else [])
+        super().__init__(f"{what}; found {', '.join(found)}{meant}{more}")
+        self.role, self.column, self.otherwise = role, column, otherwise
+
+
+def _kind(cell: Any) -> str:
+    return {"NoneType": "null", "list": "a list", "dict": "an object"}.get(
+        type(cell).__name__, type(cell).__name__
+    )
+
+
+def _example(cells: dict[str, Any], number: int, place: str) -> Example:
+    label = cells.pop("label", None)
+    if label is not None and not isinstance(label, tuple):
+        label = intern(spell_label(label))  # a table has few, and each many times
+    of, apart = str(cells.pop("bundle", "")), str(cells.pop("slice", ""))
+    number_or_name = str(cells.pop("id", number))
+    slices = (apart,) if apart else ()
+    shares = _read_shares(cells.pop(SHARES), place) if SHARES in cells else None
+    return Example(number_or_name, cells, label, place, slices=slices, bundle=of, shares=shares)
+
+
+def _read_shares(cell: Any, place: str) -> dict[str, float]:
+    """{label: its probability}; DataError for what is none."""
+    shares = parse_json_at(cell, file=place) if isinstance(cell, str) else cell
+    numbers = shares.values() if isinstance(shares, dict) else [None]
+    if not all(isinstance(p, int | float) and 0 <= p <= 1 for p in numbers) or not math.isclose(
+        sum(numbers), 1, abs_tol=1e-3
+    ):
+        what = f"{json.dumps(shares)[:80]} is no object of probabilities that add up to 1"
+        raise DataError(what, file=place, fix='{"yes": 0.8, "no": 0.2}')
+    return {str(label): float(p) for label, p in shares.items()}
+
+
+def _refuse_more_cells(file: Path, line: int, cells: list[str], names: Sequence[str]) -> None:
+    """DataError for a row that goes on behind the last column that the header names."""
+    if any(cell.strip() for cell in cells[len(names) :]):
+        there = f"{counted(len(cells), 'column')} where the header names {len(names)}"
+        fix = "put a text with commas or tabs into quotes, as CSV has them"
+        what = f"{there}: {show_row(file, cells)[:80]!r}"
+        raise DataError(what, file=file, line=line, fix=fix)
+
+
+def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str, Column]:
+    """The columns without that of probabilities where the first row of a file has none."""
+    column = columns.get(SHARES)
+    if column is None:
+        return columns
+    rows = objects_of(file) if files.suffix(file) in OBJECTS else rows_of(file)
+    _, first = next(iter(rows), (0, []))
+    if column in first or (isinstance(column, int) and -len(first) <= column < len(first)):
+        return columns
+    return {role: name for role, name in columns.items() if role != SHARES}
+
+
+def _find_columns(
+    file: Path, columns: Mapping[str, Column], names: list[str], rows: list[Row], labelled: bool
+) -> dict[str, int]:
+    """{role: number of its cell}; numbers may be negative (STS-B's and MNLI's label is the
+    last).
+    """
+    positions: dict[str, int] = {}
+    missing: dict[str, Column] = {}
+    for role, column in columns.items():
+        position = names.index(column) if isinstance(column, str) and column in names else column
+        if isinstance(position, int) and -len(names) <= position < len(names):
+            positions[role] = position % len(names)
+        elif role not in ("id", "label") or (role == "label" and labelled):
+            missing[role] = column
+    if missing:
+        role, column = next(iter(missing.items()))
+        sample = "".join(
+            f"\n  line {line}: {show_row(file, cells)[:100]}" for line, cells in rows[:2]
+        )
+        wanted = ", ".join(map(str, missing.values()))
+        what = f"expected column{'s' if len(missing) > 1 else ''} {wanted}"
+        otherwise = "<one of the columns found, or a number from 0>"
+        raise _NoColumn(what, role, str(column), names, otherwise, sample)
+    return positions

@@ -1,0 +1,90 @@
+"""Scores of sets of labels: averages over all decisions, over labels, over examples (Tsoumakas et
+al., 2010, "Mining Multi-label Data", sec. 34.5; the definitions of scikit-learn).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plmctl.tasks.scores.metrics import LESS_IS_BETTER, floor, often
+from plmctl.tasks.scores.types import Types, find_threshold, score_types
+
+PARTS = ("precision", "recall", "f1")
+HAMMING = "hamming_loss"
+TRIED = 256  # labels that are tried as a constant prediction: sets have others beside them
+NAMES = (
+    *(f"{kind}_{part}" for kind in ("micro", "macro", "example") for part in reversed(PARTS)),
+    "subset_accuracy",
+    HAMMING,
+)
+
+
+def score_sets(
+    gold: Sequence[Types], guess: Sequence[Types], names: Sequence[str]
+) -> dict[str, float]:
+    """All scores by name; a share of nothing is 0.
+
+    micro: of all decisions together. macro: the mean over the labels `names`. example: the mean
+    over examples. subset_accuracy: the share of examples whose set is exactly right. hamming_loss:
+    the share of all decisions, one for each example and label, that are wrong.
+    """
+    sets = [({*g}, {*p}) for g, p in zip(gold, guess, strict=True)]
+    right, guessed, present = (
+        Counter(name for pair in sets for name in pick(*pair))
+        for pick in (set.intersection, lambda _, p: p, lambda g, _: g)
+    )
+    by_label = [_parts(right[name], guessed[name], present[name]) for name in names]
+    by_example = [_parts(len(g & p), len(p), len(g)) for g, p in sets]
+    kinds = {
+        "micro": _parts(right.total(), guessed.total(), present.total()),
+        "macro": _mean(by_label),
+        "example": _mean(by_example),
+    }
+    found = {
+        f"{kind}_{part}": value
+        for kind, values in kinds.items()
+        for part, value in zip(PARTS, values, strict=True)
+    }
+    decisions = len(sets) * len(names)
+    found["subset_accuracy"] = score_types(gold, guess)["strict"]
+    found[HAMMING] = sum(len(g ^ p) for g, p in sets) / decisions if decisions else 0.0
+    return {name: found[name] for name in NAMES}
+
+
+def score_predictions(
+    predictions: Sequence[Mapping[str, Any]], metrics: Sequence[str]
+) -> dict[str, float]:
+    """The `metrics` of predictions, the first one of always the same guess, none or one label, and
+    the threshold that has the best micro F1 on these very predictions, with that F1.
+    """
+    gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
+    known = [p["probabilities"] for p in predictions]
+    occurring = {name for own in gold for name in own}
+    names = sorted(occurring.union(*known))
+    found = score_sets(gold, guess, names)
+    tried = often((name for own in gold for name in own), most=TRIED)
+    constant = [score_sets(gold, [own] * len(gold), names) for own in ([], *([n] for n in tried))]
+
+    def best(name: str) -> float:
+        return (min if name in LESS_IS_BETTER else max)(each[name] for each in constant)
+
+    threshold, f1 = find_threshold(gold, known)
+    tuned = {"best_threshold": threshold, "micro_f1_at_best_threshold": f1}
+    return {name: found[name] for name in metrics} | floor(metrics, [], best) | tuned
+
+
+def _parts(right: int, guessed: int, present: int) -> tuple[float, ...]:
+    """Precision, recall and F1."""
+    return (
+        right / guessed if guessed else 0.0,
+        right / present if present else 0.0,
+        2 * right / (guessed + present) if guessed + present else 0.0,
+    )
+
+
+def _mean(rows: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    count = max(1, len(rows))
+    return tuple(math.fsum(column) / count for column in zip(*rows, strict=True)) or (0.0,) * 3

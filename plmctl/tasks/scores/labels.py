@@ -1,0 +1,109 @@
+"""Scores of labels over all examples, over bundles that count together, and over slices that are
+looked at apart.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from plmctl.core.errors import ConfigError
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores import metrics
+
+MEAN = "mean"
+Predictions = Sequence[Mapping[str, Any]]
+Bundles = list[list[int]]  # numbers of the predictions of each
+
+
+def known_names(positive: str | None) -> list[str]:
+    """What `score_labels` can compute; `f1` only where a positive class is stated."""
+    return [*metrics.by_name(positive), "exact", "parity", MEAN]
+
+
+def check_names(names: Sequence[str], known: Iterable[str], *, fix: str = "") -> list[str]:
+    """`names`, or a ConfigError for one that is not `known`, or for a mean of nothing."""
+    checked = metrics.check_metrics(names, known, fix=fix)
+    if checked == [MEAN]:
+        allowed = "with others, of which it is the mean"
+        raise ConfigError("task.metrics", checked, allowed, fix="task.metrics=[mean,accuracy]")
+    return checked
+
+
+def name_sets(example: Example) -> dict[str, Any]:
+    """What a prediction says of the sets that its example is in; empty where there are none."""
+    sets = {"bundle": example.bundle, "slices": list(example.slices)}
+    return {name: value for name, value in sets.items() if value}
+
+
+def exact(bundles: Bundles, gold: Sequence[str], guess: Sequence[str]) -> float:
+    """The share of bundles of which every answer is right (MultiRC: Khashabi et al., 2018, EM)."""
+    right = [all(gold[n] == guess[n] for n in bundle) for bundle in bundles]
+    return statistics.fmean(right) if right else 0.0
+
+
+def parity(bundles: Bundles, guess: Sequence[str]) -> float:
+    """The share of bundles of which every answer is the same, right or wrong (the gender parity
+    score of AX-g: Wang et al., 2019, arXiv:1905.00537, sec. 3.3).
+    """
+    same = [len({guess[n] for n in bundle}) == 1 for bundle in bundles]
+    return statistics.fmean(same) if same else 0.0
+
+
+def score_labels(
+    predictions: Predictions, names: Sequence[str], positive: str | None = None
+) -> dict[str, float]:
+    """The metrics `names`, the score of a constant prediction, and `<first metric>/<slice>`.
+
+    `mean` is the plain mean of the others (SuperGLUE counts tasks with two metrics by it).
+    A slice that has all examples is none.
+
+    Args:
+        predictions: each with `gold` and `guess`, and `bundle` and `slices` where it has some.
+        names: of the metrics.
+        positive: the class whose F1 counts.
+    """
+    gold = [str(p["gold"]) for p in predictions]
+    bundles = _bundle(predictions)
+
+    def measure(guess: Sequence[str]) -> dict[str, float]:
+        plain = metrics.by_name(positive)
+        values = {name: plain[name](gold, guess) for name in names if name in plain}
+        values |= {"exact": exact(bundles, gold, guess)} if "exact" in names else {}
+        values |= {"parity": parity(bundles, guess)} if "parity" in names else {}
+        mean = {MEAN: statistics.fmean(values.values())} if MEAN in names else {}
+        return {name: (values | mean)[name] for name in names}
+
+    def constant(name: str) -> float:
+        tried = metrics.often(gold, [positive])
+        return max((measure([label] * len(gold))[name] for label in tried), default=0.0)
+
+    floor = metrics.floor(names, gold, constant)
+    return (
+        measure([str(p["guess"]) for p in predictions])
+        | floor
+        | _slice(predictions, names, positive)
+    )
+
+
+def _bundle(predictions: Predictions) -> Bundles:
+    """An example without a bundle is one of its own."""
+    found: dict[Any, list[int]] = {}
+    for number, prediction in enumerate(predictions):
+        found.setdefault(prediction.get("bundle", number), []).append(number)
+    return list(found.values())
+
+
+def _slice(
+    predictions: Predictions, names: Sequence[str], positive: str | None
+) -> dict[str, float]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for prediction in predictions:
+        for name in prediction.get("slices", ()):
+            found.setdefault(name, []).append({**prediction, "slices": ()})
+    return {
+        f"{names[0]}/{name}": score_labels(own, names, positive)[names[0]]
+        for name, own in sorted(found.items())
+        if len(own) < len(predictions)
+    }

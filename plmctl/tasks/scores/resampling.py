@@ -1,0 +1,244 @@
+"""Scores of examples drawn again and again: by sums over examples where a score is a function of
+such sums, otherwise by the score itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from plmctl.tasks.scores import metrics
+from plmctl.tasks.scores.class_counts import ROOM, ClassMean, OfCounts, divide, find_candidates
+
+Rows = Sequence[Mapping[str, Any]]  # predictions
+Score = Callable[[Rows], Mapping[str, float]]
+EQUAL = 1e-9
+TRIED = 8  # draws on which a form has to agree with the score that it stands for
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A score that is a function of sums over examples.
+
+    Args:
+        parts: [m, k] what each example adds.
+        value: [R, k] sums to [R] scores.
+        unit: of a share: what an example that is right has, where the others have 0; else 0.
+    """
+
+    parts: np.ndarray
+    value: Callable[[np.ndarray], np.ndarray]
+    unit: float = 0.0
+
+    def __call__(self, picks: np.ndarray) -> np.ndarray:
+        """The scores of several draws.
+
+        Args:
+            picks: [R, n] numbers of the examples in each draw.
+
+        Returns:
+            [R]
+        """
+        m = len(self.parts)
+        blocks = np.array_split(picks, max(1, len(picks) * m // ROOM))
+        counts = (np.stack([np.bincount(row, minlength=m) for row in block]) for block in blocks)
+        return np.concatenate([self.value(each @ self.parts) for each in counts])
+
+    def differ(self, n: int) -> np.ndarray:
+        """[n] bool: whether an example and that `n` behind it add different things."""
+        found: np.ndarray = (self.parts[:n] != self.parts[n:]).any(1)
+        return found
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A score that is computed anew of every draw, from all its examples."""
+
+    rows: Rows
+    score: Callable[[Rows], float]
+
+    def __call__(self, picks: np.ndarray) -> np.ndarray:
+        """As that of `Sums`."""
+        drawn = ([self.rows[index] for index in row] for row in picks.tolist())
+        return np.array([self.score(rows) for rows in drawn])
+
+    def differ(self, n: int) -> np.ndarray:
+        """As that of `Sums`."""
+        return np.array([self.rows[index] != self.rows[n + index] for index in range(n)])
+
+
+@dataclass(frozen=True)
+class MeanOf:
+    """The mean of other scores."""
+
+    forms: Sequence[Sums | OfCounts | ClassMean | MeanOf]
+
+    def __call__(self, picks: np.ndarray) -> np.ndarray:
+        """As that of `Sums`."""
+        found: np.ndarray = np.mean([form(picks) for form in self.forms], axis=0)
+        return found
+
+    def differ(self, n: int) -> np.ndarray:
+        """As that of `Sums`."""
+        found: np.ndarray = np.any([form.differ(n) for form in self.forms], axis=0)
+        return found
+
+
+Form = Sums | OfCounts | ClassMean | MeanOf | Whole
+
+
+def find_forms(rows: Rows, score: Score, names: Sequence[str]) -> dict[str, Form]:
+    """{metric: its score of draws from `rows`}, by sums where these give the score itself of all
+    rows and of random draws.
+    """
+    picks = np.random.default_rng(0).integers(len(rows), size=(TRIED, len(rows)))
+    drawn = [rows, *([rows[index] for index in row] for row in picks.tolist())]
+    picks = np.concatenate([np.arange(len(rows))[None], picks])
+    wanted = [score(each) for each in drawn]
+    tried = {name: np.array([each[name] for each in wanted]) for name in names}
+    single = [score([row]) for row in rows]
+    means = {name: _mean(name, single, rows, score) for name in names}
+    fast = [*_numbers(rows), *_entities(rows), *_perplexity(rows)]
+    fast += _bleu(rows) if "bleu" in names else []
+    found: dict[str, Form] = {}
+    for name, form in (*means.items(), *((name, form) for form in fast for name in names)):
+        if name not in found and _agree(form(picks), tried[name]):
+            found[name] = form
+    for values, make in find_candidates(rows, picks):
+        for name in [name for name in names if name not in found]:
+            fits = np.isclose(values, tried[name][:, None], rtol=EQUAL, atol=EQUAL).all(0)
+            if fits.any():
+                found[name] = make(int(fits.argmax()))
+        if len(found) == len(names):
+            break
+    for name in [name for name in names if name not in found]:
+        both = MeanOf([form for form in found.values() if not isinstance(form, Whole)])
+        fits = len(found) == len(names) - 1 > 1 and _agree(both(picks), tried[name])
+        found[name] = both if fits else Whole(rows, partial(_take, score, name))
+    return {name: found[name] for name in names}
+
+
+def draw_like(form: Form, *sides: np.ndarray) -> Form:
+    """The form that a bootstrap draws in place of a score: the linear one of a mean over classes,
+    of which a draw misses some.
+
+    Args:
+        form: the score.
+        sides: [n] each, numbers of examples that are drawn together, one system's.
+    """
+    if isinstance(form, MeanOf):
+        return MeanOf([draw_like(each, *sides) for each in form.forms])  # type: ignore[misc]
+    if not isinstance(form, ClassMean):
+        return form
+    values = np.ones((sum(map(len, sides)), 2))
+    for side in sides:
+        values[side, 0] = form.pseudo_values(side)
+    return Sums(values, _divide)
+
+
+def _take(score: Score, name: str, rows: Rows) -> float:
+    return score(rows)[name]
+
+
+def _agree(found: np.ndarray, wanted: np.ndarray) -> bool:
+    return np.allclose(found, wanted, rtol=EQUAL, atol=EQUAL)
+
+
+def _mean(name: str, single: Rows, rows: Rows, score: Score) -> Sums:
+    """The plain mean over examples, `single` being the scores of each alone."""
+    values = [each[name] for each in single]
+    unit = 100.0 if "golds" in rows[0] else 1.0  # of written answers scores are in percent
+    right = {*values} <= {0.0, unit} and (len({*values}) > 1 or _is_share(name, rows, score))
+    return Sums(np.array([[value, 1.0] for value in values]), _divide, unit if right else 0.0)
+
+
+def _is_share(name: str, rows: Rows, score: Score) -> bool:
+    """Whether a score of examples that are all right, or all wrong, would be 1 / n if one of n were
+    right: many scores are 0 where nothing is right.
+    """
+    if "golds" in rows[0]:
+        return True
+    if not all(isinstance(row.get("gold"), str | int) for row in rows):
+        return False
+    known = sorted({str(row[side]) for row in rows for side in ("gold", "guess")})
+    if len(known) < 2:
+        return True
+    mixed = [{**row, "guess": next(n for n in known if n != str(row["gold"]))} for row in rows]
+    mixed[0] = {**rows[0], "guess": rows[0]["gold"]}
+    return abs(score(mixed)[name] - 1 / len(rows)) < EQUAL
+
+
+def _divide(sums: np.ndarray) -> np.ndarray:
+    """The first of two sums by the second; 0 where that is 0."""
+    return divide(sums[:, 0], sums[:, 1])
+
+
+def _numbers(rows: Rows) -> Iterator[Sums]:
+    """Pearson's correlation, from the sums of x, y, x^2, y^2 and x y, around their means."""
+    if not all(isinstance(row.get(side), float) for row in rows for side in ("gold", "guess")):
+        return
+    pairs = np.array([[row["gold"], row["guess"]] for row in rows])
+    pairs = np.stack([metrics.shrink(side) for side in pairs.T], 1)
+    x, y = (pairs - pairs.mean(0)).T
+    yield Sums(np.stack([np.ones(len(rows)), x, y, x * x, y * y, x * y], 1), _pearson)
+
+
+def _pearson(sums: np.ndarray) -> np.ndarray:
+    n, x, y, xx, yy, xy = sums.T
+    spread = np.maximum(n * xx - x * x, 0) * np.maximum(n * yy - y * y, 0)
+    tiny = 1e-18 * (n * xx) * (n * yy)  # what rounding leaves of a constant side
+    return divide(n * xy - x * y, np.where(spread > tiny, np.sqrt(spread), 0.0))
+
+
+def _are_tags(gold: Any, guess: Any) -> bool:
+    return isinstance(gold, list) and isinstance(guess, list) and len(gold) == len(guess)
+
+
+def _entities(rows: Rows) -> Iterator[Sums]:
+    """Micro F1, precision and recall of entities: from how many are right, guessed and gold."""
+    if not all(_are_tags(row.get("gold"), row.get("guess")) for row in rows):
+        return
+    pairs = [(metrics.entities(row["gold"]), metrics.entities(row["guess"])) for row in rows]
+    parts = np.array([[len(g & p), len(p), len(g)] for g, p in pairs], dtype=float)
+    yield Sums(np.stack([2 * parts[:, 0], parts[:, 1] + parts[:, 2]], 1), _divide)
+    yield Sums(parts[:, [0, 1]], _divide)
+    yield Sums(parts[:, [0, 2]], _divide)
+
+
+def _perplexity(rows: Rows) -> Iterator[Sums]:
+    """`exp(sum nll / sum tokens)`, as `written.perplexity`."""
+    if all("nll" in row and "tokens" in row for row in rows):
+        yield Sums(np.array([[row["nll"], row["tokens"]] for row in rows]), _raise_mean)
+
+
+def _raise_mean(sums: np.ndarray) -> np.ndarray:
+    return np.where(sums[:, 1] == 0, 0.0, np.exp(np.minimum(700.0, divide(sums[:, 0], sums[:, 1]))))
+
+
+def _bleu(rows: Rows) -> Iterator[Sums]:
+    """BLEU by sacrebleu: from the n-grams that are right and guessed, and the two lengths."""
+    from sacrebleu.metrics import BLEU
+
+    for tokenize, lowercase in (("13a", False), ("13a", True), ("zh", False), ("intl", False)):
+        metric = BLEU(tokenize=tokenize, lowercase=lowercase)
+        parts = []
+        for row in rows:
+            own = metric.corpus_score([row["guess"]], [[gold] for gold in row["golds"]])
+            parts.append([*own.counts, *own.totals, own.sys_len, own.ref_len])
+        yield Sums(np.array(parts, dtype=float), _compute_bleu)
+
+
+def _compute_bleu(sums: np.ndarray) -> np.ndarray:
+    from sacrebleu.metrics import BLEU
+
+    scores = []
+    for *counts, system, reference in sums.astype(int).tolist():
+        half = len(counts) // 2
+        right, guessed = counts[:half], counts[half:]
+        found = BLEU.compute_bleu(right, guessed, system, reference, smooth_method="exp")
+        scores.append(found.score)
+    return np.array(scores)

@@ -1,0 +1,124 @@
+"""Every fix that a message about the columns of a table offers is a setting that composes, and with
+it the table is read.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from plmctl.config.build import build
+from plmctl.config.compose import compose
+from plmctl.config.quoting import quote
+from plmctl.config.spec import thaw
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.spelling import spell
+from plmctl.tasks.readers.column_settings import spell_role
+from plmctl.tasks.record import Example
+
+# task, what is set, (the names of the columns; the first row; the second row), the fix
+CASES = [
+    ("classification", ["text=MessageBody"], ("Message Body,label", "x,a", "y,b"), "text"),
+    ("classification", ["text=MessageBody"], ('"Message, Body",label', "x,a", "y,b"), "text"),
+    ("classification", ["text=whats said"], ("what's said,label", "x,a", "y,b"), "text"),
+    ("classification", ["text='202'"], ("2020,label", "x,a", "y,b"), "text"),
+    ("classification", ["text=消息文"], ("消息文本,label", "x,a", "y,b"), "text"),
+    ("classification", ["label=lable"], ("text,label", "x,a", "y,b"), "label"),
+    ("classification", ["label=team"], ("text,team,team", "x,a,c", "y,b,d"), "label"),
+    ("classification", ["text=0", "label=team"], ("text,team,team", "x,a,c", "y,b,d"), "label"),
+    ("classification", ["text=[body]"], ("body,label", "x,a", "y,b"), "text"),
+    (
+        "pair_classification",
+        ["text=[a,b]", "text2=null"],
+        ("a,b,label", "x,z,a", "y,z,b"),
+        "text text2",
+    ),
+    (
+        "choice",
+        ["text=q", "choices=[ending_0,ending1,'ending, 2']"],
+        ('q,ending0,ending1,"ending, 2",label', "x,1,2,3,0", "y,1,2,3,1"),
+        "choices",
+    ),
+    ("choice", ["text=q", "choices=[a,b]"], ("q,a,b,b,label", "x,1,2,3,0", "y,1,2,3,1"), "choices"),
+    (
+        "bi_encoder",
+        ["positive=pos", "negatives=[neg,negative_2]"],
+        ("query,pos,neg,negative2", "x,1,2,3", "y,1,2,3"),
+        "negatives",
+    ),
+]
+
+
+def read(words: list[str], file: Path) -> list[Example]:
+    given = [f"task.path={file}", "checkpoint=null"]
+    node: dict[str, Any] = thaw(compose("finetune", None, [*given, *words]))["task"]
+    reader = build(node["reader"], {}, path="task.reader")
+    return reader.read({"train": file}, "train", node["columns"])
+
+
+def text_of(example: Example) -> str:
+    return str(example.fields.get("text", example.fields.get("query")))
+
+
+def told_fix(words: list[str], file: Path) -> list[str]:
+    with pytest.raises((ConfigError, DataError)) as caught:
+        read(words, file)
+    return shlex.split(str(caught.value).rpartition("\n  fix: ")[2])
+
+
+@pytest.mark.parametrize(("task", "columns", "table", "roles"), CASES)
+def test_with_the_fix_the_table_is_read(
+    tmp_path: Path, task: str, columns: list[str], table: tuple[str, ...], roles: str
+) -> None:
+    file = tmp_path / "train.csv"
+    file.write_text("\n".join([*table, ""]), encoding="utf-8")
+    words = [f"task={task}", *(f"task.columns.{word}" for word in columns)]
+    fix = told_fix(words, file)
+    set_by_it = [word.partition("=")[0] for word in fix if word != "task.reader.header=true"]
+    assert set_by_it == [f"task.columns.{role}" for role in roles.split()]
+    assert [text_of(example) for example in read([*words, *fix], file)] == ["x", "y"]
+
+
+def test_so_it_is_of_json_lines(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    row = {"q": "x", "ending 0": "1", "ending, 1": "2", "label": 0}
+    file.write_text(f"{json.dumps(row)}\n", encoding="utf-8")
+    words = ["task=choice", "task.columns.text=q", "task.columns.choices=[ending 0,ending_1]"]
+    fix = told_fix(words, file)
+    assert fix == ["task.columns.choices=[ending 0,'ending, 1']"]
+    assert [text_of(example) for example in read([*words, *fix], file)] == ["x"]
+
+
+def test_columns_are_spelt_as_hydra_reads_them() -> None:
+    plain = ["body", "Message Body"]
+    odd = [
+        "größe",
+        "a, b",
+        "it's",
+        "2020",
+        "null",
+        "NaN",
+        "inf",
+        "-x",
+        " x",
+        "a\\",
+        'b"',
+        "a=b",
+        "a:b",
+        "[a]",
+        "${a}",
+    ]
+    assert [spell(name) for name in [*plain, 3, -1]] == [*plain, "3", "-1"]
+    for name in [*plain, *odd]:
+        words = shlex.split(spell_role("text", spell(name), {}))
+        assert OverridesParser.create().parse_overrides([quote(words[0])])[0].value() == name
+    columns = {"choice0": "a, b", "choice1": 2, "text": "q"}
+    assert spell_role("text", "x", columns, ["choices"]) == "task.columns.text=x"
+    assert spell_role("choice1", "x", columns) == "task.columns.choice1=x"
+    spelt = spell_role("choice1", "x", columns, ["choices"])
+    assert shlex.split(spelt) == ["task.columns.choices=['a, b',x]"]

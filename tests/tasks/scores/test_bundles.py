@@ -1,0 +1,66 @@
+"""Bundles of predictions are drawn, swapped and counted as a whole."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
+from plmctl.tasks.scores.labels import score_labels
+from plmctl.tasks.scores.resampling import Whole, find_forms
+
+SCORE = partial(score_labels, names=["f1", "exact", "parity"], positive="1")
+
+
+def make_rows(draw: random.Random) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"{question}.{answer}",
+            "gold": draw.choice("01"),
+            "guess": draw.choice("01"),
+            "bundle": str(question),
+        }
+        for question in range(12)
+        for answer in range(draw.randint(1, 3))
+    ]
+
+
+def test_a_bundle_drawn_twice_counts_twice() -> None:
+    rows = make_rows(random.Random(1))
+    units = bundle_rows(rows)
+    assert len(units) == 12
+    score = score_bundles(SCORE)
+    assert score(units) == SCORE(rows)
+    right = [unit["gold"] == unit["guess"] for unit in units]
+    drawn = [3, 3, 3, 0, 7]
+    assert score([units[n] for n in drawn])["exact"] == np.mean([right[n] for n in drawn])
+
+
+@pytest.mark.parametrize("name", ["f1", "exact", "parity"])
+def test_scores_of_bundles_are_sums(name: str) -> None:
+    units = bundle_rows(make_rows(random.Random(2)))
+    score = score_bundles(SCORE)
+    form = find_forms(units, score, [name])[name]
+    assert not isinstance(form, Whole)
+    picks = np.random.default_rng(5).integers(len(units), size=(6, len(units)))
+    wanted = [score([units[n] for n in row])[name] for row in picks]
+    np.testing.assert_allclose(form(picks), wanted, atol=1e-12)
+
+
+def test_compare_counts_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from plmctl.report.compare import compare
+
+    for name, seed in (("a", 3), ("b", 3)):
+        rows = make_rows(random.Random(seed))
+        if name == "b":
+            rows[0]["guess"] = rows[0]["gold"]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    compare(tmp_path / "a.jsonl", tmp_path / "b.jsonl", samples=100)
+    assert "12 bundles" in capsys.readouterr().out
