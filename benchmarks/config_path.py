@@ -44,7 +44,8 @@ TEXT = "\n\n".join(f"A line of text, number {n}.\nAnd one more beside it." for n
 ROOMS = (
     *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
     *("heads", "generation", "objectives", "graph", "vectors", "tasks", "distill", "attack"),
-    *("training", "interop", "config", "run", "report", "jobs", "study", "chain", "api", "cli"),
+    *("training", "interop", "config", "inputs", "artifacts", "use", "probes", "datasets", "runs"),
+    *("report", "jobs", "study", "chain", "api", "cli"),
 )
 
 

@@ -24,7 +24,7 @@ from plmctl.data.shards import Shards
 from plmctl.data.stream_reader import StreamReader
 from plmctl.data.text_stream import TextStream
 from plmctl.inputs.corpus import Corpus, sources
-from plmctl.inputs.stage_settings import micro_batch_rows, stage_config
+from plmctl.config.stage_settings import micro_batch_rows, stage_config
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
 from plmctl.objectives.base import Facts, Objective

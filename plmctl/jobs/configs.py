@@ -19,8 +19,8 @@ from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.core.spelling import spell
 from plmctl.data.shards import is_tokens
 from plmctl.inputs.corpus import check_data
-from plmctl.inputs.stage_settings import check_updates
-from plmctl.inputs.token_settings import refuse_decided
+from plmctl.config.stage_settings import check_updates
+from plmctl.config.token_settings import refuse_decided
 from plmctl.inputs.tokenize import find_sources
 from plmctl.jobs.job import Config
 from plmctl.tasks.inference import check_splits

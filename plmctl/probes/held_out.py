@@ -21,7 +21,7 @@ from plmctl.core.locate import locate, parameters
 from plmctl.data.shards import is_tokens
 from plmctl.inputs.corpus import open_corpus, sources
 from plmctl.inputs.loaders import BatchFields, batches_beside, open_held_out
-from plmctl.inputs.token_settings import refuse_decided
+from plmctl.config.token_settings import refuse_decided
 from plmctl.tasks.held_out import HeldOut
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.device.precision import Precision

@@ -19,8 +19,8 @@ from plmctl.data.shards import is_tokens
 from plmctl.heads.base import WORDS, about_of
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.inputs.corpus import check_data, sources
-from plmctl.inputs.stage_settings import check_updates
-from plmctl.inputs.token_settings import refuse_decided
+from plmctl.config.stage_settings import check_updates
+from plmctl.config.token_settings import refuse_decided
 from plmctl.models.base import Model
 from plmctl.nn.tables import Lookup, TokenTable
 from plmctl.objectives.base import Objective

@@ -24,7 +24,7 @@ from plmctl.core.terminal import screen, tell
 from plmctl.data.loader import row_lengths
 from plmctl.data.shards import is_tokens
 from plmctl.data.survey import BEGINNING
-from plmctl.inputs.stage_settings import count_stages, share_of, stage_config, stage_pattern
+from plmctl.config.stage_settings import count_stages, share_of, stage_config, stage_pattern
 from plmctl.models.base import Model
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.nn.tables import Padded, count, real

@@ -15,7 +15,7 @@ from plmctl.data.sample import sample_corpus
 from plmctl.data.shards import Shards
 from plmctl.data.words import warn_of_missing_words
 from plmctl.inputs.corpus import Corpus
-from plmctl.inputs.stage_settings import count_stages, share_of, stage_config
+from plmctl.config.stage_settings import count_stages, share_of, stage_config
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective

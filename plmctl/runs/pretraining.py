@@ -37,7 +37,7 @@ from plmctl.inputs.loaders import (
     open_held_out,
     open_training_loader,
 )
-from plmctl.inputs.stage_settings import (
+from plmctl.config.stage_settings import (
     STAGE_KEYS,
     count_stages,
     sets,

@@ -11,7 +11,7 @@ from plmctl.artifacts.model_facts import find_kernel_problems, pattern_of
 from plmctl.config.build import plain
 from plmctl.config.stage_mistakes import at_stage
 from plmctl.core.errors import ConfigError, PlmctlError, collect
-from plmctl.inputs.stage_settings import sets, stage_config, stage_pattern
+from plmctl.config.stage_settings import sets, stage_config, stage_pattern
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.objectives.costs import find_costs
