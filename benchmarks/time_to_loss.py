@@ -78,13 +78,14 @@ def write_rows(folder: Path, words: list[str]) -> dict[str, Any]:
     that side has to know.
     """
     from plmctl.config.compose import compose
+    from plmctl.config.texts import Feed, Texts
     from plmctl.core.batch import IGNORE
     from plmctl.inputs.corpus import open_corpus
     from plmctl.inputs.loaders import BatchFields, open_held_out
     from plmctl.training.processes.world import World
 
     spec = compose("pretrain", words[0], words[1:])
-    corpus = open_corpus(spec)
+    corpus = open_corpus(Texts.of(spec))
     vocab, length = corpus.vocab, spec.format["max_length"]
     (shards,) = (part for parts in corpus.train.values() for part in parts.values())
     body = length - 2
@@ -92,7 +93,7 @@ def write_rows(folder: Path, words: list[str]) -> dict[str, Any]:
     ends = (np.full((len(ids), 1), token, ids.dtype) for token in (vocab.cls, vocab.sep))
     np.save(folder / "rows.npy", np.hstack([next(ends), ids, next(ends)]))
     fields = BatchFields(frozenset({"text", "targets.mlm"}))
-    (batches,) = open_held_out(spec, corpus, World(), fields).values()
+    (batches,) = open_held_out(Feed.of(spec), corpus, World(), fields).values()
     held_out: dict[str, list[np.ndarray]] = {"ids": [], "labels": []}
     for batch in batches:
         target, text = batch.targets["mlm"], batch.text.ids

@@ -18,6 +18,7 @@ from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
+from plmctl.config.texts import Feed, Texts
 from plmctl.core.batch import IGNORE
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_training_loader
@@ -86,9 +87,9 @@ def test_masking_mixes(mix: tuple[int, int, int], tokens_of: Callable[..., Path]
         "bert",
         [*SMALL, "train.batch_size=64", f"data.path={tokens_of('wordpiece')}", *shares],
     )
-    corpus = open_corpus(cfg)
+    corpus = open_corpus(Texts.of(cfg))
     seen = torch.zeros(3)
-    with open_training_loader(cfg, corpus, World(), BatchFields(NEEDS)) as loader:
+    with open_training_loader(Feed.of(cfg, 0), corpus, World(), BatchFields(NEEDS)) as loader:
         for _ in range(2):
             batch = next(loader)[0]
             target = batch.targets["mlm"]

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
-from plmctl.core.errors import ConfigError, ConfigErrors
 from plmctl.config.token_settings import refuse_decided
+from plmctl.core.errors import ConfigError, ConfigErrors
 
 TokensOf = Callable[..., Path]
 FIX = "\n  fix: leave it out, or give the text in place of its tokens"

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from plmctl.artifacts.assemble import build_model, build_objective
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
+from plmctl.config.texts import Feed, Texts
 from plmctl.core.batch import Batch, Seq
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_training_loader
@@ -161,7 +162,7 @@ def batches(recipe: str, tokens_of: Callable[..., Path], *more: str) -> tuple[Mo
         *more,
     ]
     cfg = compose("pretrain", recipe, words)
-    corpus = open_corpus(cfg)
+    corpus = open_corpus(Texts.of(cfg))
     model = (
         build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).double().eval()
     )
@@ -171,7 +172,9 @@ def batches(recipe: str, tokens_of: Callable[..., Path], *more: str) -> tuple[Mo
             parameter, std=0.3, generator=torch.Generator().manual_seed(parameter.numel())
         )
     objective = build_objective(cfg, model, corpus.vocab)
-    with open_training_loader(cfg, corpus, World(), BatchFields.by(model, objective)) as loader:
+    with open_training_loader(
+        Feed.of(cfg, 0), corpus, World(), BatchFields.by(model, objective)
+    ) as loader:
         found = [next(loader)[0] for _ in range(UPDATES if cfg.data.sources else 1)]
     return model, list({batch.source: batch for batch in found}.values())
 

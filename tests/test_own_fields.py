@@ -26,6 +26,7 @@ from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
 from plmctl.config.spec import thaw
+from plmctl.config.texts import Feed, Texts
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import UsageError
 from plmctl.core.fields import Field
@@ -273,14 +274,14 @@ def test_a_track_that_a_part_may_read(
     """
     for noise in ("[token_mask,tones]", "[token_mask]"):
         cfg = config(f"pattern={pattern}", f"noise={noise}", "objective=[mlm]")
-        corpus, tones = open_corpus(cfg), "tones" in noise
+        corpus, tones = open_corpus(Texts.of(cfg)), "tones" in noise
         with torch.device("meta"):
             model = build_model(
                 cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=[PLUGIN]
             )
         fields = BatchFields.by(model)
         fields = replace(fields, needs=fields.needs | {"targets.mlm"})
-        with open_training_loader(cfg, corpus, World(), fields) as loader:
+        with open_training_loader(Feed.of(cfg, 0), corpus, World(), fields) as loader:
             (batch,) = next(loader)
         assert set(batch.text.tracks) & {"tone", "sense"} == (kept if tones else set())
         assert describe_unread(loader.sources["text"], fields.kept) == (said if tones else [])

@@ -22,6 +22,7 @@ from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.config.headers import header
 from plmctl.config.recipes import conf_dir, recipes_dir
+from plmctl.config.texts import Feed, Texts
 from plmctl.core.errors import UsageError
 from plmctl.core.locate import locate
 from plmctl.inputs.corpus import open_corpus
@@ -229,13 +230,15 @@ def test_there_are_recipes() -> None:
 def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[..., Path]) -> None:
     cfg = compose("pretrain", recipe, [*SMALL, *tokenizer_of(recipe, tokens_of)])
     check_contract(cfg)
-    corpus = open_corpus(cfg)
+    corpus = open_corpus(Texts.of(cfg))
     # no dropout
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).eval()
     objective = build_objective(cfg, model, corpus.vocab)
     objective.eval()
     optimizer = build(cfg.optim, path="optim")(parameters=list(model.named_parameters()))
-    with open_training_loader(cfg, corpus, World(), BatchFields.by(model, objective)) as loader:
+    with open_training_loader(
+        Feed.of(cfg, 0), corpus, World(), BatchFields.by(model, objective)
+    ) as loader:
         batch = next(loader)[0]
     losses = []
     for _ in range(60):
@@ -632,10 +635,10 @@ def test_validation_goes_on_where_the_row_before_ended(
         recipe,
         [*SMALL, "format.max_length=8", "eval.batch_size=2", *tokenizer_of(recipe, tokens_of)],
     )
-    corpus = open_corpus(cfg)
+    corpus = open_corpus(Texts.of(cfg))
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).eval()
     objective = build_objective(cfg, model, corpus.vocab)
-    held_out = open_held_out(cfg, corpus, World(), BatchFields.by(model, objective))
+    held_out = open_held_out(Feed.of(cfg), corpus, World(), BatchFields.by(model, objective))
     batches = next(iter(held_out.values()))
     kept = list(islice(batches, 3))
     assert [batch.values["continues"].tolist() for batch in kept] == [

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
+from plmctl.config.text_checks import check_data
+from plmctl.config.texts import Feed, Texts
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.data.formats.blocks import Blocks
@@ -22,7 +24,7 @@ from plmctl.data.formats.text_pair import TextPair
 from plmctl.data.mixture import Mixture
 from plmctl.data.shards import Shards
 from plmctl.data.sharing import share_sample
-from plmctl.inputs.corpus import Corpus, check_data, open_corpus
+from plmctl.inputs.corpus import Corpus, open_corpus
 from plmctl.inputs.loaders import BatchFields, open_held_out, open_training_loader
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.processes.world import World
@@ -61,8 +63,8 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def run(words: list[str]) -> tuple[Any, Corpus, list[Batch]]:
     """The spec, its text, and eight updates of one micro-batch each."""
     spec = compose("pretrain", "xlm", words)
-    corpus = open_corpus(spec)
-    with open_training_loader(spec, corpus, World(), FIELDS) as loader:
+    corpus = open_corpus(Texts.of(spec))
+    with open_training_loader(Feed.of(spec, 0), corpus, World(), FIELDS) as loader:
         return spec, corpus, [batch for _ in range(8) for batch in next(loader)]
 
 
@@ -115,7 +117,7 @@ def test_languages_come_by_tokens_to_the_power_of_seven_tenths(
 ) -> None:
     spec, corpus, _ = run
     counts = {name: len(shards.ids) for name, shards in corpus.train["plain"].items()}
-    with open_training_loader(spec, corpus, World(), FIELDS) as loader:
+    with open_training_loader(Feed.of(spec, 0), corpus, World(), FIELDS) as loader:
         reader = loader.sources["plain"].reader
     assert isinstance(reader, Mixture)
     powers = {name: count ** (1 / 1.43) for name, count in counts.items()}
@@ -130,7 +132,7 @@ def test_languages_come_by_tokens_to_the_power_of_seven_tenths(
 
 def test_held_out_text_has_its_languages(run: tuple[Any, Corpus, list[Batch]]) -> None:
     spec, corpus, _ = run
-    held_out = open_held_out(spec, corpus, World(), FIELDS)
+    held_out = open_held_out(Feed.of(spec), corpus, World(), FIELDS)
     first = {title: next(batches) for title, batches in held_out.items()}
     assert {title: batch.source for title, batch in first.items()} == {
         "plain.first": "plain",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 from plmctl.config.build import build, check_parts, plain
+from plmctl.config.groups import Train
 from plmctl.config.make_spec import make_spec
 from plmctl.config.recipes import load, part_files
 from plmctl.config.stage_mistakes import at_stage, change_stage, is_in, spell_stages
@@ -41,24 +42,24 @@ STAGE_OVERRIDES = (
 SLOTS = ("format", "noise", "pattern", "schedule")
 
 
-def stage_config(cfg: Any, number: int) -> Any:
+def stage_config(spec: Any, number: int) -> Any:
     """The config that holds in a stage: `{share: 0.1, format.max_length: 512}` changes what it
     names.
     """
-    staged = cfg
-    for key, value in plain(cfg.train.stages[number]).items() if cfg.train.stages else ():
+    staged = spec
+    for key, value in plain(spec.train.stages[number]).items() if spec.train.stages else ():
         if key in STAGE_KEYS:
             continue
         if not any(is_in(key, of) for of in STAGE_OVERRIDES):
-            raise _explain_key(cfg, number, key, value)
+            raise _explain_key(spec, number, key, value)
         staged = staged.with_value(key, value)
     return staged
 
 
-def _explain_key(cfg: Any, number: int, key: str, value: Any) -> ConfigError:
+def _explain_key(spec: Any, number: int, key: str, value: Any) -> ConfigError:
     """A setting that no stage has of its own."""
-    stages = plain(cfg.train.stages)
-    known = (*STAGE_KEYS, *STAGE_OVERRIDES, *(f"format.{name}" for name in cfg.format))
+    stages = plain(spec.train.stages)
+    known = (*STAGE_KEYS, *STAGE_OVERRIDES, *(f"format.{name}" for name in spec.format))
     settable = ", ".join((*STAGE_KEYS, *(of if "." in of else f"{of}.*" for of in STAGE_OVERRIDES)))
     meant = find_alike(key, known, least=0.7)
     fix = change_stage(stages, number, dict.fromkeys(meant, value), without=[key])
@@ -66,25 +67,25 @@ def _explain_key(cfg: Any, number: int, key: str, value: Any) -> ConfigError:
     return ConfigError(f"train.stages.{number}.{key}", value, allowed, fix=fix)
 
 
-def count_stages(cfg: Any) -> int:
+def count_stages(spec: Any) -> int:
     """How many stages a run has: one, where none is set."""
-    return len(cfg.train.stages) or 1
+    return len(spec.train.stages) or 1
 
 
-def share_of(cfg: Any, number: int) -> float:
+def share_of(spec: Any, number: int) -> float:
     """The share of the budget that a stage has."""
-    return float(cfg.train.stages[number].get("share", 1.0)) if cfg.train.stages else 1.0
+    return float(spec.train.stages[number].get("share", 1.0)) if spec.train.stages else 1.0
 
 
 @contextmanager
-def stage_pattern(cfg: Any, model: Model, number: int) -> Iterator[None]:
+def stage_pattern(spec: Any, model: Model, number: int) -> Iterator[None]:
     """Inside, tokens see each other as in a stage; afterwards as in the run."""
-    if not sets(cfg, number, "pattern"):
+    if not sets(spec, number, "pattern"):
         yield
         return
     of_stage, of_run = (
-        build(each.pattern, plugins=cfg.plugins, path="pattern")
-        for each in (stage_config(cfg, number), cfg)
+        build(each.pattern, plugins=spec.plugins, path="pattern")
+        for each in (stage_config(spec, number), spec)
     )
     model.backbone.set_pattern(of_stage)
     try:
@@ -93,32 +94,32 @@ def stage_pattern(cfg: Any, model: Model, number: int) -> Iterator[None]:
         model.backbone.set_pattern(of_run)
 
 
-def sets(cfg: Any, number: int, group: str) -> bool:
+def sets(spec: Any, number: int, group: str) -> bool:
     """Whether a stage sets anything of `group`."""
-    stages = plain(cfg.train.stages)
+    stages = plain(spec.train.stages)
     return bool(stages) and any(is_in(key, group) for key in stages[number])
 
 
-def check_updates(cfg: Any, processes: int, plugins: Sequence[str] = ()) -> None:
+def check_updates(spec: Any, processes: int, plugins: Sequence[str] = ()) -> None:
     """Every stage as far as numbers alone can tell, before any data are read; all mistakes are
     raised together.
     """
     errors: list[PlmctlError] = []
-    stages = plain(cfg.train.stages)
+    stages = plain(spec.train.stages)
     for number in range(len(stages) or 1):
         found: list[PlmctlError] = []
         with collect(found):
             if stages:
-                raise_all([*_wrong_keys(stages[number]), *_absent_keys(cfg, number)])
-                raise_all(_misshapen(cfg, number))
-            staged = stage_config(cfg, number)
+                raise_all([*_wrong_keys(stages[number]), *_absent_keys(spec, number)])
+                raise_all(_misshapen(spec, number))
+            staged = stage_config(spec, number)
             if stages:
-                raise_all(_misfits(cfg, staged, number, plugins))
-            micro_batch_rows(staged, processes)
+                raise_all(_misfits(spec, staged, number, plugins))
+            micro_batch_rows(staged.train, processes)
         errors += [at_stage(error, stages, number) for error in found] if stages else found
     raise_all(errors)
     raise_all(_wrong_shares(stages))
-    raise_all(_other_pattern_at_the_end(cfg))
+    raise_all(_other_pattern_at_the_end(spec))
 
 
 def _wrong_keys(stage: Mapping[str, Any]) -> Iterator[ConfigError]:
@@ -134,16 +135,16 @@ def _wrong_keys(stage: Mapping[str, Any]) -> Iterator[ConfigError]:
             yield ConfigError(key, names, "must be a list, like [a,b]", fix=fix)
 
 
-def _absent_keys(cfg: Any, number: int) -> Iterator[ConfigError]:
+def _absent_keys(spec: Any, number: int) -> Iterator[ConfigError]:
     """Settings of a part that the run does not have."""
-    stages = plain(cfg.train.stages)
+    stages = plain(spec.train.stages)
     own = stages[number]
     for key, value in own.items():
         above, _, name = key.rpartition(".")
         given = any(is_in(above, other) for other in own)  # by the stage itself
         if above.partition(".")[0] not in SLOTS or given:
             continue
-        parent = plain(cfg.select(above))
+        parent = plain(spec.select(above))
         if above == "noise":
             there = isinstance(value, Mapping) and "_target_" in value
         elif isinstance(parent, list):
@@ -159,16 +160,16 @@ def _absent_keys(cfg: Any, number: int) -> Iterator[ConfigError]:
             yield ConfigError(key, value, allowed, fix=fix)
 
 
-def _misshapen(cfg: Any, number: int) -> Iterator[ConfigError]:
+def _misshapen(spec: Any, number: int) -> Iterator[ConfigError]:
     """A value in place of a part."""
-    stages = plain(cfg.train.stages)
+    stages = plain(spec.train.stages)
     for key, value in stages[number].items():
         if key not in SLOTS or (key == "noise" and not value):
             continue
         nodes = value.values() if key == "noise" and isinstance(value, Mapping) else [value]
         if all(isinstance(node, Mapping) and "_target_" in node for node in nodes):
             continue
-        inside = [f"{key}.{name}" for name in cfg.select(key) or {} if not name.startswith("_")]
+        inside = [f"{key}.{name}" for name in spec.select(key) or {} if not name.startswith("_")]
         change = f"; or a setting of the run's own: {', '.join(inside)}" if inside else ""
         meant, without = _mean_part(key, value, inside)
         fix = change_stage(stages, number, meant, without=without)
@@ -214,11 +215,11 @@ def _is_share(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
-def _other_pattern_at_the_end(cfg: Any) -> list[ConfigError]:
+def _other_pattern_at_the_end(spec: Any) -> list[ConfigError]:
     """The run's pattern is that of its last stage: a checkpoint is read with it."""
-    stages = plain(cfg.train.stages)
+    stages = plain(spec.train.stages)
     last = len(stages) - 1
-    before = any(sets(cfg, number, "pattern") for number in range(last))
+    before = any(sets(spec, number, "pattern") for number in range(last))
     return [
         ConfigError(
             f"train.stages.{last}.{key}",
@@ -227,7 +228,7 @@ def _other_pattern_at_the_end(cfg: Any) -> list[ConfigError]:
             fix=" ".join([*_spell_of_run(key, value), change_stage(stages, last, {}, [key])]),
         )
         for key, value in (stages[last].items() if last >= 0 else ())
-        if is_in(key, "pattern") and (before or value != plain(cfg.select(key)))
+        if is_in(key, "pattern") and (before or value != plain(spec.select(key)))
     ]
 
 
@@ -236,15 +237,15 @@ def _spell_of_run(key: str, value: Any) -> list[str]:
     return [] if isinstance(value, Mapping) else [spell_setting(key, value)]
 
 
-def _misfits(cfg: Any, staged: Any, number: int, plugins: Sequence[str]) -> list[PlmctlError]:
+def _misfits(spec: Any, staged: Any, number: int, plugins: Sequence[str]) -> list[PlmctlError]:
     """Settings of a stage that do not fit what they are set in."""
-    own = plain(cfg.train.stages[number])
+    own = plain(spec.train.stages[number])
     content = {slot: plain(staged[slot]) or {} for slot in ("train", *SLOTS)}
     errors: list[PlmctlError] = [
         *make_spec("pretrain", {"train": content.pop("train")})[1],
         *check_parts(content, plugins),
     ]
-    if sets(cfg, number, "schedule"):
+    if sets(spec, number, "schedule"):
         with collect(errors):
             build(content["schedule"], plugins=plugins, path="schedule")
     return [
@@ -254,16 +255,16 @@ def _misfits(cfg: Any, staged: Any, number: int, plugins: Sequence[str]) -> list
     ]
 
 
-def micro_batch_rows(cfg: Any, processes: int) -> int:
+def micro_batch_rows(train: Train, processes: int) -> int:
     """The rows of one backward pass of each process, which must share out an update evenly."""
-    rows = cfg.train.batch_size
+    rows = train.batch_size
     if rows % processes:
         fix = f"train.batch_size={max(1, round(rows / processes)) * processes}"
         raise ConfigError(
             "train.batch_size", rows, f"must be a multiple of the {processes} processes", fix=fix
         )
     share = rows // processes
-    micro = cfg.train.micro_batch_size or share
+    micro = train.micro_batch_size or share
     if share % micro:
         fix = f"train.micro_batch_size={max(n for n in range(1, micro + 1) if share % n == 0)}"
         allowed = f"must divide the {share} rows that a process has in an update"

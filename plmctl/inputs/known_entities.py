@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.config.build import plain, slot_at
+from plmctl.config.build import slot_at
 from plmctl.config.walks import all_parts_in
 from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.spelling import spell_setting
@@ -18,15 +18,14 @@ from plmctl.knowledge.directory import ENTITIES, take_fingerprint
 SETTING = "knowledge"  # what a part calls the directory whose entities it reads
 MANY = 100_000  # entities of a table that is large
 FURTHER = ".further."  # in the path of a base of knowledge that reads other marks than entities
-_SLOTS = ("model", "noise", "objective", "heads")
 
 
-def refuse_other_entities(spec: Any, folders: Iterable[Path]) -> None:
+def refuse_other_entities(knowing: Mapping[str, Any], folders: Iterable[Path]) -> None:
     """Raise ConfigError for each setting that names another knowledge directory than the tokens
     come from; tokens that come from none are of any.
 
     Args:
-        spec: of a pretraining.
+        knowing: {slot: nodes} of the parts that may read entities.
         folders: token directories.
     """
     stated = [read_manifest(folder).get("knowledge") for folder in folders]
@@ -34,8 +33,8 @@ def refuse_other_entities(spec: Any, folders: Iterable[Path]) -> None:
     if not known:
         return
     errors = []
-    for slot in _SLOTS:
-        for setting, given in _find(plain(spec.get(slot)), slot):
+    for slot, nodes in knowing.items():
+        for setting, given in _find(nodes, slot):
             folder = Path(given).expanduser()
             if (folder / ENTITIES).is_file() and take_fingerprint(folder) not in known:
                 path = next(iter(known.values()))
@@ -45,17 +44,17 @@ def refuse_other_entities(spec: Any, folders: Iterable[Path]) -> None:
     raise_all(errors)
 
 
-def refuse_spare_entities(spec: Any, corpora: Iterable[Shards]) -> None:
+def refuse_spare_entities(model: Any, corpora: Iterable[Shards]) -> None:
     """Raise ConfigError for a large table of more entities than there are.
 
     Args:
-        spec: of a pretraining.
+        model: its node.
         corpora: its tokens.
     """
     shards = [each for each in corpora if "entity" in each.spans]
     nodes = [
         (path, node)
-        for path, node in all_parts_in(plain(spec.get("model")), "model")
+        for path, node in all_parts_in(model, "model")
         if slot_at(path) == "entities" and FURTHER not in path
         if node.get("count", 0) > MANY and not node.get("path")
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 
 from plmctl.config.build import build, plain
 from plmctl.config.injected import ToFormats, ToNoises
+from plmctl.config.stage_settings import micro_batch_rows
+from plmctl.config.texts import Feed
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import COMMON
@@ -23,8 +25,7 @@ from plmctl.data.sample import sample_corpora
 from plmctl.data.shards import Shards
 from plmctl.data.stream_reader import StreamReader
 from plmctl.data.text_stream import TextStream
-from plmctl.inputs.corpus import Corpus, sources
-from plmctl.config.stage_settings import micro_batch_rows, stage_config
+from plmctl.inputs.corpus import Corpus
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
 from plmctl.objectives.base import Facts, Objective
@@ -80,30 +81,28 @@ def describe_unread(source: RowSource, read: frozenset[str]) -> list[str]:
     return [f"{field} is left out: {why[field]}" for field in tracks]
 
 
-def open_training_loader(
-    spec: Any, corpus: Corpus, world: World, fields: BatchFields, *, stage: int = 0
-) -> Loader:
+def open_training_loader(feed: Feed, corpus: Corpus, world: World, fields: BatchFields) -> Loader:
     """The updates of one stage, this rank's share of each."""
-    spec = stage_config(spec, stage)
+    rows = feed.train.batch_size
     opened = {
         name: build_source(
             node,
             corpus.train[name],
             corpus.vocab,
             fields,
-            spec.plugins,
-            temperature=spec.data.temperature,
-            seed=spec.seed + place * SEED_STEP,
-            batch_size=spec.train.batch_size,
+            feed.plugins,
+            temperature=feed.temperature,
+            seed=feed.seed + place * SEED_STEP,
+            batch_size=rows,
             world=world.size,
             rank=world.rank,
-            stage=stage,
+            stage=feed.stage,
             stream=corpus.streams.get(name),
         )
-        for place, (name, node) in enumerate(sources(spec).items())
+        for place, (name, node) in enumerate(feed.sources.items())
     }
     for source in opened.values():
-        streams, rows = source.reader.format.streams, spec.train.batch_size
+        streams = source.reader.format.streams
         if streams not in (None, rows):
             allowed = (
                 f"must be the {rows} rows of an update, each of which goes on in the next update"
@@ -111,26 +110,26 @@ def open_training_loader(
             raise ConfigError("format.streams", streams, allowed, fix=f"format.streams={rows}")
     return Loader(
         opened,
-        micro_batch_size=micro_batch_rows(spec, world.size),
+        micro_batch_size=micro_batch_rows(feed.train, world.size),
         labels=fields.labels,
-        seed=spec.seed,
-        schedule=spec.train.sources,
+        seed=feed.seed,
+        schedule=feed.train.sources,
         keep=fields.kept,
         pinned=world.device.type == "cuda",
     )
 
 
 def open_held_out(
-    spec: Any, corpus: Corpus, world: World, fields: BatchFields
+    feed: Feed, corpus: Corpus, world: World, fields: BatchFields
 ) -> dict[str, Iterator[Batch]]:
     """{title: validation batches} of each corpus: its held-out documents under `eval.noise` and
     `eval.seed`, the same for every run, and at most `eval.rows` of them.
     """
-    most, share = spec.eval.rows, rows_of_evaluation(spec, world.size)
+    most, share = feed.eval.rows, rows_of_evaluation(feed, world.size)
     batches: dict[str, Iterator[Batch]] = {}
     for title, (name, part) in corpus.held_out().items():
         shards, rows = corpus.valid[name][part], share
-        node = {**sources(spec)[name], "noise": plain(spec.eval.noise)}
+        node = {**feed.sources[name], "noise": plain(feed.eval.noise)}
         # a row goes on where the same row of the batch before ended
         if "streams" in node["format"]:
             length = node["format"]["max_length"]
@@ -141,8 +140,8 @@ def open_held_out(
             {part: shards},
             corpus.vocab,
             fields,
-            spec.plugins,
-            seed=spec.eval.seed,
+            feed.plugins,
+            seed=feed.eval.seed,
             batch_size=rows,
             world=world.size,
             rank=world.rank,
@@ -155,22 +154,22 @@ def open_held_out(
     return batches
 
 
-def rows_of_evaluation(spec: Any, processes: int) -> int:
+def rows_of_evaluation(feed: Feed, processes: int) -> int:
     """Rows of a batch of validation in each process: those of a micro-batch of training, or a
     process' share of `eval.batch_size`.
     """
-    train, most = spec.train, spec.eval.batch_size
+    train, most = feed.train, feed.eval.batch_size
     if most is None and train.micro_batch_size:
         return int(train.micro_batch_size)
     return max(1, (most or train.batch_size) // processes)
 
 
-def batches_beside(spec: Any, processes: int) -> int:
+def batches_beside(feed: Feed, processes: int) -> int:
     """The number of batches of validation in each process that hold all rows which are compared in
     training, or in `eval.batch_size`.
     """
-    compared = spec.eval.batch_size or spec.train.batch_size
-    return max(1, compared // (processes * rows_of_evaluation(spec, processes)))
+    compared = feed.eval.batch_size or feed.train.batch_size
+    return max(1, compared // (processes * rows_of_evaluation(feed, processes)))
 
 
 def _streams(tokens: int, length: int, most: int) -> int:
@@ -209,16 +208,7 @@ def build_source(
     layout = next(iter(layouts.values()))
     noise = build_noise(node["noise"], vocab, tokens, plugins)
     length = noise.input_length(layout.max_length) if noise else None
-    everywhere = frozenset.intersection(
-        *(frozenset(f"tracks.{name}" for name in shards.tracks) for shards in tokens.values())
-    )
-    read = fields.needs
-    if noise is not None:
-        stored = {name for name, field in noise.fields.items() if field.stored}
-        spans = (f"spans.{name}" for shards in tokens.values() for name in shards.spans)
-        absent = stored - everywhere - frozenset(spans)
-        read = noise.reads | (noise.uses - absent) | (read - noise.writes)
-    read |= fields.uses & (layout.provides | everywhere)
+    read = _fields_to_read(fields, layout, noise, tokens.values())
     if stream is not None:
         how = {"input_length": length, "wanted": read, "seed": seed, **reading}
         return RowSource(StreamReader(stream, layout, **how), noise, float(node["weight"]))
@@ -242,6 +232,22 @@ def build_source(
             readers, compute_shares(weights, counts, temperature=temperature), seed=seed, **reading
         )
     return RowSource(reader, noise, float(node["weight"]))
+
+
+def _fields_to_read(
+    fields: BatchFields, layout: Format, noise: Chain | None, corpora: Collection[Shards]
+) -> frozenset[str]:
+    """What rows must have for the noise and the batches, of what a format and the corpora have."""
+    everywhere = frozenset.intersection(
+        *(frozenset(f"tracks.{name}" for name in shards.tracks) for shards in corpora)
+    )
+    read = fields.needs
+    if noise is not None:
+        stored = {name for name, field in noise.fields.items() if field.stored}
+        spans = (f"spans.{name}" for shards in corpora for name in shards.spans)
+        absent = stored - everywhere - frozenset(spans)
+        read = noise.reads | (noise.uses - absent) | (read - noise.writes)
+    return read | (fields.uses & (layout.provides | everywhere))
 
 
 def build_format(node: Mapping[str, Any], vocab: Vocab, plugins: Sequence[str]) -> Format:

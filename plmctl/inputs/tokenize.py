@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from plmctl.config.asked import is_asked
-from plmctl.config.build import build, plain
+from plmctl.config.build import plain
 from plmctl.config.plugins import as_words
 from plmctl.config.schema import Tokenize
 from plmctl.config.spec import Provenance
+from plmctl.config.texts import Texts
 from plmctl.core.errors import ConfigError
 from plmctl.core.progress import Say, show_bytes
 from plmctl.core.terminal import WARN, remark, tell
@@ -35,7 +35,6 @@ from plmctl.text import segment
 from plmctl.text.inputs import find_all
 from plmctl.text.running import check_span
 from plmctl.text.tokenizer import Tokenizer
-from plmctl.text.train import Recipe
 
 
 def tokenize(spec: Tokenize) -> int:
@@ -47,7 +46,7 @@ def tokenize(spec: Tokenize) -> int:
     refuse_file_name(spec.out)
     given = spec.provenance
     with show_progress("" if given.within else spell_command(given)) as say:
-        work = make_job(spec, path, say=say, processes=spec.processes)
+        work = make_job(Texts.of(spec), path, say=say, processes=spec.processes)
         refuse_other_tokens(work, Path(spec.out).expanduser())
         manifest = tokenizing.tokenize(work, spec.out)
     warnings = warn_of_poor_fit(Shards.open(spec.out), Tokenizer.load(spec.out).vocab)
@@ -61,26 +60,26 @@ def tokenize(spec: Tokenize) -> int:
 
 
 def make_job(
-    spec: Any, path: Any, *, say: Say, target: Any = ..., processes: int | None = None
+    texts: Texts, path: Any, *, say: Say, target: Any = ..., processes: int | None = None
 ) -> TokenizingJob:
-    """The job of the text at `path`, as the `data` and `tokenizer` of a spec describe it.
+    """The job of the text at `path`, with the settings and the tokenizer of `texts`.
 
     Args:
         target: the lines that belong to those of `path`, None for text that is not parallel; by
             default `data.target_path`.
     """
-    data = plain(spec.data)
-    recipe: Recipe = build(spec.tokenizer, plugins=spec.plugins, path="tokenizer")
+    data = plain(texts.data)
+    assert texts.recipe is not None
     if data["segment"] is not None:
-        segment.find(data["segment"], spec.plugins)
+        segment.find(data["segment"], texts.plugins)
     source, valid = find_sources(data, plain(path), target=plain(target))
     return TokenizingJob(
         source,
-        recipe,
+        texts.recipe,
         valid=valid,
         valid_share=data["valid_share"],
         segment=data["segment"],
-        at_most=not is_asked(spec.provenance, "tokenizer.vocab_size"),
+        at_most=texts.at_most,
         processes=processes,
         say=say,
         tell=remark,

@@ -15,13 +15,14 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import plain
 from plmctl.config.make_spec import spec_of
 from plmctl.config.plugins import confirm, named
+from plmctl.config.texts import Feed, Texts, sources
+from plmctl.config.token_settings import refuse_decided
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.core.locate import locate, parameters
 from plmctl.data.shards import is_tokens
-from plmctl.inputs.corpus import open_corpus, sources
+from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, batches_beside, open_held_out
-from plmctl.config.token_settings import refuse_decided
 from plmctl.tasks.held_out import HeldOut
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.device.precision import Precision
@@ -43,7 +44,11 @@ def score_held_out(
     if spec.data.path is not None:
         refuse_decided(run, spec.provenance.keys, plugins)
     check_contract(run.replace({"noise": run.eval.noise}), plugins, spec.provenance.config_dirs)
-    corpus, world, folder = open_corpus(run), World(device=precision.device), loaded.source.folder
+    corpus, world, folder = (
+        open_corpus(Texts.of(run)),
+        World(device=precision.device),
+        loaded.source.folder,
+    )
     corpus = replace(corpus, valid=corpus.train) if whole else corpus
     if not corpus.held_out():
         what = f"the run of checkpoint={spec.checkpoint} has held no document out of its text"
@@ -52,7 +57,8 @@ def score_held_out(
     file = folder / "objective.safetensors"
     load_exactly(objective, read(folder).objective, file=file, without=model)
     objective.to(precision.device).eval()
-    batches = open_held_out(run, corpus, world, BatchFields.by(model, objective))
+    feed = Feed.of(run)
+    batches = open_held_out(feed, corpus, world, BatchFields.by(model, objective))
     with torch.no_grad(), precision.autocast():
         measured = {
             name: measure(
@@ -62,7 +68,7 @@ def score_held_out(
                 world=world,
                 seed=part.seed,
                 exact=part.exact,
-                beside=batches_beside(run, world.size),
+                beside=batches_beside(feed, world.size),
             )
             for name, rows in batches.items()
         }

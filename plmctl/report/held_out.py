@@ -7,6 +7,7 @@ from dataclasses import replace
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
+from plmctl.config.texts import Feed, Texts
 from plmctl.core.batch import Batch
 from plmctl.core.errors import DataError, PlmctlError
 from plmctl.inputs.corpus import open_corpus
@@ -41,10 +42,10 @@ def _read(loaded: Loaded) -> Batch:
     settings = {**own, "init": None, "eval": few}
     provenance = Provenance("pretrain", plugins=tuple(loaded.source.plugins))
     spec = spec_of("pretrain", settings, provenance)
-    corpus = open_corpus(spec, write=False)
+    corpus = open_corpus(Texts.of(spec), write=False)
     if corpus.tokenizer.fingerprint != loaded.tokenizer.fingerprint:
         raise DataError("these tokens are of another tokenizer", file=loaded.source.folder)
-    batches = open_held_out(spec, corpus, World(), BatchFields.by(loaded.model))
+    batches = open_held_out(Feed.of(spec), corpus, World(), BatchFields.by(loaded.model))
     batch = next((batch for rows in batches.values() for batch in rows), None)
     if batch is None:
         raise DataError("nothing was held out", file=loaded.source.folder)

@@ -13,14 +13,15 @@ from plmctl.config.build import build
 from plmctl.config.part_help import name_part
 from plmctl.config.schema import Finetune, Pretrain
 from plmctl.config.spec import thaw
+from plmctl.config.stage_settings import check_updates
+from plmctl.config.text_checks import check_data
+from plmctl.config.texts import sources
+from plmctl.config.token_settings import refuse_decided
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
 from plmctl.heads.base import WORDS, about_of
 from plmctl.heads.features import BEFORE_HEADS
-from plmctl.inputs.corpus import check_data, sources
-from plmctl.config.stage_settings import check_updates
-from plmctl.config.token_settings import refuse_decided
 from plmctl.models.base import Model
 from plmctl.nn.tables import Lookup, TokenTable
 from plmctl.objectives.base import Objective

@@ -15,6 +15,7 @@ from plmctl.artifacts.assemble import build_objective
 from plmctl.artifacts.cost import own_parameters
 from plmctl.artifacts.loading import Loaded, load
 from plmctl.config.schema import Finetune, Pretrain
+from plmctl.config.texts import Feed
 from plmctl.core.batch import Batch
 from plmctl.core.exponential import exponentiate
 from plmctl.core.terminal import tell
@@ -170,10 +171,11 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Trial:
         for model in models
     ]
     fields = BatchFields.by(models[-1], objectives[-1])
-    held_out = [list(rows) for rows in open_held_out(spec, corpus, world, fields).values()]
+    feed = Feed.of(spec)
+    held_out = [list(rows) for rows in open_held_out(feed, corpus, world, fields).values()]
     targets = sorted({name for rows in held_out for batch in rows[:1] for name in batch.targets})
     scores: list[dict[str, float]] = []
-    beside = batches_beside(spec, world.size)
+    beside = batches_beside(feed, world.size)
     for model, objective in zip(models, objectives, strict=True):
         scores.append({})
         if own_parameters(objective, model) or not objective.facts.heads <= set(model.heads):
@@ -188,7 +190,8 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Trial:
         scores[-1] = means | {f"perplexity/{n}": exponentiate(means[f"loss/{n}"]) for n in asked}
     timed = {}
     for number in BATCHES if held_out else ():
-        some = spec.replace({"eval.batch_size": number, "eval.rows": number})
+        few = feed.eval.replace({"batch_size": number, "rows": number})
+        some = replace(feed, eval=few)
         batch = next(next(iter(open_held_out(some, corpus, world, fields).values())))
         timed[len(batch.key)] = batch
     return Trial(scores, timed, _run_backbone, "loss", False)

@@ -19,12 +19,12 @@ from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.config.build import build
 from plmctl.config.groups import Train
 from plmctl.config.schema import Finetune, Pretrain
+from plmctl.config.stage_settings import count_stages, share_of, stage_config, stage_pattern
 from plmctl.core.progress import clock
 from plmctl.core.terminal import screen, tell
 from plmctl.data.loader import row_lengths
 from plmctl.data.shards import is_tokens
 from plmctl.data.survey import BEGINNING
-from plmctl.config.stage_settings import count_stages, share_of, stage_config, stage_pattern
 from plmctl.models.base import Model
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.nn.tables import Padded, count, real

@@ -5,6 +5,7 @@ from __future__ import annotations
 from plmctl.artifacts.cost import own_parameters
 from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.config.schema import Pretrain
+from plmctl.config.stage_settings import count_stages, share_of, stage_config
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import counted
 from plmctl.data.check.tokens import KEEP, MUCH
@@ -15,7 +16,6 @@ from plmctl.data.sample import sample_corpus
 from plmctl.data.shards import Shards
 from plmctl.data.words import warn_of_missing_words
 from plmctl.inputs.corpus import Corpus
-from plmctl.config.stage_settings import count_stages, share_of, stage_config
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective

@@ -16,13 +16,13 @@ from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.model_facts import reading
 from plmctl.config.build import MISSING, build, plain
 from plmctl.config.headers import naming_source
+from plmctl.config.opened import check_opened
 from plmctl.config.references import at_origin
 from plmctl.config.schema import Finetune, Graph, Pretrain, WriteTriples
 from plmctl.config.spec import RunSpec, thaw
+from plmctl.config.texts import sources
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 from plmctl.data.shards import is_tokens, read_manifest
-from plmctl.inputs.corpus import sources
-from plmctl.inputs.known_text import check_opened
 from plmctl.inputs.tokenize import find_sources
 from plmctl.runs.task_fit import fit_lengths
 from plmctl.tasks import inference

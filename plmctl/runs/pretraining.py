@@ -19,6 +19,15 @@ from plmctl.config.glossary import token_targets
 from plmctl.config.reached import Reached, losses_reached, read_reached
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import thaw
+from plmctl.config.stage_settings import (
+    STAGE_KEYS,
+    count_stages,
+    sets,
+    share_of,
+    stage_config,
+    stage_pattern,
+)
+from plmctl.config.texts import Feed, Texts
 from plmctl.core.batch import Batch
 from plmctl.core.exponential import exponentiate
 from plmctl.core.fields import fields_of
@@ -36,14 +45,6 @@ from plmctl.inputs.loaders import (
     describe_unread,
     open_held_out,
     open_training_loader,
-)
-from plmctl.config.stage_settings import (
-    STAGE_KEYS,
-    count_stages,
-    sets,
-    share_of,
-    stage_config,
-    stage_pattern,
 )
 from plmctl.models.base import Model
 from plmctl.nn.first_vectors import FirstVectors
@@ -91,7 +92,7 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
         return 0
     return run_session(
         spec,
-        prepare=lambda spec: (spec, open_corpus(spec)),
+        prepare=lambda spec: (spec, open_corpus(Texts.of(spec))),
         train=lambda session: after(session, train(session)),
         then=lambda session: commands_after(
             session.spec, held_out=bool(session.prepared.held_out())
@@ -156,7 +157,7 @@ def train(session: Session) -> Result:
     objective = add_teacher(spec, model, own, say=session.say)
     fields = BatchFields.by(model, objective)
     loaders = [
-        open_training_loader(spec, corpus, session.world, fields, stage=number)
+        open_training_loader(Feed.of(spec, number), corpus, session.world, fields)
         for number in range(count_stages(spec))
     ]
     for loader in loaders:
@@ -260,9 +261,10 @@ def _validation(
             split = shards.manifest["splits"][shards.split]  # "train", where a stream has its own
             bytes_per_token[title] = split["bytes"] / max(1, split["tokens"])
     # opened now: held-out text that fills no row is told before the first update
-    held_out = open_held_out(spec, corpus, world, fields)
+    feed = Feed.of(spec)
+    held_out = open_held_out(feed, corpus, world, fields)
     batches: dict[str, list[Batch]] = {}
-    beside = batches_beside(spec, world.size)
+    beside = batches_beside(feed, world.size)
     floors: dict[str, float] = {}
 
     def evaluate(model: Model, progress: Progress) -> dict[str, float]:
@@ -372,14 +374,15 @@ def _preview(spec: Pretrain, *, fits: bool) -> None:
     Args:
         fits: The objective reads these rows, and what it derives of them is shown, too.
     """
-    corpus, console, objective, fields = open_corpus(spec), screen(), None, BatchFields()
+    corpus, fields = open_corpus(Texts.of(spec)), BatchFields()
+    console, objective = screen(), None
     if fits:
         vocab, plugins = corpus.vocab, spec.plugins
         with without_weights():
             model = build_model(spec, vocab_size=vocab.size, vocab=vocab, plugins=plugins)
             objective = build_objective(spec, model, vocab, plugins=plugins)
         fields = replace(BatchFields.by(model, objective), needs=objective.facts.needs)
-    loader = open_training_loader(spec, corpus, World(), fields)
+    loader = open_training_loader(Feed.of(spec, 0), corpus, World(), fields)
     for name, source in loader.sources.items():
         position: Any = source.reader.position
         left = spec.provenance.preview

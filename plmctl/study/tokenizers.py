@@ -17,11 +17,11 @@ from plmctl.config.build import build, plain
 from plmctl.config.injected import ToNoises
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
+from plmctl.config.texts import sources
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
 from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import choose_training_texts
-from plmctl.inputs.corpus import sources
 from plmctl.inputs.tokenize import find_sources
 from plmctl.study.plan import StudyPlan
 from plmctl.text.document import Document

@@ -11,6 +11,7 @@ import pytest
 
 from plmctl.config.action import perform
 from plmctl.config.compose import compose
+from plmctl.config.texts import Texts
 from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards
 from plmctl.inputs.corpus import open_corpus
@@ -65,7 +66,7 @@ def test_all_of_it_is_itself(tokens: Path) -> None:
 
 def test_training_reads_a_share_and_validation_all(tokens: Path) -> None:
     words = [f"data.path={tokens}", "format.max_length=16", "train.share=0.3"]
-    corpus = open_corpus(compose("pretrain", "roberta", words))
+    corpus = open_corpus(Texts.of(compose("pretrain", "roberta", words)))
     assert len(corpus.train["text"]["text"].ids) < 0.5 * len(Shards.open(tokens).ids)
     assert len(corpus.valid["text"]["text"].ids) == len(Shards.open(tokens, "valid").ids)
     for wrong in ("0", "1.5"):

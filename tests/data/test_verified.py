@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from plmctl.config.compose import compose
+from plmctl.config.texts import Texts
 from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.data.verified import FOLDER, verify_once
@@ -36,7 +37,7 @@ def test_a_flipped_bit_is_refused_before_training(tokens: Path, tmp_path: Path) 
     cfg = compose(
         "pretrain", "gpt", [f"data.path={tokens}", f"data.cache_dir={tmp_path / 'cache'}"]
     )
-    open_corpus(cfg)
+    open_corpus(Texts.of(cfg))
     flip(tokens / "valid.ids.npy")
     with pytest.raises(
         DataError,
@@ -44,9 +45,9 @@ def test_a_flipped_bit_is_refused_before_training(tokens: Path, tmp_path: Path) 
             r"valid\.ids\.npy: its content has changed: sha256 (?s:.*)fix: tokenize the text again"
         ),
     ):
-        open_corpus(cfg)
+        open_corpus(Texts.of(cfg))
     flip(tokens / "valid.ids.npy")  # as it was
-    open_corpus(cfg)
+    open_corpus(Texts.of(cfg))
 
 
 def test_what_has_passed_is_not_read_again(

@@ -26,6 +26,7 @@ from plmctl.config.headers import header
 from plmctl.config.recipes import find_recipe
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import Provenance
+from plmctl.config.texts import Feed, Texts
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import UsageError
 from plmctl.distill.cache import Cached
@@ -110,14 +111,14 @@ def begun(place: Path, recipe: str) -> SimpleNamespace:
     teacher, its first batch.
     """
     cfg: Any = read_spec(place / recipe)
-    corpus, teacher = open_corpus(cfg), loading.load(place / "bert").model
+    corpus, teacher = open_corpus(Texts.of(cfg)), loading.load(place / "bert").model
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=cfg.seed)
     own = build_objective(cfg, model, corpus.vocab)
     made = distillation(cfg, model, own, Frozen(model=teacher, name="the teacher"))
     fields = BatchFields.by(model, made)
-    with open_training_loader(cfg, corpus, World(), fields) as loader:
+    with open_training_loader(Feed.of(cfg, 0), corpus, World(), fields) as loader:
         batch = next(loader)[0]
-    found = open_held_out(cfg, corpus, World(), fields)
+    found = open_held_out(Feed.of(cfg), corpus, World(), fields)
     valid = [each for part in found.values() for each in part]
     return SimpleNamespace(
         model=model.double().eval(),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
+from plmctl.config.texts import Feed, Texts
 from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError, UsageError
@@ -142,8 +143,8 @@ def test_it_needs_its_noise_and_its_heads() -> None:
 
 def open_loader(words: list[str]) -> Batch:
     cfg = compose("pretrain", "wklm", ["size=tiny", "train.batch_size=4", *words])
-    corpus, fields = open_corpus(cfg), BatchFields(frozenset({"text", "spans.judged"}))
-    with open_training_loader(cfg, corpus, World(), fields) as loader:
+    corpus, fields = open_corpus(Texts.of(cfg)), BatchFields(frozenset({"text", "spans.judged"}))
+    with open_training_loader(Feed.of(cfg, 0), corpus, World(), fields) as loader:
         return next(loader)[0]
 
 
@@ -159,6 +160,10 @@ def test_tokens_of_other_entities_are_refused(
     with pytest.raises(ConfigError, match=what):
         open_loader([*words, f"noise.entity_replace.knowledge={other}"])
     with pytest.raises(ConfigError, match=what):
-        open_corpus(compose("pretrain", "ernie_thu", [*words, f"model.entities.knowledge={other}"]))
+        open_corpus(
+            Texts.of(
+                compose("pretrain", "ernie_thu", [*words, f"model.entities.knowledge={other}"])
+            )
+        )
     same = read_manifest(tokens)["knowledge"]["path"]
     open_loader([*words, f"noise.entity_replace.knowledge={same}"])

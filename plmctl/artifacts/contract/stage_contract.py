@@ -10,8 +10,8 @@ from plmctl.artifacts.contract.peeking import find_peeking
 from plmctl.artifacts.model_facts import find_kernel_problems, pattern_of
 from plmctl.config.build import plain
 from plmctl.config.stage_mistakes import at_stage
-from plmctl.core.errors import ConfigError, PlmctlError, collect
 from plmctl.config.stage_settings import sets, stage_config, stage_pattern
+from plmctl.core.errors import ConfigError, PlmctlError, collect
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.objectives.costs import find_costs

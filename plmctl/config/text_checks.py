@@ -1,0 +1,100 @@
+"""Mistakes in the settings of texts, before any data are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from plmctl.config.build import plain
+from plmctl.config.texts import sources
+from plmctl.core.errors import ConfigError, UsageError, find_meant, nearest, raise_all
+from plmctl.core.spelling import spell_setting
+from plmctl.data.mixture import check_mixture
+from plmctl.data.shards import is_tokens
+
+# of one of `data.sources`
+SOURCE_KEYS = ("path", "target_path", "language", "mixture", "format", "noise", "weight")
+# settings of `data` that need all of a text, or a layout that a stream does not read
+WHOLE = ("target_path", "fields", "spans", "tags", "bytes", "mixture", "sources", "temperature")
+
+
+def check_data(spec: Any) -> None:
+    """The settings of sources and mixtures, before any data are read; all mistakes are raised
+    together.
+    """
+    data = plain(spec.data)
+    errors: list[UsageError] = list(check_stream(spec))
+    mixtures = {"data.mixture": data["mixture"]}
+    known = f"there is no such setting; there are {', '.join(SOURCE_KEYS)}"
+    for name, node in data["sources"].items():
+        path = f"data.sources.{name}"
+        errors += [
+            _refuse_key(path, key, value, known)
+            for key, value in node.items()
+            if key not in SOURCE_KEYS
+        ]
+        mixtures[f"{path}.mixture"] = node.get("mixture")
+    mixtures = {path: mixture for path, mixture in mixtures.items() if mixture}
+    for path, mixture in mixtures.items():
+        errors += check_mixture(mixture, data["temperature"], path)
+        if data["valid_path"] is not None:
+            fix = "plmctl tokenize data.valid_path=..., and name the token directories"
+            allowed = f"each corpus of {path} holds documents of its own out"
+            errors.append(ConfigError("data.valid_path", data["valid_path"], allowed, fix=fix))
+    errors += _check_targets(spec, data["target_path"])
+    if data["temperature"] is not None and not mixtures:
+        allowed = "has no effect without data.mixture"
+        errors.append(ConfigError("data.temperature", data["temperature"], allowed))
+    if data["path"] is not None and data["mixture"]:
+        allowed, fix = "has no effect beside data.mixture", "make it one of the mixture's corpora"
+        errors.append(ConfigError("data.path", data["path"], allowed, fix=fix))
+    raise_all(errors)
+
+
+def _check_targets(spec: Any, target: Any) -> list[ConfigError]:
+    """The error of a `data.target_path` beside texts of their own, none of which is `data.path`."""
+    read = [part for node in sources(spec).values() for part in node["corpora"].values()]
+    if target is None or any(part.get("target_path") == target for part in read):
+        return []
+    allowed = "goes with data.path, which none of these texts is"
+    fix = "the target_path of a corpus: data.sources.pairs.target_path=..."
+    return [ConfigError("data.target_path", target, allowed, fix=fix)]
+
+
+def _refuse_key(path: str, key: str, value: Any, known: str) -> ConfigError:
+    """A setting that no source has."""
+    meant = find_meant(key, SOURCE_KEYS)
+    fix = spell_setting(f"{path}.{meant}", value) if meant else ""
+    return ConfigError(f"{path}.{key}", value, known + nearest(key, SOURCE_KEYS), fix=fix)
+
+
+def check_stream(spec: Any) -> Iterator[ConfigError]:
+    """What a stream cannot do, before any data are read."""
+    data, keys = plain(spec.data), spec.provenance.keys
+    if not data["streaming"]:
+        if "data.window" in keys:
+            allowed = "of data.streaming=true alone"
+            yield ConfigError("data.window", data["window"], allowed, fix="data.streaming=true")
+        return
+    off = "data.streaming=false"
+    if data["path"] is None or is_tokens(data["path"]):
+        allowed = "false: it reads .jsonl files, which data.path names"
+        yield ConfigError("data.streaming", True, allowed, fix="data.path=<.jsonl>")
+    for name in WHOLE:
+        if data[name]:
+            allowed = "not with data.streaming, which reads the texts of rows one after the other"
+            yield ConfigError(f"data.{name}", data[name], allowed, fix=off)
+    if "data.valid_share" in keys and data["valid_share"]:
+        allowed = "not with data.streaming, which nothing is held out of"
+        fix = "data.valid_path=<other text>"
+        yield ConfigError("data.valid_share", data["valid_share"], allowed, fix=fix)
+    if not spec.init and not (spec.tokenizer and spec.tokenizer.get("path")):
+        allowed = "must be given with data.streaming: there is no text yet to train one on"
+        fix = "plmctl tokenize data.path=<a part of it> out=tokens, and tokenizer.path=tokens"
+        yield ConfigError("tokenizer.path", None, allowed, fix=fix)
+    if spec.train.epochs is not None:
+        allowed = "null: nobody has counted the rows of a stream"
+        yield ConfigError("train.epochs", spec.train.epochs, allowed, fix="train.steps=<updates>")
+    if spec.train.share != 1:
+        allowed = "1 with data.streaming: nobody has counted the text"
+        yield ConfigError("train.share", spec.train.share, allowed, fix="train.share=1")
