@@ -28,6 +28,29 @@ ORDER = (  # the rooms of the package, lowest first: each may import those befor
     *("report", "jobs", "study", "chain", "api", "cli"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing
+# what takes a whole spec outside config/ and runs/: commands and probes that are no class yet, and
+# what is not yet given the settings that it uses; this list only becomes shorter
+TAKE_A_SPEC = {
+    "api/training.py",
+    *(f"artifacts/{name}.py" for name in ("adapt", "extend", "init_differences", "inject")),
+    *(f"artifacts/{name}.py" for name in ("loading", "row_heads", "trained_adapters")),
+    *(f"artifacts/contract/{name}.py" for name in ("alone", "contract", "stage_contract")),
+    "cli/start.py",
+    *(f"datasets/{name}.py" for name in ("after_writing", "augment", "contexts", "data_check")),
+    *(f"datasets/{name}.py" for name in ("link", "mining", "polarity", "pseudo_labels", "rarify")),
+    *(f"datasets/{name}.py" for name in ("retrieval", "rewrite", "triple_texts")),
+    "inputs/tokenize.py",
+    "jobs/sweep.py",
+    *(f"probes/{name}.py" for name in ("by_task", "classified_links", "context_length")),
+    *(f"probes/{name}.py" for name in ("described_links", "evaluate", "fact_completion")),
+    *(f"probes/{name}.py" for name in ("graph_evaluation", "held_out", "ranking")),
+    *(f"probes/{name}.py" for name in ("sentence_similarity", "word_probes", "word_similarity")),
+    "report/data_check.py",
+    *(f"study/{name}.py" for name in ("composing", "parse", "run")),
+    *(f"use/{name}.py" for name in ("answering", "asked_task", "attacking", "calibrating")),
+    *(f"use/{name}.py" for name in ("embed", "ensemble", "generate", "labelling", "perturbing")),
+    *(f"use/{name}.py" for name in ("semantic_search", "static_embedding", "static_evaluation")),
+}
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")
 FREE_OF_DATA = ("attention", "nn", "models", "heads", "generation", "objectives")
 # what an import inside a function may name: libraries that are heavy or may be missing, so that
@@ -136,6 +159,19 @@ def test_a_room_imports_only_lower_ones(upper: str) -> None:
     higher = set(ORDER[ORDER.index(upper) :])
     found = {name(file): ours(file, at_run_time=False) & higher for file in files_of(upper)}
     assert {file: rooms for file, rooms in found.items() if rooms} == {}
+
+
+def test_only_config_and_runs_take_a_spec() -> None:
+    found = set()
+    for file in FILES:
+        if room(module(file)) in ("config", "runs", *PARTS):  # a word of text/ is a spec, too
+            continue
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, ast.FunctionDef):
+                given = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+                if {argument.arg for argument in given} & {"spec", "cfg"}:
+                    found.add(name(file))
+    assert found == TAKE_A_SPEC
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
