@@ -21,8 +21,9 @@ from plmctl.config.action import perform
 from plmctl.config.build import build
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks import batches, conversation
+from plmctl.tasks import batches
 from plmctl.tasks.ensemble import join
+from plmctl.tasks.layouts.turns import encode_turns, parse_turns
 from plmctl.tasks.readers.coqa import find_best_part
 from plmctl.tasks.record import Example
 from tests.tasks.conversations import make_coqa, make_quac
@@ -93,17 +94,17 @@ def test_the_last_turns_stand_before_a_question(toy: Any) -> None:
         (2, 2, "one two three four five six"),
         (2, 0, "one two three four five six"),
     ):
-        found = conversation.encode_turns(example, toy, turns=turns, most=most)
+        found = encode_turns(example, toy, turns=turns, most=most)
         tokens = toy.encode(wanted)
         assert found == tokens[max(0, len(tokens) - most) :]
 
 
 def test_turns_that_are_typed() -> None:
-    typed = conversation.parse_turns("who\tAda\twhere\tAda lived there", 3)
+    typed = parse_turns("who\tAda\twhere\tAda lived there", 3)
     assert typed.fields["history"] == ["who", "Ada"]
     assert (typed.fields["question"], typed.fields["context"]) == ("where", "Ada lived there")
     with pytest.raises(ValueError, match="found 3 columns"):
-        conversation.parse_turns("who\tAda\tAda lived there", 1)
+        parse_turns("who\tAda\tAda lived there", 1)
 
 
 def test_rows_of_coqa(tmp_path: Path, toy: Any) -> None:
