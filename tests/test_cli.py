@@ -622,6 +622,38 @@ def test_a_sweep_grows_by_a_seed_also_one_whose_jobs_have_numbers(
     assert not started
 
 
+def test_a_run_whose_default_is_given_later_counts_once(plmctl: Invoke, command: Command) -> None:
+    """A sweep without seeds grows by two, one of which its runs had by default."""
+    started: list[str] = []
+
+    def run(spec: Any, *, flags: Any = None) -> int:
+        folder, given = Path(spec.run.dir), spec.provenance
+        started.append(folder.name)
+        write_spec(spec, folder)
+        words = [given.recipe, *given.overrides]
+        (folder / "overrides.txt").write_text("\n".join(words), encoding="utf-8")
+        line = json.dumps({"step": 1, "valid/loss": spec.optim.lr + spec.seed})
+        (folder / "metrics.jsonl").write_text(f"{line}\n", encoding="utf-8")
+        return 0
+
+    command.run = run  # type: ignore[method-assign]
+    words = ("pretrain", "probe", "-m", "optim.lr=1,2", "hydra.sweep.dir=swept")
+    assert plmctl(*words).exit_code == 0
+    assert started == ["optim.lr=1", "optim.lr=2"]
+    started.clear()
+    assert plmctl(*words, "seed=11,12").exit_code == 0
+    assert started == ["optim.lr=1,seed=12", "optim.lr=2,seed=12"]
+    table = Path("swept/sweep.md").read_text(encoding="utf-8")
+    assert "optim.lr=1: mean ± deviation | 2 ok | 12.5 ± 0.71 |" in table
+    started.clear()  # the other way: a sweep that leaves out what was given
+    assert plmctl(*words[:3], "optim.lr=1,3", words[4]).exit_code == 0
+    assert started == ["optim.lr=3"]
+    # another value is another run
+    started.clear()
+    assert plmctl(*words, "seed=12", "train.clip=1,2").exit_code == 0
+    assert sorted(started) == ["optim.lr=1,train.clip=2", "optim.lr=2,train.clip=2"]
+
+
 def test_names_of_folders_are_short_and_plain(plmctl: Invoke, command: Command) -> None:
     words = ("data.path=a b,c/d,正文", "noise=[token_mask],[drop]", "hydra.sweep.dir=swept")
     assert plmctl("pretrain", "probe", "-m", *words).exit_code == 0

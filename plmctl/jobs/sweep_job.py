@@ -18,8 +18,11 @@ from plmctl.config import action
 from plmctl.config.first_session import first_lines, first_words
 from plmctl.config.recipes import option_name
 from plmctl.config.saved import read_spec
-from plmctl.config.spec import RunSpec
+from plmctl.config.schema import OF_THE_MODEL
+from plmctl.config.spec import RunSpec, key_of, thaw
+from plmctl.config.walks import scalars_in, select
 from plmctl.core.errors import UsageError, flatten
+from plmctl.core.used_cells import drop_unused_cells
 from plmctl.jobs.work import Outcome, attempt
 from plmctl.report import sweeps
 from plmctl.report.job_events import Event, JobEvents, LastEvent
@@ -186,7 +189,8 @@ def find_folder(job: SweepJob, taken: Collection[Path]) -> Path:
     if not job.varied:
         return job.folder
     own = set(job.varied)
-    for old in sorted(job.sweep.iterdir() if job.sweep.is_dir() else ()):
+    there = sorted(job.sweep.iterdir() if job.sweep.is_dir() else ())
+    for old in there:
         if not old.name.isdecimal() or old in taken:
             continue
         if old.name == str(job.number) and not (old / CONFIG).is_file():
@@ -200,7 +204,35 @@ def find_folder(job: SweepJob, taken: Collection[Path]) -> Path:
     if name != plain or len(name) > LONGEST:
         name = f"{name[:LONGEST]}-{zlib.crc32(plain.encode()):08x}"
     names = (f"{name}-{number}" if number > 1 else name for number in itertools.count(1))
-    return next(folder for each in names if (folder := job.sweep / each) not in taken)
+    named = next(folder for each in names if (folder := job.sweep / each) not in taken)
+    others = [old for old in there if old not in taken and sweeps.read_record(old)]
+    if (named / CONFIG).is_file():
+        return named
+    return next((old for old in others if _is_same_work(job, old)), named)
+
+
+def _is_same_work(job: SweepJob, folder: Path) -> bool:
+    """Whether a folder has the run of a job under other words: an earlier start left out a setting
+    that is now given with its default, such as `seed=0`. Made again, the run would count twice.
+    """
+    record = sweeps.read_record(folder)
+    ours = {key_of(word): word for word in job.words}
+    theirs = {key_of(word): word for word in record["overrides"]}
+    if any(ours[key] != theirs[key] for key in ours.keys() & theirs.keys()):
+        return False
+    saved = read_spec(Path(record["dir"])) if job.makes_runs else None
+    if saved is None or saved.provenance.verb != job.spec.provenance.verb:
+        return False
+    asked, had = drop_unused_cells(thaw(job.spec)), thaw(saved)
+    stated = [(select(asked, key), select(had, key)) for key in ours.keys() ^ theirs.keys()]
+    brought = OF_THE_MODEL if asked.get("checkpoint") or asked.get("init") else ()
+    settled = [  # what a run itself decides is not known before it
+        (value, select(had, path))
+        for path, value in scalars_in(asked)
+        if value not in (None, {}, "auto")
+        and not (path in FOLDERS or path.partition(".")[0] in brought)
+    ]
+    return all(a is not None and a == b for a, b in (*stated, *settled))
 
 
 def _words_in(run: Path) -> set[str]:
