@@ -162,6 +162,16 @@ def _describe_part(part: Any, *, without: Sequence[str] = ()) -> str:
     return ", ".join([str(part["_target_"]).rpartition(".")[2], *own])
 
 
+def _describe_warmup(schedule: Mapping[str, Any], steps: int | None) -> str:
+    """The warm-up of a run of so many updates, which a limit may cut; empty where nothing says how
+    many they are.
+    """
+    warmup = schedule.get("warmup_share", 0) * (steps or 0) or schedule.get("warmup_steps", 0)
+    if not steps or not warmup:
+        return ""
+    return f"{min(warmup, schedule.get('warmup_limit', 1) * steps):,.0f} of {steps:,} updates"
+
+
 def _describe_weights(weights: Any) -> str:
     """The weight of each class in the loss."""
     if not isinstance(weights, Mapping):
@@ -194,11 +204,15 @@ def _body(
     decided: Sequence[str],
     how: str,
 ) -> list[Block]:
+    from plmctl.training.averaging import read_average  # brings torch
+
     log = RunLog.read_started(folder)
     size, train, task = (config.get(name) or {} for name in ("size", "train", "task"))
+    least = train.get("least_steps")
     facts = {
         "made with": "plmctl",
         "recipe": Path(str(config.get("recipe") or "")).stem,
+        "averaged": read_average(folder).get("what"),
         "starts from": config.get("checkpoint") or config.get("init"),
         "taught by": _names(config.get("teacher")),
         "trained on": _data(config),
@@ -207,13 +221,14 @@ def _body(
         **{name.replace("_", " "): value for name, value in size.items()},
         "longest row": task.get("max_length") or (config.get("format") or {}).get("max_length"),
         "length": next((f"{train[n]:,} {n}" for n in LENGTHS if train.get(n) is not None), None),
-        "at least": f"{least:,} updates" if (least := train.get("least_steps")) else None,
+        "at least": f"{least:,} updates" if least and train.get("epochs") is not None else None,
         "updates": f"{log.step:,}" if log.series else None,
         "tokens": format_number(log.last("tokens")),
         "batch size": train.get("batch_size"),
         "optimizer": _describe_part(config.get("optim"), without=("lr", "_partial_")),
         "learning rate": _own_rate(config),
         "schedule": _describe_part(config.get("schedule")),
+        "warm-up": _describe_warmup(config.get("schedule") or {}, train.get("steps")),
         "class weights": _describe_weights(task.get("class_weights")),
         "precision": train.get("precision"),
         "seed": config.get("seed"),

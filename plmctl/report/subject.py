@@ -199,9 +199,7 @@ def _check(folder: Path) -> None:
     inside = sorted(
         file.parent for pattern_of_file in patterns for file in folder.glob(pattern_of_file)
     )
-    fix = (
-        f"give one of those in it: {', '.join(map(str, inside[:5]))}"
-        if inside
-        else "give a run.dir, or a study's out"
-    )
+    # of an average, an import: a checkpoint without a run
+    inside = inside or sorted(file.parent for file in folder.glob(f"checkpoints/*/{CONFIG}"))[-1:]
+    fix = spell_line("report", *inside[:5]) if inside else "give a run.dir, or a study's out"
     raise DataError("neither a run (metrics.jsonl) nor a study (study.json)", file=folder, fix=fix)

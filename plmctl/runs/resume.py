@@ -45,6 +45,7 @@ def resume_spec(given: Provenance) -> RunSpec:
     """The spec to go on with, in which every allowed change is noted as "key: old -> new"."""
     folder = run_dir(given)
     only_where = all(text.startswith("run.") for text in given.overrides)
+    _refuse_average(folder, given)
     saved = read_spec(folder, given)
     if saved is None:  # nothing was saved yet: the run starts at 0
         _refuse_lost_config(folder)
@@ -105,6 +106,19 @@ def _refuse_other_recipe(saved: RunSpec, given: Provenance, folder: Path) -> Non
     line = f"plmctl {given.command} --resume {spell_setting('run.dir', folder)}"
     fix = f"{line}, or a new run.dir"
     raise ConfigError("recipe", new, started, fix=fix)
+
+
+def _refuse_average(folder: Path, given: Provenance) -> None:
+    """Raise UsageError for the mean of checkpoints, of which no training can go on."""
+    from plmctl.training.averaging import read_average  # torch, which composing does not need
+
+    if made := read_average(folder) if (folder / "checkpoints").is_dir() else {}:
+        key = "init" if given.verb == "pretrain" else "checkpoint"
+        raise UsageError(
+            f"--resume: {folder} is {made['what']}, without the state of an optimizer;"
+            f" a new run may start from it ({spell_setting(key, folder)})"
+            f"\n  fix: plmctl {given.command} --resume {spell_setting('run.dir', made['run'])}"
+        )
 
 
 def _refuse_lost_config(folder: Path) -> None:

@@ -14,11 +14,14 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.spelling import spell_line
-from plmctl.core.terminal import tell
+from plmctl.core.terminal import counted, tell
+from plmctl.storage.atomic import write_json
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import find_near
+from plmctl.storage.reading import read_json
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read, read_base
 
+MADE = "average.json"  # how it was made, in a checkpoint that no training wrote
 BESIDE = ("config.yaml", "tokenizer")  # what a checkpoint copies from its run
 # prefix of the tensors of a running average, in the state of the objective
 KEPT = "teacher.average."
@@ -40,14 +43,7 @@ def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = tel
     saved = _open(run, out, say)
     folders = [saved.path(step) for step in saved.steps()][-last:]
     if len(folders) < last:
-        fix = (
-            f"--last {len(folders)}, or train with train.keep_last={last}"
-            if len(folders) > 1
-            else f"train.keep_last={last}"
-        )
-        raise DataError(
-            f"has {len(folders)} checkpoints, {last} are to be averaged", file=run, fix=fix
-        )
+        raise _lacks(run, out, len(folders), last)
     for folder in folders:
         if problem := damage(folder):
             raise DataError(problem, file=folder, fix="a smaller --last, or remove this checkpoint")
@@ -59,8 +55,9 @@ def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = tel
         optimizer={},
         random={},
     )
-    say(f"the mean of {', '.join(folder.name for folder in folders)}")
-    return _save(folders[-1], out, averaged, say)
+    what = f"the mean of {', '.join(folder.name for folder in folders)}"
+    say(what)
+    return _save(folders[-1], out, averaged, say, made={"what": what, "run": str(run)})
 
 
 def extract_average(run: Path, out: Path, *, say: Callable[[str], None] = tell) -> Path:
@@ -95,10 +92,30 @@ def extract_average(run: Path, out: Path, *, say: Callable[[str], None] = tell) 
         name: known[name][: len(own)] if own.dim() else known[name]
         for name, own in last.model.items()
     }
-    say(f"the average that {newest.name} keeps")
-    return _save(
-        newest, out, replace(last, model=model, objective={}, optimizer={}, random={}), say
-    )
+    what = f"the average that {newest.name} keeps"
+    say(what)
+    alone = replace(last, model=model, objective={}, optimizer={}, random={})
+    return _save(newest, out, alone, say, made={"what": what, "run": str(run)})
+
+
+def read_average(folder: Path) -> dict[str, str]:
+    """How the newest checkpoint of a folder was averaged (`what`), and of which `run`; empty for a
+    checkpoint that training wrote.
+    """
+    newest = Checkpoints(folder / "checkpoints", say=lambda line: None).newest()
+    file = newest / MADE if newest else None
+    return dict(read_json(file)) if file and file.is_file() else {}
+
+
+def _lacks(run: Path, out: Path, there: int, last: int) -> DataError:
+    """An error on fewer checkpoints than are to be averaged."""
+    fix = "the folder of a run whose train.keep_last is 2 or more"
+    if there > 1:
+        words = ["--last", str(there)]
+        words += ["--out", str(out)] if str(out) != f"{run}-average" else []
+        fix = f"{spell_line('average', run, *words)}  # train.keep_last={last} keeps so many"
+    what = f"has {counted(there, 'checkpoint')}, {last} are to be averaged"
+    return DataError(what, file=run, fix=fix)
 
 
 def _open(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
@@ -112,10 +129,20 @@ def _open(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
     return Checkpoints(run / "checkpoints" if (run / "checkpoints").is_dir() else run, say=say)
 
 
-def _save(like: Path, out: Path, snapshot: Snapshot, say: Callable[[str], None]) -> Path:
-    """Write `snapshot` as a checkpoint, with the config and the tokenizer of `like`."""
+def _save(
+    like: Path,
+    out: Path,
+    snapshot: Snapshot,
+    say: Callable[[str], None],
+    *,
+    made: Mapping[str, str],
+) -> Path:
+    """Write `snapshot` as a checkpoint, with the config and the tokenizer of `like`, and how it was
+    made.
+    """
 
     def add_files(folder: Path) -> None:
+        write_json(folder / MADE, made)
         for name in BESIDE:
             copy = shutil.copytree if (like / name).is_dir() else shutil.copy2
             copy(like / name, admit(folder / name))  # type: ignore[operator]

@@ -99,6 +99,24 @@ def test_of_a_pretraining(tmp_path: Path) -> None:
     assert "Not stated." in text
 
 
+def test_the_warm_up_and_the_length_are_those_of_the_run(tmp_path: Path) -> None:
+    """A limit cuts a warm-up, and `least_steps` counts where epochs are the length."""
+    folder = fabricated.run(tmp_path / "short")
+    schedule = {"_target_": "x.Polynomial", "warmup_steps": 200, "warmup_limit": 0.1}
+    train = {**fabricated.CONFIG["train"], "steps": 60, "epochs": None, "least_steps": 500}
+    card = make_card(folder, {**fabricated.CONFIG, "schedule": schedule, "train": train})
+    assert "| warm-up | 6 of 60 updates |" in card
+    assert "| length | 60 steps |" in card
+    assert "at least" not in card
+    schedule = {**schedule, "warmup_steps": 0, "warmup_share": 0.05}
+    card = make_card(folder, {**fabricated.CONFIG, "schedule": schedule, "train": train})
+    assert "| warm-up | 3 of 60 updates |" in card
+    train |= {"steps": None, "epochs": 3}
+    card = make_card(folder, {**fabricated.CONFIG, "schedule": schedule, "train": train})
+    assert "| at least | 500 updates |" in card
+    assert "| warm-up |" not in card
+
+
 @pytest.mark.parametrize("tokens", [1_999, 2_000])
 def test_too_little_held_out_text_has_one_heading(tokens: int, tmp_path: Path) -> None:
     """Also beside scores: a run may hold out little and be scored on a task."""

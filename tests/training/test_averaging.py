@@ -4,6 +4,7 @@ averaged.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.saved import read_saved
+from plmctl.report.card import make_card
 from plmctl.training.averaging import mean
 
 
@@ -89,6 +92,19 @@ def test_a_run_is_averaged_and_used(tokens_of: Callable[..., Path], tmp_path: Pa
     )
     output = plmctl("average", str(run), "--last", "9", code=3)
     assert "has 4 checkpoints, 9 are to be averaged" in output
-    assert "train.keep_last=9" in output
+    assert f"fix: plmctl average {run} --last 4  # train.keep_last=9" in output
+    assert "has 1 checkpoint, 2" in plmctl("average", str(out), "--last", "2", code=3)
+    # no training goes on from it, with its config or without; its card says what it is
+    for _ in range(2):
+        output = plmctl("pretrain", "--resume", f"run.dir={out}", code=2)
+        assert "is the mean of step-2, step-3, step-4, without the state of an optimizer" in output
+        assert f"fix: plmctl pretrain --resume run.dir={run}\n" in output
+        shutil.copy(out / "checkpoints/step-4/config.yaml", out / "config.yaml")
+    (out / "config.yaml").unlink()
+    output = plmctl("report", str(out), code=3)
+    assert f"fix: plmctl report {out / 'checkpoints/step-4'}\n" in output
+    card = make_card(out, read_saved(out / "checkpoints/step-4/config.yaml"))
+    assert "| averaged | the mean of step-2, step-3, step-4 |" in card
+    assert "averaged" not in make_card(run, read_saved(run / "config.yaml"))
     (run / "checkpoints/step-3/model.safetensors").write_bytes(b"x")
     assert "is truncated" in plmctl("average", str(run), "--last", "2", code=3)
