@@ -20,6 +20,7 @@ from plmctl.report.runs import RunLog, keeps_decision, read_baselines, read_pred
 from plmctl.report.text import format_number
 from plmctl.runs.own_rate import scale_rate
 from plmctl.tasks.scores.below import list_below
+from plmctl.training.averaged import read_average
 
 SUFFIXES = (".yaml", ".yml")
 FACTS = ("license", "language", "name")  # what no config knows
@@ -204,8 +205,6 @@ def _body(
     decided: Sequence[str],
     how: str,
 ) -> list[Block]:
-    from plmctl.training.averaging import read_average  # brings torch
-
     log = RunLog.read_started(folder)
     size, train, task = (config.get(name) or {} for name in ("size", "train", "task"))
     least = train.get("least_steps")

@@ -25,6 +25,7 @@ from plmctl.core.spelling import spell_setting
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.storage.atomic import write_text
 from plmctl.storage.paths import find_near
+from plmctl.training.averaged import read_average
 
 Change = tuple[str, Any, Any]  # a setting, its value in the run, and the new one
 
@@ -110,9 +111,7 @@ def _refuse_other_recipe(saved: RunSpec, given: Provenance, folder: Path) -> Non
 
 def _refuse_average(folder: Path, given: Provenance) -> None:
     """Raise UsageError for the mean of checkpoints, of which no training can go on."""
-    from plmctl.training.averaging import read_average  # torch, which composing does not need
-
-    if made := read_average(folder) if (folder / "checkpoints").is_dir() else {}:
+    if made := read_average(folder):
         key = "init" if given.verb == "pretrain" else "checkpoint"
         raise UsageError(
             f"--resume: {folder} is {made['what']}, without the state of an optimizer;"

@@ -18,10 +18,9 @@ from plmctl.core.terminal import counted, tell
 from plmctl.storage.atomic import write_json
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import find_near
-from plmctl.storage.reading import read_json
+from plmctl.training.averaged import MADE
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read, read_base
 
-MADE = "average.json"  # how it was made, in a checkpoint that no training wrote
 BESIDE = ("config.yaml", "tokenizer")  # what a checkpoint copies from its run
 # prefix of the tensors of a running average, in the state of the objective
 KEPT = "teacher.average."
@@ -96,15 +95,6 @@ def extract_average(run: Path, out: Path, *, say: Callable[[str], None] = tell) 
     say(what)
     alone = replace(last, model=model, objective={}, optimizer={}, random={})
     return _save(newest, out, alone, say, made={"what": what, "run": str(run)})
-
-
-def read_average(folder: Path) -> dict[str, str]:
-    """How the newest checkpoint of a folder was averaged (`what`), and of which `run`; empty for a
-    checkpoint that training wrote.
-    """
-    newest = Checkpoints(folder / "checkpoints", say=lambda line: None).newest()
-    file = newest / MADE if newest else None
-    return dict(read_json(file)) if file and file.is_file() else {}
 
 
 def _lacks(run: Path, out: Path, there: int, last: int) -> DataError:
