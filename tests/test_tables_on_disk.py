@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import time
+import tracemalloc
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,12 @@ from plmctl.core.tables import LARGE, make_table, release
 from plmctl.tasks import inference
 from plmctl.tasks.answers.label_sets import LabelSets
 from plmctl.tasks.classification import Classification
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.texts import encode_texts
 from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.readers.holding import hold_out
 from plmctl.tasks.record import Example
+from plmctl.tasks.transform import Transform
 
 STATUS = Path("/proc/self/status")
 ROWS, LABELS = 1600, 5000  # 32 MB of float32, 64 MB of float64
@@ -150,3 +155,60 @@ def test_holding_out_is_linear_in_labels_and_rows() -> None:
     assert [e.id for e in dev] == plainly_hold_out(examples, 0.1)
     assert len(train) + len(dev) == len(examples)
     assert {e.label for e in dev} <= {e.label for e in train}
+
+
+def slowly_pad(laid_out: list[encode.Row], vocab: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and segments, row by row."""
+    width = max(len(row.ids) for row in laid_out)
+    ids = np.full((len(laid_out), width), vocab.pad)
+    segment = np.zeros(ids.shape)
+    for number, row in enumerate(laid_out):
+        for place, token in enumerate(row.ids):
+            ids[number, place] = token
+            segment[number, place] = row.b_start is not None and place >= row.b_start
+        if vocab.single[-1] == "cls":
+            segment[number, len(row.ids) - 1] = 2
+    return ids, segment
+
+
+@pytest.mark.parametrize("single", [("cls", "A", "sep"), ("A", "sep", "cls")])
+def test_rows_that_are_made_one_by_one_are_padded_as_a_list(single: tuple[str, ...]) -> None:
+    draw = np.random.default_rng(1)
+    vocab: Any = SimpleNamespace(pad=3, single=single)
+    laid = [
+        encode.Row(draw.integers(9, size=5 + n).tolist(), 1, None if n % 3 else 2 + n % 2, n % 4, n)
+        for n in range(11)
+    ]
+    ids, segment = slowly_pad(laid, vocab)
+    rows = encode.pad(iter(laid), vocab, example=range(11))
+    assert np.array_equal(rows.seqs["text"].ids, ids)
+    assert np.array_equal(rows.seqs["text"].tracks["segment"], segment)
+    assert rows.anchors is not None
+    assert rows.anchors.tolist() == [[n, n % 4] for n in range(11)]
+    assert rows.values["cut"].tolist() == [*range(11)]
+    assert rows.seqs["text"].length.tolist() == [5 + n for n in range(11)]
+
+
+def test_texts_are_tokenized_piece_by_piece() -> None:
+    """300 tokens a row: 4 bytes of each stay, where lists of them take 36."""
+    count, tokens = 3000, 300
+    examples = [Example(str(n), {"text": "a"}, "l1") for n in range(count)]
+    roles = {"pad": 0, "cls": 1, "sep": 1, "mask": 1, "bos": 1, "eos": 1, "unk": 1007}
+    special = np.arange(2000) < 5
+    vocab: Any = SimpleNamespace(
+        **roles, single=("cls", "A"), id=roles.get, size=2000, special=special
+    )
+
+    def encode_batch(texts: list[str]) -> list[list[int]]:
+        return [[1000 + n for n in range(tokens)] for _ in texts]
+
+    tracemalloc.start()
+    tokenizer: Any = SimpleNamespace(vocab=vocab, encode_batch=encode_batch)
+    rows = encode_texts(
+        examples, tokenizer, max_length=512, pooling="first", transform=Transform(), symmetric=False
+    )
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows.seqs["text"].ids.shape == (count, 1 + tokens)
+    assert peak < 25e6  # 14 bytes a token, and a piece; lists of all took twice as much
+    assert inference.unknown(rows, vocab) == 1 / tokens

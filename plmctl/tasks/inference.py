@@ -4,15 +4,16 @@ and in `plmctl eval`.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from plmctl.core.batch import Batch, Rows
+from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.errors import DataError
 from plmctl.core.tables import make_table, release
 from plmctl.core.terminal import counted
@@ -26,6 +27,7 @@ from plmctl.text.characters import Spelling
 from plmctl.text.unknown import count_unknown, refuse_unknown
 from plmctl.text.vocab import Vocab
 
+PIECE = 1024  # rows whose tokens are counted at once
 FEW = 20  # different examples: fewer measure nothing in any case
 
 
@@ -196,8 +198,21 @@ def unknown(rows: Rows, vocab: Vocab) -> float:
 def _count_unknown(rows: Rows, vocab: Vocab) -> tuple[int, int]:
     if "characters" in rows.seqs:
         return 0, 0
-    read = [seq.ids[seq.real] for seq in rows.seqs.values() if not seq.view]
-    return count_unknown(np.concatenate(read), vocab)
+    found = [
+        count_unknown(piece.ids[piece.real], vocab)
+        for seq in rows.seqs.values()
+        if not seq.view
+        for piece in _cut(seq)
+    ]
+    return sum(unknown for unknown, _ in found), sum(ordinary for _, ordinary in found)
+
+
+def _cut(seq: Seq) -> Iterator[Seq]:
+    """Yield pieces of its rows."""
+    for start in range(0, len(seq.length), PIECE):
+        part = slice(start, start + PIECE)
+        tracks = {name: track[part] for name, track in seq.tracks.items()}
+        yield replace(seq, ids=seq.ids[part], length=seq.length[part], tracks=tracks)
 
 
 class ReadPieces:
@@ -246,8 +261,10 @@ def _count_known(train: Sequence[Example], other: Sequence[Example]) -> int:
     return sum(_content(example) in contents for example in other)
 
 
-def _content(example: Example) -> tuple[str, str]:
-    return str(example.fields), str(example.label)
+def _content(example: Example) -> bytes:
+    """A hash: the examples of a split at once may be all of the text of a table again."""
+    said = repr((str(example.fields), str(example.label)))
+    return hashlib.blake2b(said.encode(), digest_size=16).digest()
 
 
 def check_splits(task: Task) -> list[str]:

@@ -4,7 +4,8 @@ padding to the longest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -91,30 +92,31 @@ def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
     return min(a, room - keep_b), keep_b
 
 
-def pad(laid_out: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Rows:
+def pad(laid_out: Iterable[Row], vocab: Vocab, *, example: Sequence[int] | np.ndarray) -> Rows:
     """`Rows` of all `laid_out`, padded to the longest; `example[i]` is the number of the example
-    that row i comes from.
+    that row i comes from. Rows may be made when they are asked for: 4 bytes a token are kept.
     """
-    length = np.array([len(row.ids) for row in laid_out], dtype=np.int64)
-    ids = np.full((len(laid_out), int(length.max())), vocab.pad, dtype=np.int32)
-    segment = np.zeros(ids.shape, dtype=np.uint8)
-    for index, row in enumerate(laid_out):
-        ids[index, : len(row.ids)] = row.ids
-        if row.b_start is not None:
-            segment[index, row.b_start : len(row.ids)] = 1
-        if vocab.single[-1] == "cls":  # XLNet's, a segment of its own
-            segment[index, len(row.ids) - 1] = 2
-    number = np.arange(len(laid_out), dtype=np.int64)
-    asked = np.array([row.question_cut for row in laid_out], dtype=np.int64)
+    tokens, numbers = array("i"), array("q")
+    for row in laid_out:
+        tokens.extend(row.ids)
+        b_start = len(row.ids) if row.b_start is None else row.b_start
+        numbers.extend((len(row.ids), b_start, row.anchor, row.cut, row.question_cut))
+    length, second, anchor, cut, asked = np.array(numbers, dtype=np.int64).reshape(-1, 5).T.copy()
+    place = np.arange(int(length.max()))
+    real = place < length[:, None]
+    ids = np.full(real.shape, vocab.pad, dtype=np.int32)
+    ids[real] = np.frombuffer(tokens, dtype=np.int32)
+    segment = (real & (place >= second[:, None])).astype(np.uint8)
+    if vocab.single[-1] == "cls":  # XLNet's, a segment of its own
+        segment[np.arange(len(length)), length - 1] = 2
+    number = np.arange(len(length), dtype=np.int64)
     return Rows(
         key=number,
         seqs={"text": Seq(ids, length, {"segment": segment})},
-        anchors=np.stack(
-            [number, np.array([row.anchor for row in laid_out], dtype=np.int64)], axis=1
-        ),
+        anchors=np.stack([number, anchor], axis=1),
         values={
             "example": np.asarray(example, dtype=np.int64),
-            "cut": np.array([row.cut for row in laid_out], dtype=np.int64),
+            "cut": cut,
             **({"question_cut": asked} if asked.any() else {}),
         },
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.terminal import counted
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.record import Example
 from plmctl.tasks.transform import Transform
+
+PIECE = 1024  # texts that are tokenized at once
 
 
 def parse_texts(line: str, number: int, columns: Mapping[str, Any]) -> Example:
@@ -39,20 +43,21 @@ def encode_texts(
     A symmetric pair makes two rows, one for each order, where the transform says so.
     """
     vocab = transform.vocab(tokenizer.vocab)
-    first = tokenizer.encode_batch([str(example.fields["text"]) for example in examples])
     pair = "text2" in examples[0].fields
-    second = (
-        tokenizer.encode_batch([str(example.fields["text2"]) for example in examples])
-        if pair
-        else [None] * len(examples)
-    )
     both = pair and symmetric and transform.both_orders
-    orders = [
-        order
-        for a, b in zip(first, second, strict=True)
-        for order in ([(a, b), (b, a)] if both else [(a, b)])
-    ]
-    laid = [encode.lay_out(a, b, vocab, max_length=max_length, pooling=pooling) for a, b in orders]
-    rows = encode.pad(laid, vocab, example=[place // (1 + both) for place in range(len(laid))])
+
+    def read(piece: Sequence[Example], name: str) -> Sequence[Any]:
+        return tokenizer.encode_batch([str(example.fields[name]) for example in piece])
+
+    def lay_out() -> Iterator[encode.Row]:
+        for start in range(0, len(examples), PIECE):
+            piece = examples[start : start + PIECE]
+            second = read(piece, "text2") if pair else [None] * len(piece)
+            for a, b in zip(read(piece, "text"), second, strict=True):
+                for order in [(a, b), (b, a)] if both else [(a, b)]:
+                    yield encode.lay_out(*order, vocab, max_length=max_length, pooling=pooling)
+
+    each = np.arange(len(examples)).repeat(1 + both)
+    rows = encode.pad(lay_out(), vocab, example=each)
     rows = encode.mark_anchors(rows)
     return transform.add_targets(encode.group_rows(rows) if both else rows)
