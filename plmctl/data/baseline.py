@@ -4,6 +4,7 @@ Any training must beat the first, and a model that reads its context the second.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from plmctl.text.frequencies import count_tokens, estimate_frequencies
 
 PRIORS = (3, 10, 30, 100, 300, 1000, 3000)  # of which the bigram baseline takes the best
+_STEP = 1 << 16  # pairs that are widened to int64 at once
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,9 @@ def measure_bigram_baseline(
     if not len(asked):
         raise ValueError("no validation token may be predicted")
     frequencies = estimate_frequencies(count_tokens(train, size) * predicted, predicted)
-    before, after = (
-        np.concatenate(parts)
-        for parts in zip(*(_pairs(piece, predicted) for piece in _spread(train, most)), strict=True)
-    )
-    keys, counts = np.unique(before * size + after, return_counts=True)
-    behind = np.bincount(before, minlength=size)  # c(v)
+    keys, counts = _count_pairs(_spread(train, most), predicted)
+    behind = np.zeros(size, np.int64)  # c(v)
+    np.add.at(behind, keys // size, counts)
     prior = min(
         PRIORS,
         key=lambda k: (
@@ -108,6 +107,26 @@ def _pairs(ids: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarr
     before, after = ids[:-1].astype(np.int64), ids[1:].astype(np.int64)
     kept = predicted[after]
     return before[kept], after[kept]
+
+
+def _count_pairs(
+    pieces: Sequence[np.ndarray], predicted: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The different pairs, as `before * V + after` in ascending order, and how often each occurs:
+    two `[K]` int64. A pair takes 4 bytes until it is counted, where so many numbers tell all apart.
+    """
+    size = len(predicted)
+    kind = np.uint32 if size * size <= 1 << 32 else np.int64
+    keys, end = np.empty(sum(map(len, pieces)), kind), 0
+    steps = (each[at : at + _STEP + 1] for each in pieces for at in range(0, len(each), _STEP))
+    for step in steps:
+        before, after = _pairs(step, predicted)
+        keys[end : end + len(after)] = before * size + after
+        end += len(after)
+    keys = keys[:end]
+    keys.sort()
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])) if end else np.zeros(0, int)
+    return keys[starts].astype(np.int64), np.diff(starts, append=end)
 
 
 def _spread(ids: np.ndarray, most: int, pieces: int = 64) -> list[np.ndarray]:

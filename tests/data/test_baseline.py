@@ -1,13 +1,19 @@
 """The baseline against the definition, written as loops over tokens."""
 
 import math
+import tracemalloc
 from collections import Counter
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from plmctl.data.baseline import PRIORS, measure_bigram_baseline, measure_unigram_baseline
+from plmctl.data.baseline import (
+    PRIORS,
+    _count_pairs,
+    measure_bigram_baseline,
+    measure_unigram_baseline,
+)
 from plmctl.text import frequencies
 from plmctl.text.frequencies import count_tokens
 
@@ -112,3 +118,20 @@ def test_pieces_of_a_large_corpus_stand_for_all_of_it():
 def test_no_pair_to_predict_is_an_error():
     with pytest.raises(ValueError, match="no validation token"):
         measure_bigram_baseline(np.array([0, 1]), np.array([0]), ignored=np.zeros(2, bool))
+
+
+@pytest.mark.parametrize("size", [30_000, 70_000])  # pairs fit into 32 bits, and do not
+def test_pairs_are_counted_in_little_room_as_unique_counts_them(size):
+    draw = np.random.default_rng(0)
+    ids, special = draw.zipf(1.3, 300_000) % size, np.arange(size) < 5
+    pieces = [ids[:200_000].astype(np.int32), ids[200_000:].astype(np.int32)]
+    tracemalloc.start()
+    keys, counts = _count_pairs(pieces, ~special)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    pairs = [piece[:-1] * np.int64(size) + piece[1:] for piece in pieces]
+    kept = [own[~special[piece[1:]]] for own, piece in zip(pairs, pieces, strict=True)]
+    expected = np.unique(np.concatenate(kept), return_counts=True)
+    assert np.array_equal(keys, expected[0])
+    assert np.array_equal(counts, expected[1])
+    assert peak < (14 if size == 30_000 else 18) * len(ids)  # widened pairs alone took 26 bytes
