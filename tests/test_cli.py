@@ -258,11 +258,15 @@ def test_print_config_stops_and_shows_what_was_removed(plmctl: Invoke, command: 
     ("failure", "code", "message"),
     [
         (DataError("empty", file="a.txt"), 3, "plmctl: a.txt: empty"),
-        (OSError(errno.ENOSPC, "No space left on device", "x.bin"), 1, "x.bin\n  fix: free some"),
+        (OSError(errno.ENOSPC, "No space left on device", "x.bin"), 1, "x.bin\n  fix: # free some"),
         (PermissionError(errno.EACCES, "Permission denied", "runs"), 1, "Permission denied: runs"),
-        (OSError(errno.ENAMETOOLONG, "File name too long", "n" * 300), 2, "fix: a name of at most"),
+        (
+            OSError(errno.ENAMETOOLONG, "File name too long", "n" * 300),
+            2,
+            "fix: # a name of at most",
+        ),
         (KeyboardInterrupt(), 130, ""),
-        (MemoryError(), 1, "plmctl: out of memory\n  fix: a smaller train.micro_batch_size"),
+        (MemoryError(), 1, "plmctl: out of memory\n  fix: # a smaller train.micro_batch_size"),
         (torch.OutOfMemoryError("CUDA out of memory."), 1, "out of memory: CUDA out of memory."),
         (RuntimeError("[enforce fail] can't allocate memory: you tried ..."), 1, "out of memory"),
     ],
