@@ -389,10 +389,10 @@ def test_all_mistakes_in_the_form_of_a_table_are_told_at_once() -> None:
     for words in (
         "budgets.0: needs up_to, the FLOPs up to which it holds; only the last row has none",
         "budgets.1.up_to=-1: a number of FLOPs, more than 0",
-        "budgets.2: a row has the settings for its budget\n  fix: size: tiny, optim.lr: 2e-3",
+        "budgets.2: a row has the settings for its budget\n  fix: # size: tiny, optim.lr: 2e-3",
         "budgets.3.up_to=1000000000000.0: more than 1e+12, that of the row before it",
         "budgets.3.optim: a value; a setting inside of another has a dotted key"
-        "\n  fix: optim.lr: ...",
+        "\n  fix: # optim.lr: ...",
         "budgets.4.train.steps=100: a table decides no length of a run",
         "budgets.5.up_to='lots': a number of FLOPs, more than 0",
     ):

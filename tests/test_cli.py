@@ -266,7 +266,7 @@ def test_print_config_stops_and_shows_what_was_removed(plmctl: Invoke, command: 
             "fix: # a name of at most",
         ),
         (KeyboardInterrupt(), 130, ""),
-        (MemoryError(), 1, "plmctl: out of memory\n  fix: # a smaller train.micro_batch_size"),
+        (MemoryError(), 1, "plmctl: out of memory\n  fix: train.micro_batch_size=1  # the"),
         (torch.OutOfMemoryError("CUDA out of memory."), 1, "out of memory: CUDA out of memory."),
         (RuntimeError("[enforce fail] can't allocate memory: you tried ..."), 1, "out of memory"),
     ],

@@ -331,7 +331,7 @@ def test_commas_sweep_paths_only_with_multirun(
         ("size.widht=3", "did you mean 'size.width'?"),
         ("+size.depth=3", "no such number"),
         ("optim.lr=[1", "cannot be read"),
-        ("optim.lr=1,2", "add -m"),
+        ("optim.lr=1,2", "fix: -m"),
         ("hydra.sweep.dir=x", "need -m/--multirun"),
         ("tiny", "key=value"),
         ("seed=x", "seed='x': must be a whole number"),
@@ -355,7 +355,7 @@ def test_a_setting_that_refers_to_what_a_chosen_part_lacks(run: Compose) -> None
     ) as caught:
         run("format=blocks", recipe="xlnet")
     assert caught.value.value == "${format.reuse_length}"
-    assert "fix: noise.factorization_order.block=<a value>, or leave out format=blocks" in str(
+    assert "fix: noise.factorization_order.block=VALUE  # or leave out format=blocks" in str(
         caught.value
     )
 

@@ -79,10 +79,10 @@ def test_the_fix_names_settings_that_give_the_field() -> None:
     assert "fix: format=sentence_pair" in errors[0]
     assert "fix: noise=[token_mask]" in errors[1]
     assert "no part in conf/ gives it" in errors[2]
-    assert "fix: a format of your own that provides 'targets.nothing'" in errors[2]
+    assert "fix: # a format of your own that provides 'targets.nothing'" in errors[2]
     assert "a name that `fields` of no part introduces" in errors[2]
     assert "(did you mean 'targets.mlm'?)" in errors[3]
-    assert "fix: 'targets.mlm' in facts.needs of objective.near" in errors[3]
+    assert "fix: # 'targets.mlm' in facts.needs of objective.near" in errors[3]
 
 
 def test_noise_order_counts() -> None:
@@ -187,7 +187,7 @@ def test_a_source_is_checked_with_the_objectives_that_look_at_it() -> None:
 def test_parallel_rows_of_plain_text_are_refused_before_it_is_read() -> None:
     with pytest.raises(
         UsageError,
-        match=r"data\.target_path.*parallel text\n  fix: data\.path=<lines> data\.target_path=",
+        match=r"data\.target_path.*parallel text\n  fix: data\.path=LINES data\.target_path=",
     ):
         check_contract(compose("pretrain", "tlm", ["size=tiny", "data.path=corpus.txt"]))
     check_contract(

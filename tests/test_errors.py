@@ -153,7 +153,7 @@ def test_a_model_and_shards_with_different_tokenizers(
 
 def test_text_that_is_not_what_its_name_says(plmctl: Invoke, tmp_path: Path) -> None:
     (tmp_path / "zipped.txt").write_bytes(gzip.compress(b"text " * 50))
-    assert "zipped.txt: this is gzip data\n  fix: name it zipped.txt.gz" in plmctl(
+    assert "zipped.txt: this is gzip data\n  fix: # name it zipped.txt.gz" in plmctl(
         "tokenize", "data.path=zipped.txt", "out=tokens", code=3
     )
     (tmp_path / "my latin.txt").write_bytes(b"good\ncaf\xe9\n")
@@ -228,7 +228,7 @@ def test_a_run_directory_that_is_a_file_or_holds_other_things(
     assert "run.dir=file is a file" in plmctl(
         "pretrain", "bert", *TINY, shards, "run.dir=file", code=2
     )
-    assert "is not empty\n  fix: another run.dir" in plmctl(
+    assert "is not empty\n  fix: # another run.dir" in plmctl(
         "pretrain", "bert", *TINY, shards, "run.dir=other", code=2
     )
 
@@ -259,7 +259,7 @@ def test_a_disk_that_is_full_while_tensors_are_written(
 
     monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(
-        PlmctlError, match=r"No space left on device.*no earlier checkpoint\n  fix: free some"
+        PlmctlError, match=r"No space left on device.*no earlier checkpoint\n  fix: # free some"
     ):
         Checkpoints(tmp_path).save(Snapshot({}, {}, {}, {}, {}), step=1)
     assert not list(tmp_path.glob("*step*"))
@@ -281,7 +281,7 @@ def test_damaged_checkpoints(plmctl: Invoke, tmp_path: Path, shards: str) -> Non
     metrics = Path("run/metrics.jsonl").read_text()
     output = plmctl("pretrain", "--resume", "run.dir=run", code=3)
     assert "every checkpoint of this run is damaged" in output
-    assert "fix: remove run/checkpoints" in output
+    assert "fix: # remove run/checkpoints" in output
     assert Path("run/metrics.jsonl").read_text() == metrics
 
 
@@ -315,7 +315,7 @@ def test_a_sweep_with_a_bad_value_begins_nothing_and_runs_once_it_is_corrected(
     assert "job 1 of 2: finished before: optim.lr=0.002" in output
     output = plmctl(*words, "optim.lr=1e-3,2e-3", "data.valid_share=0.2", code=2)
     assert "holds another run: data.valid_share=" in output
-    assert "fix: run.dir=<another folder> for the sweep, or remove " in output
+    assert "fix: run.dir=ANOTHER_FOLDER  # for the sweep, or remove " in output
     output = plmctl("pretrain", "roberta", *words[2:], "optim.lr=1e-3,2e-3", code=2)
     assert (
         "sweep/optim.lr=0.001 holds another run: the run was started with the recipe bert" in output

@@ -194,8 +194,8 @@ def test_every_fix_works_as_it_is_typed(
     fixes = re.findall(r"^  fix: (.*)$", pretrain(*words), re.MULTILINE)
     assert fixes
     for fix in fixes:
-        for choice in re.split(r",? or (?=[\w.@]+=)", fix):
-            typed = shlex.split(choice)
+        for choice in re.split(r"\s+# or (?=[\w.@]+=)|,? or (?=[\w.@]+=)", fix):
+            typed = shlex.split(choice, comments=True)
             if typed[0] == "plmctl":
                 assert CliRunner().invoke(app, [*typed[1:], "--dry-run"]).exit_code == 0
                 continue

@@ -121,7 +121,7 @@ def test_back_to_hugging_faces_layout(home: Path) -> None:
 
 
 def test_words_of_letters_can_be_injected() -> None:
-    fix = "  fix: plmctl inject checkpoint=x word_vectors=random form=replace words=<a file: word,"
+    fix = "  fix: plmctl inject checkpoint=x word_vectors=random form=replace words=WORDS.tsv"
     said, advice = describe_unknown_words(Counter({"żółw": 2, "☃": 3}), "x")
     assert said.startswith("2 words of it stay unknown, 5 times in all, such as ☃ żółw: ")
     assert advice.startswith(fix)

@@ -16,6 +16,7 @@ from plmctl.config.other_names import OURS, guess
 from plmctl.config.spec import thaw
 from plmctl.config.walks import paths
 from plmctl.core.errors import did_you_mean, find_alike, find_meant, find_meant_beside, nearest
+from plmctl.core.pasted import spell_fix
 from plmctl.text.undecodable import guess_encoding
 
 GLUE = ["task=sst2", "task.path=nowhere", "checkpoint=null"]
@@ -98,7 +99,7 @@ def test_a_name_of_another_trainer(word: str, ours: str, fix: str) -> None:
     key, _, value = word.partition("=")
     expected = (
         f"plmctl: {key}='{value}': there is no such setting (did you mean '{ours}'?)\n  fix:"
-        f" {fix}\n"
+        f" {spell_fix(fix)}\n"
     )
     assert said("pretrain", word) == expected
 
@@ -135,8 +136,8 @@ def test_a_setting_written_as_an_option(words: list[str], fix: str) -> None:
     name = words[0].partition("=")[0]
     told = said("pretrain", *words)
     assert (
-        f"Error: there is no option {name}: settings are written without dashes\n  fix: {fix}\n"
-        in told
+        f"Error: there is no option {name}: settings are written without dashes\n"
+        f"  fix: {spell_fix(fix)}\n" in told
     )
     assert "No such option: --nonsense" in said("pretrain", "--nonsense", "tiny")
 
@@ -161,7 +162,7 @@ def test_heads_that_do_not_divide_the_width(heads: int, width: int, fix: int) ->
     wider = heads * -(-width // heads)
     assert (
         told == f"plmctl: size.num_heads={heads}: must divide size.width={width}: {shown}\n"
-        f"  fix: size.num_heads={fix}, or size.width={wider}\n"
+        f"  fix: size.num_heads={fix}  # or size.width={wider}\n"
     )
     assert not Path("runs").exists()
     assert told == said(
@@ -204,7 +205,8 @@ def test_files_in_gbk_are_told_how_to_be_converted() -> None:
         "iconv -f gb18030 -t utf-8 '文本.txt' > converted.txt",
     )
     assert (
-        said("data", "check", "文本.txt", code=3) == f"plmctl: 文本.txt:1: {told}\n  fix: {fix}\n"
+        said("data", "check", "文本.txt", code=3)
+        == f"plmctl: 文本.txt:1: {told}\n  fix: {spell_fix(fix)}\n"
     )
     Path("train.tsv").write_bytes(f"text\tlabel\n{CHINESE}".encode("gbk"))
     told = said("data", "check", "train.tsv", "task=classification", code=3)
@@ -232,12 +234,11 @@ def test_the_path_that_is_missing_is_the_one_that_is_named() -> None:
     Path("a.txt").write_text("some text\n" * 20)
     told = said("pretrain", "size=tiny", "data.path=a.txt", "data.valid_path=nothere", code=3)
     assert (
-        told
-        == "plmctl: nothere: no such file, folder or pattern\n  fix: data.valid_path=<an existing"
-        " one>\n"
+        told == "plmctl: nothere: no such file, folder or pattern\n  fix: data.valid_path="
+        "EXISTING_ONE\n"
     )
     told = said("data", "check", "a.txt", "data.valid_path=empty", code=3)
-    assert told.endswith("fix: data.valid_path=<an existing one>\n")
+    assert told.endswith("fix: data.valid_path=EXISTING_ONE\n")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +268,7 @@ def test_a_checkpoint_that_is_not_there(name: str, fix: str) -> None:
     assert (
         told
         == f"plmctl: {Path(name)}: there is no such run, checkpoint or Hugging Face folder\n  fix:"
-        f" {fix}\n"
+        f" {spell_fix(fix)}\n"
     )
 
 

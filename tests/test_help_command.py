@@ -24,6 +24,7 @@ from plmctl.config.recipes import conf_dir, part_files
 from plmctl.config.schema import VERBS
 from plmctl.config.settings import list_plumbing, settings
 from plmctl.core.locate import parameters
+from plmctl.core.pasted import spell_fix
 from plmctl.core.values import Amount, Count, describe_values
 from plmctl.noise.span_mask import SpanMask
 from plmctl.noise.token_mask import TokenMask
@@ -116,7 +117,7 @@ def test_mistakes() -> None:
     told = said("help", "prefix", code=2)
     assert (
         told == "plmctl: prefix: several slots have a part of this name\n"
-        "  fix: plmctl help format=prefix or plmctl help pattern=prefix"
+        "  fix: plmctl help format=prefix  # or plmctl help pattern=prefix"
         " or plmctl help peft=prefix\n"
     )
 
@@ -291,7 +292,7 @@ def test_every_name_of_another_trainer_leads_to_something_that_is_here() -> None
         ("num_workers=4", "leave it out"),
         ("gradient_checkpointing=true", "train.checkpoint_activations=true"),
     ):
-        assert f"fix: {fix}" in said("pretrain", theirs, "--dry-run", code=2)
+        assert f"fix: {spell_fix(fix)}" in said("pretrain", theirs, "--dry-run", code=2)
     assert "run.trackers=[wandb]" in said("finetune", "--report_to", "wandb", code=2)
 
 

@@ -54,7 +54,8 @@ def test_links(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
         refuse_links(home)
     assert (
-        str(refused.value) == f"{home}: far {reason}\n  fix: copy what it leads to into the folder"
+        str(refused.value)
+        == f"{home}: far {reason}\n  fix: # copy what it leads to into the folder"
     )
 
 
@@ -96,7 +97,7 @@ def test_an_index_of_weights(tmp_path: Path, name: str) -> None:
         weights.read(folder)
     assert (
         str(refused.value)
-        == f"{index}: names the weights {name!r}: {LEADS_OUT}\n  fix: download it again"
+        == f"{index}: names the weights {name!r}: {LEADS_OUT}\n  fix: # download it again"
     )
 
 
@@ -177,7 +178,7 @@ def test_the_name_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         compose("pretrain", None, ["run.name=../../x", "train.steps=1"])
     assert (
         str(refused.value)
-        == f"run.name='../../x': runs/../../x {LEADS_OUT}\n  fix: run.name=<a name>, or"
+        == f"run.name='../../x': runs/../../x {LEADS_OUT}\n  fix: run.name=NAME  # or"
         " run.dir=<any folder>"
     )
     done = CliRunner().invoke(

@@ -115,7 +115,7 @@ def test_entities_beyond_the_table_of_luke_are_said() -> None:
     assert ": model.entities.count=8, for all" in told
     all_known = EntityTokenMask(count=8).describe_known(text)
     assert all_known == "4 of 4 mentions are of the first 8 entities (100.0%)"
-    with pytest.raises(DataError, match=r"none of 1 mentions .*\n  fix: model.entities.count=9,"):
+    with pytest.raises(DataError, match=r"none of 1 mentions .*\n  fix: model.entities.count=9"):
         EntityTokenMask(count=8).describe_known(sample([0], [8]))
     assert EntityTokenMask(count=1, control="random").describe_known(text) == ""
 
@@ -140,8 +140,8 @@ def test_vectors_of_a_second_base_send_to_its_own_settings(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("marks", "fix"),
     [
-        ("entity", "dictionary=<names> out=linked, then data.path=linked/text.jsonl"),
-        ("meaning", "lexicons=[meaning:<names>] out=linked, then data.path=linked/text.jsonl"),
+        ("entity", "dictionary=NAMES out=linked  # then data.path=linked/text.jsonl"),
+        ("meaning", "lexicons=[meaning:NAMES] out=linked  # then data.path=linked/text.jsonl"),
     ],
 )
 def test_text_without_marks_is_sent_to_linking(marks: str, fix: str) -> None:

@@ -187,7 +187,7 @@ def test_training_goes_on_from_it(
         ("gpt2", [], 64, "Encoder or EncoderDecoder with the pattern Full"),
         ("bert", ["model.stack.layout=lf*2"], 64, "at least one cell of Attention"),
         ("bert", ["model.stack.cells.a.projections=shared"], 64, "projections to copy"),
-        ("bert", [], 17, r"--reach=16: less than 16: .* all see all\n  fix: --reach 2, or"),
+        ("bert", [], 17, r"--reach=16: less than 16: .* all see all\n  fix: --reach 2  # or"),
     ],
 )
 def test_what_cannot_be_made_long(recipe: str, words: list[str], length: int, message: str) -> None:

@@ -135,7 +135,7 @@ def test_all_mistakes_are_told_at_once_but_not_to_other_runs(conf: Path) -> None
     assert "reached.mlm.tiny={5: 'much'}: must be" in text
     assert "reached.mlm.mini={}: must be" in text
     assert "reached.clm=3: must be a group for each target" in text
-    assert text.count("fix: reached: {mlm: {tiny: {0.5e6: 0.9, 1e6: 1.2}}}") == 5
+    assert text.count("fix: # reached: {mlm: {tiny: {0.5e6: 0.9, 1e6: 1.2}}}") == 5
     compose("pretrain", "bert", config_dirs=[str(conf)])
     assert "mine" not in {statement.recipe for statement in read_reached(None, [str(conf)])}
 

@@ -190,7 +190,7 @@ def test_cp_copies_once_and_says_how_to_go_on(here: Path) -> None:
     again = plmctl("cp", "gpt2")
     assert (again.exit_code, (here / "gpt2.yaml").read_text(encoding="utf-8")) == (2, "mine: 1")
     assert "gpt2.yaml: is there already" in again.stderr
-    assert "fix: another name: plmctl recipes cp gpt2 --out gpt2-2.yaml" in again.stderr
+    assert "fix: plmctl recipes cp gpt2 --out gpt2-2.yaml  # another name" in again.stderr
     assert plmctl("cp", "gpt2", "other.yaml").exit_code == 0
     assert "./other.yaml" in plmctl("show", "./other.yaml").stdout
 

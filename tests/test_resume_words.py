@@ -95,7 +95,7 @@ def test_a_recipe_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     Path("mine.yaml").unlink()
     assert resume_spec(flags).size.width == 32
     with pytest.raises(
-        UsageError, match=r"(?s)mine.yaml: there is no such file.*fix: give run.dir alone"
+        UsageError, match=r"(?s)mine.yaml: there is no such file.*fix: # give run.dir alone"
     ):
         resume_spec(with_words(flags, "train.steps=12"))
 
@@ -127,8 +127,8 @@ def test_parts_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         resume_spec(with_words(flags, "train.steps=7"))
     assert str(error.value) == (
         "for a change, --resume reads the first words of the run again, which do not hold here:"
-        f" objective=own_mlm\n  fix: give run.dir alone, or --config-dir <where {tmp_path}/my conf"
-        " is now>"
+        f" objective=own_mlm\n  fix: # give run.dir alone,"
+        f" or --config-dir <folder>, where {tmp_path}/my conf is now"
     )
     moved = replace(with_words(flags, "train.steps=7"), config_dirs=("moved",))
     assert resume_spec(moved).train.steps == 7
@@ -150,7 +150,7 @@ def test_a_run_is_resumed_where_it_was_started(
         resume_spec(replace(flags, overrides=("run.dir=my run",)))
     assert str(error.value) == (
         f"--resume: data.path=notes.txt is not here: the run was started in {tmp_path}\n"
-        f"  fix: cd {tmp_path} && plmctl pretrain --resume 'run.dir=runs/my run'"
+        f"  fix: # cd {tmp_path} && plmctl pretrain --resume 'run.dir=runs/my run'"
     )
     (tmp_path / "notes.txt").unlink()  # it is not there, either: the reader of the text says so
     assert resume_spec(flags).data.path == "notes.txt"
@@ -183,7 +183,7 @@ def test_another_recipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         resume_spec(replace(flags, recipe="gpt"))
     assert str(error.value) == (
         "recipe='gpt': the run was started with 'bert'; --resume keeps it\n"
-        f"  fix: plmctl pretrain --resume 'run.dir={folder}', or a new run.dir"
+        f"  fix: plmctl pretrain --resume 'run.dir={folder}'  # or a new run.dir"
     )
     own = started("pretrain", tmp_path / "own", "./mine.yaml")
     assert resume_spec(replace(own, recipe="mine.yaml")).recipe == "./mine.yaml"
@@ -203,7 +203,7 @@ def test_a_start_that_was_cut_off(tmp_path: Path, left: tuple[str, ...]) -> None
     words = (f"run.dir={folder}",)
     with pytest.raises(
         UsageError,
-        match=(r"(?s)run holds no config.*; .*stopped before.*fix: the command that started it"),
+        match=(r"(?s)run holds no config.*; .*stopped before.*fix: # the command that started it"),
     ):
         resume_spec(Provenance("pretrain", overrides=words, resume=True))
     cfg = resume_spec(Provenance("pretrain", "gpt", overrides=words, resume=True))
@@ -242,7 +242,7 @@ def test_one_process_at_a_time_trains_in_a_folder(
         with (
             pytest.raises(
                 UsageError,
-                match=rf"{who} {machine}\n  fix: wait until it has ended, or end it: kill {this}$",
+                match=rf"{who} {machine}\n  fix: # wait .* has ended, or end it: kill {this}$",
             ),
             rundir.lock_folder(tmp_path),
         ):
@@ -265,11 +265,11 @@ def test_a_new_run_is_told_of_one_that_is_going_on(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as error:
             rundir.refuse_live(folder)
         who = f", process {os.getpid()} on {platform.node()}"
-        assert str(error.value) == f"{going_on}{who}\n  fix: another run.dir"
+        assert str(error.value) == f"{going_on}{who}\n  fix: # another run.dir"
         (folder / "lock").write_text("", encoding="utf-8")  # that of an earlier version
         with pytest.raises(UsageError) as error:
             rundir.refuse_live(folder)
-        assert str(error.value) == f"{going_on}\n  fix: another run.dir"
+        assert str(error.value) == f"{going_on}\n  fix: # another run.dir"
 
 
 def test_a_file_system_without_locks_is_told(
@@ -294,7 +294,7 @@ def test_the_word_that_was_given_is_named_once(tmp_path: Path) -> None:
         resume_spec(with_words(flags, "size=mini"))
     assert str(error.value) == (
         "size='mini': changes size.num_layers from 2 to 4 and 6 other settings;"
-        " --resume keeps those of the run\n  fix: leave out size=mini, or start a new run.dir"
+        " --resume keeps those of the run\n  fix: # leave out size=mini, or start a new run.dir"
     )
     with pytest.raises(UsageError) as errors:
         resume_spec(with_words(flags, "size=mini", "seed=7"))
@@ -315,7 +315,7 @@ def test_a_run_that_lost_its_config(tmp_path: Path, lost: str) -> None:
     config.unlink()
     if lost == "emptied":
         config.touch()
-    with pytest.raises(UsageError, match=r"is not empty\n  fix: another run.dir"):
+    with pytest.raises(UsageError, match=r"is not empty\n  fix: # another run.dir"):
         rundir.refuse_used(folder)
     what = "the file is empty" if lost == "emptied" else "there is no such file"
     with pytest.raises(DataError, match=f"config.yaml: {what}, .*newest") as error:

@@ -32,7 +32,7 @@ def test_a_setting_that_a_part_has_no_more_ends_with_a_way_on(tmp_path: Path) ->
         refuse_former_settings({"model": node}, (), file=tmp_path)
     said = str(error.value)
     assert "model.stack.cells.x.inner_width is a setting of an older plmctl" in said
-    assert "does not have (nor 1 more)\n  fix: train a new run" in said
+    assert "does not have (nor 1 more)\n  fix: # train a new run" in said
 
 
 @pytest.mark.parametrize("version", [1, 3])

@@ -331,7 +331,6 @@ def test_text_without_labels_is_asked_as_the_head_can_be(
     plmctl("bart", *TINY, *ROWS, data["bart"], "train.steps=1", f"run.dir={tmp_path}")
     for words in (["task=lm", f"data.path={__file__}"], []):
         done = CliRunner().invoke(make_app(), ["eval", f"checkpoint={tmp_path}", *words])
-        assert (done.exit_code, "fix: task=held_out data.path=<text>" in done.output) == (
-            2,
-            True,
-        ), done.output
+        assert (done.exit_code, "fix: task=held_out data.path=TEXT" in done.output) == (2, True), (
+            done.output
+        )

@@ -20,6 +20,8 @@ from plmctl.cli.app import make_app
 from plmctl.config.composer import open_composer
 from plmctl.config.keys import is_path
 from plmctl.config.quoting import quote, read_names
+from plmctl.core.errors import DataError
+from plmctl.core.pasted import spell_fix
 from plmctl.core.spelling import spell, spell_line, spell_setting, spell_word
 from plmctl.tasks.cloze import spell_words
 from plmctl.tasks.layouts.templates import GAP, spell_template
@@ -163,3 +165,102 @@ def test_lines_that_end_in_several_ways_are_said_with_a_line_that_mends_them(
     assert (
         tmp_path / "a table (1)-lines.csv"
     ).read_text() == "text,label\none,a\ntwo,b\nthree,a\nfour,b\n"
+
+
+def list_texts(node: ast.expr) -> list[str]:
+    """The texts that an expression of literals may be, with a word for each value in it."""
+    if isinstance(node, ast.Constant):
+        return [node.value] if isinstance(node.value, str) else []
+    if isinstance(node, ast.JoinedStr):
+        parts = (each.value if isinstance(each, ast.Constant) else "it" for each in node.values)
+        return ["".join(map(str, parts))]
+    if isinstance(node, ast.IfExp):
+        return [*list_texts(node.body), *list_texts(node.orelse)]
+    if isinstance(node, ast.BoolOp):
+        return [text for each in node.values for text in list_texts(each)]
+    return []
+
+
+def list_fixes() -> list[tuple[str, str]]:
+    """(place, text) of each literal fix of the source: an argument or a name `fix`, and what
+    stands behind "fix: " in a text.
+    """
+    found = []
+    for file in sorted(Path(plmctl.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            texts = []
+            if isinstance(node, ast.keyword) and node.arg == "fix":
+                texts = list_texts(node.value)
+            elif isinstance(node, ast.Assign):
+                names = [each.id for each in node.targets if isinstance(each, ast.Name)]
+                texts = list_texts(node.value) if {"fix", "FIX", "_FIX"} & {*names} else []
+            elif isinstance(node, ast.JoinedStr | ast.Constant) and "\n  fix: " in "".join(
+                list_texts(node)
+            ):
+                texts = [text.split("\n  fix: ")[1].strip() for text in list_texts(node)]
+            line = getattr(node, "lineno", getattr(getattr(node, "value", None), "lineno", 0))
+            texts = [re.sub(r"^\s*fix: ", "", text).splitlines()[0] for text in texts if text]
+            found += [(f"{file.name}:{line}", text) for text in texts if text]
+    return found
+
+
+def test_each_fix_of_the_source_is_a_line_that_a_shell_reads_as_words() -> None:
+    """As its error prints it: words first, everything else behind #."""
+    fixes = list_fixes()
+    assert len(fixes) > 800
+    lines = [(place, text, str(DataError("wrong", fix=text))) for place, text in fixes]
+    lines = [(place, text, told.split("\n  fix: ")[1]) for place, text, told in lines]
+    for place, text, line in lines:
+        words = shlex.split(line, comments=True)
+        bare = re.sub(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\.", "", re.sub(r"(^|\s)#.*", "", line))
+        program = words[:1] in (["tr"], ["head"], ["iconv"])  # writes to a file, behind >
+        assert not re.search("[|;&()]" if program else "[<>|;&()]", bare), (place, text, line)
+        assert spell_fix(line) == line, (place, text, line)
+        first = re.match(r"[\w.@]+=[\w\[]", text)
+        assert not first or words, (place, text, line)  # what can be typed is no comment
+    script = "".join(
+        f"printf '%s\\0' {line}\necho\n" for _, _, line in lines if not re.search(r" [<>] ", line)
+    )
+    assert subprocess.run(["bash", "-n"], input=script.encode(), check=False).returncode == 0
+    done = subprocess.run(["bash", "-s"], input=script.encode(), capture_output=True, check=True)
+    assert not done.stderr
+    expected = [
+        "".join(f"{word}\0" for word in shlex.split(line, comments=True) or [""])
+        for _, _, line in lines
+        if not re.search(r" [<>] ", line)
+    ]
+    assert done.stdout.decode().split("\n")[:-1] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("noise=[token_mask] or noise=[span_mask]", "noise=[token_mask]  # or noise=[span_mask]"),
+        ("init=<a run of bert>, or init=null", "init=RUN_OF_BERT  # or init=null"),
+        ("search=<beam or sample> search.count=2", "search=beam search.count=2  # or sample"),
+        ("a larger file, or train.steps=9", "train.steps=9  # or a larger file"),
+        ("name them: task.path=[a,b]", "task.path=[a,b]  # name them"),
+        ("give task.path=a (a folder)", "task.path=a  # (a folder)"),
+        ("task.columns={text: <one>, label: b}", "'task.columns={text: ONE, label: b}'"),
+        ("model.a={x:1,y:2}, as published", "'model.a={x:1,y:2}'  # as published"),
+        ("data.field='Message Body (or so)', or b", "data.field='Message Body (or so)'  # or b"),
+        ('prompt="it\'s; or", or -', 'prompt="it\'s; or"  # or -'),
+        ("--last 5: the mean", "--last 5  # the mean"),
+        (
+            "plmctl data link a=<one b> out=c, then x=1",
+            "plmctl data link a=ONE_B out=c  # then x=1",
+        ),
+        ("plmctl eval x=1 with the same words", "plmctl eval x=1  # with the same words"),
+        ("tr -s '\\r' < 'a b' > c, and name c", "tr -s '\\r' < 'a b' > c  # and name c"),
+        ("pip install 'a>=2', or nothing", "pip install 'a>=2'  # or nothing"),
+        ("the run's own file", "# the run's own file"),
+        ("bert", "bert"),
+        ("正文=$HOME", "'正文=$HOME'"),
+        ("# nothing", "# nothing"),
+        ("", ""),
+    ],
+)
+def test_a_fix_has_its_words_first_and_the_rest_behind_a_sign(text: str, line: str) -> None:
+    assert spell_fix(text) == line == spell_fix(line)
+    run = subprocess.run(["bash", "-nc", f"printf '' {line}"], capture_output=True, check=False)
+    assert not run.returncode

@@ -128,5 +128,7 @@ def describe_unknown_words(words: Counter[str], out: str) -> list[str]:
     ]
     if any(map(str.isalnum, "".join(words))):  # a sign is no word
         fix = f"  fix: plmctl inject {spell_setting('checkpoint', out)} word_vectors=random"
-        lines.append(f"{fix} form=replace words=<a file: word, tab, how often> out=<folder>")
+        lines.append(
+            f"{fix} form=replace words=WORDS.tsv out=FOLDER  # a file: word, tab, how often"
+        )
     return lines

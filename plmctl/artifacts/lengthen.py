@@ -110,8 +110,8 @@ class _Reader:
                 "an Encoder or EncoderDecoder with the pattern Full or Longformer's, such as BERT,"
                 " RoBERTa, ALBERT, ELECTRA, modern_encoder, BART and T5: only these are made long"
             )
-            fix = f"--max-length with another model; {source.folder} reads long rows by a pattern"
-            raise ConfigError("model", kind, allowed, fix=f"{fix} of its own: plmctl help pattern")
+            fix = f"plmctl help pattern, of which {source.folder} has its own for long rows"
+            raise ConfigError("model", kind, allowed, fix=f"{fix}; or another model")
         if position is not Learned and config["position"].get("max_length") is not None:
             allowed = "learned positions in one table, or positions without a last one"
             raise ConfigError("position", position.__name__, allowed)

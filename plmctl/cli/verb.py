@@ -16,6 +16,7 @@ from typer.core import TyperCommand
 from plmctl.cli import mistakes
 from plmctl.cli.words import read_bare
 from plmctl.core.errors import find_meant, nearest
+from plmctl.core.pasted import spell_fix
 
 TYPED = "plmctl.typed"  # of what Typer carries along: the words of the command line
 # a setting that names files or folders, without any
@@ -93,7 +94,7 @@ class Verb(TyperCommand):
                 if setting := name_setting(name, value or "...", self.command_of(ctx)):
                     ctx.fail(
                         f"there is no option {name}: settings are written without dashes"
-                        f"\n  fix: {setting}"
+                        f"\n  fix: {spell_fix(setting)}"
                     )
         try:
             return super().parse_args(ctx, args)
@@ -102,12 +103,12 @@ class Verb(TyperCommand):
             allowed, fix = _explain_value(error.message)
             if error.param is not None and error.message == "":  # it is missing
                 example = self.callback.command.examples[0]  # type: ignore[union-attr]
-                ctx.fail(f"{error.format_message()}\n  fix: as in {example}")
+                ctx.fail(f"{error.format_message()}\n  fix: {example}")
             if not allowed or not name.startswith("-"):
                 raise
             given = next((word for at, word in pairwise(["", *words, ""]) if at == name), "")
             value = f"{name} {given}".strip()
-            return ctx.fail(f"{value}: must be {allowed}\n  fix: {name} {fix}")
+            return ctx.fail(f"{value}: must be {allowed}\n  fix: {spell_fix(f'{name} {fix}')}")
 
     def _refuse_empty(self, ctx: Any, args: list[str], valued: Collection[str]) -> None:
         """Fail on the first word that an empty variable of a shell leaves.

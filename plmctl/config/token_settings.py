@@ -43,7 +43,7 @@ def refuse_decided(spec: Any, named: Collection[str], plugins: Sequence[str] = (
         allowed = f"the tokens of {folders[0]} decide this{known}"
         fix = "leave it out, or give the text in place of its tokens"
         if key == "data.segment":  # words that are not marked in tokens are marked by new ones
-            fix = f"tokenize again with {spell_setting(key, value)}; or {fix}"
+            fix = f"data.path=<text> {spell_setting(key, value)}, to tokenize again; or {fix}"
         errors.append(ConfigError(key, value, allowed, fix=fix))
     raise_all(errors)
 

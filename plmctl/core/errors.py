@@ -8,15 +8,20 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 
+from plmctl.core.pasted import spell_fixes
+
 ALIKE = 0.6  # how much two words are alike, in difflib's measure, if one may stand for the other
 
 
 class PlmctlError(Exception):
     """An error that a user reads as one message, not as a traceback; `exit_code` is that of the
-    command.
+    command. Its fixes, each on a line of its own, are written as one pastes them.
     """
 
     exit_code = 1
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(spell_fixes(str(message)))
 
 
 def first_with_fix(text: str, *, told: set[str] | None = None) -> str:

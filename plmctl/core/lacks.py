@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 
+from plmctl.core.pasted import spell_fix
+
 USERS_FILES = {
     errno.ENOSPC,
     errno.EDQUOT,
@@ -19,7 +21,7 @@ USERS_FILES = {
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OTHER_PLACE = "another path, or the right to read and write there"
 LESS_MEMORY = (
-    "a smaller train.micro_batch_size (the same training, in smaller pieces), shorter rows"
+    "train.micro_batch_size=1, the same training in smaller pieces, or shorter rows"
     " (format.max_length, task.max_length), or train.checkpoint_activations=true"
 )
 
@@ -29,11 +31,11 @@ def describe_lack(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno in USERS_FILES:
         fix = "free some space, or write to another place" if error.errno in FULL else OTHER_PLACE
         fix = "a name of at most 255 bytes" if error.errno == errno.ENAMETOOLONG else fix
-        return f"{error.strerror}: {error.filename or 'while writing'}\n  fix: {fix}"
+        return f"{error.strerror}: {error.filename or 'while writing'}\n  fix: {spell_fix(fix)}"
     if not _is_lack_of_memory(error):
         return ""
     first = "".join(f": {line}" for line in str(error).strip().splitlines()[:1])
-    return f"out of memory{first}\n  fix: {LESS_MEMORY}"
+    return f"out of memory{first}\n  fix: {spell_fix(LESS_MEMORY)}"
 
 
 def exit_code(error: BaseException) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from plmctl.core.errors import nearest
 from plmctl.core.parts import declared
+from plmctl.core.pasted import spell_fix
 
 _OF_TORCH = {"_forward_unimplemented": "forward"}  # how a module says that it has none
 
@@ -46,7 +47,7 @@ def explain_unwritten(error: BaseException) -> str:
     if not declared(kind) or kind.__module__.startswith("plmctl."):
         return ""
     allowed, fix = describe_unwritten(kind, method)
-    return f"{allowed}\n  fix: {fix}"
+    return f"{allowed}\n  fix: {spell_fix(fix)}"
 
 
 def _last(trace: TracebackType) -> TracebackType:

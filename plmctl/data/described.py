@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError, UsageError
+from plmctl.core.pasted import spell_fix
 from plmctl.core.terminal import counted
 from plmctl.data.sample import sample_corpus
 from plmctl.data.shards import Shards, read_manifest
@@ -110,7 +111,9 @@ def warn_of_text(manifest: Mapping[str, Any]) -> list[str]:
         lines.append(f"  {letters}; {fix} keeps them")
     if (share := text.get("html", 0.0)) > MANY:
         remedy = spell_remedy(manifest["files"][0]["path"], settings["field"])
-        lines.append(f"  {share:.0%} of the documents are written in HTML; fix: {remedy}")
+        lines.append(
+            f"  {share:.0%} of the documents are written in HTML; fix: {spell_fix(remedy)}"
+        )
     return lines
 
 
@@ -144,7 +147,8 @@ def warn_of_poor_fit(shards: Shards, vocab: Vocab) -> list[str]:
         why = f"{pieces:.1f} tokens a character"
     else:
         return []
-    return [f"  {shards.split}: {why}: the tokenizer does not fit this text; fix: {fix}"]
+    why = f"{why}: the tokenizer does not fit this text"
+    return [f"  {shards.split}: {why}; fix: {spell_fix(fix)}"]
 
 
 def refuse_other_tokens(job: TokenizingJob, out: Path) -> None:

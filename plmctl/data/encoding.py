@@ -151,10 +151,7 @@ def encode_documents(
         while waiting:
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
-        message = (
-            "a tokenizing process was killed (out of memory?)\n"
-            "  fix: the same command with processes=1"
-        )
+        message = "a tokenizing process was killed (out of memory?)\n  fix: processes=1"
         raise PlmctlError(f"{message}; finished chunks are kept") from error
     finally:
         # wait for the chunks in work, since the pool may otherwise close its pipes twice

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from plmctl.core.pasted import spell_fix
 from plmctl.core.terminal import counted
 from plmctl.data.shards import is_tokens
 from plmctl.storage.atomic import write_json
@@ -15,7 +16,7 @@ FILE = "held_out.json"  # in a run
 # tokens below which losses are no validation: of 2,000, 15% are hidden, and the mean of these 300
 # losses is known to about 0.2 nats
 ENOUGH = 2000
-OTHER = "data.valid_path=<other text>"
+OTHER = "data.valid_path=<other>.txt, text of your own"
 FIX = f"{OTHER}, or a larger data.valid_share"
 
 
@@ -38,11 +39,12 @@ class HeldText:
     def explain(self, fix: str = FIX) -> str:
         """The line of a run; where it is too little, that it validates nothing, and the fix."""
         if not self.tokens:
-            return f"valid: nothing is held out, no validation\n  fix: {fix}"
+            return f"valid: nothing is held out, no validation\n  fix: {spell_fix(fix)}"
         if self.validates:
             return f"valid: {self.describe()}"
         few = f"too few for a validation, which needs {ENOUGH:,} tokens"
-        return f"held out: {self.describe()}: {few}; losses on them are a sample's\n  fix: {fix}"
+        said = f"held out: {self.describe()}: {few}; losses on them are a sample's"
+        return f"{said}\n  fix: {spell_fix(fix)}"
 
     def write(self, run: Path) -> None:
         """Keep it in the folder of a run."""
@@ -58,7 +60,7 @@ def find_fix(data: Any, documents: int) -> str:
     if data.valid_path:
         return "data.valid_path=<more text>"
     if is_tokens(data.path):
-        return f"plmctl tokenize again, with {FIX}"
+        return f"{FIX}, for plmctl tokenize again"
     if data.streaming:
         return OTHER
     return FIX if documents > 1 else f"{OTHER}, or blank lines between the documents of the text"

@@ -128,7 +128,7 @@ class RowReader:
                 raise DataError(
                     f"these tokens have no {field}",
                     file=getattr(self.shards, "given", None),
-                    fix=f"plmctl tokenize with data.{key}=[{name}] and .jsonl text",
+                    fix=f"data.path=<text>.jsonl data.{key}=[{name}], to tokenize again",
                 )
         tokens, documents = len(self.shards.ids), len(self.shards.documents) - 1
         if tokens >= self.input_length and not allow_short:

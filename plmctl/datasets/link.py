@@ -154,5 +154,7 @@ def describe_links(about: dict[str, Any], out: str) -> list[str]:
         relations = counted(counts["relations"], "relation")
         lines.append(f"  {counted(counts['triples'], 'triple')} of {relations}")
         if not counts["triples"]:
-            lines.append("  fix: ids=<table of id, name>, where triples have ids in place of names")
+            lines.append(
+                "  fix: ids=TABLE.tsv  # of id, name: where triples have ids in place of names"
+            )
     return lines

@@ -170,8 +170,8 @@ def _common_tokenizer(given: Texts, folders: Iterable[Path], shared: Path | None
                 f" {fingerprint}, not {tokenizer.fingerprint}",
                 file=folder,
                 fix=(
-                    "give the text instead of its tokens,"
-                    f" or tokenize it again with {spell_setting('tokenizer.path', path)}"
+                    f"data.path=<text> {spell_setting('tokenizer.path', path)},"
+                    " which tokenizes it again"
                 ),
             )
     return tokenizer

@@ -343,7 +343,7 @@ def _simplify(
     """A model as the families compare it, and its settings that no published class reads."""
     kind = config["model"].get("_target_", "").rpartition(".")[2]
     if kind == "BiLM":
-        fix = "plmctl embed writes its vectors; --to plmctl keeps the model"
+        fix = "--to plmctl, which keeps the model; plmctl embed writes its vectors"
         raise ConfigError(
             "model", kind, "ELMo has no class in transformers, so there is no such folder", fix=fix
         )

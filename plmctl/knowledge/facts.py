@@ -64,7 +64,7 @@ class FactTable:
         triples = self._directory.triples
         if not len(triples):
             what = "no triples between its entities"
-            fix = "plmctl data link with triples, or no knowledge: random facts"
+            fix = "plmctl data link data.path=<text> triples=<file>, or none: random facts"
             raise DataError(what, file=self._directory.folder / TRIPLES, fix=fix)
         if self.control == "shuffled":
             order = np.random.default_rng(self.seed).permutation(len(triples))

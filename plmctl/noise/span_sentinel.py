@@ -59,7 +59,7 @@ class SpanSentinel(Noise):
         if not vocab.sentinels or end is None:
             lacks = "sentinels" if not vocab.sentinels else "an end-of-text token"
             allowed = f"this tokenizer has no {lacks}"
-            fix = "tokenize again with data.path=<text> tokenizer.sentinels=100"
+            fix = "data.path=<text> tokenizer.sentinels=100, to tokenize again"
             raise TokenLack("noise", "span_sentinel", allowed, fix=fix)
         self.vocab, self.rate, self.mean, self.end = vocab, rate, mean_length, end
         self.sentinels = np.array(vocab.sentinels)
@@ -110,7 +110,7 @@ class SpanSentinel(Noise):
                 f"rows of {width} tokens have {most} spans, this tokenizer {len(self.sentinels)} "
                 "sentinels",
                 fix=(
-                    f"train one with tokenizer.sentinels={most},"
+                    f"tokenizer.sentinels={most}, in a new tokenizer,"
                     " or shorter rows, or a larger mean_length"
                 ),
             )

@@ -81,7 +81,7 @@ def find_spans(rows: Rows, name: str) -> np.ndarray:
         raise DataError(
             f"there are no spans '{name}' in these rows, only"
             f" {', '.join(rows.spans) or 'none at all'}",
-            fix=f"mark them in the text (.jsonl) and tokenize with data.spans=[{name}]",
+            fix=f"data.path=<text>.jsonl data.spans=[{name}], with such spans marked in the text",
         )
     return rows.spans[name]
 

@@ -39,7 +39,7 @@ def build_task(spec: Finetune) -> Task:
     task = build(spec.task, reading(spec, spec.plugins), spec.plugins, path="task")
     if not isinstance(task, Task):
         name = spec.task.get("name") or spec.task["_target_"]
-        fix = "plmctl eval, or a task with labels (plmctl help task)"
+        fix = "plmctl help task, which lists those with labels"
         raise UsageError(f"task={name} is for plmctl eval, it has nothing to train\n  fix: {fix}")
     if not task.metrics:
         allowed = "one at least, by which the best checkpoint is chosen"

@@ -277,7 +277,7 @@ def _explain_lost_parts(error: UsageError, given: Provenance, folder: Path) -> U
     gone = [each for each in started.config_dirs if not Path(each).is_dir()]
     fix = "give run.dir alone"
     if gone:
-        fix += f", or --config-dir <where {gone[0]} is now>"
+        fix += f", or --config-dir <folder>, where {gone[0]} is now"
     elif started.folder not in (None, Path.cwd()):
         fix += f", or {started.spell_resume(folder, given)} with the change"
     elif started.folder is None:

@@ -117,7 +117,7 @@ class Choice(Task):
             other = 1 - self.first_label  # counted from 0 or from 1
             fits = label.isdecimal() and other in (0, 1) and 0 <= int(label) - other < count
             fix = (
-                f"task.first_label={other} where choices are counted from {other}, or "
+                f"task.first_label={other}, where choices are counted from {other}, or "
                 if fits
                 else ""
             )

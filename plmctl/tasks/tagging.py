@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.crf import LinearChain
@@ -24,9 +24,18 @@ from plmctl.tasks.answers.label_loss import LabelLoss
 from plmctl.tasks.answers.tag_chain import CrfKind, TagChain, find_chain
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.words import Pieces, take_context, windows, word_pieces
-from plmctl.tasks.readers.schemes import Spelling, is_marked, spell, spelling_of, tells_entities
+from plmctl.tasks.readers.schemes import (
+    PlacedTags,
+    Spelling,
+    detect,
+    is_marked,
+    read_as,
+    spell,
+    spelling_of,
+    tells_entities,
+)
 from plmctl.tasks.readers.span_rows import list_marked
-from plmctl.tasks.readers.tag_spelling import SHOWN, describe_unmarked, respell
+from plmctl.tasks.readers.tag_spelling import SHOWN, describe_unmarked, respell, unify
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.metrics import by_name, check_metrics, entities, entity_scores
@@ -186,9 +195,50 @@ class Tagging(Task):
             self.label_names = spelled
             self._fit_metrics()
 
+    def _name_numbers(self, examples: list[Example]) -> list[Example]:
+        """`examples` whose tags are numbers with the stated names of these, counted from 0."""
+        names = self.label_names
+        known = {tag for each in examples for tag in each.label or ()} - {self.unlabelled}
+        if not names or not known or known <= {*names} or not all(map(str.isdecimal, known)):
+            return examples
+        if len(names) <= (most := max(map(int, known))):
+            allowed = f"a name for each of the numbers from 0 to {most}, which the tags are"
+            raise ConfigError("task.label_names", names, allowed)
+        # of a split that has no number for it: no tag
+        named = {tag: names[int(tag)] for tag in known}
+        tags = [PlacedTags(0, [named.get(t, t) for t in each.label or ()]) for each in examples]
+        scheme = None
+        if getattr(self.reader, "scheme", None) == "auto":
+            tags, _ = unify(tags, "auto", self.path)
+            scheme = detect(tags, self.path)
+        return [
+            each if each.label is None else replace(each, label=read_as(own.tags, scheme))
+            for each, own in zip(examples, tags, strict=True)
+        ]
+
+    def _refuse_bare(self, examples: Iterable[Example]) -> None:
+        """DataError where tags are types alone, PER, and those of training say where in an entity
+        a word is, B-PER, or the other way round.
+        """
+        names = {*(self.label_names or ())} - {"O"}
+        for example in examples:
+            own = {*(example.label or ())} - {"O", *names}
+            for bare, marked in ((own, names), (names, own)):
+                kinds = {tag[2:]: tag for tag in marked if is_marked(tag) and tag[2:]}
+                if tag := next((tag for tag in sorted(bare) if tag in kinds), ""):
+                    what = f"{tag} is a type alone, and {kinds[tag]} says where in it a word is"
+                    where = "the training tags are of the other kind"
+                    raise DataError(
+                        f"{what}: {where}",
+                        file=example.place,
+                        fix="task.reader.scheme=io, by which types alone are entities, too",
+                    )
+
     def _spell(self, examples: list[Example]) -> list[Example]:
         """`examples` with their entities in the scheme that is asked for, or that of training."""
+        examples = self._name_numbers(examples)
         self._settle_names(examples)
+        self._refuse_bare(examples)
         scheme = self._find_scheme(examples)
         if scheme is None:
             return examples

@@ -44,6 +44,6 @@ def find_special(vocab: Vocab, role: str) -> int:
     """
     value = getattr(vocab, role)
     if value is None:
-        allowed, fix = f"this tokenizer has no '{role}' token", "another format, or"
-        raise TokenLack("format", role, allowed, fix=f"{fix} tokenizer=wordpiece")
+        allowed = f"this tokenizer has no '{role}' token"
+        raise TokenLack("format", role, allowed, fix="tokenizer=wordpiece, or another format")
     return value

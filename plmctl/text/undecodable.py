@@ -56,8 +56,8 @@ def undecodable_error(
     """
     for begin, kind, command in _PACKED if line == 1 else ():
         if content.startswith(begin):
-            name = shlex.quote(str(file)) if isinstance(file, Path) else "<the file>"
-            fix = f"{command} {name}, and name what it writes"
+            name = shlex.quote(str(file)) if isinstance(file, Path) else "FILE"
+            fix = f"{command} {name}  # and name what it writes"
             return DataError(f"this is {kind} data", file=file, fix=fix)
     start = error.object.rfind(b"\n", 0, error.start) + 1
     what = f"byte 0x{error.object[error.start]:02x} at column {error.start - start + 1}"

@@ -293,7 +293,7 @@ def test_types_and_widths_that_the_gpu_lacks(monkeypatch: pytest.MonkeyPatch) ->
         (
             ["model.embedding.dropout=0.1"],
             "model.stack.cells.a.dropout=0.1: 0 with kernel=varlen, which has no dropout on"
-            " probabilities\n  fix: kernel=auto or model.stack.cells.a.dropout=0",
+            " probabilities\n  fix: kernel=auto  # or model.stack.cells.a.dropout=0",
         ),
         (["position=alibi"], "the positions of this model change scores"),
         (["pattern=longformer", "pattern.parts.0.reach=4"], "for this pattern"),

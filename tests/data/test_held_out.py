@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.data.held_out import ENOUGH, FIX, HeldText, find_fix, read_held_out
+from plmctl.core.pasted import spell_fix
+from plmctl.data.held_out import ENOUGH, FIX, OTHER, HeldText, find_fix, read_held_out
 from plmctl.data.survey import HELD, TextSource, find_held_out, survey_text
 from plmctl.report.build import make_blocks
 from plmctl.report.card import make_card
@@ -111,9 +112,9 @@ def test_a_run_its_page_and_its_card_say_how_much_is_held_out(
     ("settings", "documents", "fix"),
     [
         ({}, 30, FIX),
-        ({}, 1, "data.valid_path=<other text>, or blank lines"),
+        ({}, 1, f"{OTHER}, or blank lines"),
         ({"valid_path": "few.txt"}, 30, "data.valid_path=<more text>"),
-        ({"streaming": True}, 30, "data.valid_path=<other text>"),
+        ({"streaming": True}, 30, OTHER),
     ],
 )
 def test_the_fix_gives_more_held_out_text(
@@ -123,7 +124,7 @@ def test_the_fix_gives_more_held_out_text(
     found = find_fix(data, documents)
     assert found.startswith(fix)
     assert ("valid_share" in found) is (fix == FIX)
-    assert HeldText(1, 1).explain(found).endswith(f"fix: {found}")
+    assert HeldText(1, 1).explain(found).endswith(f"fix: {spell_fix(found)}")
 
 
 def test_tokens_hold_out_more_when_they_are_written_again(tmp_path: Path) -> None:

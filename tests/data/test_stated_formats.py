@@ -84,7 +84,7 @@ def test_what_a_format_states_and_does_not_give(
     told = (
         rf"^format: {__name__}.LessThanStated \(.*\) states 'labels.pair' in `provides`,"
         r" but `rows` makes rows without it\n"
-        r"  fix: write 'labels.pair' in `rows`, or leave it out of `provides`$"
+        r"  fix: # write 'labels.pair' in `rows`, or leave it out of `provides`$"
     )
     with pytest.raises(ConfigError, match=told):
         reader.rows(0, np.arange(2))

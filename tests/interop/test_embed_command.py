@@ -234,7 +234,7 @@ def test_a_file_that_is_there_is_not_written_over(published, tmp_path: Path) -> 
     file = json_lines(tmp_path / "in.jsonl", [{"input_ids": [5]}])
     (tmp_path / "out.npz").write_text("mine")
     with pytest.raises(
-        UsageError, match=r"out\.npz exists\n  fix: give another out=, or overwrite=true"
+        UsageError, match=r"out\.npz exists\n  fix: overwrite=true  # or give another out="
     ):
         run(folder, file, logits=False, overwrite=False)
     assert (tmp_path / "out.npz").read_text() == "mine"
@@ -343,6 +343,8 @@ def test_a_file_without_a_text(
     _, folder = published("BertModel")
     file = tmp_path / name
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=rf"{name}: there is no text in it\n  fix: a text on each"):
+    with pytest.raises(
+        DataError, match=rf"{name}: there is no text in it\n  fix: # a text on each"
+    ):
         run(with_tokenizer(folder), file)
     assert not (tmp_path / "out.npz").exists()

@@ -98,7 +98,7 @@ def test_a_lack_of_memory_has_its_fix_once_for_all_seeds_of_an_arm(
             kept.conclude(each, code)
             shown.append(capsys.readouterr().err)
     assert all("out of memory" in text for text in shown)
-    fix = "\n  fix: a smaller train.micro_batch_size"
+    fix = "\n  fix: train.micro_batch_size=1  # the same training"
     assert [fix in text for text in shown] == [True, False, True]
     assert fix in kept.states["job1"].why
 

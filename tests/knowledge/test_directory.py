@@ -133,5 +133,5 @@ def test_tokens_of_another_knowledge_directory_are_refused(tmp_path: Path) -> No
     manifest = {"knowledge": {"path": str(known.folder), "fingerprint": known.fingerprint}}
     refuse_other_knowledge(manifest, known)
     refuse_other_knowledge({}, other)
-    with pytest.raises(DataError, match=f"fix: knowledge={known.folder}, or tokenize"):
+    with pytest.raises(DataError, match=f"fix: knowledge={known.folder}  # or tokenize"):
         refuse_other_knowledge(manifest, other)

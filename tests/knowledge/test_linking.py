@@ -334,14 +334,16 @@ def test_the_folder_of_an_export_and_an_export_with_a_dictionary(tmp_path: Path)
         make_job(tmp_path / "wiki")
     with pytest.raises(ConfigError, match="fix: dictionary=null"):
         make_job(tmp_path / "wiki/en.xml.bz2", dictionary=str(tmp_path / "names.tsv"))
-    with pytest.raises(ConfigError, match=r"there is no such file\n  fix: check the path$"):
+    with pytest.raises(ConfigError, match=r"there is no such file\n  fix: # check the path$"):
         make_job(tmp_path / "wiki/others.xml.bz2")
 
 
 def test_a_packed_table_is_named_with_what_unpacks_it(tmp_path: Path) -> None:
     file = tmp_path / "names.tsv.bz2"
     file.write_bytes(bz2.compress(b"NYC\tNew York\n" * 50))
-    with pytest.raises(DataError, match=r"this is bzip2 data\n  fix: bunzip2 -k .*names\.tsv\.bz2"):
+    with pytest.raises(
+        DataError, match=r"this is bzip2 data\n  fix: # bunzip2 -k .*names\.tsv\.bz2"
+    ):
         list(read_aliases(file, Problems()))
 
 
@@ -367,7 +369,7 @@ def test_a_stop_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_text_needs_a_dictionary_and_an_export_articles(tmp_path: Path) -> None:
     (tmp_path / "plain.txt").write_text("x\n")
-    with pytest.raises(ConfigError, match="dictionary=<a knowledge directory"):
+    with pytest.raises(ConfigError, match="dictionary=KNOWLEDGE_DIRECTORY"):
         make_job(tmp_path / "plain.txt")
     with pytest.raises(ConfigError, match=r"no such file\n  fix: path=.*plain.txt"):
         make_job(tmp_path / "plan.txt")

@@ -95,4 +95,4 @@ def test_the_command_writes_what_tasks_read(tmp_path: Path) -> None:
             assert isinstance(json.loads(lines[0]), dict)
     again = CliRunner().invoke(make_app(), ["data", "triples", f"out={tmp_path / 'comet'}"])
     assert again.exit_code == 2
-    assert "fix: out=<a new folder>" in again.output
+    assert "fix: out=NEW_FOLDER" in again.output

@@ -202,7 +202,7 @@ def test_broken_lines_are_told_together(tmp_path: Path) -> None:
         f"  {file}:6: 2 columns where a triple has 3",
         f"  {file}:7: 1 column where a triple has 3: they stand between spaces, not tabs",
         "  and 3 lines more",
-        "  fix: write head, relation and tail with a tab between them, or remove the line",
+        "  fix: # write head, relation and tail with a tab between them, or remove the line",
     ]
     openke = {"entity2id.txt": "1\na\t0\n", "relation2id.txt": "1\nr\t0\n"}
     openke["train2id.txt"] = "4\n0 0 0\n0 9 0\n0 0\n0 0 0\n"

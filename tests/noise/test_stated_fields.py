@@ -132,7 +132,7 @@ def test_a_field_that_is_stated_and_not_given_is_told_with_part_and_field() -> N
     with pytest.raises(ConfigError) as caught:
         Chain([make("token_mask"), Silent()])(rows_with(frozenset({"text"})), Draws(0, 0))
     near = r" \(did you mean 'spans.chosen'\?\)"
-    assert caught.match(f"^noise: {place} {problem}{near}\n  fix: {fix}$")
+    assert caught.match(f"^noise: {place} {problem}{near}\n  fix: # {fix}$")
 
 
 def batches(noise: Noise) -> Batches:
@@ -155,7 +155,7 @@ def test_a_field_that_a_task_lacks_is_told_with_the_noise_that_reads_it() -> Non
     place = rf"{__name__}.Hungry \(.*test_stated_fields.py:\d+\)"
     problem = "reads 'tracks.word_start', which the rows of this task lack"
     fix = "a noise that does not read it, or write 'tracks.word_start' in `encode` of the task"
-    with pytest.raises(ConfigError, match=f"^noise: {place} {problem}\n  fix: {fix}$"):
+    with pytest.raises(ConfigError, match=f"^noise: {place} {problem}\n  fix: # {fix}$"):
         next(batches(Hungry()))
 
 

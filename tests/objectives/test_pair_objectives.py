@@ -158,7 +158,7 @@ def test_three_relations_and_a_head_of_two_outputs() -> None:
     said = refused("bert", "format=sentence_structure")
     assert "heads.nsp.num_classes=2: 3, as many as the format tells apart" in said
     assert "2 = B is from another document" in said
-    assert "fix: objective=[mlm,sentence_structure] or format=sentence_" in said
+    assert "fix: objective=[mlm,sentence_structure] # or format=sentence_" in said
 
 
 def test_two_relations_and_a_head_of_three_outputs() -> None:

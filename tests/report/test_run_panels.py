@@ -261,7 +261,7 @@ def test_broken_predictions_and_results_are_passed_over(run: Path) -> None:
         (["a run", "--out", "r.md", "--card", "./r.md"], 2, "the page itself is written there"),
         (["a run", "--probe", "pos=absent"], 3, "absent: no such file"),
         (["study", "--probe", "pos=x"], 2, "--probe: of runs, not of a study"),
-        (["study", "--attention", "0.0"], 2, "fix: plmctl report study/jobs/<job>/run"),
+        (["study", "--attention", "0.0"], 2, "fix: plmctl report study/jobs/JOB/run"),
         (["a run", "--out", "file/r.html"], 3, "cannot write"),
     ],
 )
@@ -302,7 +302,7 @@ def test_a_file_that_plmctl_did_not_write_stays(
     file.write_text("my own notes\n", encoding="utf-8")
     done = report("a run", *words)
     assert done.exit_code == 2
-    assert f"{theirs} is there already, and plmctl did not write it\n  fix: another" in done.stderr
+    assert f"{theirs} is there already, and plmctl did not write it\n  fix: # an" in done.stderr
     assert file.read_text(encoding="utf-8") == "my own notes\n"
     assert not [page for page in tmp_path.glob("*.*") if page.name != theirs]
     file.unlink()

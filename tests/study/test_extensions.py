@@ -16,6 +16,7 @@ from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.core.pasted import spell_fix
 from plmctl.jobs.runners import run_here
 from plmctl.study.before import list_makers, name_maker
 from plmctl.study.parse import parse
@@ -124,7 +125,7 @@ def test_a_command_has_the_given_model_for_the_usual_one_alone(tmp_path: Path) -
     ("init", "fix"),
     [
         ("runs/wikj", "give runs/wiki"),
-        ("bert-base-uncased", "download it first: hf download bert-base-uncased"),
+        ("bert-base-uncased", "hf download bert-base-uncased"),
         ("runs/toys", "plmctl pretrain gpt2 data.path=corpus.txt run.dir=runs/toys"),
         ("runs/wiki-random", "plmctl extend runs/wiki data.path=corpus.txt"),
     ],
@@ -141,7 +142,7 @@ def test_a_near_name_or_a_download_is_better_than_a_command(
         find(init)
     told = str(name_maker(caught.value, makers))
     assert f"{init}: there is no such run" in told
-    assert f"\n  fix: {fix}" in told
+    assert f"\n  fix: {spell_fix(fix)}" in told
 
 
 def test_a_slash_behind_init_is_none_of_its_name() -> None:
@@ -158,7 +159,7 @@ def test_without_init_it_says_what_comes_before() -> None:
         parse(plain(compose("ablate", str(recipes_dir() / "studies/extend.yaml"), [])), name="x")
     commands = " && ".join(command.replace("data.path=law.txt ", "") for command in MAKERS.values())
     told = "init: must be given: the run, checkpoint or folder that the arms begin with\n  fix: "
-    assert str(caught.value) == f"{told}init=<a run>; what comes before: {commands}"
+    assert str(caught.value) == f"{told}init=RUN  # what comes before: {commands}"
 
 
 def test_what_is_not_made_yet_is_told_with_the_command_that_makes_it(

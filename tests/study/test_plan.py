@@ -259,7 +259,7 @@ def test_all_arms_that_do_not_compose(planned: Planned) -> None:
             [
                 "arm 'fast': data.segment='jieba'",
                 "'slow' has null",
-                "fix: pretrain.overrides=[data.segment=jieba] beside what it has, for all arms",
+                "fix: pretrain.overrides=[data.segment=jieba]  # beside what it has, for all arms",
             ],
         ),
         (
@@ -288,7 +288,7 @@ def test_what_would_make_figures_meaningless(
 
 def test_a_metric_that_a_task_could_have_is_added_by_a_line_of_the_file(planned: Planned) -> None:
     told = message(planned, metrics=metrics("matthews", "toy"))
-    line, _, place = told.partition("fix: ")[2].partition(" in ")
+    line, _, place = told.partition("fix: # ")[2].partition(" in ")
     assert place == "finetune.tasks.toy"
     toy = {**toy_study.STUDY["finetune"]["tasks"]["toy"], **yaml.safe_load(line)}
     planned(metrics=metrics("matthews", "toy"), finetune=finetune(tasks={"toy": toy}))

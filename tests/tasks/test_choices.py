@@ -187,9 +187,9 @@ def test_labels_outside_the_choices_are_named():
             _task().fit_labels([_example(7, "t", ["x", "y"], label)])
     _task(first_label=1).fit_labels([_example(7, "t", ["x", "y"], "2")])
     for first, label, fix in (
-        (1, "0", "task.first_label=0 where"),
-        (0, "2", "task.first_label=1 where"),
-        (0, "9", "correct"),
+        (1, "0", "task.first_label=0  # where"),
+        (0, "2", "task.first_label=1  # where"),
+        (0, "9", "# correct"),
     ):
         with pytest.raises(DataError, match=rf"fix: {fix}"):
             _task(first_label=first).fit_labels([_example(7, "t", ["x", "y"], label)])

@@ -118,7 +118,11 @@ def test_trees_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("\t3\taux", "\t9\taux", r"train.conllu:4: the head of word 1 is 9\n  fix: 0 for the root"),
+        (
+            "\t3\taux",
+            "\t9\taux",
+            r"train.conllu:4: the head of word 1 is 9\n  fix: # 0 for the root",
+        ),
         ("\t3\taux", "\t1\taux", r"train.conllu:4: the head of word 1 is 1"),
         ("\t3\taux", "\tx\taux", r"train.conllu:4: the head of word 1 is x"),
         (

@@ -123,7 +123,7 @@ def test_fitted_relations_are_means(run: Path) -> None:
 
 def test_mistakes(run: Path, tokens: Path) -> None:
     words = ["eval", f"checkpoint={run}", "task=link_prediction", "task.graph=builtin"]
-    assert "fix: data.path=<tokens" in plmctl(*words, "data.path=README.md", code=2)
+    assert "fix: data.path=TOKENS_OF_DESCRIPTIONS" in plmctl(*words, "data.path=README.md", code=2)
     said = plmctl(*words, f"data.path={tokens}", "split=test", code=2)
     assert "fix: split=valid" in said
 
@@ -146,7 +146,7 @@ def test_descriptions_without_links_are_refused_before_the_first_update(tmp_path
     assert "a larger data.valid_share" in said
     assert "step 1" not in said
     said = plmctl("pretrain", "kepler", *words, *text, code=3)
-    assert "fix: data.sources.triples.path=<a text for each entity: plmctl data triples" in said
+    assert "fix: data.sources.triples.path=TEXT_FOR_EACH_ENTITY_PLMCTL_DATA_TRIPLES" in said
 
 
 def test_a_file_where_a_folder_is_to_be(tmp_path: Path) -> None:

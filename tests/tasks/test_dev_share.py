@@ -178,8 +178,9 @@ def test_a_dev_set_that_stands_in_train_is_refused(tmp_path: Path) -> None:
     assert (
         str(error.value)
         == f"{tmp_path}: 11 of the 20 examples of dev stand in train with their label: a score on"
-        " them says what was learnt by heart\n  fix: another dev set, or one file alone, of"
-        " which a share is held out: task.path=<train file>"
+        " them says what was learnt by heart\n  fix: task.path=TRAIN_FILE"
+        "  # another dev set, or one file alone, of"
+        " which a share is held out"
     )
     table(tmp_path / "dev.tsv", 20, first=50)  # half of them: said, not refused
     assert inference.check_splits(task(tmp_path)) == ["dev"]

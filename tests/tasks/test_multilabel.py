@@ -234,7 +234,7 @@ def test_layouts(tmp_path: Path, name: str) -> None:
             r"labels; .*\n  fix: task.columns.labels=label$",
         ),
         ("train.tsv", "text\tlabels\na\n", "train.tsv:2.*1 column where 2 are needed"),
-        ("train.csv", "text,tags\na,b\n", r"found text, tags\n.*\n  fix: task.columns.labels=<one"),
+        ("train.csv", "text,tags\na,b\n", r"found text, tags\n.*\n  fix: task.columns.labels=ONE"),
         (
             "train.csv",
             "text,label\na,b\n",

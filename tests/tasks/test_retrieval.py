@@ -184,4 +184,4 @@ def test_questions_are_needed(given: Path) -> None:
     words = ["data", "retrieve", f"text={given / 'text.txt'}", f"out={given / 'out'}"]
     done = CliRunner().invoke(make_app(), words)
     assert done.exit_code == 2
-    assert "questions are needed\n  fix: train_questions=<questions.jsonl>" in done.output
+    assert "questions are needed\n  fix: train_questions=QUESTIONS_JSONL" in done.output

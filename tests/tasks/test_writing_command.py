@@ -226,7 +226,8 @@ def test_what_cannot_be_is_refused_before_a_run_exists(trained, tmp_path):
         _finetune(folder, tmp_path / "run", "model=encoder_decoder", "task.columns.target=en")
     (tmp_path / "train.jsonl").write_text('{"en": 5, "de": ["b"]}\n')
     with pytest.raises(
-        DataError, match=r"(?s)train.jsonl:1: field en is 5, not a text.*fix: a text in quotes"
+        DataError,
+        match=r"(?s)train.jsonl:1: field en is 5, not.*fix: task.columns.source=FIELD  # ",
     ):
         _finetune(tmp_path / "train.jsonl", tmp_path / "run", "model=encoder_decoder")
     with pytest.raises(ConfigError, match=r"fix: task.search.width=9"):

@@ -176,10 +176,10 @@ def test_extended_twice(plain: dict[str, Tokenizer]) -> None:
 
 def test_what_cannot_be_extended(plain: dict[str, Tokenizer]) -> None:
     for text, fix in (
-        ("a cat", r"of this text\n  fix: data\.path=<more text>"),
-        ("a cat catkin", r"fix: least=2, or data\.path=<more text>"),
+        ("a cat", r"of this text\n  fix: data\.path=MORE_TEXT"),
+        ("a cat catkin", r"fix: least=2  # or data\.path=<more text>"),
         ("a ωμέγα cat", r"; 1 of its 3 words have letters that no token has\n  fix: data\.path="),
-        ("ωμέγα", r"\n  fix: a model whose tokenizer knows these words"),
+        ("ωμέγα", r"\n  fix: # a model whose tokenizer knows these words"),
     ):
         with pytest.raises(ConfigError, match=fix):
             plain["bpe"].extend([text], tokens=9, least=50)

@@ -264,7 +264,7 @@ BAD = {
     ),
     "tag 0": (
         {"entity": [], "sense": [{"start": 0, "end": 4, "id": 0}]},
-        r"its id 0 is not in 1\.\.2147483647\n  fix: number them from 1 \(0: no tag\)",
+        r"its id 0 is not in 1\.\.2147483647\n  fix: # number them from 1 \(0: no tag\)",
     ),
     "large tag": (
         {"entity": [], "sense": [{"start": 0, "end": 4, "id": 1 << 31}]},
@@ -272,7 +272,7 @@ BAD = {
     ),
     "negative span": (
         {"entity": [{"start": 0, "end": 4, "id": -4}]},
-        r"its id -4 is not in 0\.\.\d+\n  fix: number them from 0, as the lines of entities",
+        r"its id -4 is not in 0\.\.\d+\n  fix: # number them from 0, as the lines of entities",
     ),
     "large span": (
         {"entity": [{"start": 0, "end": 4, "id": 1 << 63}]},

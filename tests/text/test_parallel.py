@@ -137,9 +137,11 @@ def test_validation_needs_its_translations_too(files: tuple[Path, Path]) -> None
     names = ("field", "lines", "valid_target_path", "target_path", "bytes", "valid_bytes")
     data = dict.fromkeys(names)
     data |= {"path": files[0], "valid_path": files[0], "spans": [], "tags": [], "fields": []}
-    with pytest.raises(ConfigError, match=r"fix: data\.valid_target_path=<the translations"):
+    with pytest.raises(ConfigError, match=r"fix: data\.valid_target_path=TRANSLATIONS"):
         find_sources({**data, "target_path": files[1]}, files[0])
-    with pytest.raises(ConfigError, match=r"data\.path is not parallel text\s+fix: leave it out"):
+    with pytest.raises(
+        ConfigError, match=r"data\.path is not parallel text\s+fix: data.target_path=TRANSLATIONS"
+    ):
         find_sources({**data, "valid_target_path": files[1]}, files[0])
 
 

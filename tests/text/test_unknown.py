@@ -94,7 +94,7 @@ def test_pretraining_says_it_and_refuses(tokens_of: TokensOf, tmp_path: Path) ->
     path.write_text(CHINESE * 20, encoding="utf-8")
     refused = invoke(*words, f"run.dir={folder}", code=3)
     assert f"{path}: 100% of its tokens are unknown to the tokenizer" in refused.stderr
-    assert "fix: a tokenizer of this text" in refused.stderr
+    assert "fix: tokenizer=byte_bpe  # a tokenizer of this text" in refused.stderr
     assert not folder.exists()
     path.write_text((CHINESE + english * 6) * 10, encoding="utf-8")
     said = invoke(*words, f"run.dir={folder}").stderr

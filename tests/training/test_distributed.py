@@ -61,7 +61,9 @@ def test_the_first_failure_ends_all_and_is_the_exit_code(monkeypatch):
 def test_a_full_disk_is_one_line_of_each_process(tmp_path, run, capfd):
     assert run(2, "run", 2, 4, "full") == 1
     said = capfd.readouterr().err
-    assert "No space left on device; there is no earlier checkpoint\n  fix: free some space" in said
+    assert (
+        "No space left on device; there is no earlier checkpoint\n  fix: # free some space" in said
+    )
     assert "plmctl: process 1 ends, because another one has ended (" in said
     assert "Traceback" not in said
 

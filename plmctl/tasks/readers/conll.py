@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.parts import part_of
-from plmctl.core.spelling import spell
+from plmctl.core.spelling import spell, spell_word
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks.readers import files, schemes, span_rows, tag_spelling
 from plmctl.tasks.readers.column_settings import Column, spell_role
@@ -36,12 +36,12 @@ class Columns(SplitFiles):
     space-separated lists.
 
     `columns`: `tokens` and `tags` are column numbers (negative from the right) in column files,
-    names in JSON lines and tables. `layout="auto"` takes `.jsonl` as JSON lines, everything else as
-    column files; `-DOCSTART-` lines begin documents, as does another value of the field `document`
-    in JSON lines. JSON whose rows have a text has entities by their characters (span_rows.py): its
-    words are tagged by them. `header` is that of tables, as in `Table`. `scheme` is that of the
-    tags, which are given as IOB2 or BIOES, however their marks are spelled: "auto" tells it from
-    all tags of a file, None leaves them alone.
+    names in JSON lines and tables. `layout="auto"` takes `.jsonl` as JSON lines, Parquet and `.csv`
+    with commas as tables, everything else as column files; `-DOCSTART-` lines begin documents, as
+    does another value of the field `document` in JSON lines. JSON whose rows have a text has
+    entities by their characters (span_rows.py): its words are tagged by them. `header` is that of
+    tables, as in `Table`. `scheme` is that of the tags, which are given as IOB2 or BIOES, however
+    their marks are spelled: "auto" tells it from all tags of a file, None leaves them alone.
     """
 
     def __init__(
@@ -78,9 +78,10 @@ class Columns(SplitFiles):
         """The sentences of one file; DataError where words and tags differ in number."""
         layout = self.layout
         if layout == "auto":
-            layout = "jsonl" if files.suffix(file) in (".jsonl", ".json") else "columns"
+            layout = _find_layout(file)
         if layout == "table":
             sentences = list(_table_lists(self._table, file, columns, labelled))
+            _refuse_words(file, sentences)
         elif layout == "jsonl":
             sentences, self._marked[str(file)] = _read_json(file, columns, labelled)
         else:
@@ -125,7 +126,10 @@ class Columns(SplitFiles):
         if self.scheme is None:
             return sentences, None
         unified, spelled = tag_spelling.unify(tagged, self.scheme, file)
-        scheme = schemes.detect(unified, file) if self.scheme == "auto" else self.scheme
+        # with io types alone are entities; a file whose tags have marks tells its own scheme
+        marked = any(tag != "O" and tag[0] != "I" for own in unified for tag in own.tags)
+        detects = self.scheme == "auto" or (self.scheme == schemes.IO and marked)
+        scheme = schemes.detect(unified, file) if detects else self.scheme
         told = "" if scheme == self.scheme else f"its tags are read as {scheme}"
         if scheme == self.scheme:
             schemes.check_letters(unified, self.scheme, file)
@@ -137,6 +141,25 @@ class Columns(SplitFiles):
             for each in sentences
         ]
         return read, scheme
+
+
+def _refuse_words(file: Path, sentences: Sequence[FileSentence]) -> None:
+    """DataError for a table in which every row is a word, which tells no sentences."""
+    if len(sentences) < 3 or any(len(each.words) != 1 for each in sentences):
+        return
+    other = spell_word(str(file.with_suffix(".tags")))
+    fix = f"tr ',' '\\t' < {spell_word(str(file))} > {other}, with an empty line between sentences"
+    what = "every row is one word: a row of a table is a sentence, its words and its tags"
+    raise DataError(what, file=file, fix=fix)
+
+
+def _find_layout(file: Path) -> str:
+    """How a file lays its words out, by its name; a .csv by the commas of its first line, too."""
+    suffix = files.suffix(file)
+    if suffix in (".jsonl", ".json"):
+        return "jsonl"
+    first = next((line for _, line in files.lines(file)), "") if suffix == ".csv" else ""
+    return "table" if suffix == ".parquet" or "," in first else "columns"
 
 
 ROLES = ("tokens", "tags")  # of columns, and what JSON lines call them

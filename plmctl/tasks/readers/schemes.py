@@ -1,5 +1,5 @@
-"""How tags tell where entities begin and end: IOB1, IOB2 (BIO), BIOES (IOBES), BMES and BILOU, and
-types alone (IO).
+"""How tags tell where entities begin and end: IOB1, IOB2 (BIO), BIOES (IOBES), BMES, BMEWO and
+BILOU, and types alone (IO).
 """
 
 from __future__ import annotations
@@ -11,12 +11,19 @@ from plmctl.core.errors import DataError
 from plmctl.tasks.scores.metrics import Entity
 
 Spelling = Literal["iob1", "iob2", "bioes"]  # in which a model can be trained
-FileScheme = Literal["auto", "iob1", "iob2", "bioes", "bmes", "bilou", "io"]
+FileScheme = Literal["auto", "iob1", "iob2", "bioes", "bmes", "bmewo", "bilou", "io"]
 # scheme of files -> what stands before the type of an entity
-LETTERS = {"iob1": "BI", "iob2": "BI", "bioes": "BIES", "bmes": "BMES", "bilou": "BILU"}
+LETTERS = {
+    "iob1": "BI",
+    "iob2": "BI",
+    "bioes": "BIES",
+    "bmes": "BMES",
+    "bmewo": "BMEW",
+    "bilou": "BILU",
+}
 IO = "io"  # types alone: neighbours of one type are one entity
-# BMES's M, and BILOU's L and U, in the letters of BIOES
-_BIOES = {"M": "I", "L": "E", "U": "S"}
+# BMES's M, BMEWO's W, and BILOU's L and U, in the letters of BIOES
+_BIOES = {"M": "I", "W": "S", "L": "E", "U": "S"}
 
 
 class PlacedTags(NamedTuple):
@@ -48,13 +55,13 @@ def iob1_to_iob2(tags: Sequence[str]) -> list[str]:
 
 
 def canonical(tags: Sequence[str]) -> list[str]:
-    """BMES and BILOU in the letters of BIOES; every other tag as it is."""
+    """BMES, BMEWO and BILOU in the letters of BIOES; every other tag as it is."""
     return [_BIOES.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" else tag for tag in tags]
 
 
 def is_marked(tag: str) -> bool:
     """Whether a tag says where in an entity a word is: B-PER, or B where there are no types."""
-    return tag[:1] in set("BIESMLU") and tag[1:2] in ("-", "")
+    return tag[:1] in set("BIESMLUW") and tag[1:2] in ("-", "")
 
 
 def tells_entities(tags: Iterable[str]) -> bool:

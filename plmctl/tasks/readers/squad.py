@@ -4,6 +4,9 @@ against its text.
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -14,10 +17,12 @@ from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.split_files import SplitFiles, read_layout
-from plmctl.tasks.readers.table_rows import PARQUET, objects_of
+from plmctl.tasks.readers.table_rows import PARQUET, objects_of, rows_of
 from plmctl.tasks.record import Example
 
 MISPLACED = "misplaced"  # the label of a question whose answer does not stand where the file says
+_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # of NumPy, in a frame
+_TEXTS = ("answer_text", "answer")  # columns of tables with the text of one answer
 FLAT = "a row for each question: question, context, answers -> text: [...], answer_start: [...]"
 LAYOUT = "data -> paragraphs -> context, qas -> id, question, answers -> text, answer_start"
 
@@ -67,7 +72,9 @@ class _Content(TypedDict):
 @part_of("reader")
 class SquadFiles(SplitFiles):
     """data -> paragraphs(context, qas(id, question, answers[text, answer_start], is_impossible));
-    or JSON lines, a list or Parquet with a row for each question, whose answers may be two lists.
+    or JSON lines, a list or Parquet with a row for each question, whose answers may be two lists;
+    or a table (.csv, .tsv) of such rows, with the answers as JSON or Python writes them, or in the
+    columns `answer_text` and `answer_start`.
 
     (Rajpurkar et al., 2016; 2018.) In training, questions whose answer does not stand at its offset
     are dropped and counted.
@@ -127,6 +134,8 @@ def _find_rows(file: Path) -> Iterator[tuple[str, Any]] | None:
     """(its place, a row) of each question of a file that has a row for each; None of one in SQuAD's
     layout.
     """
+    if files.suffix(file) in (".csv", ".tsv"):
+        return _read_table(file)
     if files.suffix(file) in (".jsonl", PARQUET):
         return ((f"{file}:{line}", row) for line, row in objects_of(file))
     text = files.read_text(file)
@@ -137,6 +146,41 @@ def _find_rows(file: Path) -> Iterator[tuple[str, Any]] | None:
     if not isinstance(rows, list) or not rows or not _is_row(rows[0]):
         return None
     return ((f"{file}, number {number}", row) for number, row in enumerate(rows))
+
+
+def _read_table(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(its place, a row) of each question of a table with a header."""
+    rows = rows_of(file)
+    _, names = next(rows, (1, []))
+    if not {"question", "context"} <= {*names}:
+        what = f"no columns question and context; found {', '.join(names)}"
+        raise DataError(what, file=file, line=1, fix=f"{FLAT}, or answer_text, answer_start")
+    for line, cells in rows:
+        row: dict[str, Any] = dict(zip(names, cells, strict=False))
+        place = f"{file}:{line}"
+        text = next((row.pop(name) for name in _TEXTS if name in row), None)
+        if "answers" in row:
+            row["answers"] = _read_cell(row["answers"], place)
+        elif text is not None and not text.strip():
+            row["answers"] = []
+        elif text is not None:
+            start = row.get("answer_start", "").strip()
+            if not start.isdecimal():
+                what = f"answer_start is {start!r}, no number of characters"
+                raise DataError(what, file=place, fix=FLAT)
+            row["answers"] = [{"text": text, "answer_start": int(start)}]
+        if "is_impossible" in row:
+            row["is_impossible"] = row["is_impossible"].strip().lower() in ("true", "1")
+        yield place, row
+
+
+def _read_cell(cell: str, place: str) -> Any:
+    """Answers as JSON, Python or pandas writes them; none of an empty cell."""
+    cell = _ARRAY.sub(r"\1", cell)
+    for read in (parse_json, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return read(cell.strip() or "[]")
+    raise DataError(f"answers are neither JSON nor a list: {cell[:60]!r}", file=place, fix=FLAT)
 
 
 def _is_row(value: Any) -> bool:

@@ -312,9 +312,7 @@ class Table(SplitFiles):
                 try:
                     cells[role] = self.cell(role, cell)
                 except ValueError as error:
-                    fix = (
-                        "a text in quotes; where another field has it: task.columns.<name>=<field>"
-                    )
+                    fix = f"task.columns.{role}=<field> where another has it, or a text in quotes"
                     if role == "label" and self.label_setting == "label":
                         named = spell_setting("task.columns.labels", columns[role])
                         fix = f"task=multilabel {named}" if isinstance(cell, list) else fix

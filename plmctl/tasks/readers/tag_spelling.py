@@ -13,8 +13,8 @@ from plmctl.tasks.readers.schemes import IO, PlacedTags, canonical, tells_entiti
 _BETWEEN = "[-_.:/|#+]"
 # a mark and a type, in either order; marks alone where there are no types
 _ORDERS = (
-    re.compile(rf"(?P<mark>[BIESMLU])(?:{_BETWEEN}(?P<kind>.*))?", re.IGNORECASE),
-    re.compile(rf"(?P<kind>.+){_BETWEEN}(?P<mark>[BIESMLU])", re.IGNORECASE),
+    re.compile(rf"(?P<mark>[BIESMLUW])(?:{_BETWEEN}(?P<kind>.*))?", re.IGNORECASE),
+    re.compile(rf"(?P<kind>.+){_BETWEEN}(?P<mark>[BIESMLUW])", re.IGNORECASE),
 )
 _ALWAYS = frozenset({"o", "0"})  # O in another case, and the digit that looks like it
 # what else says that a word is in no entity, where nothing else does
@@ -109,7 +109,7 @@ def _read_brackets(sentences: Sequence[PlacedTags]) -> list[PlacedTags]:
 
 def _refuse_mixed(sentences: Sequence[PlacedTags], known: set[str], file: object) -> None:
     """DataError for the first tag without a mark in a file where a type has several marks."""
-    marked = {tag for tag in known if tag[1:2] == "-" and tag[0] in "BIESMLU" and tag[2:]}
+    marked = {tag for tag in known if tag[1:2] == "-" and tag[0] in "BIESMLUW" and tag[2:]}
     if not any(f"B{tag[1:]}" in marked for tag in marked if tag[0] != "B"):
         return
     others = known - marked - find_outside(known)
@@ -132,7 +132,7 @@ def describe_unmarked(tags: Iterable[str]) -> str:
     listed = f"{', '.join(kinds[:SHOWN])}{', ...' if len(kinds) > SHOWN else ''}"
     numbers = all(tag.isdecimal() for tag in known)
     more = "; task.reader.scheme=io makes entities of neighbours with one tag" if outside else ""
-    more = "; they are numbers, whose names the file lacks" if numbers else more
+    more = "; they are numbers: task.label_names=[O,...] names them, from 0" if numbers else more
     return f"the tags ({listed}) tell no entities: single words are scored, not entities{more}"
 
 

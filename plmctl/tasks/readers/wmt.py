@@ -11,7 +11,7 @@ from plmctl.core.errors import DataError
 from plmctl.tasks.readers import files, sgm
 from plmctl.tasks.record import Example
 
-FIX = "name them: task.path={train: [...], test: [<source>.sgm,<reference>.sgm]}"
+FIX = "task.path={test: [<source>.sgm,<reference>.sgm]}, and train and dev beside it"
 
 
 def find_sets(

@@ -151,10 +151,10 @@ def test_lexicons_and_their_controls(lexicon: Path, tmp_path: Path) -> None:
     assert {tuple(map(len, each)) for each in random} == {(2, 1)}
     assert len(random) > 2
     lexicon.write_text("cat\tpet\n")
-    with pytest.raises(DataError, match=r"kb.spo:1: 2 columns, not subject.*\n  fix: lines of s"):
+    with pytest.raises(DataError, match=r"kb.spo:1: 2 columns, not subject.*\n  fix: # lines of s"):
         texts()
     lexicon.write_text("\n")
-    with pytest.raises(DataError, match=r"kb.spo: no triples\n  fix: lines of subject, relation"):
+    with pytest.raises(DataError, match=r"kb.spo: no triples\n  fix: # lines of subject, relation"):
         texts()
     with pytest.raises(DataError, match="no such file of triples"):
         TripleLexicon(path=str(tmp_path / "no")).find(TEXT)

@@ -77,7 +77,7 @@ def test_what_may_be_either_is_asked(tmp_path: Path) -> None:
     assert (
         str(error.value)
         == f"{tmp_path / 'train.tsv'}:1: does the first line (word, pos) name the columns?\n"
-        "  fix: task.reader.header=true: it does, or task.reader.header=false: it is an example"
+        "  fix: task.reader.header=true  # it does, or task.reader.header=false: it is an example"
     )
     assert len(read("classification", tmp_path, *NUMBERS, "task.reader.header=true")[1]) == 8
     assert len(read("classification", tmp_path, *NUMBERS, "task.reader.header=false")[1]) == 9
@@ -98,7 +98,7 @@ def test_scores_have_no_name_among_them(tmp_path: Path) -> None:
 def test_the_fix_that_is_proposed_works(tmp_path: Path) -> None:
     table(tmp_path, "review\tstars", *rows(LONG, "15"))
     with pytest.raises(
-        DataError, match=r"fix: task.columns.text=<one of the columns found, or a number from 0>"
+        DataError, match=r"fix: task.columns.text=ONE_OF_THE_COLUMNS_FOUND_OR_A_NUMBER_FROM_0"
     ):
         read("classification", tmp_path)
     assert len(read("classification", tmp_path, *NUMBERS)[1]) == 12

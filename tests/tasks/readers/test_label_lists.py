@@ -176,7 +176,7 @@ def test_spellings_of_one_label_are_told_as_that(tmp_path: Path) -> None:
         code=3,
     )
     assert "label 'Neg' differs from 'neg' in case, spaces, - or _ alone" in out
-    assert "fix: spell it 'neg'" in out
+    assert "fix: # spell it 'neg'" in out
 
 
 def test_values_that_are_none_are_no_labels(tmp_path: Path) -> None:
