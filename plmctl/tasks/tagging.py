@@ -172,7 +172,7 @@ class Tagging(Task):
 
     def _fit_metrics(self) -> None:
         """Score words where the tags tell no entities; ConfigError where entities are asked for."""
-        names = {*(self.label_names or ())} - {"O", self.unlabelled}
+        names = {*respell(self.label_names or ())} - {"O", self.unlabelled}
         asked = [name for name in self.metrics if name in self.of_entities]
         if not names or not asked or tells_entities(names):
             return

@@ -134,7 +134,7 @@ def test_tokens_hold_out_more_when_they_are_written_again(tmp_path: Path) -> Non
     output = CliRunner().invoke(make_app(), command).output
     assert "valid: nothing, data.valid_share=0" in output
     data = SimpleNamespace(path=str(tmp_path / "tokens"), valid_path=None, streaming=False)
-    assert find_fix(data, 9).startswith("plmctl tokenize again")
+    assert find_fix(data, 9).endswith("for plmctl tokenize again")
 
 
 def test_what_a_run_without_held_out_text_says(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from plmctl.cli.app import make_app
 from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks.conll import Columns
-from plmctl.tasks.squad_files import MISPLACED, SquadFiles
+from plmctl.tasks.readers.conll import Columns
+from plmctl.tasks.readers.squad import MISPLACED, SquadFiles
 
 NAMES = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 WORDS = ["Ann Lee saw Rome", "in New York Bob sat", "it rains"]
