@@ -35,7 +35,7 @@ from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Seq
 from plmctl.models.encoder import Encoder
-from plmctl.report.chart import draw_lines
+from plmctl.report.charts import draw_lines
 from plmctl.training.device.allocator import keep_freed_memory
 
 CELLS = {

@@ -16,7 +16,7 @@ from plmctl.chain.listing import list_parts, name_system
 from plmctl.config.build import build
 from plmctl.config.headers import header
 from plmctl.config.recipes import conf_dir, find_recipe, load, part_files
-from plmctl.report.chart import draw_lines
+from plmctl.report.charts import draw_lines
 
 PICTURES = Path(__file__).parent / "pictures"
 SHOWN = ("bert", "gpt2", "t5")  # of the recipes, in the picture of slots

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plmctl.api.analysis import analyse
     from plmctl.api.loading import load, load_adapters
     from plmctl.api.model import TrainedModel
     from plmctl.api.records import RowList
@@ -22,6 +23,7 @@ __version__ = "0.2.0"
 
 # where each name is defined
 _PLACES = {
+    "analyse": "plmctl.api.analysis",
     "load": "plmctl.api.loading",
     "load_adapters": "plmctl.api.loading",
     "TrainedModel": "plmctl.api.model",
@@ -51,6 +53,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "ablate",
+    "analyse",
     "load",
     "load_adapters",
     "perform",

@@ -428,7 +428,7 @@ def report(folder: Path) -> object:
 
 
 def metrics(folder: Path) -> object:
-    from plmctl.report.runs import RunLog, find_standing, read_predictions, read_result
+    from plmctl.analysis.runs import RunLog, find_standing, read_predictions, read_result
     from plmctl.training.log import cut_back
 
     log = RunLog.read(folder / "run")

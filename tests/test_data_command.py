@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.report.bars import draw_histogram
+from plmctl.report.charts import draw_histogram
 
 DATA = Path(__file__).resolve().parents[1] / "../shared/data"
 REVIEWS = [

@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from plmctl.analysis.runs import RunLog
 from plmctl.chain.demo import (
     MARK,
     Claim,
@@ -18,7 +19,6 @@ from plmctl.chain.demo import (
     task_claim,
 )
 from plmctl.core.errors import PlmctlError, UsageError
-from plmctl.report.runs import RunLog
 
 
 def run_log(folder, **metrics):

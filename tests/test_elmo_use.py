@@ -13,9 +13,9 @@ import torch
 from typer.testing import CliRunner
 
 import plmctl
+from plmctl.analysis.layers import LayerMoves
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
-from plmctl.report.layers import measure_layers
 from plmctl.tasks import batches
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import Tokenizer
@@ -227,7 +227,8 @@ def test_embed_spells_new_words(elmo: Path, tmp_path: Path) -> None:
 
 def test_layers_can_be_measured(elmo: Path) -> None:
     loaded = plmctl.load(elmo)
-    found, tokens = measure_layers(loaded)
+    measured = LayerMoves.of(loaded)
+    found, tokens = measured.moves, measured.tokens
     assert len(found) == 2
     assert tokens > 80
     assert all(move.distance > 0 for move in found)

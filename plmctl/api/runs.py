@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plmctl.analysis.runs import METRICS, RunLog
 from plmctl.api.records import BySplit, RowList
 from plmctl.api.settings import check_path
 from plmctl.core.terminal import remark
-from plmctl.report.runs import METRICS, RunLog
 from plmctl.report.subject import ReportedRun, find_subject
 from plmctl.storage.lines import read_lines
 

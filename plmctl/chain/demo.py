@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.curves import Run, read_curve
+from plmctl.analysis.runs import RunLog
 from plmctl.core.children import child_environment
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark, tell
-from plmctl.report.chart import draw_lines
-from plmctl.report.mean_curves import Run, draw_means, read_curve
+from plmctl.report.charts import draw_lines, draw_means
 from plmctl.report.page import Block, Chart, Code, Heading, Paragraph, TableBlock, write_page
-from plmctl.report.runs import RunLog
 from plmctl.report.studies import StudyFolder
 from plmctl.storage.gate import admit, own
 from plmctl.text.installed import write_installed, write_package_task

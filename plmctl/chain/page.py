@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.runs import RunLog
 from plmctl.chain.plan import RecipeChain
 from plmctl.core.progress import clock
 from plmctl.data.shards import MANIFEST
 from plmctl.jobs.job import Job, locate_runs
 from plmctl.jobs.journal import JobJournal
 from plmctl.report.page import Block, Code, Heading, Paragraph, TableBlock, write_page
-from plmctl.report.runs import RunLog
 from plmctl.storage.reading import parse_json
 
 HEAD = ("step", "folder", "time", "figure")

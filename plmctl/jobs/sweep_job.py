@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.runs import CONFIG
 from plmctl.config import action
 from plmctl.config.first_session import first_lines, first_words
 from plmctl.config.recipes import option_name
@@ -26,7 +27,6 @@ from plmctl.core.used_cells import drop_unused_cells
 from plmctl.jobs.work import Outcome, attempt
 from plmctl.report import sweeps
 from plmctl.report.job_events import Event, JobEvents, LastEvent
-from plmctl.report.runs import CONFIG
 from plmctl.runs.resume import resume_spec
 from plmctl.storage.atomic import write_json
 from plmctl.storage.gate import admit, own

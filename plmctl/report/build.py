@@ -1,35 +1,24 @@
-"""A report: every panel of the folder panels/, in the order that they state, on one page."""
+"""A report: every panel on one page, in the order that they state."""
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any
 
-from plmctl.report import panels
+from plmctl.core.members import find_members
+from plmctl.report import panels, study_panels
 from plmctl.report.page import Block, Heading, write_html, write_page
+from plmctl.report.panel import Panel
 from plmctl.report.subject import Subject
 
 LONG = 80  # characters of a title
 
 
-class Panel(Protocol):
-    """A module of panels/."""
-
-    ORDER: int  # position on the page
-
-    def panel(self, subject: Subject) -> list[Block]:
-        """The blocks on a subject; none if there is nothing to show."""
-        ...
-
-
-def load_panels() -> list[Panel]:
-    """All panels, in the order of the page."""
-    names = sorted(
-        file.stem for file in Path(panels.__path__[0]).glob("*.py") if file.stem != "__init__"
-    )
-    modules = [importlib.import_module(f"{panels.__name__}.{name}") for name in names]
-    return sorted((cast(Panel, module) for module in modules), key=lambda module: module.ORDER)
+def load_panels(subject: Subject) -> list[Panel[Any]]:
+    """The panels of runs or of a study, with those of its plug-ins, in the order of the page."""
+    home = study_panels if subject.study else panels
+    found = find_members(home, subject.plugins, lambda value: isinstance(value, Panel))
+    return sorted(found, key=lambda panel: panel.order)
 
 
 def make_blocks(subject: Subject) -> list[Block]:
@@ -39,7 +28,7 @@ def make_blocks(subject: Subject) -> list[Block]:
     title = subject.study.title if subject.study else f"Report: {named}"
     return [
         Heading(title, 1),
-        *(block for panel in load_panels() for block in panel.panel(subject)),
+        *(block for panel in load_panels(subject) for block in panel(subject)),
     ]
 
 

@@ -8,6 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.runs import (
+    RunLog,
+    keeps_decision,
+    read_baselines,
+    read_predictions,
+    read_result,
+)
 from plmctl.config.first_session import first_lines
 from plmctl.config.groups import LENGTHS
 from plmctl.config.keys import is_path
@@ -16,7 +23,6 @@ from plmctl.core.locate import locate
 from plmctl.core.spelling import spell_word
 from plmctl.data.held_out import read_held_out
 from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
-from plmctl.report.runs import RunLog, keeps_decision, read_baselines, read_predictions, read_result
 from plmctl.report.text import format_number
 from plmctl.runs.own_rate import scale_rate
 from plmctl.tasks.scores.below import list_below

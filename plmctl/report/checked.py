@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plmctl.report.bars import draw_histogram
+from plmctl.report.charts import draw_histogram
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, render_html, write_page
 from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit

@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.core.errors import DataError, UsageError, nearest
-from plmctl.core.rounding import round_floats
-from plmctl.core.terminal import counted, print_columns, remark, tell
-from plmctl.report.paired import (
+from plmctl.analysis.paired import (
     McNemar,
     PairedDifference,
     compare_scores,
     count_discordant,
     find_share_interval,
 )
+from plmctl.analysis.statistics import spell_p
+from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.core.rounding import round_floats
+from plmctl.core.terminal import counted, print_columns, remark, tell
 from plmctl.report.predicted import (
     KIND_NAMES,
     ColumnNames,
@@ -32,7 +33,6 @@ from plmctl.report.predicted import (
     respell_tags,
     score_by_kind,
 )
-from plmctl.report.statistics import spell_p
 from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
 from plmctl.tasks.scores.resampling import Form, Sums, Whole, draw_like, find_forms
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from plmctl.analysis.runs import keeps_decision, read_predictions, read_result
 from plmctl.artifacts.kept_decision import FILE
 from plmctl.artifacts.loading import find
 from plmctl.artifacts.model_facts import reading
@@ -17,7 +18,6 @@ from plmctl.config.saved import CONFIG, read_spec
 from plmctl.config.spec import thaw
 from plmctl.core.errors import PlmctlError
 from plmctl.core.rounding import round_floats
-from plmctl.report.runs import keeps_decision, read_predictions, read_result
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.task import Task
 from plmctl.use.calibrating import decide_by_kept

@@ -1,41 +1,23 @@
-"""Saved predictions split by split, and the texts behind them, read again from the files of the
-task.
-"""
+"""The texts behind saved predictions, read again from the files of the task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.core.errors import DataError, PlmctlError
-from plmctl.report.page import Block, Heading
-from plmctl.report.subject import ReportedRun, Subject
-
-Rows = Sequence[Mapping[str, Any]]
+from plmctl.report.decided import read_task
+from plmctl.report.subject import SplitPredictions
 
 
-def collect_by_split(
-    subject: Subject, title: str, of: Callable[[ReportedRun, str, Rows], list[Block]]
-) -> list[Block]:
-    """The blocks of `of` for the predictions of every run and split, each with a heading; all under
-    `title` if there are any.
-    """
-    blocks: list[Block] = []
-    for run in subject.detailed:
-        for split, rows in run.predictions.items():
-            if own := of(run, split, rows):
-                blocks += [Heading(f"{run.name}, {split}", 3), *own]
-    return [Heading(title), *blocks] if blocks else []
-
-
-def load_texts(run: ReportedRun, split: str) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+def load_texts(found: SplitPredictions) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
     """(the fields of every example of a split, in the order of its predictions; or why they cannot
     be read).
     """
     try:
-        return _fields(run, split), ""
+        return _fields(found), ""
     except PlmctlError as error:
-        return None, f"{run.name}: without the texts: {str(error).splitlines()[0]}."
+        return None, f"{found.run.name}: without the texts: {str(error).splitlines()[0]}."
 
 
 def has_class_probabilities(row: Mapping[str, Any]) -> bool:
@@ -58,16 +40,13 @@ def join_texts(fields: Mapping[str, Any]) -> str:
     )
 
 
-def _fields(run: ReportedRun, split: str) -> Sequence[Mapping[str, Any]]:
-    from plmctl.report.decided import read_task  # brings torch
-
+def _fields(found: SplitPredictions) -> Sequence[Mapping[str, Any]]:
+    run = found.run
     task = read_task(run.folder, run.plugins)
     if task is None:
         raise DataError("its config.yaml names no task or no model", file=run.folder)
-    examples = task.read(split)
-    if [example.id for example in examples] != [
-        prediction["id"] for prediction in run.predictions[split]
-    ]:
+    examples = task.read(found.split)
+    if [example.id for example in examples] != [row["id"] for row in found.rows]:
         raise DataError(
             f"the files of the task are other ones by now: {task.path}", file=run.folder
         )

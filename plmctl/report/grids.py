@@ -1,4 +1,4 @@
-"""Heat maps and coloured tokens as SVG text, in the frame of the line charts."""
+"""Heat maps, coloured tokens and lines between tokens as SVG text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-from plmctl.report.chart import WIDTH, draw_frame
-from plmctl.report.style import SERIES, draw_text, style_series
+from plmctl.report.style import SERIES, WIDTH, draw_frame, draw_shape, draw_text, style_series
 
 _LEVELS = 16  # shades of a colour
 FAINTEST = 2 / _LEVELS  # the least value that is seen for certain
@@ -56,10 +55,8 @@ def draw_grids(grids: Sequence[Grid], *, title: str, scale: Sequence[tuple[float
 def _draw_grid(grid: Grid, left: int, top: int, wide: int, high: int) -> Iterator[str]:
     width, height = wide * len(grid.cells[0]), high * len(grid.cells)
     yield draw_text(left, top - 6, escape(grid.title))
-    yield (
-        f'<rect class="grid" x="{left - 0.5}" y="{top - 0.5}" width="{width + 1}"'
-        f' height="{height + 1}" fill="none" stroke="#dddddd"/>'
-    )
+    box = {"x": left - 0.5, "y": top - 0.5, "width": width + 1, "height": height + 1}
+    yield draw_shape("rect", 'class="grid"', **box, fill="none", stroke="#dddddd")
     paths: dict[int, list[str]] = defaultdict(list)
     for number, line in enumerate(grid.cells):
         column = 0
@@ -69,10 +66,9 @@ def _draw_grid(grid: Grid, left: int, top: int, wide: int, high: int) -> Iterato
             paths[shade].append(f"M{x} {y}h{wide * size}v{high}h{-wide * size}z")
             column += size
     for shade in sorted(paths.keys() - {0}):
-        yield (
-            f'<path {style_series(int(shade < 0))} fill="currentColor" shape-rendering="crispEdges"'
-            f' fill-opacity="{abs(shade) / _LEVELS:.3g}" d="{"".join(paths[shade])}"/>'
-        )
+        look = {"fill": "currentColor", "shape_rendering": "crispEdges"}
+        look |= {"fill_opacity": f"{abs(shade) / _LEVELS:.3g}", "d": "".join(paths[shade])}
+        yield draw_shape("path", style_series(int(shade < 0)), **look)
     for number, name in enumerate(grid.lines):
         yield draw_text(left - 6, top + high * number + 11, escape(name), "end")
     below = top + height + 15
@@ -91,11 +87,10 @@ def _shade(value: float) -> int:
 def _draw_scale(scale: Sequence[tuple[float, str]], top: int) -> Iterator[str]:
     left = float(_EDGE)
     for value, name in scale:
-        yield (
-            f'<rect {style_series(int(value < 0))} x="{left:g}" y="{top}" width="20" height="12"'
-            f' fill="currentColor" fill-opacity="{abs(_shade(value)) / _LEVELS:.3g}"'
-            ' stroke="currentColor" stroke-width="0.5"/>'
-        )
+        look = {"fill": "currentColor", "fill_opacity": f"{abs(_shade(value)) / _LEVELS:.3g}"}
+        look |= {"stroke": "currentColor", "stroke_width": "0.5"}
+        box = {"x": f"{left:g}", "y": top, "width": 20, "height": 12}
+        yield draw_shape("rect", style_series(int(value < 0)), **box, **look)
         yield draw_text(f"{left + 25:g}", top + 11, escape(name))
         left += 25 + _LETTER * len(name) + 16
 
@@ -122,13 +117,11 @@ def draw_rows(rows: Sequence[TokenRow], *, title: str) -> str:
             if left > _EDGE and left + width > WIDTH - _EDGE:
                 left, top = float(_EDGE), top + 38
             middle = f"{left + width / 2:.1f}"
-            opacity = f"{0.06 + 0.44 * shade:.2f}"
-            parts.append(
-                f'<rect {style_series(0)} x="{left:.1f}" y="{top}" width="{width - 2:.1f}"'
-                f' height="34" rx="3" fill="currentColor" fill-opacity="{opacity}"/>'
-            )
-            parts.append(f'<g font-size="12">{draw_text(middle, top + 14, label, "middle")}</g>')
-            parts.append(f'<g font-size="11">{draw_text(middle, top + 29, number, "middle")}</g>')
+            box = {"x": f"{left:.1f}", "y": top, "width": f"{width - 2:.1f}", "height": 34, "rx": 3}
+            look = {"fill": "currentColor", "fill_opacity": f"{0.06 + 0.44 * shade:.2f}"}
+            parts.append(draw_shape("rect", style_series(0), **box, **look))
+            parts.append(_draw_small(middle, top + 14, label, 12))
+            parts.append(_draw_small(middle, top + 29, number))
             left += width
         top += 38 + _GAP
     return draw_frame(parts, title=title, height=top)
@@ -171,14 +164,10 @@ def draw_columns(tokens: Sequence[str], columns: Sequence[Column], *, title: str
                 x, value = left + _CELL * place, column.numbers[number]
                 if value in colours[place]:
                     colour, opacity = colours[place][value]
-                    parts.append(
-                        f'<rect class="c{colour}" color="{SERIES[colour]}" x="{x}" y="{y}"'
-                        f' width="{_CELL - 2}" height="{_LINE - 1}" fill="currentColor"'
-                        f' fill-opacity="{opacity}"/>'
-                    )
-                parts.append(
-                    f'<g font-size="11">{draw_text(x + 12, y + 12, str(value), "middle")}</g>'
-                )
+                    box = {"x": x, "y": y, "width": _CELL - 2, "height": _LINE - 1}
+                    look = {"fill": "currentColor", "fill_opacity": opacity}
+                    parts.append(draw_shape("rect", style_series(colour), **box, **look))
+                parts.append(_draw_small(x + 12, y + 12, str(value)))
     return draw_frame(parts, title=title, height=top + _LINE * lines + _GAP)
 
 
@@ -189,9 +178,12 @@ def _draw_heads(columns: Sequence[Column], left: int) -> Iterator[str]:
         middle = left + _CELL * (place + len(own) / 2) - 1
         yield draw_text(f"{middle:g}", _TOP + 13, escape(group), "middle")
         for number, column in enumerate(own, place):
-            x = left + _CELL * number + 12
-            yield f'<g font-size="11">{draw_text(x, _TOP + 29, column.title, "middle")}</g>'
+            yield _draw_small(left + _CELL * number + 12, _TOP + 29, column.title)
         place += len(own)
+
+
+def _draw_small(x: object, y: object, text: str, size: int = 11) -> str:
+    return f'<g font-size="{size}">{draw_text(x, y, text, "middle")}</g>'
 
 
 def _colour(numbers: Sequence[int]) -> dict[int, tuple[int, float]]:
@@ -201,6 +193,33 @@ def _colour(numbers: Sequence[int]) -> dict[int, tuple[int, float]]:
         number: (place % len(SERIES), (0.4, 0.2)[place // len(SERIES) % 2])
         for place, number in enumerate(shared)
     }
+
+
+FAINT = 0.03  # a weight below this has no line, unless it is among the strongest of its token
+_STRONGEST = 2
+_LINK, _START, _END = 17, 200, 360  # the height of a token, the ends of lines
+
+
+def draw_links(tokens: Sequence[str], weights: Sequence[Sequence[float]], *, title: str) -> str:
+    """One SVG with a line from each token (left) to each token that it attends to (right); the
+    weight is the opacity (after Vig, 2019, arXiv:1906.05714, its head view).
+    """
+    parts = []
+    tops = [_TOP + 2 + _LINK * number for number in range(len(tokens))]
+    for token, top, row in zip(tokens, tops, weights, strict=True):
+        strongest = sorted(range(len(row)), key=row.__getitem__, reverse=True)[:_STRONGEST]
+        lines = [
+            f'<line x1="{_START}" y1="{top + 6}" x2="{_END}" y2="{tops[key] + 6}"'
+            f' stroke-opacity="{weight:.2f}"/>'
+            for key, weight in enumerate(row)
+            if weight >= FAINT or key in strongest
+        ]
+        name = draw_text(_START - 6, top + 10, escape(token), "end")
+        colour = f'class="from c0" color="{SERIES[0]}" stroke-width="2"'
+        parts.append(f'<g {colour}>{name}<g stroke="currentColor">{"".join(lines)}</g></g>')
+    for token, top in zip(tokens, tops, strict=True):
+        parts.append(draw_text(_END + 6, top + 10, escape(token)))
+    return draw_frame(parts, title=title, height=_TOP + _LINK * len(tokens) + 12, kind="pairs")
 
 
 def show_token(token: str, most: int = 14) -> str:

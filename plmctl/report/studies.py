@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from plmctl.analysis.runs import METRICS, RECENT, RunLog
 from plmctl.core.errors import DataError
 from plmctl.report.job_events import JobEvents, LastEvent
-from plmctl.report.runs import METRICS, RECENT, RunLog
 from plmctl.storage.reading import parse_json
 
 STUDY, TABLE, JOBS = "study.json", "table.json", "jobs"

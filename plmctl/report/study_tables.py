@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from plmctl.analysis.statistics import ALPHA, POWER, spell_p
 from plmctl.core.terminal import counted
 from plmctl.report.page import TableBlock
-from plmctl.report.power import POWER
-from plmctl.report.statistics import ALPHA, spell_p
 
 READING = (
     "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level}"

@@ -7,6 +7,9 @@ through its classes: `paper` the ground, `grid` and `axis` the lines, `c0` to `c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from html import escape
+
 LIGHT, DARK = "#ffffff", "#15171a"  # the grounds
 INK, DARK_INK = "#1a1c1f", "#e8eaed"
 # told apart by colour-blind readers, after Okabe and Ito; 3:1 against the ground or more (WCAG 2.2,
@@ -43,6 +46,28 @@ STYLE = (
     "svg text{fill:var(--ink)}svg .paper{fill:var(--paper)}"
     "svg.pairs:hover .from{opacity:.12}svg.pairs .from:hover{opacity:1}"
 )
+
+WIDTH = 560  # of all pictures: on a phone the letters are still as large as a footnote's
+
+
+def draw_frame(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> str:
+    """The frame of a picture: background, title, content."""
+    named = f' class="{kind}"' if kind else ""
+    top = (
+        f'<svg xmlns="http://www.w3.org/2000/svg"{named} viewBox="0 0 {WIDTH} {height:g}" '
+        f'width="{WIDTH}" height="{height:g}" font-family="sans-serif" '
+        f'font-size="13" fill="{INK}" role="img" aria-label="{escape(title)}">'
+    )
+    ground = f'<rect class="paper" width="{WIDTH}" height="{height:g}" fill="{LIGHT}"/>'
+    named = f'<text x="8" y="20" font-size="15">{escape(title)}</text>'
+    return "\n".join([top, ground, named, *parts, "</svg>"])
+
+
+def draw_shape(tag: str, style: str = "", inner: str = "", /, **attributes: object) -> str:
+    """An element of a picture with its style, its attributes (`_` for `-`) and what is in it."""
+    pairs = (f'{name.replace("_", "-")}="{value}"' for name, value in attributes.items())
+    words = " ".join(word for word in (tag, style, *pairs) if word)
+    return f"<{words}>{inner}</{tag}>" if inner else f"<{words}/>"
 
 
 def style_series(number: int) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.core.errors import DataError, UsageError, did_you_mean
-from plmctl.core.spelling import spell_line
-from plmctl.report.runs import (
+from plmctl.analysis.runs import (
     CONFIG,
     METRICS,
     RunLog,
@@ -20,27 +18,19 @@ from plmctl.report.runs import (
     read_predictions,
     read_result,
 )
+from plmctl.core.errors import DataError, PlmctlError, UsageError, did_you_mean
+from plmctl.core.spelling import spell_line
 from plmctl.report.studies import STUDY, StudyFolder, is_study
 from plmctl.report.sweeps import find_folders, name_jobs, read_record
 from plmctl.storage.paths import find_near
 
 if TYPE_CHECKING:
+    from plmctl.analysis.probing import Labels
     from plmctl.artifacts.loading import Loaded
     from plmctl.report.decided import DecidedRun
 
 
 DETAILED = 8  # runs whose models and predictions are read: of 300 they would fill memory and page
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Labelled words: a column file (CoNLL), or JSON lines `{word, sentence1, sentence2, label}`
-    (WiC).
-    """
-
-    file: Path
-    tokens: int = 0
-    tags: int = 1
 
 
 @dataclass(frozen=True)
@@ -117,17 +107,50 @@ class ReportedRun:
 
 
 @dataclass(frozen=True)
+class SplitPredictions:
+    """The predictions of a run on one split."""
+
+    run: ReportedRun
+    split: str
+    rows: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
 class Subject:
     """Several runs, or one study."""
 
     runs: Sequence[ReportedRun] = ()
     study: StudyFolder | None = None
     wishes: Wishes = field(default_factory=Wishes)
+    plugins: Sequence[str] = ()  # packages outside plmctl whose panels are drawn, too
 
     @property
     def detailed(self) -> Sequence[ReportedRun]:
         """The runs whose models and predictions are shown: the first ones."""
         return self.runs[:DETAILED]
+
+    def find_results(self, kind: Any) -> Iterator[tuple[int, str, Any]]:
+        """(the number of its run or -1, its heading or "", the result) for each result of a type.
+
+        Args:
+            kind: `Subject`, `StudyFolder`, `SplitPredictions` or a measure.
+        """
+        if kind is StudyFolder:
+            yield from [(-1, "", self.study)] if self.study else ()
+        elif kind is Subject:
+            yield from [(-1, "", self)] if self.runs else ()
+        elif kind is SplitPredictions:
+            for run in self.detailed:
+                for split, rows in run.predictions.items():
+                    yield -1, f"{run.name}, {split}", SplitPredictions(run, split, rows)
+        else:
+            for number, run in enumerate(self.detailed):
+                try:
+                    result = kind.of(run.loaded)
+                except PlmctlError:  # the panel of layers names a run without a model
+                    continue
+                if result is not None:
+                    yield number, run.name if len(self.runs) > 1 else "", result
 
     @property
     def key(self) -> str:
@@ -149,11 +172,11 @@ def find_subject(
             f"  fix: {spell_line('report', studies[0])}"
         )
     if studies:
-        return Subject(study=StudyFolder.read(studies[0]), wishes=wishes)
+        return Subject(study=StudyFolder.read(studies[0]), wishes=wishes, plugins=plugins)
     folders = [inner for folder in folders for inner in _jobs(folder)]
     for folder in folders:
         _check(folder)
-    return Subject(_name_runs(folders, plugins), wishes=wishes)
+    return Subject(_name_runs(folders, plugins), wishes=wishes, plugins=plugins)
 
 
 def _jobs(folder: Path) -> list[Path]:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.likeness import list_unlike
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
 from plmctl.core.terminal import counted
 from plmctl.report.job_events import JobEvents
-from plmctl.report.likeness import list_unlike
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.report.text import format_setting
 from plmctl.storage.atomic import write_text

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from plmctl.core.errors import UsageError
 from plmctl.report.card import FACTS
-from plmctl.report.subject import Labels, Wishes
+from plmctl.report.subject import Wishes
+
+if TYPE_CHECKING:
+    from plmctl.analysis.probing import Labels
 
 
 def parse_wishes(heads: str | None, sentences: Sequence[str], probes: Sequence[str]) -> Wishes:
@@ -40,6 +44,8 @@ def _head(word: str) -> tuple[int, int]:
 
 
 def _probe(word: str) -> tuple[str, Labels]:
+    from plmctl.analysis.probing import Labels  # brings torch
+
     name, equals, where = word.partition("=")
     file, colon, columns = where.rpartition(":")
     if not colon or Path(where).is_file():

@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from plmctl.analysis.runs import RunLog, find_standing
 from plmctl.core.terminal import print_table, tell
-from plmctl.report.runs import RunLog, find_standing
 from plmctl.storage.paths import find_cache_folder
 
 

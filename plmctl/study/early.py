@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from plmctl.analysis.curves import read_curve
+from plmctl.analysis.runs import RunLog
 from plmctl.core.errors import DataError
-from plmctl.report.mean_curves import read_curve
-from plmctl.report.runs import RunLog
 from plmctl.study.study import Study
 
 AXIS = {"steps": "steps", "tokens": "tokens", "flops": "flops", "minutes": "time"}

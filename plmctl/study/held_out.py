@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from plmctl.analysis.statistics import count_needed
 from plmctl.config.build import plain
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_word
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.data.survey import TextSource, survey_text
 from plmctl.inputs.tokenize import find_sources
-from plmctl.report.power import count_needed
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import PRETRAIN
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.sequences import FIRST, Comparison, Evidence, Look, evaluate_looks, spend
+from plmctl.analysis.statistics import Difference, compare, judge
 from plmctl.core.errors import DataError, UsageError
 from plmctl.jobs.journal import State
-from plmctl.report.sequences import FIRST, Comparison, Evidence, Look, evaluate_looks, spend
-from plmctl.report.statistics import Difference, compare, judge
 from plmctl.storage.atomic import write_json
 from plmctl.storage.reading import parse_json
 from plmctl.study.plan import StudyPlan

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from plmctl.analysis.sequences import FIRST
 from plmctl.config.build import MISSING
 from plmctl.config.spec import key_of
 from plmctl.config.walks import leaves
@@ -17,7 +18,6 @@ from plmctl.core.errors import ConfigError, UsageError, find_alike, nearest, rai
 from plmctl.core.spelling import spell, spell_setting, spell_word
 from plmctl.core.values import fit
 from plmctl.jobs.configs import spell_task
-from plmctl.report.sequences import FIRST
 from plmctl.study.arms import expand, find_unknown_recipes, make_arm
 from plmctl.study.bases import BASES, describe_making, find_base, find_state
 from plmctl.study.before import list_makers, refuse_without_init

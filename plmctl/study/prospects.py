@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from plmctl.analysis.statistics import find_detectable_deviations
 from plmctl.config.walks import leaves
 from plmctl.jobs.job import Config
-from plmctl.report.power import find_detectable_deviations
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import PRETRAIN
 

@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.curves import Run, read_curve
+from plmctl.analysis.likeness import find_role
+from plmctl.analysis.runs import BASELINES, RESULT, RunLog
 from plmctl.core.errors import DataError, nearest
 from plmctl.data.held_out import HeldText, read_held_out
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
-from plmctl.report.likeness import find_role
-from plmctl.report.mean_curves import Run, read_curve
-from plmctl.report.runs import BASELINES, RESULT, RunLog
 from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric

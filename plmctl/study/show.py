@@ -10,13 +10,13 @@ from typing import Any
 
 from rich.table import Table
 
+from plmctl.analysis.statistics import ALPHA
 from plmctl.config.groups import LENGTHS
 from plmctl.core.errors import first_with_fix
 from plmctl.core.progress import clock
 from plmctl.core.terminal import counted, print_parts, screen, tell
 from plmctl.jobs.job import without_seed
 from plmctl.jobs.journal import State
-from plmctl.report.statistics import ALPHA
 from plmctl.report.study_tables import (
     describe_verdict,
     format_detectable,

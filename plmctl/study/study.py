@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
+from plmctl.analysis.sequences import Comparison
 from plmctl.config.spec import key_of
 from plmctl.core.values import Amount, Count, Rule
-from plmctl.report.sequences import Comparison
 
 PRETRAIN = "pretrain"  # as what a metric or an evaluation is of
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.curves import AXES
+from plmctl.analysis.sequences import Comparison, Evidence, Look, evaluate_looks
+from plmctl.analysis.statistics import ALPHA, Difference, compare, find_detectable, summarise
 from plmctl.core.progress import clock
-from plmctl.report.mean_curves import AXES, draw_means
+from plmctl.report.charts import draw_means
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
-from plmctl.report.power import find_detectable
-from plmctl.report.sequences import Comparison, Evidence, Look, evaluate_looks
-from plmctl.report.statistics import ALPHA, Difference, compare, summarise
 from plmctl.report.study_tables import (
     count_seeds,
     explain_table,

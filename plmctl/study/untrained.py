@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from plmctl.report.sequences import Comparison
+from plmctl.analysis.sequences import Comparison
 from plmctl.study.study import Metric, Study
 
 _OFF = re.compile(r"objective\.(\w+)\.weight=0(\.0*)?$|~objective\.(\w+)$")

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from plmctl.analysis.sample import HELD_OUT, batch_held_out
 from plmctl.artifacts.loading import load
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.formats.blocks import Blocks
@@ -20,7 +21,6 @@ from plmctl.data.formats.segments import Segments
 from plmctl.data.shards import Shards
 from plmctl.data.stream_reader import StreamPosition, StreamReader
 from plmctl.data.text_stream import StreamPlace, TextStream, TextWindow
-from plmctl.report.held_out import HELD_OUT, batch_held_out
 from plmctl.runs.pretraining import score_parts
 from plmctl.text.inputs import find_all
 from plmctl.text.row_stream import stream_rows

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
+from plmctl.analysis.statistics import compare, correct, judge, summarise
 from plmctl.jobs.work import RECORD
 from plmctl.report.job_events import JobEvents
-from plmctl.report.statistics import compare, correct, judge, summarise
 from plmctl.storage.atomic import write_json
 
 CONFIG = {

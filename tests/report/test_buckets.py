@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from plmctl.report.buckets import measure_buckets
-from plmctl.report.held_out import batch_held_out
+from plmctl.analysis.buckets import TokenBuckets
+from plmctl.analysis.sample import batch_held_out
 from plmctl.report.page import Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panels.buckets import panel
 from plmctl.report.subject import find_subject
@@ -31,7 +31,9 @@ def test_buckets_of_each_token(tmp_path: Path) -> None:
     cell = backbone.stack.blocks["h"][0].cell
     outputs: list[torch.Tensor] = []
     cell.qkv.register_forward_hook(lambda *given: outputs.append(given[2]))
-    (hashed,), tokens, _ = measure_buckets(loaded)
+    measured = TokenBuckets.of(loaded)
+    assert measured is not None
+    (hashed,), tokens = measured.layers, measured.tokens
     batch, _ = batch_held_out(loaded)
     assert tokens == loaded.tokenizer.pieces(batch.text.ids[0].tolist())
     heads, width = cell.num_heads, cell.head_width

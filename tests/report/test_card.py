@@ -9,10 +9,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from plmctl.analysis.runs import RunLog
 from plmctl.cli.app import make_app
 from plmctl.data.held_out import HeldText
 from plmctl.report.card import make_card
-from plmctl.report.runs import RunLog
 from tests.report import fabricated
 
 TASK = {

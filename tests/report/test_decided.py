@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from plmctl import read_run, read_runs
+from plmctl.analysis.runs import RunLog
 from plmctl.artifacts.kept_decision import write_decision
 from plmctl.report.card import make_card
 from plmctl.report.decided import DecidedRun, decide_run
-from plmctl.report.runs import RunLog
 from plmctl.report.subject import find_subject
 from plmctl.tasks.calibration import LabelDecision
 from tests.command import plmctl

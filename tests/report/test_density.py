@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from plmctl.analysis.attention import SparseHeads
+from plmctl.analysis.sample import SENTENCES, batch_sentences
 from plmctl.nn.entmax import Entmax
-from plmctl.report.density import list_alphas, measure_density
 from plmctl.report.page import Heading, TableBlock
-from plmctl.report.panels.density import panel
-from plmctl.report.sentences import SENTENCES, batch_sentences
+from plmctl.report.panels.attention import density as panel
 from plmctl.report.subject import find_subject
 from tests.report.tiny_run import pretrain
 
@@ -36,7 +36,9 @@ def test_density_and_alphas_by_layer_and_head(run: Path) -> None:
             part.logit.data = torch.tensor([-9.0, 9.0])  # as softmax, and as sparsemax
     for block in loaded.model.backbone.stack.blocks["a"]:
         block.cell.qkv.weight.data *= 40
-    layers = measure_density(loaded)
+    measured = SparseHeads.of(loaded)
+    assert measured is not None
+    layers = measured.density
     batch, rows = batch_sentences(loaded, SENTENCES)
     maps = loaded.model(batch, record=frozenset({"attention"})).recorded["attention"]
     for layer, weights in zip(layers, maps, strict=True):
@@ -48,7 +50,7 @@ def test_density_and_alphas_by_layer_and_head(run: Path) -> None:
             ]
             assert layer[head] == pytest.approx(sum(shares) / len(shares), abs=1e-5)
         assert layer[1] < 0.8 * layer[0]
-    assert list_alphas(loaded) == [[pytest.approx(1.001, abs=1e-3), pytest.approx(2, abs=1e-3)]] * 2
+    assert measured.alphas == [[pytest.approx(1.001, abs=1e-3), pytest.approx(2, abs=1e-3)]] * 2
     heading, _, density, _, alphas = panel(subject)
     assert isinstance(heading, Heading)
     assert isinstance(density, TableBlock)

@@ -7,7 +7,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from plmctl.report.chart import WIDTH
 from plmctl.report.grids import (
     FAINTEST,
     Column,
@@ -17,7 +16,7 @@ from plmctl.report.grids import (
     draw_grids,
     draw_rows,
 )
-from plmctl.report.style import SERIES
+from plmctl.report.style import SERIES, WIDTH
 
 SVG = "{http://www.w3.org/2000/svg}"
 PIECE = re.compile(r"M(\d+) (\d+)h(\d+)v(\d+)h-(\d+)z")

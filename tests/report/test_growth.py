@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.analysis.runs import MOST, RunLog
 from plmctl.report.build import make_blocks
 from plmctl.report.page import render_html
-from plmctl.report.runs import MOST, RunLog
 from plmctl.report.subject import DETAILED, ReportedRun, find_subject
 from tests.report import fabricated
 

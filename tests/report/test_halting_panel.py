@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.analysis.halting import TokenLayers
+from plmctl.analysis.sample import HELD_OUT, PLAIN, batch_held_out
 from plmctl.nn.halting import Halting
-from plmctl.report.halting import measure_halting
-from plmctl.report.held_out import HELD_OUT, PLAIN, batch_held_out
 from plmctl.report.page import Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panels.halting import panel
 from plmctl.report.subject import find_subject
@@ -58,7 +58,9 @@ def test_layers_of_each_token(run: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return step(self, before, x, after)
 
     monkeypatch.setattr(Halting, "step", watch)
-    found, about = measure_halting(loaded)
+    measured = TokenLayers.of(loaded)
+    assert measured is not None
+    found, about = measured.seqs, measured.about
     assert about == HELD_OUT
     assert [layers.seq for layers in found] == ["source", "target"]
     batch, _ = batch_held_out(loaded)

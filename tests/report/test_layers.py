@@ -13,11 +13,11 @@ import torch
 from typer.testing import CliRunner
 
 import plmctl
+from plmctl.analysis.layers import LayerMoves, measure_moves
+from plmctl.analysis.sample import SENTENCES
 from plmctl.cli import app as cli
-from plmctl.report.layers import measure_layers, measure_moves
 from plmctl.report.page import Chart, Paragraph
 from plmctl.report.panels.layers import panel
-from plmctl.report.sentences import SENTENCES
 from plmctl.report.subject import find_subject
 
 
@@ -59,7 +59,8 @@ def test_the_page_of_a_run_shows_them(trained: Path, tmp_path: Path) -> None:
     assert "(<r_files/layer_distance.svg>)" in text
     assert "(<r_files/layer_angle.svg>)" in text
     loaded = plmctl.load(trained)
-    found, tokens = measure_layers(loaded)
+    measured = LayerMoves.of(loaded)
+    found, tokens = measured.moves, measured.tokens
     assert len(found) == 4
     assert tokens == sum(len(loaded.tokenizer.encode(sentence)) + 2 for sentence in SENTENCES)
     assert (
@@ -99,7 +100,8 @@ def test_the_exported_model_and_tokenizer_are_those_of_the_run(
     )
     with torch.no_grad():
         states = theirs(**given, output_hidden_states=True).hidden_states
-    found, tokens = measure_layers(plmctl.load(trained))
+    measured = LayerMoves.of(plmctl.load(trained))
+    found, tokens = measured.moves, measured.tokens
     wanted = measure_moves(states, given["attention_mask"].bool())
     assert int(given["attention_mask"].sum()) == tokens
     assert [(move.distance, move.angle) for move in found] == [

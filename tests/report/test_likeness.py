@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from plmctl.analysis.likeness import find_role, list_unlike, name_role
 from plmctl.cli.app import make_app
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
-from plmctl.report.likeness import find_role, list_unlike, name_role
 from plmctl.report.sweeps import describe_end
 from plmctl.study.results import Results
 from plmctl.study.study import PRETRAIN, Metric

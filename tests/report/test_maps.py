@@ -10,10 +10,11 @@ import torch
 from typer.testing import CliRunner
 
 import plmctl
+from plmctl.analysis import attention
+from plmctl.analysis.attention import AttentionMaps
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
-from plmctl.report import maps
-from plmctl.report.maps import draw_attention, measure_attention
+from plmctl.report.grids import draw_links
 from plmctl.report.panels.attention import panel
 from plmctl.report.subject import Wishes, find_subject
 from tests.report import parsed
@@ -23,7 +24,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_lines_go_from_queries_to_keys() -> None:
     weights = [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [0.01, 0.01, 0.98]]
-    tree = ElementTree.fromstring(draw_attention(["a", "<b>", "c"], weights, title="t"))
+    tree = ElementTree.fromstring(draw_links(["a", "<b>", "c"], weights, title="t"))
     groups = [group for group in tree.iter(f"{SVG}g") if "from" in (group.get("class") or "")]
     assert [group.find(f"{SVG}text").text for group in groups] == ["a", "<b>", "c"]
     drawn = [
@@ -46,22 +47,20 @@ def test_lines_go_from_queries_to_keys() -> None:
 
 def test_even_attention_has_lines_too() -> None:
     size = 40
-    tree = ElementTree.fromstring(
-        draw_attention(["x"] * size, [[1 / size] * size] * size, title="t")
-    )
+    tree = ElementTree.fromstring(draw_links(["x"] * size, [[1 / size] * size] * size, title="t"))
     assert len(list(tree.iter(f"{SVG}line"))) == 2 * size
 
 
 def test_probabilities_of_a_trained_model(trained: Path) -> None:
     sentences = ["return the value", "a"]
-    found = measure_attention(plmctl.load(trained), sentences)
-    for (tokens, layers), sentence in zip(found, sentences, strict=True):
+    found = AttentionMaps.of(plmctl.load(trained), sentences)
+    for tokens, layers, sentence in zip(found.tokens, found.layers, sentences, strict=True):
         assert tokens[0] == "[CLS]"
         assert len(layers) == 4
         for layer in layers:
             assert layer.shape[1:] == (len(tokens), len(tokens))
             torch.testing.assert_close(layer.sum(-1), torch.ones(layer.shape[:2]))
-        alone = measure_attention(plmctl.load(trained), [sentence])[0][1]
+        alone = AttentionMaps.of(plmctl.load(trained), [sentence]).layers[0]
         # padding changes nothing
         torch.testing.assert_close(layers[2], alone[2], atol=1e-6, rtol=1e-4)
 
@@ -92,8 +91,9 @@ def test_a_head_that_is_not_there(trained: Path) -> None:
 
 
 def test_a_sentence_that_is_too_long_is_cut(trained: Path) -> None:
-    ((tokens, layers),) = measure_attention(plmctl.load(trained), ["word " * 200])
-    assert len(tokens) == maps.LONGEST == layers[0].shape[-1]
+    found = AttentionMaps.of(plmctl.load(trained), ["word " * 200])
+    (tokens,), (layers,) = found.tokens, found.layers
+    assert len(tokens) == attention.LONGEST == layers[0].shape[-1]
 
 
 @pytest.mark.parametrize("heads", [[], [(0, 0)]])

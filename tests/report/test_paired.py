@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 import pytest
 
-from plmctl.report.paired import compare_scores, count_discordant, find_share_interval
+from plmctl.analysis.paired import compare_scores, count_discordant, find_share_interval
 
 
 def mean_of(values: list[float]):
@@ -77,7 +77,7 @@ def test_draws_in_several_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -
     score = mean_of([0.1, 0.7, 0.3, 0.5, 0.2, 0.9])
     asked = {"samples": 100, "seed": 3, "differs": np.ones(3, dtype=bool)}
     whole = compare_scores(score, 3, **asked)
-    monkeypatch.setattr("plmctl.report.paired.ROOM", 21)
+    monkeypatch.setattr("plmctl.analysis.paired.ROOM", 21)
     assert compare_scores(score, 3, **asked) == whole
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
-from plmctl.report.panels import buckets, density, halting, patterns, positions, spans
+from plmctl.report.panel import Panel
+from plmctl.report.panels import attention, buckets, halting, patterns, positions, spans
 from plmctl.report.subject import find_subject
 
 
-@pytest.mark.parametrize("module", [buckets, density, halting, patterns, spans])
-def test_other_runs_have_no_such_panel(trained: Path, module: ModuleType) -> None:
-    assert module.panel(find_subject([trained])) == []
+@pytest.mark.parametrize(
+    "panel", [attention.density, *(each.panel for each in (buckets, halting, patterns, spans))]
+)
+def test_other_runs_have_no_such_panel(trained: Path, panel: Panel[Any]) -> None:
+    assert panel(find_subject([trained])) == []
 
 
-@pytest.mark.parametrize("module", [buckets, halting, patterns, positions])
+@pytest.mark.parametrize("panel", [each.panel for each in (buckets, halting, patterns, positions)])
 def test_a_run_without_a_checkpoint_has_none(
-    trained: Path, tmp_path: Path, module: ModuleType
+    trained: Path, tmp_path: Path, panel: Panel[Any]
 ) -> None:
     shutil.copy(trained / "config.yaml", tmp_path)
-    assert module.panel(find_subject([tmp_path])) == []
+    assert panel(find_subject([tmp_path])) == []

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 
+from plmctl.analysis.patterns import SeenPatterns, evaluate
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.global_tokens import Global
@@ -16,7 +17,6 @@ from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
 from plmctl.report.page import Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panels.patterns import panel, spell
-from plmctl.report.patterns import evaluate, measure_patterns
 from plmctl.report.subject import Subject
 from tests.report.built import build
 
@@ -53,8 +53,10 @@ def test_shares_of_ranges_and_of_all_pairs() -> None:
 def test_layers_and_heads_that_differ_have_a_picture_each() -> None:
     words = ["pattern=windows", "pattern.reach=[[1,3],2,2]", "pattern.causal=true"]
     loaded, subject = build("gpt2", *words, "size.num_layers=3", "format.max_length=16")
-    found, count = measure_patterns(loaded)
-    assert count == 3
+    measured = SeenPatterns.of(loaded)
+    assert measured is not None
+    found = measured.shown
+    assert measured.count == 3
     assert [(seen.layers, seen.heads) for seen in found] == [
         ((1,), (0,)),
         ((1,), (1,)),
@@ -93,7 +95,9 @@ def test_runs_share_pictures_of_equal_patterns_alone() -> None:
 def test_a_long_row_is_reduced_and_its_beginning_is_larger() -> None:
     words = ["pattern=window", "pattern.reach=20", "format.max_length=300"]
     loaded, subject = build("bert", *words)
-    (seen,), _ = measure_patterns(loaded)
+    measured = SeenPatterns.of(loaded)
+    assert measured is not None
+    (seen,) = measured.shown
     wanted = share(lambda q, k: abs(q - k) <= 20, 300, 64)
     assert seen.shares.tolist() == [pytest.approx(line, abs=1e-6) for line in wanted]
     assert seen.begin is not None
@@ -109,7 +113,9 @@ def test_a_long_row_is_reduced_and_its_beginning_is_larger() -> None:
 
 def test_segments_that_decide_what_is_seen() -> None:
     loaded, _ = build("unilm")
-    found = {seen.segments: seen for seen in measure_patterns(loaded)[0]}
+    measured = SeenPatterns.of(loaded)
+    assert measured is not None
+    found = {seen.segments: seen for seen in measured.shown}
     assert sorted(found) == [(2, 2), (3, 3), (4, 5), (5, 5)]
     sees: dict[tuple[int, ...], Callable[[int, int], bool]] = {
         (2, 2): lambda q, k: k <= q,
@@ -121,7 +127,7 @@ def test_segments_that_decide_what_is_seen() -> None:
 
 
 def test_layers_without_attention_by_the_pattern_have_none() -> None:
-    assert measure_patterns(build("reformer")[0]) == ([], 0)
+    assert SeenPatterns.of(build("reformer")[0]) is None
 
 
 def test_numbers_are_spelled_in_ranges() -> None:

@@ -10,14 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.analysis.positions import PositionEffects, average_by_distance, average_cosines
+from plmctl.artifacts.loading import Loaded
 from plmctl.report.page import Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panels.positions import panel
-from plmctl.report.places import (
-    average_by_distance,
-    average_cosines,
-    measure_bias,
-    measure_likeness,
-)
 from plmctl.report.subject import find_subject
 from tests.report.built import build
 
@@ -27,6 +23,12 @@ SMALL = [
     "size.num_layers=2",
     "size.num_heads=2",
 ]
+
+
+def measure(loaded: Loaded) -> PositionEffects:
+    found = PositionEffects.of(loaded)
+    assert found is not None
+    return found
 
 
 def cosine(u: list[float], v: list[float]) -> float:
@@ -57,7 +59,7 @@ def test_means_of_cosines_by_range_and_by_distance() -> None:
 def test_learned_positions_on_the_page(trained: Path) -> None:
     subject = find_subject([trained])
     backbone: Any = subject.runs[0].loaded.model.backbone
-    (found,) = measure_likeness(subject.runs[0].loaded)
+    (found,) = measure(subject.runs[0].loaded).likeness
     table = backbone.position.table.weight.tolist()
     assert found.length == 64 == len(table)
     wanted = sum(cosine(table[p], table[p + 4]) for p in range(60)) / 60
@@ -89,7 +91,7 @@ def wave(position: int, width: int) -> list[float]:
 def test_positions_without_weights(
     position: str, place: str, vector: Callable[[int], list[float]]
 ) -> None:
-    (found,) = measure_likeness(build("gpt2", f"position={position}")[0])
+    (found,) = measure(build("gpt2", f"position={position}")[0]).likeness
     assert found.place == place
     cosines = [[cosine(vector(p), vector(q)) for q in range(32)] for p in range(32)]
     assert found.cosines.tolist() == [pytest.approx(line, abs=1e-5) for line in cosines]
@@ -97,7 +99,7 @@ def test_positions_without_weights(
 
 def test_vectors_of_every_layer() -> None:
     loaded: Any = build("gpt2", "position=learned_by_layer")[0]
-    found = measure_likeness(loaded)
+    found = measure(loaded).likeness
     assert [each.place for each in found] == ["before layer 1", "before layer 2"]
     for each, table in zip(found, loaded.model.backbone.position.tables, strict=True):
         rows = table.weight.tolist()
@@ -106,7 +108,7 @@ def test_vectors_of_every_layer() -> None:
 
 def test_alibi_by_distance_and_head() -> None:
     loaded, subject = build("gpt2", "position=alibi")
-    (found,) = measure_bias(loaded)
+    (found,) = measure(loaded).biases
     assert found.offsets == list(range(-31, 1))
     # Press et al., 2022, sec. 3: of n heads, slopes from 2^(-8 / n) on, each by that factor
     wanted = [[2 ** (-4 * head) * offset for offset in found.offsets] for head in (1, 2)]
@@ -124,7 +126,7 @@ def test_alibi_by_distance_and_head() -> None:
 
 def test_relative_buckets_by_distance_in_both_stacks() -> None:
     loaded: Any = build("t5", "size.num_layers=1")[0]
-    found = {bias.part: bias for bias in measure_bias(loaded)}
+    found = {bias.part: bias for bias in measure(loaded).biases}
     assert list(found) == ["encoder", "decoder"]
     backbone = loaded.model.backbone
     for part, bias in found.items():
@@ -138,7 +140,7 @@ def test_relative_buckets_by_distance_in_both_stacks() -> None:
 
 def test_distances_of_transformer_xl() -> None:
     loaded: Any = build("transformer_xl", "format.max_length=16")[0]
-    found = measure_bias(loaded)
+    found = measure(loaded).biases
     assert [bias.place for bias in found] == ["layer 1", "layer 2"]
     cells = [block.cell for block in loaded.model.backbone.stack.blocks["a"]]
     for bias, cell in zip(found, cells, strict=True):

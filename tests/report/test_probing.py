@@ -12,12 +12,12 @@ import torch
 from torch.nn import functional as F
 
 import plmctl
+from plmctl.analysis import probing
+from plmctl.analysis.probing import Labels, ProbeResult, apply_map, fit_map, split_items
 from plmctl.core.errors import DataError
-from plmctl.report import probing
 from plmctl.report.page import Chart, Paragraph, TableBlock
 from plmctl.report.panels.probes import panel
-from plmctl.report.probing import apply_map, fit_map, split_items
-from plmctl.report.subject import Labels, Wishes, find_subject
+from plmctl.report.subject import Wishes, find_subject
 
 TAGGED = "the DT x\ncat NN x\nruns VB x\n\na DT x\ndog NN x\nsees VB x\nthe DT x\nmoon NN x\n\n"
 
@@ -56,7 +56,7 @@ def test_the_map_has_the_least_loss() -> None:
 
 def test_part_of_speech_of_a_trained_model(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "pos.txt").write_text(TAGGED * 15)
-    found = probing.probe(plmctl.load(trained), split_items(Labels(tmp_path / "pos.txt")))
+    found = ProbeResult.of(plmctl.load(trained), split_items(Labels(tmp_path / "pos.txt")))
     assert len(found.accuracy) == 5  # the embeddings and four layers
     assert (found.train + found.test, found.classes) == (8 * 15, 3)
     assert found.by_word == 1.0
@@ -80,12 +80,16 @@ def test_word_sense(trained: Path, tmp_path: Path) -> None:
         ["w0ords", "W0ord"],
         ["w1ords", "W1ord"],
     ]
-    found = probing.probe(plmctl.load(trained), split_items(Labels(tmp_path / "wic.jsonl")))
+    found = probing.ProbeResult.of(
+        plmctl.load(trained), split_items(Labels(tmp_path / "wic.jsonl"))
+    )
     assert (found.train, found.test, found.classes) == (32, 8, 2)
     assert found.majority == 0.5
     repeated = rows[:5] * 8  # of five words, one is kept for the test
     (tmp_path / "wic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in repeated))
-    found = probing.probe(plmctl.load(trained), split_items(Labels(tmp_path / "wic.jsonl")))
+    found = probing.ProbeResult.of(
+        plmctl.load(trained), split_items(Labels(tmp_path / "wic.jsonl"))
+    )
     assert (found.train, found.test, found.by_word) == (32, 8, found.majority)
 
 
@@ -112,7 +116,7 @@ def test_states_are_those_of_the_first_pieces(trained: Path) -> None:
     loaded = plmctl.load(trained)
     states = probing._states(loaded, [["return", "unbelievably", "it"]], [7])
     assert set(states) == {(7, 0), (7, 1), (7, 2)}
-    from plmctl.report.sentences import batch_sentences
+    from plmctl.analysis.sample import batch_sentences
 
     batch, (ids,) = batch_sentences(loaded, ["return unbelievably it"])
     hidden = loaded.model(batch, record=frozenset({"hidden"})).recorded["hidden"]

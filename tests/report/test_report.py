@@ -7,10 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from plmctl.analysis.runs import RunLog
 from plmctl.core.errors import DataError
-from plmctl.report.bars import Level, draw_levels
-from plmctl.report.chart import choose_ticks, draw_lines, thin
-from plmctl.report.runs import RunLog
+from plmctl.report.charts import Level, choose_ticks, draw_levels, draw_lines, thin
 from plmctl.report.style import DARK, DARK_INK, DARK_SERIES, INK, LIGHT, SERIES
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -16,13 +16,15 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from plmctl.analysis.runs import RunLog, find_standing
 from plmctl.cli.app import make_app
-from plmctl.report import sweeps
+from plmctl.report import study_panels, sweeps
+from plmctl.report.benchmarks import GLUE, SUPERGLUE, bert_average
 from plmctl.report.build import load_panels, make_blocks
-from plmctl.report.glue import GLUE, bert_average
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panels import (
     answers,
+    benchmarks,
     confusion,
     curves,
     differences,
@@ -32,11 +34,8 @@ from plmctl.report.panels import (
     tags,
     throughput,
 )
-from plmctl.report.panels import glue as glue_panel
-from plmctl.report.panels import superglue as superglue_panel
-from plmctl.report.runs import RunLog, find_standing
-from plmctl.report.subject import find_subject
-from plmctl.report.superglue import SUPERGLUE
+from plmctl.report.studies import StudyFolder
+from plmctl.report.subject import Subject, find_subject
 from tests.report import fabricated, parsed
 
 LABELS = {
@@ -74,20 +73,22 @@ def run(tmp_path: Path) -> Path:
     return fabricated.run(tmp_path / "a run")
 
 
-def test_panels_are_found_without_a_list() -> None:
-    found = load_panels()
-    names = [str(panel.__name__).rpartition(".")[2] for panel in found]
-    assert set(names) == {file.stem for file in Path(overview.__file__).parent.glob("*.py")} - {
-        "__init__"
-    }
-    assert [panel.ORDER for panel in found] == sorted(panel.ORDER for panel in found)
+SUBJECTS = [Subject(), Subject(study=StudyFolder(Path("x"), {}, None))]
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_panels_are_found_without_a_list(subject: Subject) -> None:
+    found = load_panels(subject)
+    home = Path(study_panels.__file__) if subject.study else Path(overview.__file__).parent
+    files = home.glob("*.py") if home.is_dir() else [home]
+    declared = sum(file.read_text().count("\n@panel_of(") for file in files)
+    assert len({id(panel) for panel in found}) == len(found) == declared > 4
+    assert [panel.order for panel in found] == sorted(panel.order for panel in found)
 
 
 def test_every_panel_is_silent_where_it_has_nothing_to_say() -> None:
-    from plmctl.report.subject import Subject
-
-    for panel in load_panels():
-        assert panel.panel(Subject()) == []
+    for panel in load_panels(Subject()):
+        assert panel(Subject()) == []
 
 
 def test_page_of_a_run(run: Path, tmp_path: Path) -> None:
@@ -363,7 +364,7 @@ def test_glue_of_runs_from_one_checkpoint(tmp_path: Path) -> None:
         {"dev": {"accuracy": 0.5}},
         checkpoint="runs/bert",
     )
-    blocks = glue_panel.panel(find_subject([*folders, again]))
+    blocks = benchmarks.glue(find_subject([*folders, again]))
     (table,) = tables(blocks)
     rows = {row[0]: row[2:] for row in table.rows}
     assert rows["mnli"] == ["46.0 / 46.4", "92.0 / 92.8"]
@@ -372,7 +373,7 @@ def test_glue_of_runs_from_one_checkpoint(tmp_path: Path) -> None:
         f"{(GLUE.average_scores(GLUE.people) or 0) / 2 + 1.6 / 8:.1f}",
         "85.9",
     ]
-    assert tables(glue_panel.panel(find_subject(folders[:2])))[0].rows[-1][2] == "2 of 8 tasks"
+    assert tables(benchmarks.glue(find_subject(folders[:2])))[0].rows[-1][2] == "2 of 8 tasks"
 
 
 def superglue(*values: float) -> dict[str, dict[str, float]]:
@@ -410,11 +411,11 @@ def test_superglue_of_runs(tmp_path: Path) -> None:
         )
         for task, people in SUPERGLUE.people.items()
     ]
-    (table,) = tables(superglue_panel.panel(find_subject(folders)))
+    (table,) = tables(benchmarks.superglue(find_subject(folders)))
     rows = {row[0]: row[2:] for row in table.rows}
     assert rows["multirc"] == ["81.8 / 51.9", "81.8 / 51.9"]
     assert rows["average"] == ["89.8", "89.8"]
-    assert superglue_panel.panel(find_subject([])) == []
+    assert benchmarks.superglue(find_subject([])) == []
 
 
 def test_confusion(tmp_path: Path) -> None:

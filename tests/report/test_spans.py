@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from plmctl.analysis.spans import HeadSpans
 from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
 from plmctl.report.page import Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panels.spans import panel
-from plmctl.report.spans import HeadSpans, measure_spans
 from plmctl.report.subject import find_subject
 from tests.report.tiny_run import pretrain
 
@@ -31,7 +31,7 @@ def test_a_table_of_layers_and_heads(run: Path) -> None:
     soft = [part for part in loaded.model.modules() if isinstance(part, AdaptiveSpan)]
     for part, shares in zip(soft, ([0.25, 0.5], [1.0, 0.0]), strict=True):
         part.share.data = torch.tensor(shares)
-    assert measure_spans(loaded) == HeadSpans([[16.0, 32.0], [64.0, 0.0]], longest=64, ramp=32)
+    assert HeadSpans.of(loaded) == HeadSpans([[16.0, 32.0], [64.0, 0.0]], longest=64, ramp=32)
     heading, _, table, _ = panel(subject)
     assert isinstance(heading, Heading)
     assert isinstance(table, TableBlock)
@@ -49,8 +49,9 @@ def test_dynamic_spans_are_shown_by_token_too(tmp_path: Path) -> None:
     soft[0].unit.weight.data.normal_(std=0.5, generator=torch.Generator().manual_seed(0))
     states: list[torch.Tensor] = []
     hook = soft[0].register_forward_hook(lambda part, args, spans: states.append(args[0]))
-    found = measure_spans(loaded)
+    found = HeadSpans.of(loaded)
     hook.remove()
+    assert found is not None
     assert found.row is not None
     # sigmoid(b) = 0.25 of 64 in the second layer, whose v is 0
     assert found.layers[1] == pytest.approx([16.0, 16.0])

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.report import study_panels
 from plmctl.report.build import make_blocks
 from plmctl.report.page import Chart, render_html
-from plmctl.report.panels import study_table
 from plmctl.report.studies import StudyFolder
 from plmctl.report.subject import find_subject
 from tests.report import fabricated, parsed
@@ -59,7 +59,7 @@ def test_expectations_without_a_verdict_are_counted() -> None:
         {**row, "verdict": "", "difference": None},
         {**row, "verdict": "", "expected": ""},
     ]
-    (table,) = study_table._verdicts(rows)
+    (table,) = study_panels.count_verdicts(rows)
     assert table.rows == [
         ["held", "1"],
         ["not held", "0"],

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+from plmctl.analysis.statistics import count_needed
 from plmctl.cli.app import make_app
-from plmctl.report.power import count_needed
 from plmctl.storage.settings_file import to_yaml
 from plmctl.study.held_out import NEEDED
 from tests.study import toy_study

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from plmctl.analysis.statistics import ALPHA
 from plmctl.config.recipes import load, recipes_dir
-from plmctl.report.statistics import ALPHA
 from plmctl.study import measured
 from plmctl.study.study import Metric, Published
 from plmctl.study.untrained import find_untrained, list_untrained

@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from plmctl.report.power import compute_power, find_detectable, incomplete_gamma
-from plmctl.report.sequences import FIRST, Evidence, Look, evaluate_looks, spend
-from plmctl.report.statistics import Difference, compare_pairs, quantile
+from plmctl.analysis.sequences import FIRST, Evidence, Look, evaluate_looks, spend
+from plmctl.analysis.statistics import (
+    Difference,
+    compare_pairs,
+    compute_power,
+    find_detectable,
+    incomplete_gamma,
+    quantile,
+)
 from tests.marks import mark_slow
 
 MOST = 10  # seeds

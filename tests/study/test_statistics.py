@@ -9,9 +9,8 @@ import random
 import pytest
 from scipy import special, stats
 
-from plmctl.report.chart import shorten_number
-from plmctl.report.sequences import Look, evaluate_looks
-from plmctl.report.statistics import (
+from plmctl.analysis.sequences import Look, evaluate_looks
+from plmctl.analysis.statistics import (
     Difference,
     compare,
     compare_pairs,
@@ -25,6 +24,7 @@ from plmctl.report.statistics import (
     summarise,
     two_sided,
 )
+from plmctl.report.charts import shorten_number
 from plmctl.report.text import format_number
 
 FREEDOMS = (1, 2, 3, 4.5, 9, 30, 200)

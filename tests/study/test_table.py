@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from plmctl.analysis.curves import average_curves, read_curve
+from plmctl.analysis.runs import RunLog
 from plmctl.jobs.journal import State
-from plmctl.report.mean_curves import average_curves, read_curve
-from plmctl.report.runs import RunLog
 from plmctl.report.study_tables import make_metric_table
 from plmctl.study.latex import format_latex
 from plmctl.study.plan import StudyPlan

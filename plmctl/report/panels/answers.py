@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.report.examples import Rows, collect_by_split, load_texts
+from plmctl.report.examples import load_texts
 from plmctl.report.page import Block, Paragraph, TableBlock
-from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.panel import panel_of
+from plmctl.report.subject import SplitPredictions
 from plmctl.report.text import clip, format_percent
 from plmctl.tasks.scores.squad import Overlap, exact, f1
 
-ORDER = 52
 MOST = 10
 KINDS = {
     "exact": "an answer of the file",
@@ -22,11 +22,6 @@ KINDS = {
     "left empty": "no answer to a question that has one",
     "rightly empty": "no answer where there is none",
 }
-
-
-def panel(subject: Subject) -> list[Block]:
-    """For each split the kinds of wrong answers, and the worst of them."""
-    return collect_by_split(subject, "Answers", _blocks)
 
 
 def classify_answer(
@@ -51,10 +46,13 @@ def answer(row: Mapping[str, Any], threshold: float | None) -> str:
     return "" if threshold is not None and row["null_odds"] > threshold else str(row["guess"] or "")
 
 
-def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
+@panel_of(SplitPredictions, order=52, title="Answers")
+def panel(found: SplitPredictions) -> list[Block]:
+    """The kinds of wrong answers, and the worst of them."""
+    rows = found.rows
     if not {"golds", "n_best"} <= rows[0].keys():
         return []
-    task = run.log.config.get("task") or {}
+    task = found.run.log.config.get("task") or {}
     threshold = float(task.get("null_threshold") or 0.0) if task.get("version") == 2 else None
     overlap: Overlap = task.get("overlap") or "bag"
     kinds = [classify_answer(row, threshold=threshold, overlap=overlap) for row in rows]
@@ -69,7 +67,7 @@ def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
     )
     wrong = [index for index, kind in enumerate(kinds) if kind not in ("exact", "rightly empty")]
     worst = sorted(wrong, key=lambda index: rows[index]["null_odds"])[:MOST]
-    fields, note = load_texts(run, split)
+    fields, note = load_texts(found)
     lines = [
         [
             kinds[index],

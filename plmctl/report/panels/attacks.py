@@ -7,22 +7,23 @@ from typing import Any
 
 from plmctl.attack.word_text import WordText
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock
+from plmctl.report.panel import panel_of
 from plmctl.report.subject import Subject
 from plmctl.report.text import clip, format_percent
 from plmctl.storage.lines import read_lines
 
-ORDER = 56
 MOST = 8  # examples of a file
 LONG = 300  # characters of a marked text
 
 
+@panel_of(Subject, order=56, title="Under attack")
 def panel(subject: Subject) -> list[Block]:
     """For each file of attacks in a run what is left of its accuracy, and some fooling texts."""
     blocks: list[Block] = []
     for run in subject.detailed:
         for file in sorted((run.folder / "attack").glob("*.jsonl")):
             blocks += [Heading(f"{run.name}, {file.stem}", 3), *_blocks(read_lines(file)[0])]
-    return [Heading("Under attack"), *blocks] if blocks else []
+    return blocks
 
 
 def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:

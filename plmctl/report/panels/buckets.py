@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from plmctl.report.by_run import collect_by_run
+from plmctl.analysis.buckets import Hashed, TokenBuckets
 from plmctl.report.grids import Column, count_blocks, draw_columns
 from plmctl.report.page import Block, Chart, Paragraph, TableBlock
-from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.panel import panel_of
 from plmctl.report.text import format_percent
 
-if TYPE_CHECKING:
-    from plmctl.report.buckets import Hashed
-
-ORDER = 67
 COLUMNS, LINES = 16, 32  # that are drawn; a line is a token
 READING = (
     "The bucket of each token in each round (r, from 1) of the heads (from 0). Within a column,"
@@ -29,22 +24,15 @@ EVENNESS = (
 )
 
 
-def panel(subject: Subject) -> list[Block]:
-    """A picture of some layers and a table of all for each run whose model hashes."""
-    return collect_by_run(subject, "Buckets of attention", _blocks)
-
-
-def _blocks(run: ReportedRun, number: int) -> list[Block]:
-    from plmctl.report.buckets import measure_buckets  # brings torch
-
-    layers, tokens, about = measure_buckets(run.loaded)
-    if not layers:
-        return []
+@panel_of(TokenBuckets, order=67, title="Buckets of attention")
+def panel(found: TokenBuckets) -> list[Block]:
+    """A picture of some layers and a table of all."""
     charts = [
-        Chart(f"buckets-{number}-{hashed.layer}", _draw(hashed, tokens))
-        for hashed in _choose(layers)
+        Chart(f"buckets-{hashed.layer}", _draw(hashed, found.tokens))
+        for hashed in _choose(found.layers)
     ]
-    return [Paragraph(READING.format(about=about)), *charts, Paragraph(EVENNESS), _tabulate(layers)]
+    reading = Paragraph(READING.format(about=found.about))
+    return [reading, *charts, Paragraph(EVENNESS), _tabulate(found.layers)]
 
 
 def _choose(layers: Sequence[Hashed]) -> list[Hashed]:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from plmctl.report.examples import Rows, collect_by_split, has_class_probabilities
+from plmctl.report.examples import has_class_probabilities
 from plmctl.report.page import Block, Paragraph, TableBlock
-from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.panel import panel_of
+from plmctl.report.subject import SplitPredictions
 from plmctl.report.text import format_percent
 
-ORDER = 50
 MOST = 20  # classes of a matrix; of more, the pairs that are confused most often
 
 
-def panel(subject: Subject) -> list[Block]:
-    """For each run and split a matrix of classes."""
-    return collect_by_split(subject, "Confusion", _blocks)
-
-
-def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
+@panel_of(SplitPredictions, order=50, title="Confusion")
+def panel(found: SplitPredictions) -> list[Block]:
+    """A matrix of classes."""
+    rows = found.rows
     if not has_class_probabilities(rows[0]) or not isinstance(rows[0].get("gold"), str):
         return []
     labels = list(rows[0]["probabilities"])

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plmctl.report.chart import Curve
-from plmctl.report.likeness import find_role, list_unlike, name_role
-from plmctl.report.mean_curves import Run, draw_means
-from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
+from plmctl.analysis.curves import Run
+from plmctl.analysis.likeness import find_role, list_unlike, name_role
+from plmctl.analysis.runs import Curve
+from plmctl.report.charts import draw_means
+from plmctl.report.page import Block, Chart, Folded, Paragraph, TableBlock
+from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number
 
-ORDER = 20
 REPEATED = (
     "Runs that differ in their seeds alone:"
     " their mean, shaded from the lowest to the highest; in brackets how many."
@@ -20,6 +21,7 @@ COUNTED = {"unigram": "frequencies of words", "bigram": "frequencies of pairs"}
 FEW = 4  # runs of which every term has a curve; of more, the whole loss
 
 
+@panel_of(Subject, order=20, title="Curves")
 def panel(subject: Subject) -> list[Block]:
     """A chart for each kind of number, and a table of the last values."""
     runs = [run for run in subject.runs if run.log.series]
@@ -28,7 +30,7 @@ def panel(subject: Subject) -> list[Block]:
     groups: dict[str, list[ReportedRun]] = {}
     for run in runs:
         groups.setdefault(run.name if run.group is None else run.group, []).append(run)
-    blocks: list[Block] = [Heading("Curves")]
+    blocks: list[Block] = []
     if any(len(group) > 1 for group in groups.values()):
         blocks.append(Paragraph(REPEATED))
     for kind, title in (("loss", "Loss, nats"), ("acc", "Accuracy"), ("score", "Scores on dev")):

@@ -8,10 +8,10 @@ from typing import Any
 from plmctl.config.walks import leaves
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.report.page import Block, Folded, Heading, Paragraph, TableBlock
+from plmctl.report.panel import panel_of
 from plmctl.report.subject import Subject
 from plmctl.report.text import format_setting
 
-ORDER = 10
 FIRST = (
     "data.path",
     "tokenizer.kind",
@@ -46,6 +46,7 @@ FEW = 12
 OWN = ("run.", "train.threads")  # which no reader compares
 
 
+@panel_of(Subject, order=10)
 def panel(subject: Subject) -> list[Block]:
     """A table of the settings in which the runs differ."""
     # runs of older versions have saved all cells

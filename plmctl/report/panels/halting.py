@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from plmctl.report.by_run import collect_by_run
-from plmctl.report.chart import Curve, draw_lines
+from plmctl.analysis.halting import LayersTaken, TokenLayers
+from plmctl.analysis.runs import Curve
+from plmctl.report.charts import draw_lines
 from plmctl.report.grids import TokenRow, draw_rows
 from plmctl.report.page import Block, Chart, Paragraph, TableBlock
-from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.panel import panel_of
 from plmctl.report.text import format_percent
 
-if TYPE_CHECKING:
-    from plmctl.report.halting import LayersTaken
-
-ORDER = 66
 ROWS, TOKENS = 2, 48  # of each sequence that are drawn
 READING = (
     "The number below each token is the number of layers after which its state is final, the darker"
@@ -25,19 +21,12 @@ TARGET = " A token of the target stands for the state that predicts it."
 POSITIONS = "Layers by position"
 
 
-def panel(subject: Subject) -> list[Block]:
-    """Tokens, a curve and a table for each run whose tokens halt."""
-    return collect_by_run(subject, "Layers of each token", _blocks)
-
-
-def _blocks(run: ReportedRun, number: int) -> list[Block]:
-    from plmctl.report.halting import measure_halting  # brings torch
-
-    found, about = measure_halting(run.loaded)
-    if not found:
-        return []
+@panel_of(TokenLayers, order=66, title="Layers of each token")
+def panel(measured: TokenLayers) -> list[Block]:
+    """Tokens, a curve and a table."""
+    found = measured.seqs
     most = max(layers.most for layers in found)
-    text = READING.format(most=most, about=about)
+    text = READING.format(most=most, about=measured.about)
     text += TARGET if any(layers.seq == "target" for layers in found) else ""
     curves: dict[str, Curve] = {
         layers.seq: [(float(n), mean) for n, mean in enumerate(layers.by_position())]
@@ -46,8 +35,8 @@ def _blocks(run: ReportedRun, number: int) -> list[Block]:
     lines = draw_lines(curves, title=POSITIONS, x="position", y="layers, mean")
     return [
         Paragraph(text),
-        Chart(f"halting-{number}", draw_rows(_rows(found), title="Layers of each token")),
-        Chart(f"halting-by-position-{number}", lines),
+        Chart("halting", draw_rows(_rows(found), title="Layers of each token")),
+        Chart("halting-by-position", lines),
         _tabulate(found),
     ]
 

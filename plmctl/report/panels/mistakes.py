@@ -5,35 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.report.examples import (
-    Rows,
-    collect_by_split,
-    has_class_probabilities,
-    join_texts,
-    load_texts,
-)
+from plmctl.report.examples import has_class_probabilities, join_texts, load_texts
 from plmctl.report.page import Block, Paragraph, TableBlock
-from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.panel import panel_of
+from plmctl.report.subject import SplitPredictions
 from plmctl.report.text import clip, format_percent
 
-ORDER = 55
 MOST = 10
 FAR = "Scores that are furthest from the gold ones."
 SURE = "Wrong answers by the probability that the model gives them."
 
 
-def panel(subject: Subject) -> list[Block]:
-    """For each run and split a table of the worst examples."""
-    return collect_by_split(subject, "Most confidently wrong", _blocks)
-
-
-def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
+@panel_of(SplitPredictions, order=55, title="Most confidently wrong")
+def panel(found: SplitPredictions) -> list[Block]:
+    """A table of the worst examples."""
+    rows = found.rows
     numbers = isinstance(rows[0].get("guess"), float)
     if rows[0].get("gold") is None or not (numbers or has_class_probabilities(rows[0])):
         return []
     wrong = [index for index, row in enumerate(rows) if row["gold"] != row["guess"]]
     worst = sorted(wrong, key=lambda index: -_weight(rows[index]))[:MOST]
-    fields, note = load_texts(run, split)
+    fields, note = load_texts(found)
     head = ["id", "gold", "guess", "distance" if numbers else "probability"]
     lines = []
     for index in worst:

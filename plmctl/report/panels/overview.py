@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from plmctl.analysis.runs import find_standing
 from plmctl.core.spelling import spell_line
 from plmctl.data.held_out import read_held_out
 from plmctl.report.page import Block, Paragraph, TableBlock
-from plmctl.report.runs import find_standing
+from plmctl.report.panel import panel_of
 from plmctl.report.subject import Subject
 from plmctl.report.text import format_setting
 
-ORDER = 0
 CUT = "{}: the last line of metrics.jsonl is half written and left out."
 EMPTY = "{}: no metric has been logged yet."
 FEW = "{}: {} are held out, too few for a validation: its losses there are a sample's."
 FIRST = "Models and predictions are shown of the first {} of {} runs; {} shows another."
 
 
+@panel_of(Subject, order=0)
 def panel(subject: Subject) -> list[Block]:
     """A table of the runs, with remarks."""
-    if not subject.runs:
-        return []
     rows, notes = [], []
     for run in subject.runs:
         standing = find_standing(run.log)

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from plmctl.core.errors import PlmctlError
+from plmctl.analysis.patterns import BEGIN, Seen, SeenPatterns
 from plmctl.report.grids import FAINTEST, Grid, draw_grids
-from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
-from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.page import Block, Chart, Folded, Paragraph, TableBlock
+from plmctl.report.panel import panel_of
 from plmctl.report.text import format_percent
 
-if TYPE_CHECKING:
-    from plmctl.report.patterns import Seen
-
-ORDER = 64
-NAMED = 5  # runs with equal patterns, in a heading
 READING = (
     "A line for each query and a column for each key, both from the first token of a full row to"
     " the last: a token sees the coloured ones of its line. Layers count from 1, heads from 0."
@@ -34,53 +28,20 @@ SEGMENTS = (
 )
 
 
-def panel(subject: Subject) -> list[Block]:
-    """Pictures and shares for each run whose attention is restricted; runs with equal ones share
-    them.
-    """
-    found: dict[str, tuple[list[str], list[Block]]] = {}
-    for number, run in enumerate(subject.detailed):
-        try:
-            blocks = _blocks(run, number)
-        except PlmctlError:  # of a run without a model the panel of layers tells
-            continue
-        if blocks:
-            found.setdefault(str(_unname(blocks)), ([], blocks))[0].append(run.name)
-    shown: list[Block] = []
-    for names, blocks in found.values():
-        title = ", ".join(names) if len(names) <= NAMED else f"{len(names)} runs"
-        shown += [Heading(title, 3), *blocks] if len(subject.runs) > 1 else blocks
-    return [Heading("Who sees whom"), *shown] if shown else []
-
-
-def _unname(blocks: Sequence[Block]) -> list[object]:
-    """What blocks show, whatever their pictures are called."""
-    return [
-        block.svg
-        if isinstance(block, Chart)
-        else _unname(block.blocks)
-        if isinstance(block, Folded)
-        else block
-        for block in blocks
-    ]
-
-
-def _blocks(run: ReportedRun, number: int) -> list[Block]:
-    from plmctl.report.patterns import BEGIN, measure_patterns  # brings torch
-
-    patterns, count = measure_patterns(run.loaded)
-    if not patterns:
-        return []
+@panel_of(SeenPatterns, order=64, title="Who sees whom")
+def panel(found: SeenPatterns) -> list[Block]:
+    """Pictures of the patterns, and their shares."""
+    patterns, count = found.shown, found.count
     text, length, cells = READING, patterns[0].length, len(patterns[0].shares)
     text += REDUCED.format(length=length, cells=cells) if length > cells else ""
     text += SEGMENTS if any(seen.segments for seen in patterns) else ""
     if count > len(patterns):
         text += f" The first {len(patterns)} of {count} different patterns."
-    charts = _draw(patterns, f"pattern-{number}")
+    charts = _draw(patterns, "pattern")
     longer = [(seen, seen.begin) for seen in patterns if seen.begin is not None]
     if longer:
         beginnings = [replace(seen, shares=begin) for seen, begin in longer]
-        larger = _draw(beginnings, f"pattern-begin-{number}", share=False)
+        larger = _draw(beginnings, "pattern-begin", share=False)
         charts.append(Folded(BEGINNING.format(tokens=BEGIN), larger))
     head = ["part", "layers", "heads", "tokens of the row", "pairs seen", "scores computed"]
     rows = [

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from plmctl.report.by_run import collect_by_run
+from plmctl.analysis.positions import Bias, Likeness, PositionEffects
 from plmctl.report.grids import Grid, draw_grids
 from plmctl.report.page import Block, Chart, Paragraph, TableBlock
-from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.panel import panel_of
 from plmctl.report.text import name_part
 
-if TYPE_CHECKING:
-    from plmctl.report.places import Bias, Likeness
-
-ORDER = 65
 ALMOST = 0.05  # cosines that differ by less have the same colour, nearly
 STRONG = 4.0  # a score that is so much lower has 2% of the weight: the darkest colour, at most
 ALIKE = (
@@ -32,28 +27,23 @@ DISTANCE = (
 )
 
 
-def panel(subject: Subject) -> list[Block]:
-    """Maps and tables for each run whose model has positions of its own."""
-    return collect_by_run(subject, "Positions", _blocks)
-
-
-def _blocks(run: ReportedRun, number: int) -> list[Block]:
-    from plmctl.report.places import measure_bias, measure_likeness  # brings torch
-
-    likeness, biases = measure_likeness(run.loaded), measure_bias(run.loaded)
+@panel_of(PositionEffects, order=65, title="Positions")
+def panel(found: PositionEffects) -> list[Block]:
+    """Maps and tables of positions."""
+    likeness, biases = found.likeness, found.biases
     blocks: list[Block] = []
     if likeness:
-        blocks += _draw_likeness(likeness, number)
+        blocks += _draw_likeness(likeness)
         blocks += [Paragraph(MEANS), _tabulate_likeness(likeness)]
     if biases:
         most = min(STRONG, max(float(bias.added.abs().max()) for bias in biases))
         blocks += [Paragraph(DISTANCE.format(most=most))]
-        blocks += [_draw_bias(bias, most, f"bias-{number}-{n}") for n, bias in enumerate(biases)]
+        blocks += [_draw_bias(bias, most, f"bias-{n}") for n, bias in enumerate(biases)]
         blocks += [_tabulate_biases(biases)]
     return blocks
 
 
-def _draw_likeness(likeness: Sequence[Likeness], number: int) -> list[Block]:
+def _draw_likeness(likeness: Sequence[Likeness]) -> list[Block]:
     drawn: list[Likeness] = []
     for each in likeness:
         if not any(_same(each, other) for other in drawn):
@@ -74,7 +64,7 @@ def _draw_likeness(likeness: Sequence[Likeness], number: int) -> list[Block]:
             if len(each.cosines) == cells
         ]
         svg = draw_grids(grids, title="Cosine of positions", scale=scale)
-        charts.append(Chart(f"positions-{number}-{place}", svg))
+        charts.append(Chart(f"positions-{place}", svg))
     return charts
 
 

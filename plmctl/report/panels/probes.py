@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from plmctl.analysis.probing import ProbeResult, split_items
+from plmctl.analysis.runs import Curve
 from plmctl.core.errors import PlmctlError
-from plmctl.report.chart import Curve, draw_lines
+from plmctl.report.charts import draw_lines
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
+from plmctl.report.panel import panel_of
 from plmctl.report.subject import Subject
 from plmctl.report.text import format_percent
 
-if TYPE_CHECKING:
-    from plmctl.report.probing import ProbeResult
-
-ORDER = 62
 READING = (
     "Accuracy of a linear map from the frozen states of one layer (0: the embeddings) to the label,"
     " on held-out items. Majority: the most frequent label; by word: the label that the word has"
     " most often in training, which needs no context."
 )
+HEAD = ["run", "best layer", "which", "last layer", "majority", "by word"]
+HEAD += ["classes", "train", "test"]
 
 
+@panel_of(Subject, order=62, title="Probes")
 def panel(subject: Subject) -> list[Block]:
     """For each set of labelled words a chart of accuracy by layer, and a table."""
-    if not subject.wishes.probes or not subject.runs:
-        return []
-    from plmctl.report.probing import (
-        probe,
-        split_items,  # brings torch
-    )
-
-    blocks: list[Block] = [Heading("Probes"), Paragraph(READING)]
+    blocks: list[Block] = [Paragraph(READING)] if subject.wishes.probes else []
     for name, labels in subject.wishes.probes.items():
         curves: dict[str, Curve] = {}
         marks: dict[str, float] = {}
@@ -39,7 +32,7 @@ def panel(subject: Subject) -> list[Block]:
         question = split_items(labels)
         for run in subject.detailed:
             try:
-                result = probe(run.loaded, question)
+                result = ProbeResult.of(run.loaded, question)
             except PlmctlError as error:
                 notes.append(f"{run.name}: not probed, {str(error).splitlines()[0]}.")
                 continue
@@ -50,21 +43,10 @@ def panel(subject: Subject) -> list[Block]:
             rows.append([run.name, *_row(result)])
         blocks += [Heading(name, 3), *([Paragraph(" ".join(notes))] if notes else [])]
         if curves:
-            head = [
-                "run",
-                "best layer",
-                "which",
-                "last layer",
-                "majority",
-                "by word",
-                "classes",
-                "train",
-                "test",
-            ]
             svg = draw_lines(
                 curves, title=f"Probe: {name}", x="layer", y="accuracy, %", marks=marks
             )
-            blocks += [TableBlock(head, rows), Chart(f"probe-{name}", svg)]
+            blocks += [TableBlock(HEAD, rows), Chart(f"probe-{name}", svg)]
     return blocks
 
 

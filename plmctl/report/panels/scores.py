@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plmctl.core.terminal import counted
-from plmctl.report.page import Block, Heading, Paragraph, TableBlock
+from plmctl.report.page import Block, Paragraph, TableBlock
+from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number
 from plmctl.tasks.scores.below import list_below
 
-ORDER = 40
 ABOUT = (
     "In brackets: the 95% interval over examples, Wilson's of a share of them; of other means over"
     " examples or classes, and of what follows from sums over examples, by 1,000 draws of the"
@@ -18,6 +18,7 @@ ABOUT = (
 )
 
 
+@panel_of(Subject, order=40, title="Scores")
 def panel(subject: Subject) -> list[Block]:
     """A row for each metric, a column for each run."""
     runs = [run for run in subject.runs if run.result]
@@ -54,7 +55,6 @@ def panel(subject: Subject) -> list[Block]:
         ),
     ]
     return [
-        Heading("Scores"),
         *([Paragraph(f"{ABOUT}{_count_examples(runs)}")] if intervals else []),
         *(
             Paragraph(f"Scores of {run.name} are {which}.")

@@ -4,15 +4,16 @@ differences shows the others).
 
 from __future__ import annotations
 
-from plmctl.report.page import Block, Code, Folded, Heading
-from plmctl.report.runs import CONFIG
+from plmctl.analysis.runs import CONFIG
+from plmctl.report.page import Block, Code, Folded
+from plmctl.report.panel import panel_of
 from plmctl.report.subject import Subject
 from plmctl.storage.reading import read_text
 
-ORDER = 90
 FEW = 8
 
 
+@panel_of(Subject, order=90, title="All settings")
 def panel(subject: Subject) -> list[Block]:
     """For each run a folded block with its overrides and its config."""
     blocks: list[Block] = []
@@ -23,4 +24,4 @@ def panel(subject: Subject) -> list[Block]:
             words = read_text(given).strip() if given.is_file() else ""
             inner: list[Block] = [*([Code(words)] if words else []), Code(read_text(file).rstrip())]
             blocks.append(Folded(f"All settings of {run.name}", inner))
-    return [Heading("All settings"), *blocks] if blocks else []
+    return blocks

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from plmctl.report.by_run import collect_by_run
-from plmctl.report.chart import Curve, draw_lines
+from plmctl.analysis.runs import Curve
+from plmctl.analysis.spans import HeadSpans, TokenSpans
+from plmctl.report.charts import draw_lines
 from plmctl.report.grids import TokenRow, draw_rows
 from plmctl.report.page import Block, Chart, Paragraph, TableBlock
-from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.panel import panel_of
 
-if TYPE_CHECKING:
-    from plmctl.report.spans import TokenSpans
-
-ORDER = 62
 TOKENS = 96  # of a row that are drawn
 READING = (
     "Tokens that a head looks back with full weight, the darker the longer; behind them its weight"
@@ -26,19 +21,9 @@ BY_TOKEN = (
 )
 
 
-def panel(subject: Subject) -> list[Block]:
-    """A table of layers and heads, a curve, and where they have spans of their own the tokens of a
-    row, for each run whose model has learned spans.
-    """
-    return collect_by_run(subject, "Spans of attention", _blocks)
-
-
-def _blocks(run: ReportedRun, number: int) -> list[Block]:
-    if "longest_span" not in run.log.series and "valid/longest_span" not in run.log.series:
-        return []
-    from plmctl.report.spans import measure_spans  # brings torch
-
-    found = measure_spans(run.loaded)
+@panel_of(HeadSpans, order=62, title="Spans of attention")
+def panel(found: HeadSpans) -> list[Block]:
+    """A table of layers and heads, a curve, and where tokens have spans of their own a row."""
     layers, row = found.layers, found.row
     heads = max(map(len, layers))
     rows = [
@@ -55,8 +40,8 @@ def _blocks(run: ReportedRun, number: int) -> list[Block]:
     return [
         Paragraph(reading + (BY_TOKEN.format(about=row.about) if row else "")),
         TableBlock(["", *(f"head {head}" for head in range(heads)), "mean"], rows, shade),
-        Chart(f"spans-{number}", draw_lines(curves, title="Spans", x="layer", y="tokens")),
-        *([Chart(f"spans-by-token-{number}", _draw_tokens(row))] if row else []),
+        Chart("spans", draw_lines(curves, title="Spans", x="layer", y="tokens")),
+        *([Chart("spans-by-token", _draw_tokens(row))] if row else []),
     ]
 
 

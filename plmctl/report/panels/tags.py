@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from plmctl.report.examples import Rows, collect_by_split
 from plmctl.report.page import Block, TableBlock
-from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.panel import panel_of
+from plmctl.report.subject import SplitPredictions
 from plmctl.report.text import format_percent
 from plmctl.tasks.readers.tag_spelling import describe_unmarked
 from plmctl.tasks.scores.metrics import Entity, entities
 
-ORDER = 51
 MOST = 10
 KINDS = {  # of a gold or guessed span that is not exactly right, the first that fits
     "another type": "the same words, another type",
@@ -22,12 +21,10 @@ KINDS = {  # of a gold or guessed span that is not exactly right, the first that
 }
 
 
-def panel(subject: Subject) -> list[Block]:
+@panel_of(SplitPredictions, order=51, title="Spans")
+def panel(found: SplitPredictions) -> list[Block]:
     """Tables of types, of errors, and of sentences with errors."""
-    return collect_by_split(subject, "Spans", _blocks)
-
-
-def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
+    rows = found.rows
     if "words" not in rows[0] or rows[0].get("gold") is None:
         return []
     if describe_unmarked(tag for row in rows for tag in (*row["gold"], *row["guess"])):

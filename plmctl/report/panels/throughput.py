@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import statistics
 
-from plmctl.report.chart import Curve, draw_lines
-from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
+from plmctl.analysis.runs import Curve
+from plmctl.report.charts import draw_lines
+from plmctl.report.page import Block, Chart, Paragraph, TableBlock
+from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number, format_percent
 
-ORDER = 30
 SHARES = {"data_wait": "data wait", "mfu": "MFU"}
 
 
+@panel_of(Subject, order=30, title="Throughput")
 def panel(subject: Subject) -> list[Block]:
     """A table of medians, and charts over the updates."""
     runs = [run for run in subject.runs if "tokens_per_second" in run.log.series]
     if not runs:
         return []
     blocks: list[Block] = [
-        Heading("Throughput"),
         Paragraph(
             "Medians over the records after the first. MFU:"
             " share of the device's peak, on a CPU of a matrix product's."

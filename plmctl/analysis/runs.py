@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +14,10 @@ from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_setting
-from plmctl.report.chart import Curve
 from plmctl.storage.reading import parse_json, read_json
 from plmctl.tasks.scores.below import FILE
+
+Curve = Sequence[tuple[float, float]]  # (x, y), x ascending
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
 BASELINES = FILE

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from plmctl.analysis.measure import Measure
+from plmctl.analysis.sample import batch_held_out
 from plmctl.artifacts.loading import Loaded
 from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
 from plmctl.nn.stack import Stack
-from plmctl.report.held_out import batch_held_out
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class TokenSpans:
 
 
 @dataclass(frozen=True)
-class HeadSpans:
+class HeadSpans(Measure):
     """How far the heads of a model look back, in tokens.
 
     Args:
@@ -40,31 +42,33 @@ class HeadSpans:
         row: of the tokens of one row; None: they have no spans of their own.
     """
 
+    name: ClassVar[str] = "spans"
     layers: list[list[float]]
     longest: int
     ramp: float
     row: TokenSpans | None = None
 
-
-def measure_spans(loaded: Loaded) -> HeadSpans:
-    """The spans of a model; dynamic ones are those of rows that its run held out."""
-    stacks = [part for part in loaded.model.backbone.modules() if isinstance(part, Stack)]
-    soft = [
-        part
-        for stack in stacks
-        for step in stack.steps
-        for part in stack.block(step).modules()
-        if isinstance(part, AdaptiveSpan | DynamicSpan)
-    ]
-    dynamic = [part for part in soft if isinstance(part, DynamicSpan)]
-    spans, row = _read(loaded, dynamic) if dynamic else ({}, None)
-    layers = [
-        (spans[part] if isinstance(part, DynamicSpan) else part.spans.detach()).tolist()
-        for part in soft
-    ]
-    return HeadSpans(
-        layers, max(part.longest for part in soft), max(part.ramp for part in soft), row
-    )
+    @classmethod
+    def of(cls, opened: Loaded) -> Self | None:
+        """Measure a model; dynamic spans are those of rows that its run held out."""
+        stacks = [part for part in opened.model.backbone.modules() if isinstance(part, Stack)]
+        soft = [
+            part
+            for stack in stacks
+            for step in stack.steps
+            for part in stack.block(step).modules()
+            if isinstance(part, AdaptiveSpan | DynamicSpan)
+        ]
+        if not soft:
+            return None
+        dynamic = [part for part in soft if isinstance(part, DynamicSpan)]
+        spans, row = _read(opened, dynamic) if dynamic else ({}, None)
+        layers = [
+            (spans[part] if isinstance(part, DynamicSpan) else part.spans.detach()).tolist()
+            for part in soft
+        ]
+        longest = max(part.longest for part in soft)
+        return cls(layers, longest, max(part.ramp for part in soft), row)
 
 
 @torch.inference_mode()

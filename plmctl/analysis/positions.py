@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from plmctl.analysis.measure import Measure
+from plmctl.analysis.stacks import StackReader, find_length, find_readers, list_cells
 from plmctl.artifacts.loading import Loaded
 from plmctl.nn.cells.base import Distanced
 from plmctl.nn.positions import Position
-from plmctl.report.readers import StackReader, find_length, find_readers, list_cells
 
 CELLS = 48  # lines and columns of a map
 FARTHEST = 128  # tokens between a query and a key whose scores are shown, on both sides together
@@ -60,31 +62,40 @@ class Bias:
     added: Tensor
 
 
-@torch.inference_mode()
-def measure_likeness(loaded: Loaded) -> list[Likeness]:
-    """The vectors of the positions of a model, a map for each place where they act."""
-    return [
-        Likeness(name, place, len(vectors), average_cosines(vectors), average_by_distance(vectors))
-        for name, part in find_readers(loaded.model.backbone).items()
-        for place, vectors in _list_vectors(part, find_length(loaded, part))
-    ]
+@dataclass(frozen=True)
+class PositionEffects(Measure):
+    """What positions do to a model.
 
+    Args:
+        likeness: A map for each place where vectors of positions act.
+        biases: What positions, and cells that count distances, add to scores.
+    """
 
-@torch.inference_mode()
-def measure_bias(loaded: Loaded) -> list[Bias]:
-    """What positions, and cells that count distances, add to scores whatever is asked."""
-    found = []
-    for name, part in find_readers(loaded.model.backbone).items():
-        length = min(FARTHEST, find_length(loaded, part))
-        ahead = part.pattern.looks_ahead()
-        last = min(length - 1, FARTHEST // 2) if ahead else 0
-        offsets = torch.arange(-last if ahead else 1 - length, last + 1)
-        found += [
-            Bias(name, place, offsets.tolist(), added)
-            for place, added in _list_biases(part, offsets)
-            if bool((added != added[:, :1]).any())  # softmax ignores what all keys share
+    name: ClassVar[str] = "positions"
+    likeness: list[Likeness]
+    biases: list[Bias]
+
+    @classmethod
+    @torch.inference_mode()
+    def of(cls, opened: Loaded) -> Self | None:
+        parts = find_readers(opened.model.backbone).items()
+        lengths = {name: find_length(opened, part) for name, part in parts}
+        likeness = [
+            Likeness(name, where, len(vs), average_cosines(vs), average_by_distance(vs))
+            for name, part in parts
+            for where, vs in _list_vectors(part, lengths[name])
         ]
-    return found
+        biases = [bias for name, part in parts for bias in _measure_bias(name, part, lengths[name])]
+        return cls(likeness, biases) if likeness or biases else None
+
+
+def _measure_bias(name: str, part: StackReader, length: int) -> Iterator[Bias]:
+    length, ahead = min(FARTHEST, length), part.pattern.looks_ahead()
+    last = min(length - 1, FARTHEST // 2) if ahead else 0
+    offsets = torch.arange(-last if ahead else 1 - length, last + 1)
+    for place, added in _list_biases(part, offsets):
+        if bool((added != added[:, :1]).any()):  # softmax ignores what all keys share
+            yield Bias(name, place, offsets.tolist(), added)
 
 
 def average_cosines(vectors: Tensor, cells: int = CELLS) -> Tensor:

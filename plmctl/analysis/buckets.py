@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from plmctl.analysis.measure import Measure
+from plmctl.analysis.sample import batch_held_out
+from plmctl.analysis.stacks import find_readers, list_cells
 from plmctl.artifacts.loading import Loaded
 from plmctl.nn.cells.lsh_attention import LSHAttention
-from plmctl.report.held_out import batch_held_out
-from plmctl.report.readers import find_readers, list_cells
 
 
 @dataclass(frozen=True)
@@ -38,31 +40,47 @@ class Hashed:
     evenness: list[float]
 
 
-@torch.inference_mode()
-def measure_buckets(loaded: Loaded) -> tuple[list[Hashed], list[str], str]:
-    """(the buckets of each layer that hashes, the tokens of the first row, what was read); no
-    layers where a model does not hash, or rows are too short for it.
+@dataclass(frozen=True)
+class TokenBuckets(Measure):
+    """The buckets of tokens in the layers that hash.
+
+    Args:
+        layers: The first layer first.
+        tokens: The tokens of the first row.
+        about: The text that was read.
     """
-    if "buckets" not in loaded.model.backbone.records:
-        return [], [], ""
-    batch, about = batch_held_out(loaded)
-    seq = batch.seqs.get("target") or batch.text
-    filled = seq.real.any(1)  # the last rows of a batch may be empty
-    real = seq.real[filled]
-    recorded = loaded.model(batch, record=frozenset({"buckets"})).recorded["buckets"]
-    hashing = [
-        (layer, cell)
-        for part in find_readers(loaded.model.backbone).values()
-        for layer, cell in list_cells(part.stack)
-        if isinstance(cell, LSHAttention)
-    ]
-    found = []
-    # of two stacks the last one is recorded, the decoder
-    own = hashing[len(hashing) - len(recorded) :]
-    for (layer, cell), buckets in zip(own, recorded, strict=True):
-        count = math.prod(cell.find_factors(seq.ids.shape[1]))
-        found.append(_measure(layer, count, buckets[filled], real))
-    return found, loaded.tokenizer.pieces(seq.ids[filled][0][real[0]].tolist()), about
+
+    name: ClassVar[str] = "buckets"
+    layers: list[Hashed]
+    tokens: list[str]
+    about: str
+
+    @classmethod
+    @torch.inference_mode()
+    def of(cls, opened: Loaded) -> Self | None:
+        """Measure a model; None also where rows are too short for hashing."""
+        backbone = opened.model.backbone
+        if "buckets" not in backbone.records:
+            return None
+        batch, about = batch_held_out(opened)
+        seq = batch.seqs.get("target") or batch.text
+        filled = seq.real.any(1)  # the last rows of a batch may be empty
+        real = seq.real[filled]
+        recorded = opened.model(batch, record=frozenset({"buckets"})).recorded["buckets"]
+        hashing = [
+            (layer, cell)
+            for part in find_readers(backbone).values()
+            for layer, cell in list_cells(part.stack)
+            if isinstance(cell, LSHAttention)
+        ]
+        found = []
+        # of two stacks the last one is recorded, the decoder
+        own = hashing[len(hashing) - len(recorded) :]
+        for (layer, cell), buckets in zip(own, recorded, strict=True):
+            count = math.prod(cell.find_factors(seq.ids.shape[1]))
+            found.append(_measure(layer, count, buckets[filled], real))
+        tokens = opened.tokenizer.pieces(seq.ids[filled][0][real[0]].tolist())
+        return cls(found, tokens, about) if found else None
 
 
 def _measure(layer: int, count: int, buckets: Tensor, real: Tensor) -> Hashed:

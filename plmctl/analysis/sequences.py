@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from plmctl.report.statistics import Difference, correct, find_levels
+from plmctl.analysis.statistics import Difference, correct, find_levels
 
 FIRST = 3  # seeds before the first look: two say little about a spread
 

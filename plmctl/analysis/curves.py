@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
-from plmctl.report.chart import Band, Curve, draw_lines
-from plmctl.report.runs import RunLog
+from plmctl.analysis.runs import Curve, RunLog
 
 Run = Sequence[tuple[float, float, float]]  # (update, x, value)
 AXES = {"steps": "updates", "tokens": "tokens", "flops": "training FLOPs", "time": "seconds"}
@@ -29,43 +28,10 @@ def read_curve(
 
 def average_curves(runs: Sequence[Run]) -> Curve:
     """The mean over seeds, at the updates where every seed has a value."""
-    return [(x, statistics.fmean(values)) for x, values in _at_each_step(runs)]
+    return [(x, statistics.fmean(values)) for x, values in list_common_steps(runs)]
 
 
-def draw_means(
-    groups: Mapping[str, Sequence[Run]],
-    *,
-    title: str,
-    x: str,
-    y: str,
-    unit: Callable[[float], float] = float,
-    marks: Mapping[str, float] | None = None,
-    guides: Mapping[str, Curve] | None = None,
-) -> str:
-    """One SVG with the mean of each group of repeated runs, shaded from the lowest to the highest
-    run.
-
-    Args:
-        groups: by names; one whose runs were never measured at the same update has no line.
-        title: of the picture.
-        x: what lies on this axis.
-        y: what lies on that one.
-        unit: what the values are drawn in.
-        marks: levels with names, dashed.
-        guides: curves with names, dashed.
-    """
-    curves: dict[str, Curve] = {}
-    bands: dict[str, Band] = {}
-    for name, runs in groups.items():
-        if mean := average_curves(runs):
-            curves[name] = [(at, unit(value)) for at, value in mean]
-        if len(runs) > 1:
-            points = _at_each_step(runs)
-            bands[name] = [(at, unit(min(values)), unit(max(values))) for at, values in points]
-    return draw_lines(curves, title=title, x=x, y=y, bands=bands, marks=marks, guides=guides)
-
-
-def _at_each_step(runs: Sequence[Run]) -> list[tuple[float, list[float]]]:
+def list_common_steps(runs: Sequence[Run]) -> list[tuple[float, list[float]]]:
     """(mean of x, values) at the updates where every run has a value."""
     by_step = [{step: (x, value) for step, x, value in run} for run in runs]
     steps = sorted(set.intersection(*(set(points) for points in by_step))) if runs else []

@@ -1,4 +1,4 @@
-"""The panel of a benchmark: a score for each task, the averages, and each task as a share of the
+"""Benchmarks: a score for each task, the averages as published, and each task as a share of the
 human baseline.
 """
 
@@ -7,23 +7,33 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from plmctl.report.bars import Level, draw_levels
-from plmctl.report.benchmark import Benchmark, Scores
-from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
-from plmctl.report.subject import ReportedRun
+from plmctl.report.benchmarks import GLUE, SUPERGLUE, Benchmark, Scores
+from plmctl.report.charts import Level, draw_levels
+from plmctl.report.page import Block, Chart, Paragraph, TableBlock
+from plmctl.report.panel import panel_of
+from plmctl.report.subject import ReportedRun, Subject
 
 Groups = dict[str, dict[str, dict[str, float]]]  # checkpoint: {task: {metric: percent}}
 
 
-def show_benchmark(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> list[Block]:
-    """A table of tasks and averages, and for each checkpoint a picture of its scores; nothing where
-    no run is on one of the tasks.
-    """
+@panel_of(Subject, order=41, title=GLUE.name)
+def glue(subject: Subject) -> list[Block]:
+    """A table of tasks and averages, and for each checkpoint a picture of its scores."""
+    return _show(GLUE, subject.runs)
+
+
+@panel_of(Subject, order=42, title=SUPERGLUE.name)
+def superglue(subject: Subject) -> list[Block]:
+    """A table of tasks with their average, and for each checkpoint a picture of its scores."""
+    return _show(SUPERGLUE, subject.runs)
+
+
+def _show(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> list[Block]:
+    """The blocks; none where no run is on one of the tasks."""
     groups = group_runs(benchmark, runs)
     if not groups:
         return []
-    name = benchmark.name
-    blocks: list[Block] = [Heading(name), Paragraph(benchmark.reading), _table(benchmark, groups)]
+    blocks: list[Block] = [Paragraph(benchmark.reading), _table(benchmark, groups)]
     for number, (start, scores) in enumerate(groups.items()):
         shares = [
             Level(task, 100 * value / statistics.fmean(people.values()))
@@ -33,7 +43,7 @@ def show_benchmark(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> list[Bl
         if shares:
             title, marks = f"Share of the human baseline, {start}", {"people": 100.0}
             svg = draw_levels(shares, title=title, x="% of people's score", marks=marks, start=0)
-            blocks.append(Chart(f"{name.lower()}-{number}", svg))
+            blocks.append(Chart(f"{benchmark.name.lower()}-{number}", svg))
     return blocks
 
 

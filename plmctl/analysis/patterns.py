@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from plmctl.analysis.measure import Measure
+from plmctl.analysis.stacks import StackReader, find_length, find_readers, list_cells
 from plmctl.artifacts.loading import Loaded
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.key import make_key
 from plmctl.nn.cells.base import Cell
-from plmctl.report.readers import StackReader, find_length, find_readers, list_cells
 
 LONGEST = 4096  # tokens of a row that is evaluated: all pairs take 0.1 s for a pattern
 CELLS = 64  # lines and columns of a picture
@@ -50,28 +52,41 @@ class Seen:
     computed: float
 
 
-def measure_patterns(loaded: Loaded) -> tuple[list[Seen], int]:
-    """(what may be seen in each different pattern of a model that forbids something, at most
-    `MOST` of them; how many there are).
+@dataclass(frozen=True)
+class SeenPatterns(Measure):
+    """The patterns of a model that forbids something.
+
+    Args:
+        shown: The first different ones, at most `MOST`.
+        count: The number of all different ones.
     """
-    shown: list[Seen] = []
-    count = 0
-    for name, part in find_readers(loaded.model.backbone).items():
-        length = min(LONGEST, find_length(loaded, part))
-        for layers, heads, segments, pattern in _list_patterns(part):
-            halves = _halve(segments or (0, 1), length)
-            if isinstance(pattern.simplify(pattern.row(halves)), Full):
-                continue
-            shares, seen = evaluate(pattern, halves) if count < MOST else (torch.zeros(0), 0.0)
-            if seen == 1:
-                continue
-            count += 1
-            if count > MOST:
-                continue
-            begin = evaluate(pattern, halves, tokens=BEGIN)[0] if length > BEGIN else None
-            computed = _share_computed(part, layers[0], length)
-            shown.append(Seen(name, layers, heads, segments, length, shares, begin, seen, computed))
-    return shown, count
+
+    name: ClassVar[str] = "patterns"
+    shown: list[Seen]
+    count: int
+
+    @classmethod
+    def of(cls, opened: Loaded) -> Self | None:
+        shown: list[Seen] = []
+        count = 0
+        for name, part in find_readers(opened.model.backbone).items():
+            length = min(LONGEST, find_length(opened, part))
+            for layers, heads, segments, pattern in _list_patterns(part):
+                halves = _halve(segments or (0, 1), length)
+                if isinstance(pattern.simplify(pattern.row(halves)), Full):
+                    continue
+                shares, seen = evaluate(pattern, halves) if count < MOST else (torch.zeros(0), 0.0)
+                if seen == 1:
+                    continue
+                count += 1
+                if count > MOST:
+                    continue
+                begin = evaluate(pattern, halves, tokens=BEGIN)[0] if length > BEGIN else None
+                computed = _share_computed(part, layers[0], length)
+                shown.append(
+                    Seen(name, layers, heads, segments, length, shares, begin, seen, computed)
+                )
+        return cls(shown, count) if shown else None
 
 
 def _halve(segments: tuple[int, ...], length: int) -> Tensor:

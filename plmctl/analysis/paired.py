@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plmctl.report.statistics import ALPHA, quantile
+from plmctl.analysis.statistics import ALPHA, quantile
 
 # [R, n] numbers of examples to [R] scores, of the n of one system followed by the n of the other
 Score = Callable[[np.ndarray], np.ndarray]

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
-from plmctl.report.subject import Labels
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import batches, inference
 from plmctl.tasks.readers import files
@@ -24,12 +24,20 @@ from plmctl.tasks.readers.conll import Columns
 from plmctl.tasks.record import Example
 from plmctl.tasks.tagging import Tagging
 
-if TYPE_CHECKING:
-    from plmctl.artifacts.loading import Loaded
-
 TRAIN, TEST = 4000, 2000  # labelled items at most: enough for a comparison of layers, in seconds
 PENALTY = 1e-3  # of the map's squared weights
 _LONGEST = 128  # tokens of a row
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labelled words: a column file (CoNLL), or JSON lines `{word, sentence1, sentence2, label}`
+    (WiC).
+    """
+
+    file: Path
+    tokens: int = 0
+    tags: int = 1
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,28 @@ class ProbeResult:
     test: int
     classes: int
 
+    @classmethod
+    def of(cls, opened: Loaded, question: ProbeItems) -> Self:
+        """Train and score a linear map for each layer of a model.
+
+        Of a word in two sentences the map reads `|u - v|` and `u * v` of its states u, v; test
+        words are none of training's (Pilehvar and Camacho-Collados, 2019, WiC). The state of a word
+        is that of its first piece.
+        """
+        train, test = question.train, question.test
+        labels = sorted({item.label for item in train})
+        names = {name: number for number, name in enumerate(labels)}
+        used = sorted({each[0] for item in (*train, *test) for each in item.positions})
+        states = _states(opened, [question.sentences[n] for n in used], used)
+        x, y = _features(train, states), torch.tensor([names[item.label] for item in train])
+        test_x = _features(test, states)
+        test_y = torch.tensor([names.get(item.label, -1) for item in test])
+        accuracy = [
+            float((apply_map(fit_map(a, y, len(names)), b).argmax(-1) == test_y).float().mean())
+            for a, b in zip(x, test_x, strict=True)
+        ]
+        return cls(accuracy, *_floors(train, test), len(train), len(test), len(names))
+
 
 def split_items(labels: Labels) -> ProbeItems:
     """The items of `labels`: the first four fifths for training, the others for scoring; DataError
@@ -73,31 +103,6 @@ def split_items(labels: Labels) -> ProbeItems:
     if len({item.label for item in train}) < 2 or not test:
         raise DataError("too few labels or sentences for a probe", file=labels.file)
     return ProbeItems(sentences, train, test)
-
-
-def probe(loaded: Loaded, question: ProbeItems) -> ProbeResult:
-    """Train and score a linear map for each layer.
-
-    Of a word in two sentences the map reads `|u - v|` and `u * v` of its states u, v; test words
-    are none of training's (Pilehvar and Camacho-Collados, 2019, WiC). The state of a word is that
-    of its first piece.
-    """
-    train, test = question.train, question.test
-    names = {name: number for number, name in enumerate(sorted({item.label for item in train}))}
-    sentences_used = sorted(
-        {position[0] for item in (*train, *test) for position in item.positions}
-    )
-    states = _states(loaded, [question.sentences[n] for n in sentences_used], sentences_used)
-    x, y = _features(train, states), torch.tensor([names[item.label] for item in train])
-    test_x, test_y = (
-        _features(test, states),
-        torch.tensor([names.get(item.label, -1) for item in test]),
-    )
-    accuracy = [
-        float((apply_map(fit_map(a, y, len(names)), b).argmax(-1) == test_y).float().mean())
-        for a, b in zip(x, test_x, strict=True)
-    ]
-    return ProbeResult(accuracy, *_floors(train, test), len(train), len(test), len(names))
 
 
 @dataclass(frozen=True)

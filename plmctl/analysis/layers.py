@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from plmctl.analysis.measure import Measure
+from plmctl.analysis.sample import SENTENCES, batch_sentences
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
-from plmctl.report.sentences import SENTENCES, batch_sentences
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,31 @@ class Move:
 
     distance: float  # L2
     angle: float  # degrees
+
+
+@dataclass(frozen=True)
+class LayerMoves(Measure):
+    """The moves of all layers, averaged over the tokens of some sentences.
+
+    Args:
+        moves: The first layer first.
+        tokens: The number of tokens, special ones included.
+    """
+
+    name: ClassVar[str] = "layers"
+    moves: list[Move]
+    tokens: int
+
+    @classmethod
+    @torch.inference_mode()
+    def of(cls, opened: Loaded, sentences: Sequence[str] = SENTENCES) -> Self:
+        """Measure a model on `sentences`."""
+        batch, rows = batch_sentences(opened, sentences)
+        hidden = opened.model(batch, record=frozenset({"hidden"}))
+        if not hidden.recorded:
+            raise DataError("this model does not record the states between its layers")
+        moves = measure_moves(hidden.recorded["hidden"], batch.text.real)
+        return cls(moves, sum(map(len, rows)))
 
 
 def measure_moves(states: Sequence[Tensor], real: Tensor) -> list[Move]:
@@ -39,15 +66,3 @@ def measure_moves(states: Sequence[Tensor], real: Tensor) -> list[Move]:
         angle = torch.rad2deg(2 * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1)))
         moves.append(Move(float((y - x).norm(dim=-1).mean()), float(angle.mean())))
     return moves
-
-
-@torch.inference_mode()
-def measure_layers(loaded: Loaded, sentences: Sequence[str] = SENTENCES) -> tuple[list[Move], int]:
-    """(the moves of every layer of a trained model, the number of tokens of `sentences`, special
-    ones included).
-    """
-    batch, rows = batch_sentences(loaded, sentences)
-    hidden = loaded.model(batch, record=frozenset({"hidden"}))
-    if not hidden.recorded:
-        raise DataError("this model does not record the states between its layers")
-    return measure_moves(hidden.recorded["hidden"], batch.text.real), sum(map(len, rows))

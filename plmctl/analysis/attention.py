@@ -1,0 +1,90 @@
+"""The weights of attention: maps of them, and how many are not 0 (Correia et al., 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from plmctl.analysis.measure import Measure
+from plmctl.analysis.sample import SENTENCES, batch_sentences
+from plmctl.artifacts.loading import Loaded
+from plmctl.core.errors import DataError
+from plmctl.nn.entmax import Entmax
+from plmctl.nn.stack import Stack
+from plmctl.nn.weights import AttentionWeights
+
+LONGEST = 40  # tokens of a sentence of a map
+
+
+@dataclass(frozen=True)
+class AttentionMaps(Measure):
+    """The probabilities of self-attention on some sentences.
+
+    Args:
+        tokens: The tokens of each sentence.
+        layers: [H, T, T] query by key, for each sentence and layer.
+    """
+
+    name: ClassVar[str] = "attention"
+    tokens: list[list[str]]
+    layers: list[list[Tensor]]
+
+    @classmethod
+    @torch.inference_mode()
+    def of(cls, opened: Loaded, sentences: Sequence[str] = SENTENCES[:2]) -> Self:
+        """Measure a model on `sentences`, of which the first tokens are read."""
+        if "attention" not in opened.model.backbone.records:
+            raise DataError("this model has no self-attention that is recorded")
+        batch, rows = batch_sentences(opened, sentences, most=LONGEST)
+        layers = opened.model(batch, record=frozenset({"attention"})).recorded["attention"]
+        return cls(
+            [opened.tokenizer.pieces(row) for row in rows],
+            [
+                [layer[index, :, : len(row), : len(row)] for layer in layers]
+                for index, row in enumerate(rows)
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class SparseHeads(Measure):
+    """The heads of a model whose weights may be 0.
+
+    Args:
+        density: By layer and head, the share of the tokens in sight that have a weight; the mean
+            over the tokens of some sentences. Empty where the model records no attention.
+        alphas: By cell and head, in the order in which the cells run.
+    """
+
+    name: ClassVar[str] = "density"
+    density: list[list[float]]
+    alphas: list[list[float]]
+
+    @classmethod
+    @torch.inference_mode()
+    def of(cls, opened: Loaded) -> Self | None:
+        backbone = opened.model.backbone
+        if not any(isinstance(part, AttentionWeights) for part in backbone.modules()):
+            return None
+        stacks = [part for part in backbone.modules() if isinstance(part, Stack)]
+        cells = [stack.block(step).cell for stack in stacks for step in stack.steps]
+        parts = [part for cell in cells for part in cell.modules() if isinstance(part, Entmax)]
+        return cls(_measure_density(opened), [part.alpha.detach().tolist() for part in parts])
+
+
+def _measure_density(opened: Loaded) -> list[list[float]]:
+    names = frozenset({"attention", "scores"})
+    if not names <= opened.model.backbone.records:
+        return []
+    batch, _ = batch_sentences(opened, SENTENCES)
+    recorded = opened.model(batch, record=names).recorded
+    layers = []
+    for weights, scores in zip(recorded["attention"], recorded["scores"], strict=True):
+        seen = scores > torch.finfo(scores.dtype).min
+        share = (weights > 0).sum(-1) / seen.sum(-1).clamp(min=1)  # [B, H, T]
+        layers.append(share.transpose(1, 2)[batch.text.real].mean(0).tolist())
+    return layers

@@ -1,0 +1,68 @@
+"""Measures of trained models: frozen results, each read off an opened model."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+from plmctl import analysis
+from plmctl.artifacts.loading import Loaded
+from plmctl.core.errors import PlmctlError, UsageError, nearest
+from plmctl.core.members import find_members
+
+
+class Measure(ABC):
+    """A property of a trained model. A subclass is a frozen dataclass with the result in it."""
+
+    name: ClassVar[str]  # the key of the result
+
+    @classmethod
+    @abstractmethod
+    def of(cls, opened: Loaded) -> Self | None:
+        """Measure a model.
+
+        Returns:
+            None where the model has nothing of this kind.
+
+        Raises:
+            DataError: It has, and does not record it.
+        """
+
+
+def find_measures(plugins: Sequence[str] = ()) -> dict[str, type[Measure]]:
+    """{name: measure} of all modules of this package and of the plug-ins."""
+    found: list[type[Measure]] = find_members(analysis, plugins, _is_measure)
+    return {measure.name: measure for measure in found}
+
+
+def _is_measure(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Measure) and not inspect.isabstract(value)
+
+
+def measure_model(
+    opened: Loaded, names: Sequence[str] | None = None, plugins: Sequence[str] = ()
+) -> dict[str, Measure]:
+    """{name: result} of the measures that a model has something for.
+
+    Args:
+        names: The measures; None for all, where one that fails is left out.
+        plugins: The packages outside plmctl whose measures count, too.
+    """
+    known = find_measures(plugins)
+    for name in names or ():
+        if name not in known:
+            allowed = f"one of {', '.join(sorted(known))}{nearest(name, known)}"
+            raise UsageError(f"measures: there is no '{name}'; {allowed}")
+    results: dict[str, Measure] = {}
+    for name in known if names is None else names:
+        try:
+            result = known[name].of(opened)
+        except PlmctlError:
+            if names is not None:
+                raise
+            continue
+        if result is not None:
+            results[name] = result
+    return results

@@ -1,0 +1,33 @@
+"""What the modules of a package define, and those of plug-ins: files that are found by being
+there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+
+def find_members(
+    package: ModuleType, plugins: Sequence[str], wanted: Callable[[object], bool]
+) -> list[Any]:
+    """The wanted values at the top of all modules, each once, in the order of the modules.
+
+    Args:
+        package: A package of plmctl.
+        plugins: Packages or modules outside plmctl. The user has named them, so they are imported.
+    """
+    found: dict[int, Any] = {}
+    for home in (package, *map(importlib.import_module, plugins)):
+        for module in (home, *_list_modules(home)):
+            found |= {id(value): value for value in vars(module).values() if wanted(value)}
+    return list(found.values())
+
+
+def _list_modules(package: ModuleType) -> Iterator[ModuleType]:
+    for each in pkgutil.iter_modules(getattr(package, "__path__", ())):
+        if each.name != "__main__":
+            yield importlib.import_module(f"{package.__name__}.{each.name}")

@@ -1,0 +1,193 @@
+"""The panels of a study: its arms, findings, curves, costs and jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plmctl.analysis.curves import read_curve
+from plmctl.analysis.runs import RunLog
+from plmctl.core.progress import clock
+from plmctl.report.charts import Level, draw_levels, draw_means
+from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
+from plmctl.report.panel import panel_of
+from plmctl.report.studies import JobFolder, StudyFolder
+from plmctl.report.study_tables import (
+    describe_verdict,
+    explain_table,
+    format_budget,
+    make_cost_table,
+    make_metric_table,
+)
+from plmctl.report.text import clip, format_number
+
+STATES = ("done", "stopped early", "failed", "still going", "not finished")
+NO_TABLE = (
+    "There is no table yet: it is made at the end of a start. Below are the jobs so far. To go on:"
+    " plmctl ablate with the words that started it; what is finished stays so."
+)
+OLD = "The table is that of the last start that came to its end; the study was started again since."
+MEANS = (
+    "Pretraining on the held-out documents: the mean, shaded from the lowest to the highest"
+    " seed; in brackets the number of seeds. Arms that share a run share its curve."
+)
+BEFORE = (
+    "Jobs of the study as it was before it was edited: they are in no curve, table or cost above."
+)
+HEAD = ["job", "state", "updates", "last validation loss", "seconds", "folder"]
+
+
+@panel_of(StudyFolder, order=0)
+def facts(study: StudyFolder) -> list[Block]:
+    """The facts of the study, how far it is, and the settings of its arms."""
+    counts: Counter[str] = Counter(job.state for job in study.jobs)
+    jobs = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    jobs = jobs or "none started"
+    jobs += f"; {before} superseded" if (before := len(study.superseded)) else ""
+    seeds = ", ".join(map(str, study.settings.get("seeds") or [])) or "not stated"
+    budget = format_budget(study.settings.get("budget") or {})
+    text = f"{study.folder}. Jobs: {jobs}. Seeds: {seeds}. Budget of every pretraining: {budget}."
+    if hours := (study.settings.get("budget") or {}).get("hours"):
+        text += f" Time budget of the study: {clock(3600 * hours)}."
+    blocks: list[Block] = [Paragraph(text)]
+    if study.table is None:
+        blocks.append(Paragraph(NO_TABLE))
+    elif study.table_is_old or counts["still going"] or counts["not finished"]:
+        blocks.append(Paragraph(OLD))
+    return [*blocks, *_arms(study)]
+
+
+def _arms(study: StudyFolder) -> list[Block]:
+    """The settings in which the arms differ."""
+    rows = []
+    for name, settings in (study.settings.get("arms") or {}).items():
+        own = settings if isinstance(settings, dict) else {"overrides": settings}
+        words = [str(word) for part in ("overrides", "finetune") for word in own.get(part) or []]
+        parts = ("overrides", "finetune")
+        other = [f"{key}={value}" for key, value in own.items() if key not in parts]
+        baseline = " (baseline)" if name == study.settings.get("baseline") else ""
+        rows.append([f"{name}{baseline}", " ".join([*other, *words])])
+    return [TableBlock(["arm", "its settings"], rows)] if rows else []
+
+
+@panel_of(StudyFolder, order=1, title="Findings")
+def findings(study: StudyFolder) -> list[Block]:
+    """The verdicts, and a table and a picture for each metric."""
+    table = study.table
+    if not table or not table.get("rows"):
+        return []
+    rows: Sequence[Mapping[str, Any]] = table["rows"]
+    blocks: list[Block] = [*count_verdicts(rows)]
+    for number, metric in enumerate(dict.fromkeys(row["metric"] for row in rows)):
+        own = [row for row in rows if row["metric"] == metric]
+        about = (table.get("about") or {}).get(metric)  # tables of older versions say nothing of it
+        blocks += [Heading(metric, 3), *([Paragraph(about)] if about else [])]
+        blocks.append(make_metric_table(own))
+        known = [
+            Level(row["arm"], row["mean"], row["sd"] or 0.0, list(row["values"].values()))
+            for row in own
+            if row["mean"] is not None
+        ]
+        if known:
+            base = next((row["mean"] for row in own if row["arm"] == table["baseline"]), None)
+            marks = {} if base is None else {table["baseline"]: base}
+            svg = draw_levels(known, title=metric, x="mean, deviation, seeds", marks=marks)
+            blocks.append(Chart(f"levels-{number}", svg))
+    notes = [Paragraph(note) for note in table.get("notes") or []]
+    return [*blocks, Paragraph(explain_table(table)), *notes]
+
+
+def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """A table of the expected directions, by verdict."""
+    expected = [row for row in rows if row["expected"]]
+    counts = Counter(row["verdict"] or describe_verdict(row) for row in expected)
+    if not counts:
+        return []
+    always = {"held": "held", "not held": "not held", "undecided": "undecided at this scale"}
+    names = {**always, "no spread": "without a spread", "not run": "not run"}
+    shown = {name: word for name, word in names.items() if name in always or counts[name]}
+    lines = [[word, str(counts[name])] for name, word in shown.items()]
+    return [TableBlock(["expected direction", "comparisons"], lines)]
+
+
+@panel_of(StudyFolder, order=2, title="Curves by arm")
+def curves(study: StudyFolder) -> list[Block]:
+    """A chart for each validation loss that most arms have, averaged over the finished seeds."""
+    by_arm: dict[str, list[RunLog]] = {}
+    for job in study.jobs:
+        if job.verb == "pretrain" and job.arm and job.log.series:
+            by_arm.setdefault(job.arm, []).append(job.log)
+    blocks: list[Block] = []
+    for number, name in enumerate(_list_losses(list(by_arm.values()))):
+        groups = {}
+        for arm, logs in by_arm.items():
+            runs = [read_curve(log, name, "steps", 1.0) for log in logs if name in log.series]
+            groups[f"{arm} ({len(runs)})" if len(runs) > 1 else arm] = runs
+        svg = draw_means(groups, title=name, x="update", y=name)
+        blocks.append(Chart(f"curves-{number}", svg))
+    return [Paragraph(MEANS), *blocks] if blocks else []
+
+
+def _list_losses(arms: Sequence[Sequence[RunLog]]) -> list[str]:
+    """The validation losses that most arms have: the terms, or the total if there are none."""
+    names = [name for logs in arms for name in dict.fromkeys(n for log in logs for n in log.series)]
+    shared = [
+        name
+        for name in dict.fromkeys(names)
+        if name.startswith("valid/loss/") and names.count(name) * 2 >= len(arms)
+    ]
+    return shared or (["valid/loss"] if "valid/loss" in names else [])
+
+
+@panel_of(StudyFolder, order=3, title="Cost of an arm")
+def costs(study: StudyFolder) -> list[Block]:
+    """A row for each arm."""
+    table = study.table
+    if not table or not table.get("costs"):
+        return []
+    seconds = [row["seconds"] for row in table["costs"] if row["seconds"] is not None]
+    text = "Means over seeds."
+    if "looks" not in table:  # all arms have as many seeds
+        total = len(table["seeds"]) * sum(seconds) / 3600
+        text = f"Means over seeds; about {total:.2f} hours of training in all."
+    if table.get("seconds"):
+        text += f" The study has taken {clock(table['seconds'])} of wall-clock time."
+    return [Paragraph(text), make_cost_table(table["costs"])]
+
+
+@panel_of(StudyFolder, order=5, title="Jobs")
+def jobs(study: StudyFolder) -> list[Block]:
+    """Tables of failed, open and all jobs."""
+    if not (study.jobs or study.superseded):
+        return []
+    blocks: list[Block] = []
+    if not_done := [job for job in study.jobs if job.state != "done"]:
+        rows = [
+            [job.label, job.state, clip(job.why), f"jobs/{job.folder.name}/log.txt"]
+            for job in not_done
+        ]
+        blocks.append(TableBlock(["not done", "state", "why", "log"], rows))
+    missing = (study.table or {}).get("missing") or []
+    waiting = [
+        [each["label"], each["why"].splitlines()[0], each["cells"]]
+        for each in missing
+        if each["state"] == "open"
+    ]
+    if waiting:
+        blocks.append(Paragraph("Not started when the table was made:"))
+        blocks.append(TableBlock(["job", "why", "cells"], waiting))
+    table = TableBlock(HEAD, [_row(job) for job in study.jobs])
+    blocks.append(Paragraph("A job's own page: plmctl report <study>/jobs/<job>/run"))
+    blocks.append(Folded(f"All {len(study.jobs)} jobs", [table]))
+    if study.superseded:
+        former = TableBlock(["superseded job", *HEAD[1:]], [_row(job) for job in study.superseded])
+        blocks.append(Folded(f"{len(study.superseded)} superseded", [Paragraph(BEFORE), former]))
+    return blocks
+
+
+def _row(job: JobFolder) -> list[str]:
+    log = job.log
+    updates = format_number(log.step) if log.series else ""
+    numbers = [updates, *(format_number(log.last(name)) for name in ("valid/loss", "seconds"))]
+    return [job.label, job.state, *numbers, f"jobs/{job.folder.name}"]
