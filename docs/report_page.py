@@ -13,10 +13,10 @@ from typing import Any
 
 from plmctl.analysis.runs import METRICS
 from plmctl.report.build import make_blocks
-from plmctl.report.job_events import JOURNAL
 from plmctl.report.page import write_html
 from plmctl.report.studies import JOBS, STUDY, TABLE
 from plmctl.report.subject import find_subject
+from plmctl.storage.job_events import JOURNAL
 from plmctl.storage.lines import read_lines
 
 STORED = Path(__file__).parent / "pictures/study.json"

@@ -28,9 +28,9 @@ from plmctl.config.spec import Provenance
 from plmctl.config.walks import leaves
 from plmctl.jobs.job import locate_runs, resolve
 from plmctl.probes import evaluate as evaluating
-from plmctl.report.job_events import JobEvents
 from plmctl.runs import pretraining
 from plmctl.runs.estimate import estimate
+from plmctl.storage.job_events import JobEvents
 from plmctl.tasks.readers.builtin import write_builtin_task
 
 RECIPES = recipe_names()

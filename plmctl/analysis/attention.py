@@ -55,9 +55,9 @@ class SparseHeads(Measure):
     """The heads of a model whose weights may be 0.
 
     Args:
-        density: By layer and head, the share of the tokens in sight that have a weight; the mean
+        density: The share of the tokens in sight that have a weight, by layer and head; the mean
             over the tokens of some sentences. Empty where the model records no attention.
-        alphas: By cell and head, in the order in which the cells run.
+        alphas: The alphas by cell and head, in the order in which the cells run.
     """
 
     name: ClassVar[str] = "density"

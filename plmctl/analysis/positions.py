@@ -64,11 +64,11 @@ class Bias:
 
 @dataclass(frozen=True)
 class PositionEffects(Measure):
-    """What positions do to a model.
+    """The effects of positions in a model.
 
     Args:
-        likeness: A map for each place where vectors of positions act.
-        biases: What positions, and cells that count distances, add to scores.
+        likeness: A map for each part of the model where vectors of positions act.
+        biases: The numbers that positions, and cells that count distances, add to scores.
     """
 
     name: ClassVar[str] = "positions"

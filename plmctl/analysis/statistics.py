@@ -1,8 +1,8 @@
 """The worth of a difference between two arms: Student's t over seeds, Holm's correction, a verdict,
-and the difference that a test could have seen, by the noncentral t distribution.
+and the smallest difference that a test could have seen.
 
-The distributions are our own 90 lines, which the tests compare with SciPy: every study needs them,
-so SciPy would be a dependency of 100 MB for all users, and its last digits depend on its version.
+Every study needs these 90 lines of distributions, so SciPy would cost all users 100 MB; the tests
+compare them with SciPy.
 """
 
 from __future__ import annotations

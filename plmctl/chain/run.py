@@ -24,7 +24,7 @@ from plmctl.jobs.job import REFERENCE, Job, locate_runs, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import run_here
 from plmctl.jobs.work import RECORD
-from plmctl.report.job_events import Event
+from plmctl.storage.job_events import Event
 from plmctl.storage.reading import parse_json
 
 OUT = "chains"  # where chains are, without out=

@@ -27,7 +27,7 @@ from plmctl.jobs.job import Job, locate_runs, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.key import compute_key
 from plmctl.jobs.runners import run_here
-from plmctl.report.job_events import Event
+from plmctl.storage.job_events import Event
 from plmctl.storage.paths import refuse_file_name
 from plmctl.storage.reading import read_json
 from plmctl.tasks.classification import Classification

@@ -1,6 +1,4 @@
-"""What the modules of a package define, and those of plug-ins: files that are found by being
-there.
-"""
+"""The values that the modules of a package and of plug-ins define; no list names the modules."""
 
 from __future__ import annotations
 

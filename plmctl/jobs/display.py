@@ -13,7 +13,7 @@ from plmctl.core.terminal import hears, remark, screen
 from plmctl.jobs.job import Job, without_seed
 from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.work import LOG
-from plmctl.report.job_events import Event
+from plmctl.storage.job_events import Event
 
 HEAD = ("job", "state", "step", "newest numbers", "left")
 TAIL = 2048  # bytes at the end of a log that are read for its newest line

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import RUN, Job, locate_runs, resolve
 from plmctl.jobs.work import LOCK, LOG, RECORD
-from plmctl.report.job_events import Event, JobEvents
 from plmctl.storage.atomic import write_json
 from plmctl.storage.gate import admit, open_file, own
+from plmctl.storage.job_events import Event, JobEvents
 
 STOPPED_EARLY = "stopped early"
 EVENTS: dict[str, Event] = {

@@ -26,10 +26,10 @@ from plmctl.core.errors import UsageError, flatten
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.jobs.work import Outcome, attempt
 from plmctl.report import sweeps
-from plmctl.report.job_events import Event, JobEvents, LastEvent
 from plmctl.runs.resume import resume_spec
 from plmctl.storage.atomic import write_json
 from plmctl.storage.gate import admit, own
+from plmctl.storage.job_events import Event, JobEvents, LastEvent
 from plmctl.storage.lines import read_lines
 from plmctl.storage.reading import parse_json
 

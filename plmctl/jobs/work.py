@@ -25,8 +25,8 @@ from plmctl.core.lacks import describe_lack, exit_code
 from plmctl.core.terminal import FAIL, remark
 from plmctl.core.unwritten import explain_unwritten
 from plmctl.jobs.job import RUN
-from plmctl.report.job_events import Event, JobEvents
 from plmctl.storage.gate import admit, open_file, own
+from plmctl.storage.job_events import Event, JobEvents
 from plmctl.storage.reading import parse_json
 from plmctl.training.stop import STOPPED
 

@@ -1,5 +1,5 @@
-"""Benchmarks of several tasks, each with an average, beside the score of people: GLUE (Wang et al.,
-2019, arXiv:1804.07461) and SuperGLUE (Wang et al., 2019, arXiv:1905.00537).
+"""Benchmarks of several tasks with their averages and human scores: GLUE (Wang et al., 2019,
+arXiv:1804.07461) and SuperGLUE (Wang et al., 2019, arXiv:1905.00537).
 """
 
 from __future__ import annotations

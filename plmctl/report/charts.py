@@ -20,7 +20,7 @@ Point = TypeVar("Point", bound=tuple[float, ...])
 
 _HEIGHT, _LEGEND = 300, 18
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 34, 46
-_EDGE, _ROW = 16, 36  # of histograms and levels, which have no axis on the left
+_EDGE, _ROW = 16, 36  # histograms and levels have no axis on the left
 
 
 def draw_lines(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from plmctl.analysis.runs import METRICS, RECENT, RunLog
 from plmctl.core.errors import DataError
-from plmctl.report.job_events import JobEvents, LastEvent
+from plmctl.storage.job_events import JobEvents, LastEvent
 from plmctl.storage.reading import parse_json
 
 STUDY, TABLE, JOBS = "study.json", "table.json", "jobs"

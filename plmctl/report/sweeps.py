@@ -15,12 +15,12 @@ from plmctl.analysis.likeness import list_unlike
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
 from plmctl.core.terminal import counted
-from plmctl.report.job_events import JobEvents
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.report.text import format_setting
 from plmctl.storage.atomic import write_text
 from plmctl.storage.formulas import guard
 from plmctl.storage.gate import own
+from plmctl.storage.job_events import JobEvents
 from plmctl.storage.reading import parse_json
 from plmctl.training.stop import STOPPED
 

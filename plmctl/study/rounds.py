@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from plmctl.core.progress import clock
 from plmctl.jobs.journal import JobJournal, State
-from plmctl.report.job_events import measure_time
+from plmctl.storage.job_events import measure_time
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.results import Results

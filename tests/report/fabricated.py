@@ -14,8 +14,8 @@ import yaml
 
 from plmctl.analysis.statistics import compare, correct, judge, summarise
 from plmctl.jobs.work import RECORD
-from plmctl.report.job_events import JobEvents
 from plmctl.storage.atomic import write_json
+from plmctl.storage.job_events import JobEvents
 
 CONFIG = {
     "recipe": "bert",

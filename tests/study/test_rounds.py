@@ -22,8 +22,8 @@ from plmctl.analysis.sequences import Look, spend
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError, UsageError
 from plmctl.jobs.journal import JobJournal
-from plmctl.report import job_events
-from plmctl.report.job_events import JobEvents
+from plmctl.storage import job_events
+from plmctl.storage.job_events import JobEvents
 from plmctl.study.looks import Looks, open_looks
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results

@@ -21,7 +21,7 @@ from plmctl.core.errors import UsageError
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import State, hold_folder
 from plmctl.jobs.runners import Processes
-from plmctl.report.job_events import JobEvents
+from plmctl.storage.job_events import JobEvents
 from plmctl.study.plan import StudyPlan
 from plmctl.study.run import make_journal
 from tests.study import toy_study

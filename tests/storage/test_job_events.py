@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plmctl.jobs.runners import run_here
-from plmctl.report.job_events import JobEvents
+from plmctl.storage.job_events import JobEvents
 from plmctl.storage.lines import append_line, read_lines
 from tests.jobs.toy_jobs import execute, job, journal
 

@@ -13,7 +13,7 @@ from plmctl.nn.entmax import Entmax
 from plmctl.report.page import Heading, TableBlock
 from plmctl.report.panels.attention import density as panel
 from plmctl.report.subject import find_subject
-from tests.report.tiny_run import pretrain
+from tests.analysis.tiny_run import pretrain
 
 WORDS = ["size.width=16", "size.inner_width=32", "format.max_length=64", "train.steps=1"]
 WORDS += ["train.batch_size=2", "tokenizer.vocab_size=280"]

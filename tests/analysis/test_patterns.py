@@ -18,7 +18,7 @@ from plmctl.attention.patterns.window import Window
 from plmctl.report.page import Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panels.patterns import panel, spell
 from plmctl.report.subject import Subject
-from tests.report.built import build
+from tests.analysis.built import build
 
 
 def share(sees: Callable[[int, int], bool], length: int, n: int) -> list[list[float]]:

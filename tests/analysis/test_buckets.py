@@ -15,7 +15,7 @@ from plmctl.analysis.sample import batch_held_out
 from plmctl.report.page import Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panels.buckets import panel
 from plmctl.report.subject import find_subject
-from tests.report.tiny_run import pretrain
+from tests.analysis.tiny_run import pretrain
 
 WORDS = ["size.width=16", "size.inner_width=32", "train.steps=1", "train.batch_size=2"]
 WORDS += ["data.valid_share=0.2", "eval.rows=4"]

@@ -15,7 +15,7 @@ from plmctl.nn.halting import Halting
 from plmctl.report.page import Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panels.halting import panel
 from plmctl.report.subject import find_subject
-from tests.report.tiny_run import pretrain
+from tests.analysis.tiny_run import pretrain
 
 WORDS = ["size.width=16", "size.inner_width=32", "train.steps=1", "train.batch_size=2"]
 WORDS += ["tokenizer=char", "size.num_heads=2", "data.valid_share=0.2", "eval.rows=4"]

@@ -15,7 +15,7 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.report.page import Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panels.positions import panel
 from plmctl.report.subject import find_subject
-from tests.report.built import build
+from tests.analysis.built import build
 
 SMALL = [
     "tokenizer.vocab_size=280",

@@ -14,7 +14,7 @@ from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
 from plmctl.report.page import Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panels.spans import panel
 from plmctl.report.subject import find_subject
-from tests.report.tiny_run import pretrain
+from tests.analysis.tiny_run import pretrain
 
 WORDS = ["size.width=16", "size.inner_width=32", "format.max_length=16", "train.steps=2"]
 WORDS += ["train.batch_size=4", "data.valid_share=0.2", "train.log_every=1", "eval.rows=4"]
