@@ -13,7 +13,7 @@ from plmctl.storage.lines import append_line, read_lines
 
 JOURNAL = "journal.jsonl"
 STARTS = ("started", "resumed")
-ENDS = ("finished", "failed", "stopped")  # what must survive a power cut
+ENDS = ("finished", "failed", "stopped")  # events that must survive a power cut
 
 Event = Literal["started", "resumed", "finished", "interrupted", "failed", "stopped", "skipped"]
 
@@ -23,12 +23,12 @@ class LastEvent:
     """The state of a job by the journal.
 
     Args:
-        event: the last one; "" where there was none.
-        label: the name of the job for people.
-        why: of an error, or the rule that ended the job.
-        kept: whether the checkpoints of a finished job are there.
-        seconds: how long it has run, over all starts.
-        record: what a job of a sweep has left.
+        event: The last event; "" without one.
+        label: The name of the job for people.
+        why: The error or the rule that ended the job.
+        kept: Whether a finished job still has its checkpoints.
+        seconds: The time that it has run, over all starts.
+        record: The results of a job of a sweep.
     """
 
     event: Event | Literal[""] = ""
@@ -75,11 +75,11 @@ class JobEvents:
 def measure_time(folder: Path, jobs: Container[str]) -> float:
     """The seconds of wall-clock time in which at least one of these jobs ran, over all starts.
 
-    What ran when a start was killed, and could not say so, is not counted.
+    A start that was killed while a job ran wrote no end, and is not counted.
 
     Args:
-        folder: of the jobs.
-        jobs: their names; others in the folder are passed over.
+        folder: The folder of the jobs.
+        jobs: The names of the jobs that count.
     """
     begun: dict[str, float] = {}
     spans: list[tuple[float, float]] = []
