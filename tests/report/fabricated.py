@@ -96,13 +96,7 @@ def tuned(
 
 
 def study(
-    folder: Path,
-    *,
-    arms: int = 3,
-    seeds: int = 2,
-    steps: int = 40,
-    done: bool = True,
-    former: bool = False,
+    folder: Path, *, arms: int = 3, seeds: int = 2, steps: int = 40, done: bool = True
 ) -> Path:
     """A study of `arms` x `seeds` pretrainings, one job of which failed and one of which was
     left where it was.
@@ -123,28 +117,23 @@ def study(
             place = folder / "jobs" / f"pretrain-{number:08x}{seed:08x}"
             run(place / "run", steps=steps, level=_level(number, seed))
             label = f"pretrain {name}, seed {seed}"
-            record(place, label, "finished", former=former)
+            record(place, label, "finished")
     for name, event in (("failed", "failed"), ("cut", "started")):
         label = f"sst2 of {names[-1]}, seed {seeds - 1}"
-        record(folder / "jobs" / f"finetune-{name}", label, event, former=former)
+        record(folder / "jobs" / f"finetune-{name}", label, event)
     if done:
         write_json(folder / "table.json", _table(settings, names, seeds))
     return folder
 
 
-def record(place: Path, label: str, event: Any, *, former: bool = False) -> None:
-    """A job of a study, that ended so; `former`: as it was written before there was a journal."""
+def record(place: Path, label: str, event: Any) -> None:
+    """A job of a study that ended so."""
     place.mkdir(parents=True, exist_ok=True)
     write_json(place / RECORD, {"verb": place.name.partition("-")[0], "label": label})
     why = "DataError: no room\nsecond line" if event == "failed" else ""
-    if not former:
-        JobEvents(place.parent).write("started", place.name, label=label)
-        if event != "started":
-            JobEvents(place.parent).write(event, place.name, why=why)
-    elif event == "finished":
-        write_json(place / "done.json", {"kept": True})
-    elif event == "failed":
-        write_json(place / "error.json", {"code": 3, "error": why})
+    JobEvents(place.parent).write("started", place.name, label=label)
+    if event != "started":
+        JobEvents(place.parent).write(event, place.name, why=why)
 
 
 def _level(arm: int, seed: int) -> float:

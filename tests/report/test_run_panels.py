@@ -36,6 +36,7 @@ from plmctl.report.panels import (
 )
 from plmctl.report.studies import StudyFolder
 from plmctl.report.subject import Subject, find_subject
+from plmctl.storage.job_events import JobEvents
 from tests.report import fabricated, parsed
 
 LABELS = {
@@ -583,6 +584,7 @@ def sweep(tmp_path: Path) -> Path:
             "dir": "x",
         }
         (folder / "job.json").write_text(json.dumps(record))
+        JobEvents(folder.parent).write("finished", folder.name, record=record)
     return tmp_path / "swept"
 
 

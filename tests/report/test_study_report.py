@@ -68,9 +68,7 @@ def test_expectations_without_a_verdict_are_counted() -> None:
     ]
 
 
-@pytest.mark.parametrize("former", [False, True])
-def test_its_jobs(tmp_path: Path, former: bool) -> None:
-    study = fabricated.study(tmp_path / "rates", former=former)
+def test_its_jobs(study: Path) -> None:
     found, _ = page(study)
     assert found.table("not done") == [
         [
