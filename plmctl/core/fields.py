@@ -17,7 +17,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Field:
-    """What stands under a name.
+    """The values under a name.
 
     Args:
         shape: in the letters of `plmctl.core.batch`, such as "[n, T]".
