@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError
-from plmctl.interop.bert import PLACES, BertFamily, task_architectures
-from plmctl.interop.family import Architecture, Node, Numbers
-from plmctl.interop.names import NameRule, Tensors, linear, same
+from plmctl.core.values import Count, Rate
+from plmctl.interop.bert import (
+    ACTIVATIONS,
+    PLACES,
+    SETTINGS,
+    TABLE_WIDTH,
+    BertFamily,
+    classifier,
+    lm_rules,
+    task_architectures,
+)
+from plmctl.interop.family import Architecture, Node, row_classes
+from plmctl.interop.names import NameRule, Tensors, linear, maps, same
+from plmctl.interop.settings import Constant, Numbers, Only, Setting, activation, change
 from plmctl.nn.layout import count_copies, parse
 
 GROUP = "encoder.albert_layer_groups.{i}.albert_layers.0"
@@ -22,22 +32,20 @@ BACKBONE: list[NameRule] = [
     same("backbone.embedding.segment.weight", "embeddings.token_type_embeddings.weight"),
     *linear("backbone.embedding.norm", "embeddings.LayerNorm"),
     same(*PLACES),
-    *linear(
-        "backbone.stack.blocks.a.{i}.cell.qkv",
-        *(f"{GROUP}.attention.{name}" for name in ("query", "key", "value")),
+    *maps(
+        "backbone.stack.blocks.a.{i}",
+        f"{GROUP}.attention",
+        {"cell.qkv": "query key value", "cell.out": "dense", "norm_sum": "LayerNorm"},
     ),
-    *linear("backbone.stack.blocks.a.{i}.cell.out", f"{GROUP}.attention.dense"),
-    *linear("backbone.stack.blocks.a.{i}.norm_sum", f"{GROUP}.attention.LayerNorm"),
-    *linear("backbone.stack.blocks.f.{i}.cell.up", f"{GROUP}.ffn"),
-    *linear("backbone.stack.blocks.f.{i}.cell.down", f"{GROUP}.ffn_output"),
-    *linear("backbone.stack.blocks.f.{i}.norm_sum", f"{GROUP}.full_layer_layer_norm"),
+    *maps(
+        "backbone.stack.blocks.f.{i}",
+        GROUP,
+        {"cell.up": "ffn", "cell.down": "ffn_output", "norm_sum": "full_layer_layer_norm"},
+    ),
 ]
-MLM: list[NameRule] = [
-    *linear("heads.mlm.dense", "predictions.dense"),
-    *linear("heads.mlm.norm", "predictions.LayerNorm"),
-    same("heads.mlm.bias", "predictions.bias"),
-    same("heads.mlm.weight", "predictions.decoder.weight", optional=True),
-]
+MLM = lm_rules(
+    "predictions.dense", "predictions.LayerNorm", "predictions.bias", "predictions.decoder.weight"
+)
 OWN_POOLER = linear("heads.pooler.dense", "pooler")
 POOLER = linear("heads.pooler.dense", "albert.pooler")
 SOP = linear("heads.sop.linear", "sop_classifier.classifier")
@@ -45,7 +53,6 @@ TIES = {
     "predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
-CLASSIFIER = "AlbertForSequenceClassification"
 
 
 class AlbertFamily(BertFamily):
@@ -58,17 +65,19 @@ class AlbertFamily(BertFamily):
 
     model_type = "albert"
     systems = ("ALBERT",)
+    stated = change(
+        SETTINGS,
+        activation("hidden_act", ACTIVATIONS, "gelu_new"),
+        Setting("hidden_dropout_prob", "dropout", Rate, 0.0),
+        Setting("attention_probs_dropout_prob", "attention_dropout", Rate, 0.0),
+        TABLE_WIDTH,
+        Setting("num_hidden_groups", "groups", Count, 1),
+        Only("inner_group_num", 1, written=True),
+        Constant("classifier_dropout_prob", 0.1),
+    )
     prefix = "albert."
     architectures = (
-        Architecture(
-            CLASSIFIER,
-            ("pooler", "score"),
-            POOLER + linear("heads.score.linear", "classifier"),
-            outputs=1,
-        ),
-        Architecture(
-            CLASSIFIER, ("pooler", "class"), POOLER + linear("heads.class.linear", "classifier")
-        ),
+        *row_classes("AlbertForSequenceClassification", classifier, POOLER),
         *task_architectures("Albert"),
         Architecture("AlbertForPreTraining", ("mlm", "pooler", "sop"), MLM + POOLER + SOP),
         Architecture("AlbertForMaskedLM", ("mlm",), MLM),
@@ -79,31 +88,13 @@ class AlbertFamily(BertFamily):
     pooler = OWN_POOLER
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
-        defaults = {
-            "hidden_act": "gelu_new",
-            "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0,
-        }
-        numbers = super().numbers({**defaults, **settings})
-        groups, inner = settings.get("num_hidden_groups", 1), settings.get("inner_group_num", 1)
-        if inner != 1:
-            raise ConfigError(
-                "config.json: inner_group_num", inner, "1 (nothing else is supported)"
-            )
-        if groups < 1 or numbers.num_layers % groups:
+        numbers = super().numbers(settings)
+        if numbers.num_layers % numbers.groups:
             allowed = (
                 f"a divisor of num_hidden_layers={numbers.num_layers} (nothing else is supported)"
             )
-            raise ConfigError("config.json: num_hidden_groups", groups, allowed)
-        return replace(numbers, table_width=settings.get("embedding_size", 128), groups=groups)
-
-    def settings(self, numbers: Numbers) -> Node:
-        own = {
-            "embedding_size": numbers.table_width,
-            "num_hidden_groups": numbers.groups,
-            "inner_group_num": 1,
-        }
-        return super().settings(numbers) | own | {"classifier_dropout_prob": 0.1}
+            raise ConfigError("config.json: num_hidden_groups", numbers.groups, allowed)
+        return numbers
 
     def nodes(self, numbers: Numbers) -> Node:
         nodes = super().nodes(numbers)
@@ -159,7 +150,7 @@ class AlbertFamily(BertFamily):
         config = _normalize(config)
         numbers = super().measure(config, tensors, pad)
         groups = (config["model"].get("stack") or {}).get("share") or {}
-        return replace(numbers, groups=groups.get("a", numbers.num_layers))
+        return numbers.but(groups=groups.get("a", numbers.num_layers))
 
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         config = _normalize(config)

@@ -3,39 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired
+from typing import Any
 
-from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate, Whole
-from plmctl.interop.family import Architecture, Family, Node, Numbers, PublishedConfig
-from plmctl.interop.names import NameRule, linear, same
+from plmctl.interop.family import Architecture, Family, Node, linear_class, lm_head, row_classes
+from plmctl.interop.names import NameRule, linear, maps, same
+from plmctl.interop.settings import (
+    TIED,
+    VOCAB,
+    Constant,
+    Numbers,
+    Only,
+    Setting,
+    Stated,
+    activation,
+    pad,
+)
 
 LAYER = "encoder.layer.{i}"
-BACKBONE: list[NameRule] = [
-    same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
-    same(
-        "backbone.embedding.segment.weight",
-        "embeddings.token_type_embeddings.weight",
-        optional=True,
-    ),
-    *linear("backbone.embedding.norm", "embeddings.LayerNorm"),
-    *linear(
-        "backbone.stack.blocks.a.{i}.cell.qkv",
-        *(f"{LAYER}.attention.self.{name}" for name in ("query", "key", "value")),
-    ),
-    *linear("backbone.stack.blocks.a.{i}.cell.out", f"{LAYER}.attention.output.dense"),
-    *linear("backbone.stack.blocks.a.{i}.norm_sum", f"{LAYER}.attention.output.LayerNorm"),
-    *linear("backbone.stack.blocks.f.{i}.cell.up", f"{LAYER}.intermediate.dense"),
-    *linear("backbone.stack.blocks.f.{i}.cell.down", f"{LAYER}.output.dense"),
-    *linear("backbone.stack.blocks.f.{i}.norm_sum", f"{LAYER}.output.LayerNorm"),
-]
+
+
+def encoder_rules(letter: str = "a", qkv: Sequence[NameRule] | None = None) -> list[NameRule]:
+    """The rules of an encoder without its positions.
+
+    Args:
+        letter: Of the attention in the layout.
+        qkv: The rules of its maps, if they are others.
+    """
+    ours = "backbone.stack.blocks"
+    own = maps(f"{ours}.a.{{i}}.cell", f"{LAYER}.attention.self", {"qkv": "query key value"})
+    return [
+        same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
+        same(
+            "backbone.embedding.segment.weight",
+            "embeddings.token_type_embeddings.weight",
+            optional=True,
+        ),
+        *linear("backbone.embedding.norm", "embeddings.LayerNorm"),
+        *(own if qkv is None else qkv),
+        *maps(
+            f"{ours}.{letter}.{{i}}",
+            f"{LAYER}.attention.output",
+            {"cell.out": "dense", "norm_sum": "LayerNorm"},
+        ),
+        *maps(
+            f"{ours}.f.{{i}}",
+            LAYER,
+            {
+                "cell.up": "intermediate.dense",
+                "cell.down": "output.dense",
+                "norm_sum": "output.LayerNorm",
+            },
+        ),
+    ]
+
+
+BACKBONE = encoder_rules()
 PLACES = ("backbone.position.table.weight", "embeddings.position_embeddings.weight")
-MLM: list[NameRule] = [
-    *linear("heads.mlm.dense", "cls.predictions.transform.dense"),
-    *linear("heads.mlm.norm", "cls.predictions.transform.LayerNorm"),
-    same("heads.mlm.bias", "cls.predictions.bias"),
-    same("heads.mlm.weight", "cls.predictions.decoder.weight", optional=True),
-]
 OWN_POOLER = linear("heads.pooler.dense", "pooler.dense")
 POOLER = linear("heads.pooler.dense", "bert.pooler.dense")
 NSP = linear("heads.nsp.linear", "cls.seq_relationship")
@@ -64,16 +88,27 @@ ACTIVATIONS = {
 }
 
 
+def lm_rules(dense: str, norm: str, bias: str, table: str) -> list[NameRule]:
+    """The rules of the head of masked tokens."""
+    return [
+        *linear("heads.mlm.dense", dense),
+        *linear("heads.mlm.norm", norm),
+        same("heads.mlm.bias", bias),
+        same("heads.mlm.weight", table, optional=True),
+    ]
+
+
 def task_architectures(prefix: str) -> list[Architecture]:
     """The token classifiers, which all families of encoders have in the same form."""
     return [
-        Architecture(
-            f"{prefix}ForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")
-        ),
-        Architecture(
-            f"{prefix}ForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")
-        ),
+        linear_class(f"{prefix}ForTokenClassification", "tag", "classifier"),
+        linear_class(f"{prefix}ForQuestionAnswering", "span", "qa_outputs"),
     ]
+
+
+def classifier(head: str) -> list[NameRule]:
+    """The rules of a linear classifier."""
+    return linear(f"heads.{head}.linear", "classifier")
 
 
 def encoder_nodes(numbers: Numbers) -> Node:
@@ -149,22 +184,33 @@ TIES = {
 }
 
 
-class BertConfig(PublishedConfig):
-    """The settings of `config.json` that are read."""
-
-    num_hidden_layers: Count
-    hidden_size: Count
-    num_attention_heads: Count
-    intermediate_size: Count
-    max_position_embeddings: Count
-    type_vocab_size: NotRequired[Whole]
-    hidden_dropout_prob: NotRequired[Rate]
-    attention_probs_dropout_prob: NotRequired[Rate]
-    hidden_act: NotRequired[str]
-    layer_norm_eps: NotRequired[Number]
-    embedding_size: NotRequired[Count]  # ALBERT, ELECTRA
-    num_hidden_groups: NotRequired[Count]  # ALBERT
-    inner_group_num: NotRequired[Count]
+MLM = lm_rules(
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.bias",
+    "cls.predictions.decoder.weight",
+)
+SETTINGS: Stated = (
+    VOCAB,
+    Setting("hidden_size", "width", Count),
+    Setting("num_hidden_layers", "num_layers", Count),
+    Setting("num_attention_heads", "num_heads", Count),
+    Setting("intermediate_size", "inner_width", Count),
+    activation("hidden_act", ACTIVATIONS),
+    Setting("hidden_dropout_prob", "dropout", Rate, 0.1),
+    Setting("attention_probs_dropout_prob", "attention_dropout", Rate, 0.1),
+    Setting("max_position_embeddings", "max_length", Count),
+    Setting("type_vocab_size", "segments", Whole, 2),
+    Setting("layer_norm_eps", "eps", Number, 1e-12),
+    Constant("initializer_range", 0.02),
+    TIED,
+    pad(written=False),
+    Only("position_embedding_type", "absolute"),
+    Only("is_decoder", False),
+    Only("add_cross_attention", False),
+)
+# files without a table of their own have ALBERT's and ELECTRA's width
+TABLE_WIDTH = Setting("embedding_size", "table_width", Count, 128)
 
 
 class BertFamily(Family):
@@ -172,21 +218,11 @@ class BertFamily(Family):
 
     model_type = "bert"
     systems: tuple[str, ...] = ("BERT", "SpanBERT", "UniLM")
-    schema = BertConfig
+    stated = SETTINGS
     prefix = "bert."
-    rules = (*BACKBONE, same(*PLACES))
-    architectures = (
-        Architecture(
-            "BertForSequenceClassification",
-            ("pooler", "score"),
-            POOLER + linear("heads.score.linear", "classifier"),
-            outputs=1,
-        ),
-        Architecture(
-            "BertForSequenceClassification",
-            ("pooler", "class"),
-            POOLER + linear("heads.class.linear", "classifier"),
-        ),
+    rules: Sequence[NameRule] = (*BACKBONE, same(*PLACES))
+    architectures: Sequence[Architecture] = (
+        *row_classes("BertForSequenceClassification", classifier, POOLER),
         *task_architectures("Bert"),
         Architecture(
             "BertForPreTraining", ("mlm", "pooler", "nsp", "sbo"), MLM + POOLER + NSP + SBO
@@ -199,54 +235,12 @@ class BertFamily(Family):
         Architecture("BertModel", bare=True),
     )
     ties = TIES
-    activations = ACTIVATIONS
     pooler: Sequence[NameRule] = OWN_POOLER
     unread: tuple[str, ...] = ("sbo",)
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
-        for key, allowed in (
-            ("position_embedding_type", "absolute"),
-            ("is_decoder", False),
-            ("add_cross_attention", False),
-        ):
-            if settings.get(key, allowed) != allowed:
-                raise ConfigError(
-                    f"config.json: {key}", settings[key], f"{allowed} (nothing else is supported)"
-                )
-        segments = settings.get("type_vocab_size", 2)
-        return Numbers(
-            num_layers=settings["num_hidden_layers"],
-            width=settings["hidden_size"],
-            num_heads=settings["num_attention_heads"],
-            inner_width=settings["intermediate_size"],
-            vocab_size=settings["vocab_size"],
-            max_length=settings["max_position_embeddings"],
-            segments=segments,
-            dropout=settings.get("hidden_dropout_prob", 0.1),
-            attention_dropout=settings.get("attention_probs_dropout_prob", 0.1),
-            activation=self.activation(settings.get("hidden_act", "gelu"), "hidden_act"),
-            eps=settings.get("layer_norm_eps", 1e-5 if segments == UNILM else 1e-12),
-            tied=settings.get("tie_word_embeddings", True),
-            pad=settings.get("pad_token_id") or 0,
-        )
-
-    def settings(self, numbers: Numbers) -> Node:
-        return {
-            "model_type": self.model_type,
-            "vocab_size": numbers.vocab_size,
-            "hidden_size": numbers.width,
-            "num_hidden_layers": numbers.num_layers,
-            "num_attention_heads": numbers.num_heads,
-            "intermediate_size": numbers.inner_width,
-            "hidden_act": self.activation_name(numbers.activation),
-            "hidden_dropout_prob": numbers.dropout,
-            "attention_probs_dropout_prob": numbers.attention_dropout,
-            "max_position_embeddings": numbers.max_length,
-            "type_vocab_size": numbers.segments,
-            "layer_norm_eps": numbers.eps,
-            "initializer_range": 0.02,
-            "tie_word_embeddings": numbers.tied,
-        }
+        eps = 1e-5 if settings.get("type_vocab_size") == UNILM else 1e-12
+        return super().numbers({"layer_norm_eps": eps, **settings})
 
     def nodes(self, numbers: Numbers) -> Node:
         nodes = encoder_nodes(numbers)
@@ -273,13 +267,7 @@ class BertFamily(Family):
             }
         if name != "mlm":
             return task_head(name, numbers, outputs)
-        return {
-            "_target_": "plmctl.heads.lm.LMHead",
-            "tied": numbers.tied,
-            "transform": True,
-            "bias": True,
-            **inside,
-        }
+        return lm_head(numbers, transform=True, **inside)
 
 
 def _by_segment(config: Mapping[str, Any]) -> bool:

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal
 
 from torch import Tensor
 
-from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Whole
-from plmctl.interop.bert import MLM, NSP, BertConfig, BertFamily
-from plmctl.interop.family import Architecture, Node, Numbers
+from plmctl.interop.bert import ACTIVATIONS, MLM, NSP, SETTINGS, BertFamily
+from plmctl.interop.family import Architecture, Node, linear_class, row_classes
 from plmctl.interop.names import NameRule, linear
 from plmctl.interop.roberta import classifier_rules
+from plmctl.interop.settings import Constant, Numbers, Only, Setting, activation, change, pad
 
 PATTERN = "plmctl.attention.patterns.big_bird.BigBird"
 OWN_POOLER: list[NameRule] = linear("heads.pooler.dense", "pooler")
 POOLER: list[NameRule] = linear("heads.pooler.dense", "bert.pooler")
 
 
-class BigBirdConfig(BertConfig):
-    """The settings of `config.json` that are read."""
-
-    attention_type: NotRequired[Literal["block_sparse", "original_full"]]
-    block_size: NotRequired[Count]
-    num_random_blocks: NotRequired[Whole]
-    use_bias: NotRequired[bool]
-    rescale_embeddings: NotRequired[bool]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BigBirdNumbers(Numbers):
-    """What members of this family have beside."""
-
-    block: int = 0  # tokens of a block; 0: full attention
-    random: int = 0  # random blocks of each block
-    seed: int = 0  # of these, ours alone
+FULL, BLOCKS = "original_full", "block_sparse"
 
 
 class BigBirdFamily(BertFamily):
@@ -51,15 +34,21 @@ class BigBirdFamily(BertFamily):
 
     model_type = "big_bird"
     systems = ("BigBird",)
-    schema = BigBirdConfig
+    stated = change(
+        SETTINGS,
+        activation("hidden_act", ACTIVATIONS, "gelu_new"),
+        pad(written=True),
+        Setting("attention_type", "kind", Literal["block_sparse", "original_full"], BLOCKS),
+        Constant("sep_token_id", "sep"),
+        # ours are 0 where attention is full: the tokens of a block, and random blocks of each
+        Setting("block_size", "block", Count, 64),
+        Setting("num_random_blocks", "random", Whole, 3),
+        Only("use_bias", True, why=", nothing else"),
+        Only("rescale_embeddings", False, why=", nothing else"),
+    )
     architectures = (
-        Architecture(
-            "BigBirdForSequenceClassification", ("score",), classifier_rules("score"), outputs=1
-        ),
-        Architecture("BigBirdForSequenceClassification", ("class",), classifier_rules("class")),
-        Architecture(
-            "BigBirdForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")
-        ),
+        *row_classes("BigBirdForSequenceClassification", classifier_rules),
+        linear_class("BigBirdForTokenClassification", "tag", "classifier"),
         Architecture("BigBirdForPreTraining", ("mlm", "pooler", "nsp"), MLM + POOLER + NSP),
         Architecture("BigBirdForMaskedLM", ("mlm",), MLM),
         Architecture("BigBirdModel", ("pooler",), OWN_POOLER, bare=True),
@@ -68,26 +57,17 @@ class BigBirdFamily(BertFamily):
     pooler = OWN_POOLER
     unread: tuple[str, ...] = ()
 
-    def numbers(self, settings: Mapping[str, Any]) -> BigBirdNumbers:
-        for key, allowed in (("use_bias", True), ("rescale_embeddings", False)):
-            if settings.get(key, allowed) != allowed:
-                raise ConfigError(f"config.json: {key}", settings[key], f"{allowed}, nothing else")
-        plain = super().numbers({"hidden_act": "gelu_new", **settings})
-        full = settings.get("attention_type") == "original_full"
-        block, random = settings.get("block_size", 64), settings.get("num_random_blocks", 3)
-        return BigBirdNumbers(
-            **vars(plain), block=0 if full else block, random=0 if full else random
-        )
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        numbers = super().numbers(settings)
+        none = {"block": 0, "random": 0} if numbers.kind == FULL else {}
+        return numbers.but(seed=0, **none)  # of the random blocks, ours alone
 
     def settings(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, BigBirdNumbers)
-        sparse = {"block_size": numbers.block, "num_random_blocks": numbers.random}
-        kind = "block_sparse" if numbers.block else "original_full"
-        more = {"attention_type": kind, "pad_token_id": numbers.pad, "sep_token_id": "sep"}
-        return super().settings(numbers) | more | (sparse if numbers.block else {})
+        settings = super().settings(numbers.but(kind=BLOCKS if numbers.block else FULL))
+        unused = () if numbers.block else ("block_size", "num_random_blocks")
+        return {key: value for key, value in settings.items() if key not in unused}
 
     def nodes(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, BigBirdNumbers)
         nodes = super().nodes(numbers)
         nodes["model"]["classifier"] = {
             "pooler": False,
@@ -110,20 +90,18 @@ class BigBirdFamily(BertFamily):
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> BigBirdNumbers:
+    ) -> Numbers:
         plain, pattern = super().measure(config, tensors, pad), config["pattern"]
         known = pattern if pattern.get("_target_") == PATTERN else {}
         own = {name: known.get(name, 0) for name in ("block", "random", "seed")}
-        return BigBirdNumbers(**vars(plain), **own)
+        return plain.but(**own)
 
     def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        assert isinstance(numbers, BigBirdNumbers)
         none = numbers.block and not numbers.random
         few = ["pattern.random=0 (published: 1 or more)"] if none else []
         return super().find_unstated(config, numbers) + few
 
     def describe_reading(self, numbers: Numbers) -> str:
-        assert isinstance(numbers, BigBirdNumbers)
         full = (5 + 2 * numbers.random) * numbers.block
         if not numbers.block or not numbers.random or numbers.max_length <= full:
             return ""

@@ -5,26 +5,33 @@ and generators.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from plmctl.interop.bert import BACKBONE, PLACES, BertFamily, task_architectures
-from plmctl.interop.family import Architecture, Node, Numbers
-from plmctl.interop.names import NameRule, linear, same
+from plmctl.interop.bert import (
+    BACKBONE,
+    PLACES,
+    SETTINGS,
+    TABLE_WIDTH,
+    BertFamily,
+    lm_rules,
+    task_architectures,
+)
+from plmctl.interop.family import Architecture, Node, row_classes
+from plmctl.interop.names import NameRule, linear, maps, same
 from plmctl.interop.roberta import classifier_rules
+from plmctl.interop.settings import Numbers, change
 
-MLM: list[NameRule] = [
-    *linear("heads.mlm.dense", "generator_predictions.dense"),
-    *linear("heads.mlm.norm", "generator_predictions.LayerNorm"),
-    same("heads.mlm.bias", "generator_lm_head.bias"),
-    same("heads.mlm.weight", "generator_lm_head.weight", optional=True),
-]
-DISCRIMINATOR = [
-    *linear("heads.discriminator.dense", "discriminator_predictions.dense"),
-    *linear("heads.discriminator.linear", "discriminator_predictions.dense_prediction"),
-]
-
-
+MLM = lm_rules(
+    "generator_predictions.dense",
+    "generator_predictions.LayerNorm",
+    "generator_lm_head.bias",
+    "generator_lm_head.weight",
+)
+DISCRIMINATOR = maps(
+    "heads.discriminator",
+    "discriminator_predictions",
+    {"dense": "dense", "linear": "dense_prediction"},
+)
 TIES = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
 
 
@@ -38,12 +45,10 @@ class ElectraFamily(BertFamily):
 
     model_type = "electra"
     systems = ("ELECTRA",)
+    stated = change(SETTINGS, TABLE_WIDTH)
     prefix = "electra."
     architectures = (
-        Architecture(
-            "ElectraForSequenceClassification", ("score",), classifier_rules("score"), outputs=1
-        ),
-        Architecture("ElectraForSequenceClassification", ("class",), classifier_rules("class")),
+        *row_classes("ElectraForSequenceClassification", classifier_rules),
         *task_architectures("Electra"),
         Architecture("ElectraForPreTraining", ("discriminator",), DISCRIMINATOR),
         Architecture("ElectraForMaskedLM", ("mlm",), MLM),
@@ -51,12 +56,6 @@ class ElectraFamily(BertFamily):
     )
     ties = TIES
     pooler = ()
-
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
-        return replace(super().numbers(settings), table_width=settings.get("embedding_size", 128))
-
-    def settings(self, numbers: Numbers) -> Node:
-        return super().settings(numbers) | {"embedding_size": numbers.table_width}
 
     def backbone(self, numbers: Numbers) -> list[NameRule]:
         narrow = numbers.table_width != numbers.width
@@ -80,7 +79,7 @@ class ElectraFamily(BertFamily):
                 "_target_": "plmctl.heads.discriminator.Discriminator",
                 "activation": numbers.activation,
             }
-        node = super().head(name, replace(numbers, activation="gelu"), outputs)
+        node = super().head(name, numbers.but(activation="gelu"), outputs)
         return node | ({"dense": True, "activation": "gelu"} if name in ("class", "score") else {})
 
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:

@@ -8,41 +8,22 @@ what the family cannot express.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NotRequired, TypedDict
+from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 
-from plmctl.core import values
-from plmctl.core.errors import ConfigError, DataError, list_some, nearest
+from plmctl.core.errors import ConfigError, DataError, list_some
 from plmctl.core.used_cells import drop_unused_cells
-from plmctl.core.values import Count
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.interop.difference import list_differences
-from plmctl.interop.names import NameRule, Tensors, find_missing
+from plmctl.interop.names import NameRule, Tensors, find_missing, linear
+from plmctl.interop.settings import Activation, Numbers, Stated, make_schema
 from plmctl.nn.layout import parse
 
 Node = dict[str, Any]
-
-
-def _has_default_names(labels: Mapping[str, str]) -> bool:
-    return all(key.isdecimal() and key.isascii() for key in labels)
-
-
-class PublishedConfig(TypedDict):
-    """The settings that every `config.json` has; a family's own `schema` adds more."""
-
-    vocab_size: Count
-    tie_word_embeddings: NotRequired[bool]
-    pad_token_id: NotRequired[int | None]
-    problem_type: NotRequired[str | None]
-    id2label: NotRequired[
-        Annotated[
-            dict[str, str], values.Rule(_has_default_names, "numbers from 0 on, each with a name")
-        ]
-        | None
-    ]
 
 
 ROW_HEADS = (  # whichever family the backbone is of
@@ -53,60 +34,6 @@ ROW_HEADS = (  # whichever family the backbone is of
 # where a model has its table
 TOKENS = ("backbone.embedding.token.weight", "backbone.encoder.embedding.token.weight")
 CLUSTER = "backbone.embedding.token.tables.{}.weight"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Numbers:
-    """The numbers in which members of a family differ."""
-
-    num_layers: int
-    width: int
-    num_heads: int
-    inner_width: int
-    vocab_size: int
-    max_length: int
-    segments: int
-    dropout: float
-    attention_dropout: float
-    activation: str
-    eps: float
-    tied: bool = True
-    pad: int = 0  # id of the padding token, on which RoBERTa's positions depend
-    # columns of the tables, which may be narrower than the width (ALBERT, ELECTRA)
-    table_width: int = 0
-    groups: int = 0  # ALBERT: sets of weights that its layers share; 0: each layer has its own
-    # XLNet: tokens of the memory, and how many of each row are added to it; null: all
-    memory: int = 0
-    reuse: int | None = None
-
-    @property
-    def blocks(self) -> int:
-        """Layers with weights of their own."""
-        return self.groups or self.num_layers
-
-
-LARGEST = 1 << 26  # the largest number of a config.json that `MOST` does not name
-MOST = {
-    "num_layers": 2500,
-    "decoder_layers": 2500,
-    "num_heads": 1 << 12,
-    "decoder_heads": 1 << 12,
-    "width": 1 << 16,
-    "table_width": 1 << 16,
-    "head_width": 1 << 16,
-    "segments": 1 << 12,
-}
-
-
-def refuse_huge(numbers: Numbers, file: object) -> None:
-    """Raise DataError for numbers that no model has, before any memory is allocated."""
-    wrong = [
-        f"{name} is {value}, and may be {MOST.get(name, LARGEST):,} at most"
-        for name, value in vars(numbers).items()
-        if isinstance(value, int | float) and not abs(value) <= MOST.get(name, LARGEST)
-    ]
-    if wrong:
-        raise DataError("; ".join(wrong), file=file, fix="download it again")
 
 
 @dataclass(frozen=True)
@@ -133,18 +60,45 @@ class Architecture:
         )
 
 
+def row_classes(
+    name: str, rules: Callable[[str], list[NameRule]], pooler: Sequence[NameRule] = ()
+) -> list[Architecture]:
+    """The class that gives a row a number, or one of several labels.
+
+    Args:
+        name: Of the class.
+        rules: The rules of our head of this name.
+        pooler: The rules of a pooler before it.
+    """
+    before = ("pooler",) if pooler else ()
+    return [
+        Architecture(name, (*before, head), [*pooler, *rules(head)], outputs=outputs)
+        for head, outputs in (("score", 1), ("class", None))
+    ]
+
+
+def linear_class(name: str, head: str, theirs: str) -> Architecture:
+    """The class that has one linear map as its head."""
+    return Architecture(name, (head,), linear(f"heads.{head}.linear", theirs))
+
+
+def lm_head(numbers: Numbers, **own: Any) -> Node:
+    """The node of a head that predicts tokens."""
+    plain = {"tied": numbers.tied, "transform": False, "bias": True}
+    return {"_target_": "plmctl.heads.lm.LMHead", **plain, **own}
+
+
 class Family:
     """A family of published models; each is one subclass in a module of its own."""
 
     model_type: str
     systems: tuple[str, ...]  # published ones that it reads and writes, for --help
-    schema: type  # a TypedDict: what is read of its `config.json`
+    stated: Stated  # the settings of its `config.json`, both ways
     prefix: str  # of the backbone's names in all but the bare class
     rules: Sequence[NameRule]  # of the backbone, without the prefix
     # in order of preference for a model that has the heads of several
     architectures: Sequence[Architecture]
     ties: Mapping[str, str]  # tied tensor -> the one it is tied to, without the prefix
-    activations: Mapping[str, str]  # theirs -> ours
     # without the prefix; files of any class may have it, even if the class does not use it
     pooler: Sequence[NameRule] = ()
     # heads in its files that no class of `transformers` reads: one of another shape is left out
@@ -155,15 +109,23 @@ class Family:
         """All heads that some class of it has."""
         return {head for architecture in self.architectures for head in architecture.heads}
 
+    @cached_property
+    def schema(self) -> Any:
+        """A TypedDict of what is read of its `config.json`."""
+        return make_schema(self.stated)
+
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         """The numbers of a `config.json`; ConfigError for a setting that our parts cannot
         express.
         """
-        raise NotImplementedError(type(self).__name__)
+        for each in self.stated:
+            each.check(settings)
+        return Numbers(**{k: v for each in self.stated for k, v in each.take(settings).items()})
 
     def settings(self, numbers: Numbers) -> Node:
         """The `config.json` of these numbers."""
-        raise NotImplementedError(type(self).__name__)
+        own = {k: v for each in self.stated for k, v in each.state(numbers).items()}
+        return {"model_type": self.model_type, **own}
 
     def nodes(self, numbers: Numbers) -> Node:
         """size, pattern, position and model as conf/ composes them."""
@@ -185,20 +147,6 @@ class Family:
     def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
         """The rules of the backbone, without the prefix."""
         return self.rules
-
-    def activation(self, name: str, key: str) -> str:
-        """Our name of the published activation `name`, the setting `key`."""
-        if name not in self.activations:
-            raise ConfigError(
-                f"config.json: {key}",
-                name,
-                f"one of {', '.join(self.activations)}{nearest(name, self.activations)}",
-            )
-        return self.activations[name]
-
-    def activation_name(self, ours: str) -> str:
-        """The published name of our activation, which is one of the family's."""
-        return next(theirs for theirs, name in self.activations.items() if name == ours)
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
@@ -263,10 +211,10 @@ class Family:
         a published folder cannot state; as `find_differences`.
         """
         differences: list[str] = []
-        named = dict.fromkeys(self.activations.values())
+        (named,) = [each.names.values() for each in self.stated if isinstance(each, Activation)]
         if numbers.activation not in named:
             ours = f"model.stack.cells.f.activation={numbers.activation}"
-            differences.append(f"{ours} (published: {' or '.join(named)})")
+            differences.append(f"{ours} (published: {' or '.join(dict.fromkeys(named))})")
         pooling = _at(config, "model.classifier.pooling")
         if pooling not in (None, "first", "last"):
             differences.append(f"model.classifier.pooling={pooling} (published: one token)")

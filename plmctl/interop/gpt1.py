@@ -6,12 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.core.errors import ConfigError
-from plmctl.interop.family import Architecture, Node, Numbers
+from plmctl.interop import gpt2
+from plmctl.interop.family import Architecture, Family, Node, row_classes
 from plmctl.interop.gpt2 import CELLS, CLM, GPT2Family, score_rules
 from plmctl.interop.names import linear, same
+from plmctl.interop.settings import Numbers, activation
 
 TIES = {"lm_head.weight": "tokens_embed.weight"}
-ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "swish": "silu"}
+AFN = activation("afn", {"gelu": "gelu_tanh", "relu": "relu", "swish": "silu"})
+SETTINGS = tuple(
+    AFN if each.key == "activation_function" else each
+    for each in gpt2.SETTINGS
+    if each.key != "n_inner"
+)
 
 
 class GPTFamily(GPT2Family):
@@ -21,6 +28,7 @@ class GPTFamily(GPT2Family):
 
     model_type = "openai-gpt"
     systems = ("GPT",)
+    stated = SETTINGS
     rules = (
         same("backbone.embedding.token.weight", "tokens_embed.weight"),
         same("backbone.position.table.weight", "positions_embed.weight"),
@@ -29,16 +37,15 @@ class GPTFamily(GPT2Family):
         *linear("backbone.stack.blocks.f.{i}.norm_sum", "h.{i}.ln_2"),
     )
     architectures = (
-        Architecture(
-            "OpenAIGPTForSequenceClassification", ("score",), score_rules("score"), outputs=1
-        ),
-        Architecture("OpenAIGPTForSequenceClassification", ("class",), score_rules("class")),
+        *row_classes("OpenAIGPTForSequenceClassification", score_rules),
         Architecture("OpenAIGPTLMHeadModel", ("clm",), CLM),
         Architecture("OpenAIGPTModel", bare=True),
     )
     ties = TIES
-    activations = ACTIVATIONS
-    key = "afn"
+
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        numbers = Family.numbers(self, settings)
+        return numbers.but(inner_width=4 * numbers.width)
 
     def settings(self, numbers: Numbers) -> Node:
         if numbers.inner_width != 4 * numbers.width:
@@ -47,10 +54,7 @@ class GPTFamily(GPT2Family):
                 numbers.inner_width,
                 f"{4 * numbers.width}: 4 * size.width in every published GPT",
             )
-        return {key: value for key, value in super().settings(numbers).items() if key != "n_inner"}
-
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
-        return super().numbers({**settings, "n_inner": None})
+        return super().settings(numbers)
 
     def nodes(self, numbers: Numbers) -> Node:
         nodes = super().nodes(numbers)

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired
+from typing import Any
 
-from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop import bert
-from plmctl.interop.bert import encoder_nodes, task_head
-from plmctl.interop.family import Architecture, Family, Node, Numbers, PublishedConfig
-from plmctl.interop.names import NameRule, linear, same, transpose
+from plmctl.interop.bert import encoder_nodes, task_architectures, task_head
+from plmctl.interop.family import Architecture, Family, Node, lm_head, row_classes
+from plmctl.interop.names import NameRule, linear, maps, same, transpose
+from plmctl.interop.settings import (
+    TIED,
+    VOCAB,
+    Also,
+    Constant,
+    Numbers,
+    Only,
+    Setting,
+    Stated,
+    activation,
+    pad,
+)
 
 CELLS: list[NameRule] = [
-    *linear("backbone.stack.blocks.a.{i}.cell.qkv", "h.{i}.attn.c_attn", weight=transpose),
-    *linear("backbone.stack.blocks.a.{i}.cell.out", "h.{i}.attn.c_proj", weight=transpose),
-    *linear("backbone.stack.blocks.f.{i}.cell.up", "h.{i}.mlp.c_fc", weight=transpose),
-    *linear("backbone.stack.blocks.f.{i}.cell.down", "h.{i}.mlp.c_proj", weight=transpose),
+    *maps(
+        "backbone.stack.blocks.a.{i}.cell",
+        "h.{i}.attn",
+        {"qkv": "c_attn", "out": "c_proj"},
+        weight=transpose,
+    ),
+    *maps(
+        "backbone.stack.blocks.f.{i}.cell",
+        "h.{i}.mlp",
+        {"up": "c_fc", "down": "c_proj"},
+        weight=transpose,
+    ),
 ]
 CLM = [same("heads.clm.weight", "lm_head.weight", optional=True)]
 
@@ -31,19 +50,25 @@ TIES = {"lm_head.weight": "wte.weight"}
 ACTIVATIONS = {"gelu_new": "gelu_tanh", **bert.ACTIVATIONS}
 
 
-class GPTConfig(PublishedConfig):
-    """The settings of `config.json` that are read."""
-
-    n_layer: Count
-    n_embd: Count
-    n_head: Count
-    n_inner: NotRequired[Count | None]
-    n_positions: Count
-    resid_pdrop: NotRequired[Rate]
-    attn_pdrop: NotRequired[Rate]
-    activation_function: NotRequired[str]  # GPT-2
-    afn: NotRequired[str]  # GPT
-    layer_norm_epsilon: NotRequired[Number]
+SETTINGS: Stated = (
+    VOCAB,
+    Setting("n_embd", "width", Count),
+    Setting("n_layer", "num_layers", Count),
+    Setting("n_head", "num_heads", Count),
+    Setting("n_inner", "inner_width", Count | None, None),
+    Setting("n_positions", "max_length", Count),
+    activation("activation_function", ACTIVATIONS),
+    Setting("resid_pdrop", "dropout", Rate, 0.1),
+    Also("embd_pdrop", "dropout"),
+    Setting("attn_pdrop", "attention_dropout", Rate, 0.1),
+    Setting("layer_norm_epsilon", "eps", Number, 1e-5),
+    Constant("initializer_range", 0.02),
+    TIED,
+    pad(written=False),
+    Only("scale_attn_weights", True),
+    Only("scale_attn_by_inverse_layer_idx", False),
+    Only("add_cross_attention", False),
+)
 
 
 class GPT2Family(Family):
@@ -51,7 +76,7 @@ class GPT2Family(Family):
 
     model_type = "gpt2"
     systems = ("GPT-2",)
-    schema = GPTConfig
+    stated = SETTINGS
     prefix = "transformer."
     rules: Sequence[NameRule] = (
         same("backbone.embedding.token.weight", "wte.weight"),
@@ -62,68 +87,16 @@ class GPT2Family(Family):
         *linear("backbone.stack.final_norm", "ln_f"),
     )
     architectures: Sequence[Architecture] = (
-        Architecture("GPT2ForSequenceClassification", ("score",), score_rules("score"), outputs=1),
-        Architecture("GPT2ForSequenceClassification", ("class",), score_rules("class")),
-        Architecture(
-            "GPT2ForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")
-        ),
-        Architecture(
-            "GPT2ForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")
-        ),
+        *row_classes("GPT2ForSequenceClassification", score_rules),
+        *task_architectures("GPT2"),
         Architecture("GPT2LMHeadModel", ("clm",), CLM),
         Architecture("GPT2Model", bare=True),
     )
     ties = TIES
-    activations = ACTIVATIONS
-    key = "activation_function"
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
-        expected = {
-            "scale_attn_weights": True,
-            "scale_attn_by_inverse_layer_idx": False,
-            "add_cross_attention": False,
-        }
-        for key, allowed in expected.items():
-            if settings.get(key, allowed) != allowed:
-                raise ConfigError(
-                    f"config.json: {key}", settings[key], f"{allowed} (nothing else is supported)"
-                )
-        width = settings["n_embd"]
-        return Numbers(
-            num_layers=settings["n_layer"],
-            width=width,
-            num_heads=settings["n_head"],
-            inner_width=settings.get("n_inner") or 4 * width,
-            vocab_size=settings["vocab_size"],
-            max_length=settings["n_positions"],
-            segments=0,
-            dropout=settings.get("resid_pdrop", 0.1),
-            attention_dropout=settings.get("attn_pdrop", 0.1),
-            activation=self.activation(
-                settings.get(self.key, next(iter(self.activations))), self.key
-            ),
-            eps=settings.get("layer_norm_epsilon", 1e-5),
-            tied=settings.get("tie_word_embeddings", True),
-            pad=settings.get("pad_token_id") or 0,
-        )
-
-    def settings(self, numbers: Numbers) -> Node:
-        return {
-            "model_type": self.model_type,
-            "vocab_size": numbers.vocab_size,
-            "n_embd": numbers.width,
-            "n_layer": numbers.num_layers,
-            "n_head": numbers.num_heads,
-            "n_inner": numbers.inner_width,
-            "n_positions": numbers.max_length,
-            self.key: self.activation_name(numbers.activation),
-            "resid_pdrop": numbers.dropout,
-            "embd_pdrop": numbers.dropout,
-            "attn_pdrop": numbers.attention_dropout,
-            "layer_norm_epsilon": numbers.eps,
-            "initializer_range": 0.02,
-            "tie_word_embeddings": numbers.tied,
-        }
+        numbers = super().numbers(settings)
+        return numbers.but(inner_width=numbers.inner_width or 4 * numbers.width)
 
     def nodes(self, numbers: Numbers) -> Node:
         nodes = encoder_nodes(numbers) | {
@@ -141,10 +114,4 @@ class GPT2Family(Family):
             return task_head(name, numbers, outputs) | (
                 {"bias": False} if name in ("class", "score") else {}
             )
-        return {
-            "_target_": "plmctl.heads.lm.LMHead",
-            "tied": numbers.tied,
-            "transform": False,
-            "bias": False,
-            "about": "next",
-        }
+        return lm_head(numbers, bias=False, about="next")

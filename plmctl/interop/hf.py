@@ -24,14 +24,7 @@ from plmctl.interop.bert import BertFamily
 from plmctl.interop.big_bird import BigBirdFamily
 from plmctl.interop.difference import spell_layouts
 from plmctl.interop.electra import ElectraFamily
-from plmctl.interop.family import (
-    TOKENS,
-    Family,
-    Numbers,
-    drop_aliases,
-    find_token_tables,
-    refuse_huge,
-)
+from plmctl.interop.family import TOKENS, Family, drop_aliases, find_token_tables
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
 from plmctl.interop.led import LEDFamily
@@ -41,6 +34,7 @@ from plmctl.interop.marian import MarianFamily
 from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.reformer import ReformerFamily
 from plmctl.interop.roberta import RobertaFamily
+from plmctl.interop.settings import Numbers, refuse_huge
 from plmctl.interop.t5 import T5Family
 from plmctl.interop.transfo_xl import TransfoXLFamily
 from plmctl.interop.weights import modernize_names

@@ -5,46 +5,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NotRequired
+from typing import Any
 
 from torch import Tensor
 
 from plmctl.core.values import Count
-from plmctl.interop.bart import SEQ2SEQ, BartConfig, BartFamily, layer_rules
-from plmctl.interop.family import Architecture, Node, Numbers
+from plmctl.interop.bart import INNER, SEQ2SEQ, BartFamily, layer_rules
+from plmctl.interop.family import Architecture, Node, linear_class
 from plmctl.interop.longformer import (
     CELL,
-    WINDOW,
+    WINDOWS,
     attention_rules,
     list_unexpressed_globals,
     read_pattern,
     read_windows,
     window_pattern,
 )
-from plmctl.interop.names import NameRule, linear, same
-from plmctl.interop.stacks import HEAD, TABLES, StackNumbers
+from plmctl.interop.names import NameRule, linear, maps, same
+from plmctl.interop.settings import Numbers, Setting
+from plmctl.interop.stacks import HEAD, TABLES
 
+UNKNOWN = ("max_position_embeddings", "scale_embedding")  # settings of BART's
 POSITIONS = "backbone.{end}.position.table.weight"
-
-
-class LEDConfig(BartConfig):
-    """The settings of `config.json` that are read."""
-
-    max_position_embeddings: NotRequired[Count]  # type: ignore[misc]  # each end has its own
-    max_encoder_position_embeddings: NotRequired[Count]
-    max_decoder_position_embeddings: NotRequired[Count]
-    attention_window: NotRequired[list[Count] | Count]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LEDNumbers(StackNumbers):
-    """What members of this family have beside."""
-
-    reaches: tuple[int, ...]  # of the encoder: tokens to either side, by layer
-    # global tokens at the beginning of a source that names none; a `config.json` does not say it
-    tokens: int | None = 0
-    target_length: int  # positions of the decoder
 
 
 def _rules() -> list[NameRule]:
@@ -66,9 +48,7 @@ def _rules() -> list[NameRule]:
         *attention_rules(f"{ours}.a.{{i}}.cell", own, names=("query", "key", "value")),
         *linear(f"{ours}.a.{{i}}.cell.out", f"{theirs}.self_attn.output"),
         *linear(f"{ours}.a.{{i}}.norm_sum", f"{theirs}.self_attn_layer_norm"),
-        *linear(f"{ours}.f.{{i}}.cell.up", f"{theirs}.fc1"),
-        *linear(f"{ours}.f.{{i}}.cell.down", f"{theirs}.fc2"),
-        *linear(f"{ours}.f.{{i}}.norm_sum", f"{theirs}.final_layer_norm"),
+        *maps(f"{ours}.f.{{i}}", theirs, INNER),
         *layer_rules("decoder"),
     ]
 
@@ -80,40 +60,29 @@ class LEDFamily(BartFamily):
 
     model_type = "led"
     systems = ("LED",)
-    schema = LEDConfig
+    stated = (
+        *(each for each in BartFamily.stated if each.key not in UNKNOWN),
+        Setting("max_encoder_position_embeddings", "max_length", Count, 16384),
+        Setting("max_decoder_position_embeddings", "target_length", Count, 1024),
+        WINDOWS,  # of the encoder
+        Setting("scale_embedding", "scaled", bool, False, written=False),
+    )
     prefix = "led."
     rules = _rules()
     architectures = (
-        Architecture(
-            "LEDForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")
-        ),
+        linear_class("LEDForQuestionAnswering", "span", "qa_outputs"),
         Architecture("LEDForConditionalGeneration", (HEAD,), SEQ2SEQ),
         Architecture("LEDModel", bare=True),
     )
 
-    def numbers(self, settings: Mapping[str, Any]) -> LEDNumbers:
-        source = settings.get("max_encoder_position_embeddings", 16384)
-        numbers = super().numbers({**settings, "max_position_embeddings": source})
-        window = settings.get("attention_window", WINDOW)
-        return LEDNumbers(
-            **vars(numbers),
-            reaches=read_windows(window, numbers.num_layers),
-            target_length=settings.get("max_decoder_position_embeddings", 1024),
-        )
-
-    def settings(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, LEDNumbers)
-        settings = super().settings(numbers)
-        del settings["max_position_embeddings"], settings["scale_embedding"]
-        return settings | {
-            "max_encoder_position_embeddings": numbers.max_length,
-            "max_decoder_position_embeddings": numbers.target_length,
-            "attention_window": [2 * reach for reach in numbers.reaches],
-        }
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        numbers = super().numbers(settings)
+        reaches = read_windows(numbers.reaches, numbers.num_layers)
+        # no setting says how many global tokens begin a source that names none
+        return numbers.but(reaches=reaches, tokens=0)
 
     def nodes(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, LEDNumbers)
-        nodes = super().nodes(replace(numbers, scaled=False))
+        nodes = super().nodes(numbers.but(scaled=False))
         nodes["pattern"] = window_pattern(numbers.reaches, numbers.tokens)
         below, above = nodes["model"]["encoder"], nodes["model"]["decoder"]
         cells = below["stack"]["cells"]
@@ -123,21 +92,19 @@ class LEDFamily(BartFamily):
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> LEDNumbers:
+    ) -> Numbers:
         plain = super().measure(config, tensors, pad)
         reaches, tokens = read_pattern(config["pattern"], plain.num_layers) or ((), 0)
         table = tensors.get(POSITIONS.format(end="decoder"))
         length = plain.max_length if table is None else len(table)
-        return LEDNumbers(**vars(plain), reaches=reaches, tokens=tokens, target_length=length)
+        return plain.but(reaches=reaches, tokens=tokens, target_length=length)
 
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        assert isinstance(numbers, LEDNumbers)
         if numbers.reaches:  # in another order, or one number for all layers
             config = {**config, "pattern": self.nodes(numbers)["pattern"]}
         return super().find_differences(config, numbers)
 
     def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        assert isinstance(numbers, LEDNumbers)
         narrow = ["pattern.parts.0.reach=0 (published: 1 or more)"] * (0 in numbers.reaches)
         return super().find_unstated(config, numbers) + narrow
 

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NotRequired
+from typing import Any
 
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count
-from plmctl.interop.bert import OWN_POOLER, PLACES, BertConfig, task_architectures
-from plmctl.interop.family import Architecture, Node, Numbers
-from plmctl.interop.names import NameRule, linear, same, skip_rows
+from plmctl.interop.bert import LAYER, OWN_POOLER, PLACES, encoder_rules, task_architectures
+from plmctl.interop.family import Architecture, Node, row_classes
+from plmctl.interop.names import NameRule, linear, skip_rows
 from plmctl.interop.roberta import MLM, RobertaFamily, classifier_rules
+from plmctl.interop.settings import Constant, Numbers, Setting, change
 
 PATTERNS = "plmctl.attention.patterns"
 CELL = "plmctl.nn.cells.global_attention.GlobalAttention"
-WINDOW = 512  # of a config.json that names none
-
-
-class LongformerConfig(BertConfig):
-    """The settings of `config.json` that are read."""
-
-    attention_window: NotRequired[list[Count] | Count]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LongformerNumbers(Numbers):
-    """What members of this family have beside."""
-
-    # tokens to either side, by layer
-    reaches: tuple[int, ...]
-    # global tokens at the beginning of a row that names none; a `config.json` does not say it
-    tokens: int | None = 0
-    letter: str = "g"  # of the attention in the layout
+# the tokens to either side in each layer, in place of windows of two sides
+WINDOWS = Setting(
+    "attention_window",
+    "reaches",
+    list[Count] | Count,
+    512,
+    write=lambda reaches: [2 * reach for reach in reaches],
+)
 
 
 class LongformerFamily(RobertaFamily):
@@ -45,52 +35,30 @@ class LongformerFamily(RobertaFamily):
 
     model_type = "longformer"
     systems = ("Longformer",)
-    schema = LongformerConfig
+    stated = change(RobertaFamily.stated, WINDOWS, Constant("sep_token_id", "sep"))
     prefix = "longformer."
     architectures = (
-        Architecture(
-            "LongformerForSequenceClassification", ("score",), classifier_rules("score"), outputs=1
-        ),
-        Architecture("LongformerForSequenceClassification", ("class",), classifier_rules("class")),
+        *row_classes("LongformerForSequenceClassification", classifier_rules),
         *task_architectures("Longformer"),
         Architecture("LongformerForMaskedLM", ("mlm",), MLM),
         Architecture("LongformerModel", ("pooler",), OWN_POOLER, bare=True),
         Architecture("LongformerModel", bare=True),
     )
 
-    def numbers(self, settings: Mapping[str, Any]) -> LongformerNumbers:
-        numbers = super().numbers({"type_vocab_size": 2, **settings})
-        window = settings.get("attention_window", WINDOW)
-        return LongformerNumbers(**vars(numbers), reaches=read_windows(window, numbers.num_layers))
-
-    def settings(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, LongformerNumbers)
-        windows = {"attention_window": [2 * reach for reach in numbers.reaches]}
-        return super().settings(numbers) | windows | {"sep_token_id": "sep"}
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        numbers = super().numbers(settings)
+        reaches = read_windows(numbers.reaches, numbers.num_layers)
+        # no setting says how many global tokens begin a row that names none
+        return numbers.but(reaches=reaches, tokens=0, letter="g")
 
     def backbone(self, numbers: Numbers) -> list[NameRule]:
-        assert isinstance(numbers, LongformerNumbers)
-        ours, theirs = "backbone.stack.blocks", "encoder.layer.{i}"
-        attention, own = f"{ours}.{numbers.letter}.{{i}}", f"{theirs}.attention.self"
-        return [
-            same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
-            same(
-                "backbone.embedding.segment.weight",
-                "embeddings.token_type_embeddings.weight",
-                optional=True,
-            ),
-            *linear("backbone.embedding.norm", "embeddings.LayerNorm"),
-            skip_rows(*PLACES, rows=numbers.pad + 1),
-            *attention_rules(f"{attention}.cell", own, names=("query", "key", "value")),
-            *linear(f"{attention}.cell.out", f"{theirs}.attention.output.dense"),
-            *linear(f"{attention}.norm_sum", f"{theirs}.attention.output.LayerNorm"),
-            *linear(f"{ours}.f.{{i}}.cell.up", f"{theirs}.intermediate.dense"),
-            *linear(f"{ours}.f.{{i}}.cell.down", f"{theirs}.output.dense"),
-            *linear(f"{ours}.f.{{i}}.norm_sum", f"{theirs}.output.LayerNorm"),
-        ]
+        own = f"backbone.stack.blocks.{numbers.letter}.{{i}}.cell"
+        names = ("query", "key", "value")
+        qkv = attention_rules(own, f"{LAYER}.attention.self", names=names)
+        positions = skip_rows(*PLACES, rows=numbers.pad + 1)
+        return [*encoder_rules(numbers.letter, qkv), positions]
 
     def nodes(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, LongformerNumbers)
         nodes = super().nodes(numbers)
         nodes["pattern"] = window_pattern(numbers.reaches, numbers.tokens)
         stack = nodes["model"]["stack"]
@@ -103,7 +71,7 @@ class LongformerFamily(RobertaFamily):
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> LongformerNumbers:
+    ) -> Numbers:
         stack = (config["model"].get("stack") or {}) if "model" in config else {}
         letter = "a" if stack.get("layout", "").startswith("a") else "g"
         cells = dict(stack.get("cells") or {})
@@ -112,16 +80,14 @@ class LongformerFamily(RobertaFamily):
         model = {**config["model"], "stack": {**stack, "layout": layout, "cells": cells}}
         plain = super().measure({**config, "model": model}, tensors, pad)
         reaches, tokens = read_pattern(config["pattern"], plain.num_layers) or ((), 0)
-        return LongformerNumbers(**vars(plain), reaches=reaches, tokens=tokens, letter=letter)
+        return plain.but(reaches=reaches, tokens=tokens, letter=letter)
 
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        assert isinstance(numbers, LongformerNumbers)
         if numbers.reaches:  # in another order, or one number for all layers
             config = {**config, "pattern": self.nodes(numbers)["pattern"]}
         return super().find_differences(config, numbers)
 
     def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        assert isinstance(numbers, LongformerNumbers)
         narrow = ["pattern.parts.0.reach=0 (published: 1 or more)"] * (0 in numbers.reaches)
         return super().find_unstated(config, numbers) + narrow
 

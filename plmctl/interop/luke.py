@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NotRequired
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count
-from plmctl.interop.bert import LAYER, OWN_POOLER, BertConfig, task_architectures
-from plmctl.interop.family import Architecture, Node, Numbers
+from plmctl.interop.bert import LAYER, OWN_POOLER, task_architectures
+from plmctl.interop.family import Architecture, Node
 from plmctl.interop.names import NameRule, Tensors, linear, same, skip_rows, take_rows
 from plmctl.interop.roberta import MLM, RobertaFamily
+from plmctl.interop.settings import Numbers, Setting, change
 from plmctl.nn.entity_tokens import FIRST
 
 WORDS, DECODER = "embeddings.word_embeddings.weight", "lm_head.decoder.weight"
@@ -34,23 +34,6 @@ TIES = {
 }
 
 
-class LukeConfig(BertConfig):
-    """The settings of `config.json` that are read."""
-
-    entity_vocab_size: NotRequired[Count]
-    entity_emb_size: NotRequired[Count | None]
-    use_entity_aware_attention: NotRequired[bool]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LukeNumbers(Numbers):
-    """What members of this family have beside."""
-
-    entities: int = 0  # without the first rows of the table, which are none
-    entity_width: int = 0
-    aware: bool = True  # a query map for each pair of words and entities
-
-
 class LukeFamily(RobertaFamily):
     """RoBERTa's encoder with tokens of entities behind the words.
 
@@ -59,7 +42,21 @@ class LukeFamily(RobertaFamily):
 
     model_type = "luke"
     systems = ("LUKE",)
-    schema = LukeConfig
+    stated = change(
+        RobertaFamily.stated,
+        # without the first rows of the table, which are none
+        Setting(
+            "entity_vocab_size",
+            "entities",
+            Count,
+            500000,
+            read=lambda rows: rows - FIRST,
+            write=lambda entities: entities + FIRST,
+        ),
+        Setting("entity_emb_size", "entity_width", Count | None, 256),
+        # a query map for each pair of words and entities
+        Setting("use_entity_aware_attention", "aware", bool, True),
+    )
     prefix = "luke."
     architectures = (
         *task_architectures("Luke"),
@@ -69,35 +66,22 @@ class LukeFamily(RobertaFamily):
     )
     ties = TIES
 
-    def numbers(self, settings: Mapping[str, Any]) -> LukeNumbers:
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         # it says so of entities; whether the head of words has a table of its own the weights say
-        plain = super().numbers({"type_vocab_size": 2, **settings})
+        plain = super().numbers(settings)
         if plain.segments != 1:
             raise ConfigError("config.json: type_vocab_size", plain.segments, "1, nothing else")
         if not plain.tied:
             raise ConfigError("config.json: tie_word_embeddings", False, "true, nothing else")
-        entities = settings.get("entity_vocab_size", 500000) - FIRST
-        if entities < 1:
+        if plain.entities < 1:
             allowed = f"{FIRST + 1} or more: padding, unknown, hidden, and entities"
-            raise ConfigError("config.json: entity_vocab_size", entities + FIRST, allowed)
-        return LukeNumbers(
-            **vars(plain),
-            entities=entities,
-            entity_width=settings.get("entity_emb_size", 256) or plain.width,
-            aware=settings.get("use_entity_aware_attention", True),
-        )
+            raise ConfigError("config.json: entity_vocab_size", plain.entities + FIRST, allowed)
+        return plain.but(entity_width=plain.entity_width or plain.width)
 
     def settings(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, LukeNumbers)
-        return super().settings(numbers) | {
-            "tie_word_embeddings": True,
-            "entity_vocab_size": numbers.entities + FIRST,
-            "entity_emb_size": numbers.entity_width,
-            "use_entity_aware_attention": numbers.aware,
-        }
+        return super().settings(numbers.but(tied=True))
 
     def backbone(self, numbers: Numbers) -> list[NameRule]:
-        assert isinstance(numbers, LukeNumbers)
         rows, before = numbers.max_length, numbers.pad + 1
         places = f"{OURS}.position.weight", f"{THEIRS}.position_embeddings.weight"
         own = f"{LAYER}.attention.self"
@@ -118,7 +102,7 @@ class LukeFamily(RobertaFamily):
         if words is None or own is None:
             return numbers, tensors
         if not torch.equal(words, own):
-            return replace(numbers, tied=False), tensors
+            return numbers.but(tied=False), tensors
         return numbers, {name: tensor for name, tensor in tensors.items() if name != DECODER}
 
     def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
@@ -128,7 +112,6 @@ class LukeFamily(RobertaFamily):
         return whole
 
     def nodes(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, LukeNumbers)
         nodes = super().nodes(numbers)
         model = nodes["model"]
         model["_target_"] = "plmctl.models.luke.Luke"
@@ -172,13 +155,11 @@ class LukeFamily(RobertaFamily):
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> LukeNumbers:
+    ) -> Numbers:
         plain, table = super().measure(config, tensors, pad), tensors.get(TABLE)
         rows, width = (FIRST, 0) if table is None else table.shape
         aware = f"{QUERIES.format(i=0)}.weight" in tensors
-        return LukeNumbers(
-            **vars(plain), entities=int(rows) - FIRST, entity_width=int(width), aware=aware
-        )
+        return plain.but(entities=int(rows) - FIRST, entity_width=int(width), aware=aware)
 
     def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         lines = super().find_unstated(config, numbers)
@@ -189,7 +170,6 @@ class LukeFamily(RobertaFamily):
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         if name != "entities":
             return super().head(name, numbers, outputs)
-        assert isinstance(numbers, LukeNumbers)
         return {
             "_target_": "plmctl.heads.entity_lm.EntityLMHead",
             "entity_width": numbers.entity_width,

@@ -8,18 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.core.errors import ConfigError
-from plmctl.interop.bart import (
-    SEQ2SEQ,
-    BartConfig,
-    export_settings,
-    layer_rules,
-    post_norm_stacks,
-    read_stack_numbers,
-)
+from plmctl.interop.bart import SEQ2SEQ, SETTINGS, layer_rules, post_norm_stacks
 from plmctl.interop.bert import ACTIVATIONS
-from plmctl.interop.family import Architecture, Node, Numbers
+from plmctl.interop.family import Architecture, Node
 from plmctl.interop.names import Tensors
-from plmctl.interop.stacks import HEAD, TABLES, EncoderDecoderFamily, StackNumbers
+from plmctl.interop.settings import Also, Constant, Numbers, activation, change
+from plmctl.interop.stacks import HEAD, TABLES, EncoderDecoderFamily
 
 
 class MarianFamily(EncoderDecoderFamily):
@@ -27,26 +21,27 @@ class MarianFamily(EncoderDecoderFamily):
 
     model_type = "marian"
     systems = ("Marian",)
-    schema = BartConfig
+    stated = change(
+        SETTINGS,
+        activation("activation_function", {**ACTIVATIONS, "swish": "silu"}, "gelu"),
+        Constant("share_encoder_decoder_embeddings", True),
+        Also("decoder_vocab_size", "vocab_size"),
+    )
     prefix = "model."
     rules = (*TABLES, *(rule for end in ("encoder", "decoder") for rule in layer_rules(end)))
     architectures = (
         Architecture("MarianMTModel", (HEAD,), SEQ2SEQ),
         Architecture("MarianModel", bare=True),
     )
-    activations: Mapping[str, str] = {**ACTIVATIONS, "swish": "silu"}
 
-    def numbers(self, settings: Mapping[str, Any]) -> StackNumbers:
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"):
             if not settings.get(key, True):
                 raise ConfigError(f"config.json: {key}", False, "true (nothing else is supported)")
-        return read_stack_numbers(self, settings, start=settings.get("pad_token_id") or 0)
+        return super().numbers(settings)
 
     def settings(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, StackNumbers)
-        own = {"share_encoder_decoder_embeddings": True, "decoder_vocab_size": numbers.vocab_size}
-        # sinusoids have no longest row
-        return export_settings(self, numbers) | own | {"max_position_embeddings": 1024}
+        return super().settings(numbers.but(max_length=1024))  # sinusoids have no longest row
 
     def nodes(self, numbers: Numbers) -> Node:
         positions = {
@@ -57,7 +52,6 @@ class MarianFamily(EncoderDecoderFamily):
         return post_norm_stacks(numbers, positions=positions, embedding={"norm": None})
 
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        assert isinstance(numbers, StackNumbers)
         tables = {"model.tied": numbers.shared, f"heads.{HEAD}.tied": numbers.tied}
         return super().find_differences(config, numbers) + [
             f"{path}=False (published: True)" for path, one in tables.items() if not one

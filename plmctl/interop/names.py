@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,6 +82,17 @@ def linear(
     rules = [weight(f"{ours}.weight", *(f"{name}.weight" for name in theirs))]
     other = fuse if len(theirs) > 1 else same
     return [*rules, other(f"{ours}.bias", *(f"{name}.bias" for name in theirs))] if bias else rules
+
+
+def maps(ours: str, theirs: str, names: Mapping[str, str], **how: Any) -> list[NameRule]:
+    """The rules of modules side by side, `{our name: theirs}`; several of theirs, with spaces
+    between, are fused. `how` as in `linear`.
+    """
+    return [
+        rule
+        for own, found in names.items()
+        for rule in linear(f"{ours}.{own}", *(f"{theirs}.{name}" for name in found.split()), **how)
+    ]
 
 
 def to_ours(tensors: Mapping[str, Tensor], rules: Iterable[NameRule]) -> tuple[Tensors, list[str]]:

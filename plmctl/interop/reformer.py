@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NotRequired
+from dataclasses import replace
+from typing import Any, Literal
 
 from torch import Tensor
 
-from plmctl.core.errors import ConfigError
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop import bert
 from plmctl.interop.bert import encoder_nodes, task_head
 from plmctl.interop.difference import list_differences, spell_layouts
-from plmctl.interop.family import Architecture, Family, Node, Numbers, PublishedConfig
-from plmctl.interop.names import NameRule, linear, same
+from plmctl.interop.family import Architecture, Family, Node, linear_class, lm_head
+from plmctl.interop.names import NameRule, linear, maps, same
+from plmctl.interop.settings import (
+    VOCAB,
+    Also,
+    Constant,
+    Numbers,
+    Only,
+    Setting,
+    Stated,
+    activation,
+    pad,
+)
 from plmctl.nn.layout import parse
 
 LETTERS = {"local": "b", "lsh": "h"}  # kinds of attention, by the letters of conf/model
-MAPS = {"b": ("query", "key", "value"), "h": ("query_key", "value")}
+KINDS = {letter: kind for kind, letter in LETTERS.items()}
+MAPS = {"b": "query self_attention.key self_attention.value", "h": "query_key self_attention.value"}
 # version 5 of transformers has this bias and leaves it out of its logits
 UNUSED_BIAS = "transformers adds it to the logits up to version 4"
 # settings with one value that our cells have
@@ -32,47 +43,41 @@ EXPECTED = {
 }
 
 
-class ReformerConfig(PublishedConfig):
-    """The settings of `config.json` that are read."""
-
-    hidden_size: NotRequired[Count]
-    num_attention_heads: NotRequired[Count]
-    attention_head_size: NotRequired[Count]
-    feed_forward_size: NotRequired[Count]
-    attn_layers: NotRequired[list[Literal["local", "lsh"]]]
-    local_attn_chunk_length: NotRequired[Count]
-    lsh_attn_chunk_length: NotRequired[Count]
-    local_num_chunks_before: NotRequired[Whole]
-    local_num_chunks_after: NotRequired[Whole]
-    lsh_num_chunks_before: NotRequired[Whole]
-    lsh_num_chunks_after: NotRequired[Whole]
-    num_hashes: NotRequired[Count]
-    num_buckets: NotRequired[Count | list[Count] | None]
-    hash_seed: NotRequired[Whole | None]
-    is_decoder: NotRequired[bool]
-    axial_pos_embds: NotRequired[bool]
-    axial_pos_shape: NotRequired[list[Count]]
-    axial_pos_embds_dim: NotRequired[list[Count]]
-    max_position_embeddings: NotRequired[Count]
-    hidden_act: NotRequired[str]
-    hidden_dropout_prob: NotRequired[Rate]
-    layer_norm_eps: NotRequired[Number]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReformerNumbers(Numbers):
-    """What members of this family have beside."""
-
-    attention: str  # the letter of each layer's attention
-    head_width: int
-    chunks: Mapping[str, int]  # by letter
-    rounds: int
-    buckets: int | list[int] | None
-    hash_seed: int
-    causal: bool
-    # of axial positions, both empty: one vector for each position
-    shape: tuple[int, ...]
-    widths: tuple[int, ...]
+SETTINGS: Stated = (
+    VOCAB,
+    Setting("hidden_size", "width", Count, 256),
+    Setting("num_attention_heads", "num_heads", Count, 12),
+    Setting("attention_head_size", "head_width", Count, 64),
+    Setting("feed_forward_size", "inner_width", Count, 512),
+    Setting(  # the letter of each layer's attention
+        "attn_layers",
+        "attention",
+        list[Literal["local", "lsh"]],
+        ["local", "lsh"] * 3,
+        read=lambda kinds: "".join(LETTERS[kind] for kind in kinds),
+        write=lambda letters: [KINDS[letter] for letter in letters],
+    ),
+    Setting("local_attn_chunk_length", "local_chunk", Count, 64, written=False),
+    Setting("lsh_attn_chunk_length", "lsh_chunk", Count, 64, written=False),
+    *(Only(key, value, written=True) for key, value in EXPECTED.items()),
+    Setting("num_hashes", "rounds", Count, 1),
+    Setting("num_buckets", "buckets", Count | list[Count] | None, None),
+    # none for ours of 0: there, a seed fixes dropout in training, too
+    Setting("hash_seed", "hash_seed", Whole | None, None, lambda n: n or 0, lambda n: n or None),
+    Setting("is_decoder", "causal", bool, False),
+    Setting("axial_pos_embds", "axial", bool, True),
+    Setting("axial_pos_shape", "shape", list[Count], [64, 64], tuple, list),
+    Setting("axial_pos_embds_dim", "widths", list[Count], [64, 192], tuple, list),
+    Setting("max_position_embeddings", "max_length", Count, 4096),
+    activation("hidden_act", bert.ACTIVATIONS, "relu"),
+    Setting("hidden_dropout_prob", "dropout", Rate, 0.05),
+    Also("local_attention_probs_dropout_prob", "attention_dropout"),
+    Setting("lsh_attention_probs_dropout_prob", "attention_dropout", Rate, 0.0),
+    Setting("layer_norm_eps", "eps", Number, 1e-12),
+    Constant("initializer_range", 0.02),
+    Constant("tie_word_embeddings", False),
+    pad(written=False),
+)
 
 
 def _lm(head: str) -> list[NameRule]:
@@ -85,93 +90,35 @@ class ReformerFamily(Family):
 
     model_type = "reformer"
     systems = ("Reformer",)
-    schema = ReformerConfig
+    stated = SETTINGS
     prefix = "reformer."
     architectures = (
         Architecture("ReformerModelWithLMHead", ("clm",), _lm("clm")),
         Architecture("ReformerForMaskedLM", ("mlm",), _lm("mlm")),
-        Architecture(
-            "ReformerForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")
-        ),
+        linear_class("ReformerForQuestionAnswering", "span", "qa_outputs"),
         Architecture("ReformerModel", bare=True),
     )
     ties: Mapping[str, str] = {}
-    activations: Mapping[str, str] = bert.ACTIVATIONS
 
-    def numbers(self, settings: Mapping[str, Any]) -> ReformerNumbers:
-        for key, value in EXPECTED.items():
-            if settings.get(key, value) != value:
-                allowed = f"{value} (nothing else is supported)"
-                raise ConfigError(f"config.json: {key}", settings[key], allowed)
-        axial = settings.get("axial_pos_embds", True)
-        shape = tuple(settings.get("axial_pos_shape", (64, 64))) if axial else ()
-        widths = tuple(settings.get("axial_pos_embds_dim", (64, 192))) if axial else ()
-        layers = settings.get("attn_layers", ["local", "lsh"] * 3)
-        return ReformerNumbers(
-            num_layers=len(layers),
-            width=settings.get("hidden_size", 256),
-            num_heads=settings.get("num_attention_heads", 12),
-            inner_width=settings.get("feed_forward_size", 512),
-            vocab_size=settings["vocab_size"],
-            max_length=math.prod(shape) if axial else settings.get("max_position_embeddings", 4096),
-            segments=0,
-            dropout=settings.get("hidden_dropout_prob", 0.05),
-            attention_dropout=settings.get("lsh_attention_probs_dropout_prob", 0.0),
-            activation=self.activation(settings.get("hidden_act", "relu"), "hidden_act"),
-            eps=settings.get("layer_norm_eps", 1e-12),
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        numbers = super().numbers(settings)
+        axial = numbers.axial  # otherwise one vector for each position
+        return numbers.but(
+            num_layers=len(numbers.attention),
+            max_length=math.prod(numbers.shape) if axial else numbers.max_length,
             tied=False,
-            pad=settings.get("pad_token_id") or 0,
-            attention="".join(LETTERS[layer] for layer in layers),
-            head_width=settings.get("attention_head_size", 64),
-            chunks={
-                letter: settings.get(f"{kind}_attn_chunk_length", 64)
-                for kind, letter in LETTERS.items()
-            },
-            rounds=settings.get("num_hashes", 1),
-            buckets=settings.get("num_buckets"),
-            hash_seed=settings.get("hash_seed") or 0,
-            causal=settings.get("is_decoder", False),
-            shape=shape,
-            widths=widths,
+            chunks={letter: getattr(numbers, f"{kind}_chunk") for letter, kind in KINDS.items()},
+            shape=numbers.shape if axial else (),
+            widths=numbers.widths if axial else (),
         )
 
     def settings(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, ReformerNumbers)
-        kinds = {letter: kind for kind, letter in LETTERS.items()}
-        position: Node = {"axial_pos_embds": bool(numbers.shape)}
-        if numbers.shape:
-            position |= {
-                "axial_pos_shape": list(numbers.shape),
-                "axial_pos_embds_dim": list(numbers.widths),
-            }
-        return {
-            "model_type": self.model_type,
-            "vocab_size": numbers.vocab_size,
-            "hidden_size": numbers.width,
-            "num_attention_heads": numbers.num_heads,
-            "attention_head_size": numbers.head_width,
-            "feed_forward_size": numbers.inner_width,
-            "attn_layers": [kinds[letter] for letter in numbers.attention],
-            **{f"{kinds[b]}_attn_chunk_length": size for b, size in numbers.chunks.items()},
-            **EXPECTED,
-            "num_hashes": numbers.rounds,
-            "num_buckets": numbers.buckets,
-            # none for ours of 0: there, a seed fixes dropout in training, too
-            "hash_seed": numbers.hash_seed or None,
-            "is_decoder": numbers.causal,
-            **position,
-            "max_position_embeddings": numbers.max_length,
-            "hidden_act": self.activation_name(numbers.activation),
-            "hidden_dropout_prob": numbers.dropout,
-            "local_attention_probs_dropout_prob": numbers.attention_dropout,
-            "lsh_attention_probs_dropout_prob": numbers.attention_dropout,
-            "layer_norm_eps": numbers.eps,
-            "initializer_range": 0.02,
-            "tie_word_embeddings": False,
-        }
+        settings = super().settings(numbers.but(axial=bool(numbers.shape)))
+        unused = () if numbers.shape else ("axial_pos_shape", "axial_pos_embds_dim")
+        chunks = {f"{KINDS[b]}_attn_chunk_length": size for b, size in numbers.chunks.items()}
+        return {key: value for key, value in settings.items() if key not in unused} | chunks
 
     def nodes(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, ReformerNumbers)
         nodes = encoder_nodes(numbers)
         kind = "causal.Causal" if numbers.causal else "base.Full"
         nodes["pattern"] = {"_target_": f"plmctl.attention.patterns.{kind}"}
@@ -218,16 +165,9 @@ class ReformerFamily(Family):
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         if name not in ("clm", "mlm"):
             return task_head(name, numbers, outputs)
-        return {
-            "_target_": "plmctl.heads.lm.LMHead",
-            "tied": False,
-            "transform": False,
-            "bias": True,
-            "about": "next" if name == "clm" else "text",
-        }
+        return lm_head(numbers, tied=False, about="next" if name == "clm" else "text")
 
     def backbone(self, numbers: Numbers) -> list[NameRule]:
-        assert isinstance(numbers, ReformerNumbers)
         rules = [
             same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
             *linear("backbone.stack.final_norm", "encoder.layer_norm"),
@@ -247,20 +187,25 @@ class ReformerFamily(Family):
         for number, letter in enumerate(numbers.attention):
             cell = f"backbone.stack.blocks.{letter}.{numbers.attention[:number].count(letter)}"
             inner, theirs = f"backbone.stack.blocks.f.{number}", f"encoder.layers.{number}"
-            maps = [f"{theirs}.attention.self_attention.{name}" for name in MAPS[letter]]
+            flat = {"qkv": f"self_attention.{MAPS[letter]}", "out": "output.dense"}
             rules += [
-                *linear(f"{cell}.cell.qkv", *maps, bias=False),
-                *linear(f"{cell}.cell.out", f"{theirs}.attention.output.dense", bias=False),
+                *maps(f"{cell}.cell", f"{theirs}.attention", flat, bias=False),
                 *linear(f"{cell}.norm_in", f"{theirs}.attention.layer_norm"),
-                *linear(f"{inner}.cell.up", f"{theirs}.feed_forward.dense.dense"),
-                *linear(f"{inner}.cell.down", f"{theirs}.feed_forward.output.dense"),
-                *linear(f"{inner}.norm_in", f"{theirs}.feed_forward.layer_norm"),
+                *maps(
+                    inner,
+                    f"{theirs}.feed_forward",
+                    {
+                        "cell.up": "dense.dense",
+                        "cell.down": "output.dense",
+                        "norm_in": "layer_norm",
+                    },
+                ),
             ]
         return rules
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> ReformerNumbers:
+    ) -> Numbers:
         plain = super().measure(config, tensors, pad)
         stack = config["model"].get("stack") or {}
         layout, cells = stack.get("layout", ""), stack.get("cells") or {}
@@ -277,15 +222,12 @@ class ReformerFamily(Family):
         }
         sizes = [tables[name].shape for name in sorted(tables)]
         heads = first.get("num_heads", 1)
-        return ReformerNumbers(
-            **vars(plain)
-            | {
-                "num_layers": len(attention),
-                "num_heads": heads,
-                "attention_dropout": first.get("dropout", 0.0),
-                "max_length": math.prod(size[0] for size in sizes) if sizes else plain.max_length,
-                "tied": False,
-            },
+        return plain.but(
+            num_layers=len(attention),
+            num_heads=heads,
+            attention_dropout=first.get("dropout", 0.0),
+            max_length=math.prod(size[0] for size in sizes) if sizes else plain.max_length,
+            tied=False,
             attention=attention,
             head_width=first.get("head_width") or plain.width // heads,
             chunks={letter: cell.get("chunk", 64) for letter, cell in used.items()},
@@ -299,7 +241,6 @@ class ReformerFamily(Family):
 
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         """As of every family; what our settings leave to a rule counts as what the rule gives."""
-        assert isinstance(numbers, ReformerNumbers)
         published: Node = spell_layouts(self.nodes(numbers))
         nodes = {name: drop_unused_cells(config[name]) for name in published if name != "size"}
         position = dict(nodes["position"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,27 +10,23 @@ from plmctl.interop.bert import (
     BACKBONE,
     OWN_POOLER,
     PLACES,
+    SETTINGS,
     BertFamily,
     encoder_nodes,
+    lm_rules,
     task_architectures,
 )
-from plmctl.interop.family import Architecture, Node, Numbers
-from plmctl.interop.names import NameRule, Tensors, linear, same, skip_rows
+from plmctl.interop.family import Architecture, Node, row_classes
+from plmctl.interop.names import NameRule, Tensors, maps, skip_rows
+from plmctl.interop.settings import Numbers, change, pad
 
 SEGMENTS = "embeddings.token_type_embeddings.weight"
-MLM: list[NameRule] = [
-    *linear("heads.mlm.dense", "lm_head.dense"),
-    *linear("heads.mlm.norm", "lm_head.layer_norm"),
-    same("heads.mlm.bias", "lm_head.bias"),
-    same("heads.mlm.weight", "lm_head.decoder.weight", optional=True),
-]
+MLM = lm_rules("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight")
 
 
 def classifier_rules(head: str) -> list[NameRule]:
     """The rules for the layers of the classifier."""
-    return linear(f"heads.{head}.dense", "classifier.dense") + linear(
-        f"heads.{head}.linear", "classifier.out_proj"
-    )
+    return maps(f"heads.{head}", "classifier", {"dense": "dense", "linear": "out_proj"})
 
 
 TIES = {
@@ -48,12 +44,10 @@ class RobertaFamily(BertFamily):
 
     model_type = "roberta"
     systems = ("RoBERTa",)
+    stated = change(SETTINGS, replace(pad(written=True), default=1))
     prefix = "roberta."
-    architectures = (
-        Architecture(
-            "RobertaForSequenceClassification", ("score",), classifier_rules("score"), outputs=1
-        ),
-        Architecture("RobertaForSequenceClassification", ("class",), classifier_rules("class")),
+    architectures: Sequence[Architecture] = (
+        *row_classes("RobertaForSequenceClassification", classifier_rules),
         *task_architectures("Roberta"),
         Architecture("RobertaForMaskedLM", ("mlm",), MLM),
         Architecture("RobertaModel", ("pooler",), OWN_POOLER, bare=True),
@@ -62,15 +56,12 @@ class RobertaFamily(BertFamily):
     ties = TIES
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
-        numbers = super().numbers({"pad_token_id": 1, **settings})
-        return replace(numbers, max_length=numbers.max_length - numbers.pad - 1)
+        numbers = super().numbers(settings)
+        return numbers.but(max_length=numbers.max_length - numbers.pad - 1)
 
     def settings(self, numbers: Numbers) -> Node:
-        table = {
-            "max_position_embeddings": numbers.max_length + numbers.pad + 1,
-            "pad_token_id": numbers.pad,
-        }
-        return super().settings(numbers) | table | {"type_vocab_size": max(1, numbers.segments)}
+        rows = numbers.max_length + numbers.pad + 1
+        return super().settings(numbers.but(max_length=rows, segments=max(1, numbers.segments)))
 
     def backbone(self, numbers: Numbers) -> list[NameRule]:
         return [*BACKBONE, skip_rows(*PLACES, rows=numbers.pad + 1)]
@@ -79,7 +70,7 @@ class RobertaFamily(BertFamily):
         name = next((name for name in (self.prefix + SEGMENTS, SEGMENTS) if name in tensors), None)
         if name is None or tensors[name].count_nonzero():
             return numbers, tensors
-        return replace(numbers, segments=0), {
+        return numbers.but(segments=0), {
             key: tensor for key, tensor in tensors.items() if key != name
         }
 
@@ -100,7 +91,7 @@ class RobertaFamily(BertFamily):
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         if name == "mlm":  # its activation is GELU whatever the encoder's is
-            return super().head(name, replace(numbers, activation="gelu"), outputs)
+            return super().head(name, numbers.but(activation="gelu"), outputs)
         return super().head(name, numbers, outputs) | (
             {"dense": True} if name in ("class", "score") else {}
         )

@@ -5,14 +5,15 @@ them, and their tables of tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
+from plmctl.core.values import Whole
 from plmctl.interop.bert import task_head
-from plmctl.interop.family import Architecture, Family, Node, Numbers, count_layers
+from plmctl.interop.family import Architecture, Family, Node, count_layers, lm_head
 from plmctl.interop.names import NameRule, Tensors, find_missing, same
+from plmctl.interop.settings import Numbers, Setting
 
 HEAD, CELLS = "seq2seq", "plmctl.nn.cells"
 SHARED, ENCODER, DECODER = (
@@ -20,32 +21,13 @@ SHARED, ENCODER, DECODER = (
     "encoder.embed_tokens.weight",
     "decoder.embed_tokens.weight",
 )
+# the first token of the decoder
+START = Setting("decoder_start_token_id", "start", Whole | None, None)
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
 TABLES: list[NameRule] = [
     same("backbone.encoder.embedding.token.weight", SHARED),
     same("backbone.decoder.embedding.token.weight", DECODER, optional=True),
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackNumbers(Numbers):
-    """The numbers in which members differ; `num_layers`, `num_heads` and `inner_width` are those of
-    the encoder.
-    """
-
-    decoder_layers: int
-    decoder_heads: int
-    decoder_inner_width: int
-    start: int | str  # the first token of the decoder: an id, or the role of a token
-    shared: bool = True  # one table of tokens for both ends
-    # BART: token vectors count sqrt(W) times; T5: states W^-0.5 times before the output
-    scaled: bool = False
-    bias: bool = False  # of the output
-    inner_dropout: float = 0.0
-    # T5's:
-    head_width: int | None = None
-    buckets: int = 32
-    max_distance: int = 128
 
 
 def stack(
@@ -75,7 +57,7 @@ def stack(
 
 
 def encoder_decoder_nodes(
-    numbers: StackNumbers,
+    numbers: Numbers,
     *,
     embedding: Node,
     positions: tuple[Node, Node],
@@ -131,18 +113,30 @@ class EncoderDecoderFamily(Family):
     """
 
     ties: Mapping[str, str] = {}  # `adapt` and `complete` handle them
+    first_token: int | None = None  # of the decoder, where a file names none; None: padding
+
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        """The numbers of both stacks; `num_layers`, `num_heads` and `inner_width` are those of the
+        encoder, `start` is the first token of the decoder, an id or the role of a token.
+        """
+        numbers = super().numbers(settings)
+        default = numbers.pad if self.first_token is None else self.first_token
+        start = default if numbers.start is None else numbers.start
+        return numbers.but(start=start, shared=True, bias=False)
+
+    def settings(self, numbers: Numbers) -> Node:
+        return super().settings(numbers.but(tied=self.one_table(numbers)))
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> StackNumbers:
+    ) -> Numbers:
         model = config["model"]
         ends = [model.get(name) or {} for name in ("encoder", "decoder")]
         below = super().measure({**config, "model": ends[0]}, tensors, pad)
         above = super().measure({**config, "model": ends[1]}, tensors, pad)
         head = (config.get("heads") or {}).get(HEAD) or {}
         inner = ((ends[0].get("stack") or {}).get("cells") or {}).get("f") or {}
-        return StackNumbers(
-            **vars(below),
+        return below.but(
             decoder_layers=count_layers((ends[1].get("stack") or {}).get("layout", ""), "acf"),
             decoder_heads=above.num_heads,
             decoder_inner_width=above.inner_width,
@@ -164,20 +158,11 @@ class EncoderDecoderFamily(Family):
             return task_head(name, numbers, outputs) | (
                 {"dense": True} if name in ("class", "score") else {}
             )
-        assert isinstance(numbers, StackNumbers)
-        return {
-            "_target_": "plmctl.heads.lm.LMHead",
-            "tied": numbers.tied,
-            "transform": False,
-            "bias": numbers.bias,
-            "scaled": False,
-            "about": "next",
-        }
+        return lm_head(numbers, bias=numbers.bias, scaled=False, about="next")
 
     def find_absent(
         self, tensors: Mapping[str, Tensor], rules: Sequence[NameRule], numbers: Numbers
     ) -> list[str]:
-        assert isinstance(numbers, StackNumbers)
         above = [rule for rule in rules if rule.ours.startswith("backbone.decoder.stack.")]
         below = [rule for rule in rules if rule not in above]
         absent = find_missing(tensors, below, num_layers=numbers.num_layers)
@@ -187,11 +172,10 @@ class EncoderDecoderFamily(Family):
         """Give equal tables one name, whatever aliases the file has: `shared`, that of the decoder,
         or that of the output.
         """
-        assert isinstance(numbers, StackNumbers)
         prefix = self.prefix if any(name.startswith(self.prefix) for name in tensors) else ""
         shared, encoder, decoder = (prefix + name for name in (SHARED, ENCODER, DECODER))
         biased = BIAS in tensors and bool(tensors[BIAS].count_nonzero())
-        numbers = replace(numbers, bias=biased)
+        numbers = numbers.but(bias=biased)
         aliases = (shared, encoder, decoder, OUTPUT, *([] if biased else [BIAS]))
         rest = {name: tensor for name, tensor in tensors.items() if name not in aliases}
         known = {
@@ -201,18 +185,17 @@ class EncoderDecoderFamily(Family):
             return numbers, rest
         table = known.get(shared, next(iter(known.values())))
         if self.one_table(numbers):
-            return replace(numbers, tied=True, shared=True), rest | {shared: table}
+            return numbers.but(tied=True, shared=True), rest | {shared: table}
         below = known.get(encoder, table)
         above = known.get(decoder, below)
         output = known.get(OUTPUT, above)
-        adapted = replace(numbers, tied=output.equal(above), shared=above.equal(below))
+        adapted = numbers.but(tied=output.equal(above), shared=above.equal(below))
         own = ({} if adapted.shared else {decoder: above}) | (
             {} if adapted.tied else {OUTPUT: output}
         )
         return adapted, rest | {shared: below} | own
 
     def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
-        assert isinstance(numbers, StackNumbers)
         prefix = "" if architecture.bare else self.prefix
         below = tensors[prefix + SHARED]
         if HEAD in architecture.heads:
@@ -223,26 +206,21 @@ class EncoderDecoderFamily(Family):
         tables = {prefix + ENCODER: below.clone(), prefix + DECODER: above.clone()}
         return tables | ({OUTPUT: above.clone()} if HEAD in architecture.heads else {}) | tensors
 
-    def one_table(self, numbers: StackNumbers) -> bool:
+    def one_table(self, numbers: Numbers) -> bool:
         """Whether files of this member have one table for everything."""
-        return numbers.shared and numbers.tied
-
-
-def read_start(settings: Mapping[str, Any], default: int) -> int:
-    """The first token of the decoder, by a `config.json`."""
-    start = settings.get("decoder_start_token_id")
-    return default if start is None else start
+        return bool(numbers.shared and numbers.tied)
 
 
 def _head_width(end: Mapping[str, Any], numbers: Numbers) -> int | None:
     """The width of an encoder's heads; None if all together are as wide as the model."""
     attention = ((end.get("stack") or {}).get("cells") or {}).get("a") or {}
-    head_width = attention.get("head_width")
-    return (
-        None
-        if head_width is None or head_width * numbers.num_heads == numbers.width
-        else head_width
-    )
+    return unusual_width(attention.get("head_width"), numbers)
+
+
+def unusual_width(head_width: int | None, numbers: Numbers) -> int | None:
+    """The width of heads; None if all together are as wide as the model."""
+    usual = head_width is None or head_width * numbers.num_heads == numbers.width
+    return None if usual else head_width
 
 
 def _normalize(model: Mapping[str, Any], width: int) -> Node:

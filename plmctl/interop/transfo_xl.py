@@ -7,8 +7,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NotRequired
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +15,9 @@ from torch import Tensor
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop.bert import encoder_nodes
-from plmctl.interop.family import Architecture, Family, Node, Numbers, PublishedConfig
-from plmctl.interop.names import NameRule, Tensors, linear, same
+from plmctl.interop.family import Architecture, Family, Node
+from plmctl.interop.names import NameRule, Tensors, linear, maps, same
+from plmctl.interop.settings import VOCAB, Constant, Numbers, Only, Setting, Stated, activation, pad
 
 CELL, THEIRS = "backbone.stack.blocks.a.{i}", "layers.{i}.dec_attn"
 INNER = "backbone.stack.blocks.f.{i}"
@@ -28,63 +28,52 @@ TABLE, BIAS = "word_emb.emb_layers", "crit.out_layers"
 FIXED = {"attn_type": 0, "sample_softmax": -1, "adaptive": True, "tie_weight": True}
 
 
-class TransfoXLConfig(PublishedConfig):
-    """The settings of `config.json` that are read."""
+SETTINGS: Stated = (
+    VOCAB,
+    Setting("cutoffs", "cutoffs", list[Count], read=tuple, write=list),
+    Setting("d_model", "width", Count),
+    Setting("d_embed", "cluster_width", Count),
+    Setting("n_head", "num_heads", Count),
+    Setting("d_head", "head_width", Count),
+    Setting("d_inner", "inner_width", Count),
+    Setting("n_layer", "num_layers", Count),
+    Setting("div_val", "div_val", Count, 4),
+    Setting("pre_lnorm", "pre_norm", bool, False),
+    Setting("mem_len", "memory", Whole, 1600),
+    Setting("clamp_len", "farthest", int, 1000, lambda n: n if n > 0 else None, lambda n: n or -1),
+    Setting("same_length", "same_length", bool, True),
+    Setting("proj_share_all_but_first", "rest_tied", bool, True),
+    Setting("tie_projs", "tie_projs", list[bool], None),
+    Constant("untie_r", True),
+    Setting("dropout", "dropout", Rate, 0.1),
+    Setting("dropatt", "attention_dropout", Rate, 0.0),
+    Setting("layer_norm_epsilon", "eps", Number, 1e-5),
+    pad(written=True),
+    *(Only(key, value, written=True) for key, value in FIXED.items()),
+    activation("", {"relu": "relu"}),  # no file names it
+)
 
-    cutoffs: list[Count]
-    d_model: Count
-    d_embed: Count
-    n_head: Count
-    d_head: Count
-    d_inner: Count
-    n_layer: Count
-    div_val: NotRequired[Count]
-    pre_lnorm: NotRequired[bool]
-    mem_len: NotRequired[Whole]
-    clamp_len: NotRequired[int]
-    same_length: NotRequired[bool]
-    proj_share_all_but_first: NotRequired[bool]
-    tie_projs: NotRequired[list[bool]]
-    dropout: NotRequired[Rate]
-    dropatt: NotRequired[Rate]
-    layer_norm_epsilon: NotRequired[Number]
+
+def _find_edges(numbers: Numbers) -> list[int]:
+    """Where clusters begin, and the end of the last."""
+    return [0, *numbers.cutoffs, numbers.vocab_size]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransfoXLNumbers(Numbers):
-    """What members of this family have beside."""
+def _find_ties(numbers: Numbers) -> list[bool]:
+    """Whether the projection of each cluster is that of the embedding."""
+    ties = numbers.tie_projs
+    return [ties] * (len(numbers.cutoffs) + 1) if isinstance(ties, bool) else [*ties]
 
-    cutoffs: tuple[int, ...]
-    div_val: int
-    cluster_width: int | None  # of the first cluster; None: the width of the model
-    head_width: int | None  # None: as wide as the heads divide the model
-    tie_projs: bool | tuple[bool, ...]
-    pre_norm: bool
-    same_length: bool
-    farthest: int | None  # clamp_len
 
-    @property
-    def edges(self) -> list[int]:
-        """Where clusters begin, and the end of the last."""
-        return [0, *self.cutoffs, self.vocab_size]
+def _list_projected(numbers: Numbers) -> list[int]:
+    """The clusters whose vectors go through a projection in the head."""
+    plain = numbers.div_val == 1 and numbers.cluster_width is None
+    return [] if plain else list(range(len(numbers.cutoffs) + 1))
 
-    @property
-    def ties(self) -> list[bool]:
-        """Whether the projection of each cluster is that of the embedding."""
-        clusters = len(self.cutoffs) + 1
-        return (
-            [self.tie_projs] * clusters if isinstance(self.tie_projs, bool) else [*self.tie_projs]
-        )
 
-    @property
-    def projected(self) -> list[int]:
-        """The clusters whose vectors go through a projection in the head."""
-        plain = self.div_val == 1 and self.cluster_width is None
-        return [] if plain else list(range(len(self.cutoffs) + 1))
-
-    def projection(self, cluster: int) -> int:
-        """The number of the embedding's projection for a cluster."""
-        return cluster if self.div_val > 1 else 0
+def _find_projection(numbers: Numbers, cluster: int) -> int:
+    """The number of the embedding's projection for a cluster."""
+    return cluster if numbers.div_val > 1 else 0
 
 
 def _add_axis(ours: str, theirs: str) -> NameRule:
@@ -103,7 +92,7 @@ class TransfoXLFamily(Family):
 
     model_type = "transfo-xl"
     systems = ("Transformer-XL",)
-    schema = TransfoXLConfig
+    stated = SETTINGS
     prefix = "transformer."
     architectures: Sequence[Architecture] = (
         Architecture(
@@ -117,73 +106,33 @@ class TransfoXLFamily(Family):
         Architecture("TransfoXLModel", bare=True),
     )
     ties: Mapping[str, str] = {}
-    activations: Mapping[str, str] = {"relu": "relu"}
 
-    def numbers(self, settings: Mapping[str, Any]) -> TransfoXLNumbers:
-        for key, value in FIXED.items():
-            if settings.get(key, value) != value:
-                allowed = f"{value} (nothing else is supported)"
-                raise ConfigError(f"config.json: {key}", settings[key], allowed)
-        if not settings["cutoffs"]:
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        numbers = super().numbers(settings)
+        if not numbers.cutoffs:
             allowed = "one id or more (a softmax without clusters is not supported)"
             raise ConfigError("config.json: cutoffs", [], allowed)
-        width, heads = settings["d_model"], settings["n_head"]
-        shared = settings.get("proj_share_all_but_first", True)
-        ties = settings.get("tie_projs") or [False, *[shared] * len(settings["cutoffs"])]
-        clamp = settings.get("clamp_len", 1000)
-        return TransfoXLNumbers(
-            num_layers=settings["n_layer"],
-            width=width,
-            num_heads=heads,
-            inner_width=settings["d_inner"],
-            vocab_size=settings["vocab_size"],
-            max_length=0,
-            segments=0,
-            dropout=settings.get("dropout", 0.1),
-            attention_dropout=settings.get("dropatt", 0.0),
-            activation="relu",
-            eps=settings.get("layer_norm_epsilon", 1e-5),
-            pad=settings.get("pad_token_id") or 0,
-            memory=settings.get("mem_len", 1600),
-            cutoffs=tuple(settings["cutoffs"]),
-            div_val=settings.get("div_val", 4),
-            cluster_width=None if settings["d_embed"] == width else settings["d_embed"],
-            head_width=None if settings["d_head"] * heads == width else settings["d_head"],
-            tie_projs=tuple(ties),
-            pre_norm=settings.get("pre_lnorm", False),
-            same_length=settings.get("same_length", True),
-            farthest=clamp if clamp > 0 else None,
-        )
+        width = numbers.width
+        plain = {
+            "cluster_width": numbers.cluster_width == width,
+            "head_width": numbers.head_width * numbers.num_heads == width,
+        }
+        ties = numbers.tie_projs or [False, *[numbers.rest_tied] * len(numbers.cutoffs)]
+        none = {name: None for name, as_wide in plain.items() if as_wide}
+        return numbers.but(tie_projs=tuple(ties), **none)
 
     def settings(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, TransfoXLNumbers)
-        return {
-            "model_type": self.model_type,
-            "vocab_size": numbers.vocab_size,
-            "cutoffs": list(numbers.cutoffs),
-            "d_model": numbers.width,
-            "d_embed": numbers.cluster_width or numbers.width,
-            "n_head": numbers.num_heads,
-            "d_head": numbers.head_width or numbers.width // numbers.num_heads,
-            "d_inner": numbers.inner_width,
-            "n_layer": numbers.num_layers,
-            "div_val": numbers.div_val,
-            "pre_lnorm": numbers.pre_norm,
-            "mem_len": numbers.memory,
-            "clamp_len": numbers.farthest or -1,
-            "same_length": numbers.same_length,
-            "proj_share_all_but_first": all(numbers.ties[1:]),
-            "tie_projs": numbers.ties,
-            "untie_r": True,
-            "dropout": numbers.dropout,
-            "dropatt": numbers.attention_dropout,
-            "layer_norm_epsilon": numbers.eps,
-            "pad_token_id": numbers.pad,
-            **FIXED,
-        }
+        ties = _find_ties(numbers)
+        return super().settings(
+            numbers.but(
+                cluster_width=numbers.cluster_width or numbers.width,
+                head_width=numbers.head_width or numbers.width // numbers.num_heads,
+                rest_tied=all(ties[1:]),
+                tie_projs=ties,
+            )
+        )
 
     def nodes(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, TransfoXLNumbers)
         nodes = encoder_nodes(numbers) | {
             "position": {"_target_": "plmctl.nn.positions.NoPosition"},
             "pattern": {"_target_": "plmctl.attention.patterns.causal.Causal"},
@@ -218,7 +167,6 @@ class TransfoXLFamily(Family):
         return nodes
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
-        assert isinstance(numbers, TransfoXLNumbers)
         ties = numbers.tie_projs
         return {
             "_target_": "plmctl.heads.adaptive.AdaptiveSoftmax",
@@ -229,11 +177,12 @@ class TransfoXLFamily(Family):
         }
 
     def backbone(self, numbers: Numbers) -> list[NameRule]:
-        assert isinstance(numbers, TransfoXLNumbers)
         norm = "norm_in" if numbers.pre_norm else "norm_sum"
         token = "backbone.embedding.token"
         clusters = range(len(numbers.cutoffs) + 1)
-        projections = sorted({numbers.projection(cluster) for cluster in numbers.projected})
+        projections = sorted(
+            {_find_projection(numbers, cluster) for cluster in _list_projected(numbers)}
+        )
         return [
             *(same(f"{token}.tables.{i}.weight", f"{TABLE}.{i}.weight") for i in clusters),
             *(
@@ -248,13 +197,14 @@ class TransfoXLFamily(Family):
             _add_axis(f"{CELL}.cell.content_bias", f"{THEIRS}.r_w_bias"),
             _add_axis(f"{CELL}.cell.place_bias", f"{THEIRS}.r_r_bias"),
             *linear(f"{CELL}.{norm}", f"{THEIRS}.layer_norm"),
-            *linear(f"{INNER}.cell.up", "layers.{i}.pos_ff.CoreNet.0"),
-            *linear(f"{INNER}.cell.down", "layers.{i}.pos_ff.CoreNet.3"),
-            *linear(f"{INNER}.{norm}", "layers.{i}.pos_ff.layer_norm"),
+            *maps(
+                INNER,
+                "layers.{i}.pos_ff",
+                {"cell.up": "CoreNet.0", "cell.down": "CoreNet.3", norm: "layer_norm"},
+            ),
         ]
 
     def table(self, numbers: Numbers, architecture: Architecture) -> list[NameRule]:
-        assert isinstance(numbers, TransfoXLNumbers)
         rules = super().table(numbers, architecture)
         if architecture.bare:
             return rules
@@ -264,14 +214,13 @@ class TransfoXLFamily(Family):
             *(same(f"heads.clm.biases.{i}.weight", f"{BIAS}.{i}.bias") for i in clusters),
             *(
                 same(f"heads.clm.projections.{i}.weight", f"crit.out_projs.{i}")
-                for i in numbers.projected
-                if not numbers.ties[i]
+                for i in _list_projected(numbers)
+                if not _find_ties(numbers)[i]
             ),
         ]
 
     def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
         """The tensors with one name for each of ours, and none twice."""
-        assert isinstance(numbers, TransfoXLNumbers)
         adapted: Tensors = {}
         for name, tensor in tensors.items():
             if match := FUSED.fullmatch(name):
@@ -287,19 +236,19 @@ class TransfoXLFamily(Family):
         if numbers.div_val == 1:
             for table in (f"{TABLE}.0.weight", f"{self.prefix}{TABLE}.0.weight", f"{BIAS}.0.bias"):
                 if table in adapted:
-                    parts = _cut(adapted.pop(table), numbers.edges)
+                    parts = _cut(adapted.pop(table), _find_edges(numbers))
                     adapted |= {_renumber(table, i): part for i, part in enumerate(parts)}
         return numbers, adapted
 
-    def _is_copy(self, name: str, numbers: TransfoXLNumbers) -> bool:
+    def _is_copy(self, name: str, numbers: Numbers) -> bool:
         """Whether a tensor is computed, or tied to another one."""
         if name.endswith("pos_emb.inv_freq") or re.fullmatch(rf"{BIAS}\.\d+\.weight", name):
             return True
         match = re.fullmatch(r"crit\.out_projs\.(\d+)", name)
-        return bool(match and int(match[1]) < len(numbers.ties) and numbers.ties[int(match[1])])
+        ties = _find_ties(numbers)
+        return bool(match and int(match[1]) < len(ties) and ties[int(match[1])])
 
     def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
-        assert isinstance(numbers, TransfoXLNumbers)
         prefix = "" if architecture.bare else self.prefix
         tensors = dict(tensors)
         for layer in range(numbers.num_layers):
@@ -310,9 +259,9 @@ class TransfoXLFamily(Family):
         if not architecture.bare:
             for i in clusters:
                 tensors[f"{BIAS}.{i}.weight"] = tensors[f"{prefix}{TABLE}.{i}.weight"].clone()
-            for i in numbers.projected:
-                if numbers.ties[i]:
-                    home = f"{prefix}word_emb.emb_projs.{numbers.projection(i)}"
+            for i in _list_projected(numbers):
+                if _find_ties(numbers)[i]:
+                    home = f"{prefix}word_emb.emb_projs.{_find_projection(numbers, i)}"
                     tensors[f"crit.out_projs.{i}"] = tensors[home].clone()
         if numbers.div_val == 1:
             for table in (f"{prefix}{TABLE}.0.weight", f"{BIAS}.0.weight", f"{BIAS}.0.bias"):
@@ -324,20 +273,17 @@ class TransfoXLFamily(Family):
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> TransfoXLNumbers:
+    ) -> Numbers:
         plain, model = super().measure(config, tensors, pad), config.get("model") or {}
         table = (model.get("embedding") or {}).get("table") or {}
         stack = model.get("stack") or {}
         attention = (stack.get("cells") or {}).get("a") or {}
         ties = ((config.get("heads") or {}).get("clm") or {}).get("tie_projs", True)
         query = tensors.get("backbone.stack.blocks.a.0.cell.q.weight")
-        return TransfoXLNumbers(
-            **vars(plain)
-            | {
-                "width": plain.width if query is None else query.shape[1],
-                "max_length": 0,
-                "memory": model.get("memory") or 0,
-            },
+        return plain.but(
+            width=plain.width if query is None else query.shape[1],
+            max_length=0,
+            memory=model.get("memory") or 0,
             cutoffs=tuple(table.get("cutoffs") or ()),
             div_val=table.get("div_val", 1),
             cluster_width=table.get("table_width"),

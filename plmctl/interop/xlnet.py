@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NotRequired
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +11,20 @@ from torch import Tensor
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop.bert import ACTIVATIONS, encoder_nodes, task_head
-from plmctl.interop.family import Architecture, Family, Node, Numbers, PublishedConfig
-from plmctl.interop.names import NameRule, linear, same
+from plmctl.interop.family import Architecture, Family, Node, linear_class, lm_head, row_classes
+from plmctl.interop.names import NameRule, linear, maps, same
+from plmctl.interop.settings import (
+    TIED,
+    VOCAB,
+    Also,
+    Constant,
+    Numbers,
+    Only,
+    Setting,
+    Stated,
+    activation,
+    pad,
+)
 
 CELL, THEIRS = "backbone.stack.blocks.a.{i}.cell", "layer.{i}.rel_attn"
 FIXED = {  # settings with one supported value
@@ -25,6 +36,11 @@ FIXED = {  # settings with one supported value
     "summary_activation": "tanh",
 }
 SUMMARY = linear("heads.pooler.dense", "sequence_summary.summary")
+
+
+def summary_rules(head: str) -> list[NameRule]:
+    """The rules of a linear map behind the summary."""
+    return linear(f"heads.{head}.linear", "logits_proj")
 
 
 def projection_rules(num_heads: int) -> list[NameRule]:
@@ -67,19 +83,25 @@ def projection_rules(num_heads: int) -> list[NameRule]:
     ]
 
 
-class XLNetConfig(PublishedConfig):
-    """The settings of `config.json` that are read."""
-
-    n_layer: Count
-    d_model: Count
-    n_head: Count
-    d_inner: Count
-    dropout: NotRequired[Rate]
-    ff_activation: NotRequired[str]
-    layer_norm_eps: NotRequired[Number]
-    mem_len: NotRequired[Whole | None]
-    reuse_len: NotRequired[Whole | None]
-    clamp_len: NotRequired[int]
+SETTINGS: Stated = (
+    VOCAB,
+    Setting("d_model", "width", Count),
+    Setting("n_layer", "num_layers", Count),
+    Setting("n_head", "num_heads", Count),
+    Setting("d_inner", "inner_width", Count),
+    activation("ff_activation", ACTIVATIONS),
+    Setting("dropout", "dropout", Rate, 0.1),
+    Setting("layer_norm_eps", "eps", Number, 1e-12),
+    Setting("mem_len", "memory", Whole | None, None, lambda size: size or 0, lambda n: n or None),
+    Setting("reuse_len", "reuse", Whole | None, None, read=lambda size: size or None),
+    Setting("clamp_len", "farthest", int, -1, write=lambda _: -1),
+    Constant("untie_r", True),
+    Constant("initializer_range", 0.02),
+    pad(written=True),
+    TIED,
+    Also("summary_last_dropout", "dropout"),
+    *(Only(key, value, written=True) for key, value in FIXED.items()),
+)
 
 
 class XLNetFamily(Family):
@@ -89,7 +111,7 @@ class XLNetFamily(Family):
 
     model_type = "xlnet"
     systems = ("XLNet",)
-    schema = XLNetConfig
+    stated = SETTINGS
     prefix = "transformer."
     rules: Sequence[NameRule] = (
         same("backbone.embedding.token.weight", "word_embedding.weight"),
@@ -100,34 +122,22 @@ class XLNetFamily(Family):
             lambda tensor: [tensor[None]],
         ),
         *linear("backbone.stack.blocks.a.{i}.norm_sum", f"{THEIRS}.layer_norm"),
-        *linear("backbone.stack.blocks.f.{i}.cell.up", "layer.{i}.ff.layer_1"),
-        *linear("backbone.stack.blocks.f.{i}.cell.down", "layer.{i}.ff.layer_2"),
-        *linear("backbone.stack.blocks.f.{i}.norm_sum", "layer.{i}.ff.layer_norm"),
+        *maps(
+            "backbone.stack.blocks.f.{i}",
+            "layer.{i}.ff",
+            {"cell.up": "layer_1", "cell.down": "layer_2", "norm_sum": "layer_norm"},
+        ),
     )
     architectures: Sequence[Architecture] = (
-        Architecture(
-            "XLNetForSequenceClassification",
-            ("pooler", "score"),
-            SUMMARY + linear("heads.score.linear", "logits_proj"),
-            outputs=1,
-        ),
-        Architecture(
-            "XLNetForSequenceClassification",
-            ("pooler", "class"),
-            SUMMARY + linear("heads.class.linear", "logits_proj"),
-        ),
+        *row_classes("XLNetForSequenceClassification", summary_rules, SUMMARY),
         Architecture(
             "XLNetForMultipleChoice",
             ("pooler", "choice"),
-            SUMMARY + linear("heads.choice.linear", "logits_proj"),
+            SUMMARY + summary_rules("choice"),
             outputs=1,
         ),
-        Architecture(
-            "XLNetForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")
-        ),
-        Architecture(
-            "XLNetForQuestionAnsweringSimple", ("span",), linear("heads.span.linear", "qa_outputs")
-        ),
+        linear_class("XLNetForTokenClassification", "tag", "classifier"),
+        linear_class("XLNetForQuestionAnsweringSimple", "span", "qa_outputs"),
         Architecture(
             "XLNetLMHeadModel",
             ("plm",),
@@ -139,63 +149,16 @@ class XLNetFamily(Family):
         Architecture("XLNetModel", bare=True),
     )
     ties = {"lm_loss.weight": "word_embedding.weight"}  # noqa: RUF012
-    activations = ACTIVATIONS
 
     def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
         return [*self.rules, *projection_rules(numbers.num_heads)]
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
-        for key, allowed in FIXED.items():
-            if settings.get(key, allowed) != allowed:
-                raise ConfigError(
-                    f"config.json: {key}", settings[key], f"{allowed} (nothing else is supported)"
-                )
-        if settings.get("clamp_len", -1) > 0:
-            raise ConfigError(
-                "config.json: clamp_len",
-                settings["clamp_len"],
-                "-1: every distance counts as it is",
-            )
-        dropout = settings.get("dropout", 0.1)
-        return Numbers(
-            num_layers=settings["n_layer"],
-            width=settings["d_model"],
-            num_heads=settings["n_head"],
-            inner_width=settings["d_inner"],
-            vocab_size=settings["vocab_size"],
-            max_length=0,
-            segments=0,
-            dropout=dropout,
-            attention_dropout=dropout,
-            activation=self.activation(settings.get("ff_activation", "gelu"), "ff_activation"),
-            eps=settings.get("layer_norm_eps", 1e-12),
-            tied=settings.get("tie_word_embeddings", True),
-            pad=settings.get("pad_token_id") or 0,
-            memory=settings.get("mem_len") or 0,
-            reuse=settings.get("reuse_len") or None,
-        )
-
-    def settings(self, numbers: Numbers) -> Node:
-        return {
-            "model_type": self.model_type,
-            "vocab_size": numbers.vocab_size,
-            "d_model": numbers.width,
-            "n_layer": numbers.num_layers,
-            "n_head": numbers.num_heads,
-            "d_inner": numbers.inner_width,
-            "ff_activation": self.activation_name(numbers.activation),
-            "dropout": numbers.dropout,
-            "layer_norm_eps": numbers.eps,
-            "mem_len": numbers.memory or None,
-            "reuse_len": numbers.reuse,
-            "clamp_len": -1,
-            "untie_r": True,
-            "initializer_range": 0.02,
-            "pad_token_id": numbers.pad,
-            "tie_word_embeddings": numbers.tied,
-            "summary_last_dropout": numbers.dropout,
-            **FIXED,
-        }
+        numbers = super().numbers(settings)
+        if numbers.farthest > 0:
+            allowed = "-1: every distance counts as it is"
+            raise ConfigError("config.json: clamp_len", numbers.farthest, allowed)
+        return numbers.but(attention_dropout=numbers.dropout)
 
     def nodes(self, numbers: Numbers) -> Node:
         nodes = encoder_nodes(numbers) | {
@@ -215,18 +178,11 @@ class XLNetFamily(Family):
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         if name != "plm":
             return task_head(name, numbers, outputs)
-        return {
-            "_target_": "plmctl.heads.lm.LMHead",
-            "tied": numbers.tied,
-            "transform": False,
-            "bias": True,
-            "about": "next",
-        }
+        return lm_head(numbers, about="next")
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> Numbers:
         numbers, model = super().measure(config, tensors, pad), config.get("model") or {}
-        return replace(
-            numbers, max_length=0, memory=model.get("memory") or 0, reuse=model.get("reuse")
-        )
+        memory = {"memory": model.get("memory") or 0, "reuse": model.get("reuse")}
+        return numbers.but(max_length=0, farthest=-1, **memory)
