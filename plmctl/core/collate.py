@@ -70,7 +70,7 @@ def collate(
 
 
 def _compact(name: str, labels: np.ndarray, *, slots: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Where `labels [n, T]` are not IGNORE, [n * slots], what they are there, and how many."""
+    """Where `labels [n, T]` are not IGNORE, [n * slots], their ids, and their number."""
     size, labelled = len(labels) * slots, np.flatnonzero(labels.ravel() != IGNORE)
     if len(labelled) > size:
         raise ValueError(

@@ -22,7 +22,7 @@ from plmctl.interop.bert import (
 )
 from plmctl.interop.family import Architecture, Node, row_classes
 from plmctl.interop.names import NameRule, Tensors, linear, maps, same
-from plmctl.interop.settings import Constant, Numbers, Only, Setting, activation, change
+from plmctl.interop.settings import Key, Numbers, Only, Written, activation, change
 from plmctl.nn.layout import count_copies, parse
 
 GROUP = "encoder.albert_layer_groups.{i}.albert_layers.0"
@@ -68,12 +68,12 @@ class AlbertFamily(BertFamily):
     stated = change(
         SETTINGS,
         activation("hidden_act", ACTIVATIONS, "gelu_new"),
-        Setting("hidden_dropout_prob", "dropout", Rate, 0.0),
-        Setting("attention_probs_dropout_prob", "attention_dropout", Rate, 0.0),
+        Key("hidden_dropout_prob", "dropout", Rate, 0.0),
+        Key("attention_probs_dropout_prob", "attention_dropout", Rate, 0.0),
         TABLE_WIDTH,
-        Setting("num_hidden_groups", "groups", Count, 1),
+        Key("num_hidden_groups", "groups", Count, 1),
         Only("inner_group_num", 1, written=True),
-        Constant("classifier_dropout_prob", 0.1),
+        Written("classifier_dropout_prob", 0.1),
     )
     prefix = "albert."
     architectures = (

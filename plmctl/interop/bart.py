@@ -11,11 +11,11 @@ from plmctl.interop.names import NameRule, linear, maps, same, skip_rows
 from plmctl.interop.settings import (
     TIED,
     VOCAB,
-    Constant,
+    Key,
     Numbers,
     Only,
-    Setting,
-    Stated,
+    Settings,
+    Written,
     activation,
     change,
     pad,
@@ -78,23 +78,23 @@ def embedding_rules(end: str) -> list[NameRule]:
     return [position_rule, *linear(f"backbone.{end}.embedding.norm", f"{end}.layernorm_embedding")]
 
 
-SETTINGS: Stated = (
-    Constant("is_encoder_decoder", True),
+SETTINGS: Settings = (
+    Written("is_encoder_decoder", True),
     VOCAB,
-    Setting("d_model", "width", Count),
-    Setting("encoder_layers", "num_layers", Count),
-    Setting("decoder_layers", "decoder_layers", Count),
-    Setting("encoder_attention_heads", "num_heads", Count),
-    Setting("decoder_attention_heads", "decoder_heads", Count),
-    Setting("encoder_ffn_dim", "inner_width", Count),
-    Setting("decoder_ffn_dim", "decoder_inner_width", Count),
+    Key("d_model", "width", Count),
+    Key("encoder_layers", "num_layers", Count),
+    Key("decoder_layers", "decoder_layers", Count),
+    Key("encoder_attention_heads", "num_heads", Count),
+    Key("decoder_attention_heads", "decoder_heads", Count),
+    Key("encoder_ffn_dim", "inner_width", Count),
+    Key("decoder_ffn_dim", "decoder_inner_width", Count),
     activation("activation_function", ACTIVATIONS),
-    Setting("dropout", "dropout", Rate, 0.1),
-    Setting("attention_dropout", "attention_dropout", Rate, 0.0),
-    Setting("activation_dropout", "inner_dropout", Rate, 0.0),
-    Setting("max_position_embeddings", "max_length", Count),
-    Setting("scale_embedding", "scaled", bool, False),
-    Constant("init_std", 0.02),
+    Key("dropout", "dropout", Rate, 0.1),
+    Key("attention_dropout", "attention_dropout", Rate, 0.0),
+    Key("activation_dropout", "inner_dropout", Rate, 0.0),
+    Key("max_position_embeddings", "max_length", Count),
+    Key("scale_embedding", "scaled", bool, False),
+    Written("init_std", 0.02),
     START,
     pad(written=True),
     TIED,
@@ -108,7 +108,7 @@ class BartFamily(EncoderDecoderFamily):
 
     model_type = "bart"
     systems: tuple[str, ...] = ("BART",)
-    stated: Stated = change(
+    stated: Settings = change(
         SETTINGS,
         Only("normalize_before", False),  # of old files, as the next two
         Only("add_final_layer_norm", False),

@@ -11,11 +11,11 @@ from plmctl.interop.names import NameRule, linear, maps, same
 from plmctl.interop.settings import (
     TIED,
     VOCAB,
-    Constant,
+    Key,
     Numbers,
     Only,
-    Setting,
-    Stated,
+    Settings,
+    Written,
     activation,
     pad,
 )
@@ -27,7 +27,7 @@ def encoder_rules(letter: str = "a", qkv: Sequence[NameRule] | None = None) -> l
     """The rules of an encoder without its positions.
 
     Args:
-        letter: Of the attention in the layout.
+        letter: The letter of attention in the layout.
         qkv: The rules of its maps, if they are others.
     """
     ours = "backbone.stack.blocks"
@@ -190,19 +190,19 @@ MLM = lm_rules(
     "cls.predictions.bias",
     "cls.predictions.decoder.weight",
 )
-SETTINGS: Stated = (
+SETTINGS: Settings = (
     VOCAB,
-    Setting("hidden_size", "width", Count),
-    Setting("num_hidden_layers", "num_layers", Count),
-    Setting("num_attention_heads", "num_heads", Count),
-    Setting("intermediate_size", "inner_width", Count),
+    Key("hidden_size", "width", Count),
+    Key("num_hidden_layers", "num_layers", Count),
+    Key("num_attention_heads", "num_heads", Count),
+    Key("intermediate_size", "inner_width", Count),
     activation("hidden_act", ACTIVATIONS),
-    Setting("hidden_dropout_prob", "dropout", Rate, 0.1),
-    Setting("attention_probs_dropout_prob", "attention_dropout", Rate, 0.1),
-    Setting("max_position_embeddings", "max_length", Count),
-    Setting("type_vocab_size", "segments", Whole, 2),
-    Setting("layer_norm_eps", "eps", Number, 1e-12),
-    Constant("initializer_range", 0.02),
+    Key("hidden_dropout_prob", "dropout", Rate, 0.1),
+    Key("attention_probs_dropout_prob", "attention_dropout", Rate, 0.1),
+    Key("max_position_embeddings", "max_length", Count),
+    Key("type_vocab_size", "segments", Whole, 2),
+    Key("layer_norm_eps", "eps", Number, 1e-12),
+    Written("initializer_range", 0.02),
     TIED,
     pad(written=False),
     Only("position_embedding_type", "absolute"),
@@ -210,7 +210,7 @@ SETTINGS: Stated = (
     Only("add_cross_attention", False),
 )
 # files without a table of their own have ALBERT's and ELECTRA's width
-TABLE_WIDTH = Setting("embedding_size", "table_width", Count, 128)
+TABLE_WIDTH = Key("embedding_size", "table_width", Count, 128)
 
 
 class BertFamily(Family):

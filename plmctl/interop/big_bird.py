@@ -12,7 +12,7 @@ from plmctl.interop.bert import ACTIVATIONS, MLM, NSP, SETTINGS, BertFamily
 from plmctl.interop.family import Architecture, Node, linear_class, row_classes
 from plmctl.interop.names import NameRule, linear
 from plmctl.interop.roberta import classifier_rules
-from plmctl.interop.settings import Constant, Numbers, Only, Setting, activation, change, pad
+from plmctl.interop.settings import Key, Numbers, Only, Written, activation, change, pad
 
 PATTERN = "plmctl.attention.patterns.big_bird.BigBird"
 OWN_POOLER: list[NameRule] = linear("heads.pooler.dense", "pooler")
@@ -38,11 +38,11 @@ class BigBirdFamily(BertFamily):
         SETTINGS,
         activation("hidden_act", ACTIVATIONS, "gelu_new"),
         pad(written=True),
-        Setting("attention_type", "kind", Literal["block_sparse", "original_full"], BLOCKS),
-        Constant("sep_token_id", "sep"),
+        Key("attention_type", "kind", Literal["block_sparse", "original_full"], BLOCKS),
+        Written("sep_token_id", "sep"),
         # ours are 0 where attention is full: the tokens of a block, and random blocks of each
-        Setting("block_size", "block", Count, 64),
-        Setting("num_random_blocks", "random", Whole, 3),
+        Key("block_size", "block", Count, 64),
+        Key("num_random_blocks", "random", Whole, 3),
         Only("use_bias", True, why=", nothing else"),
         Only("rescale_embeddings", False, why=", nothing else"),
     )

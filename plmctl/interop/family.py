@@ -20,7 +20,7 @@ from plmctl.core.used_cells import drop_unused_cells
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.interop.difference import list_differences
 from plmctl.interop.names import NameRule, Tensors, find_missing, linear
-from plmctl.interop.settings import Activation, Numbers, Stated, make_schema
+from plmctl.interop.settings import Activation, Numbers, Settings, make_schema
 from plmctl.nn.layout import parse
 
 Node = dict[str, Any]
@@ -66,7 +66,7 @@ def row_classes(
     """The class that gives a row a number, or one of several labels.
 
     Args:
-        name: Of the class.
+        name: The name of the class.
         rules: The rules of our head of this name.
         pooler: The rules of a pooler before it.
     """
@@ -93,9 +93,9 @@ class Family:
 
     model_type: str
     systems: tuple[str, ...]  # published ones that it reads and writes, for --help
-    stated: Stated  # the settings of its `config.json`, both ways
-    prefix: str  # of the backbone's names in all but the bare class
-    rules: Sequence[NameRule]  # of the backbone, without the prefix
+    stated: Settings  # the settings of its `config.json`, both ways
+    prefix: str  # the prefix of names of the backbone in all but the bare class
+    rules: Sequence[NameRule]  # the rules of the backbone, without the prefix
     # in order of preference for a model that has the heads of several
     architectures: Sequence[Architecture]
     ties: Mapping[str, str]  # tied tensor -> the one it is tied to, without the prefix
@@ -111,7 +111,7 @@ class Family:
 
     @cached_property
     def schema(self) -> Any:
-        """A TypedDict of what is read of its `config.json`."""
+        """The annotations of its `config.json`, as a TypedDict."""
         return make_schema(self.stated)
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:

@@ -22,7 +22,7 @@ from plmctl.interop.longformer import (
     window_pattern,
 )
 from plmctl.interop.names import NameRule, linear, maps, same
-from plmctl.interop.settings import Numbers, Setting
+from plmctl.interop.settings import Key, Numbers
 from plmctl.interop.stacks import HEAD, TABLES
 
 UNKNOWN = ("max_position_embeddings", "scale_embedding")  # settings of BART's
@@ -62,10 +62,10 @@ class LEDFamily(BartFamily):
     systems = ("LED",)
     stated = (
         *(each for each in BartFamily.stated if each.key not in UNKNOWN),
-        Setting("max_encoder_position_embeddings", "max_length", Count, 16384),
-        Setting("max_decoder_position_embeddings", "target_length", Count, 1024),
-        WINDOWS,  # of the encoder
-        Setting("scale_embedding", "scaled", bool, False, written=False),
+        Key("max_encoder_position_embeddings", "max_length", Count, 16384),
+        Key("max_decoder_position_embeddings", "target_length", Count, 1024),
+        WINDOWS,  # windows of the encoder
+        Key("scale_embedding", "scaled", bool, False, written=False),
     )
     prefix = "led."
     rules = _rules()

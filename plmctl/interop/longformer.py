@@ -13,12 +13,12 @@ from plmctl.interop.bert import LAYER, OWN_POOLER, PLACES, encoder_rules, task_a
 from plmctl.interop.family import Architecture, Node, row_classes
 from plmctl.interop.names import NameRule, linear, skip_rows
 from plmctl.interop.roberta import MLM, RobertaFamily, classifier_rules
-from plmctl.interop.settings import Constant, Numbers, Setting, change
+from plmctl.interop.settings import Key, Numbers, Written, change
 
 PATTERNS = "plmctl.attention.patterns"
 CELL = "plmctl.nn.cells.global_attention.GlobalAttention"
 # the tokens to either side in each layer, in place of windows of two sides
-WINDOWS = Setting(
+WINDOWS = Key(
     "attention_window",
     "reaches",
     list[Count] | Count,
@@ -35,7 +35,7 @@ class LongformerFamily(RobertaFamily):
 
     model_type = "longformer"
     systems = ("Longformer",)
-    stated = change(RobertaFamily.stated, WINDOWS, Constant("sep_token_id", "sep"))
+    stated = change(RobertaFamily.stated, WINDOWS, Written("sep_token_id", "sep"))
     prefix = "longformer."
     architectures = (
         *row_classes("LongformerForSequenceClassification", classifier_rules),

@@ -14,7 +14,7 @@ from plmctl.interop.bert import LAYER, OWN_POOLER, task_architectures
 from plmctl.interop.family import Architecture, Node
 from plmctl.interop.names import NameRule, Tensors, linear, same, skip_rows, take_rows
 from plmctl.interop.roberta import MLM, RobertaFamily
-from plmctl.interop.settings import Numbers, Setting, change
+from plmctl.interop.settings import Key, Numbers, change
 from plmctl.nn.entity_tokens import FIRST
 
 WORDS, DECODER = "embeddings.word_embeddings.weight", "lm_head.decoder.weight"
@@ -45,7 +45,7 @@ class LukeFamily(RobertaFamily):
     stated = change(
         RobertaFamily.stated,
         # without the first rows of the table, which are none
-        Setting(
+        Key(
             "entity_vocab_size",
             "entities",
             Count,
@@ -53,9 +53,9 @@ class LukeFamily(RobertaFamily):
             read=lambda rows: rows - FIRST,
             write=lambda entities: entities + FIRST,
         ),
-        Setting("entity_emb_size", "entity_width", Count | None, 256),
+        Key("entity_emb_size", "entity_width", Count | None, 256),
         # a query map for each pair of words and entities
-        Setting("use_entity_aware_attention", "aware", bool, True),
+        Key("use_entity_aware_attention", "aware", bool, True),
     )
     prefix = "luke."
     architectures = (

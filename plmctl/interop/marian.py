@@ -12,7 +12,7 @@ from plmctl.interop.bart import SEQ2SEQ, SETTINGS, layer_rules, post_norm_stacks
 from plmctl.interop.bert import ACTIVATIONS
 from plmctl.interop.family import Architecture, Node
 from plmctl.interop.names import Tensors
-from plmctl.interop.settings import Also, Constant, Numbers, activation, change
+from plmctl.interop.settings import Also, Numbers, Written, activation, change
 from plmctl.interop.stacks import HEAD, TABLES, EncoderDecoderFamily
 
 
@@ -24,7 +24,7 @@ class MarianFamily(EncoderDecoderFamily):
     stated = change(
         SETTINGS,
         activation("activation_function", {**ACTIVATIONS, "swish": "silu"}, "gelu"),
-        Constant("share_encoder_decoder_embeddings", True),
+        Written("share_encoder_decoder_embeddings", True),
         Also("decoder_vocab_size", "vocab_size"),
     )
     prefix = "model."

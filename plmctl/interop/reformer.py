@@ -19,11 +19,11 @@ from plmctl.interop.names import NameRule, linear, maps, same
 from plmctl.interop.settings import (
     VOCAB,
     Also,
-    Constant,
+    Key,
     Numbers,
     Only,
-    Setting,
-    Stated,
+    Settings,
+    Written,
     activation,
     pad,
 )
@@ -43,13 +43,13 @@ EXPECTED = {
 }
 
 
-SETTINGS: Stated = (
+SETTINGS: Settings = (
     VOCAB,
-    Setting("hidden_size", "width", Count, 256),
-    Setting("num_attention_heads", "num_heads", Count, 12),
-    Setting("attention_head_size", "head_width", Count, 64),
-    Setting("feed_forward_size", "inner_width", Count, 512),
-    Setting(  # the letter of each layer's attention
+    Key("hidden_size", "width", Count, 256),
+    Key("num_attention_heads", "num_heads", Count, 12),
+    Key("attention_head_size", "head_width", Count, 64),
+    Key("feed_forward_size", "inner_width", Count, 512),
+    Key(  # the letter of each layer's attention
         "attn_layers",
         "attention",
         list[Literal["local", "lsh"]],
@@ -57,25 +57,25 @@ SETTINGS: Stated = (
         read=lambda kinds: "".join(LETTERS[kind] for kind in kinds),
         write=lambda letters: [KINDS[letter] for letter in letters],
     ),
-    Setting("local_attn_chunk_length", "local_chunk", Count, 64, written=False),
-    Setting("lsh_attn_chunk_length", "lsh_chunk", Count, 64, written=False),
+    Key("local_attn_chunk_length", "local_chunk", Count, 64, written=False),
+    Key("lsh_attn_chunk_length", "lsh_chunk", Count, 64, written=False),
     *(Only(key, value, written=True) for key, value in EXPECTED.items()),
-    Setting("num_hashes", "rounds", Count, 1),
-    Setting("num_buckets", "buckets", Count | list[Count] | None, None),
+    Key("num_hashes", "rounds", Count, 1),
+    Key("num_buckets", "buckets", Count | list[Count] | None, None),
     # none for ours of 0: there, a seed fixes dropout in training, too
-    Setting("hash_seed", "hash_seed", Whole | None, None, lambda n: n or 0, lambda n: n or None),
-    Setting("is_decoder", "causal", bool, False),
-    Setting("axial_pos_embds", "axial", bool, True),
-    Setting("axial_pos_shape", "shape", list[Count], [64, 64], tuple, list),
-    Setting("axial_pos_embds_dim", "widths", list[Count], [64, 192], tuple, list),
-    Setting("max_position_embeddings", "max_length", Count, 4096),
+    Key("hash_seed", "hash_seed", Whole | None, None, lambda n: n or 0, lambda n: n or None),
+    Key("is_decoder", "causal", bool, False),
+    Key("axial_pos_embds", "axial", bool, True),
+    Key("axial_pos_shape", "shape", list[Count], [64, 64], tuple, list),
+    Key("axial_pos_embds_dim", "widths", list[Count], [64, 192], tuple, list),
+    Key("max_position_embeddings", "max_length", Count, 4096),
     activation("hidden_act", bert.ACTIVATIONS, "relu"),
-    Setting("hidden_dropout_prob", "dropout", Rate, 0.05),
+    Key("hidden_dropout_prob", "dropout", Rate, 0.05),
     Also("local_attention_probs_dropout_prob", "attention_dropout"),
-    Setting("lsh_attention_probs_dropout_prob", "attention_dropout", Rate, 0.0),
-    Setting("layer_norm_eps", "eps", Number, 1e-12),
-    Constant("initializer_range", 0.02),
-    Constant("tie_word_embeddings", False),
+    Key("lsh_attention_probs_dropout_prob", "attention_dropout", Rate, 0.0),
+    Key("layer_norm_eps", "eps", Number, 1e-12),
+    Written("initializer_range", 0.02),
+    Written("tie_word_embeddings", False),
     pad(written=False),
 )
 

@@ -11,7 +11,7 @@ from plmctl.core import values
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.values import Count
 
-REQUIRED: Any = object()  # in place of a default: every file has the setting
+REQUIRED: Any = object()  # a default that says that every file has the setting
 LARGEST = 1 << 26  # the largest number of a config.json that `MOST` does not name
 MOST = {
     "num_layers": 2500,
@@ -26,8 +26,8 @@ MOST = {
 
 
 class Numbers(SimpleNamespace):
-    """The numbers in which members of a family differ: those that its table of settings names, and
-    further ones of its own.
+    """The numbers in which members of a family differ: its table of settings names them, and it may
+    add others.
     """
 
     num_layers: int
@@ -56,7 +56,7 @@ class Numbers(SimpleNamespace):
         return self.groups or self.num_layers
 
     def but(self, **others: Any) -> Numbers:
-        """These numbers with others in place of some, or beside them."""
+        """These numbers, some of them changed or added."""
         return Numbers(**vars(self) | others)
 
 
@@ -76,14 +76,14 @@ def _same(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Key:
     """A published setting and our name of it.
 
     Args:
         key: Its name in a `config.json`.
         name: Ours, of `Numbers`.
         kind: The annotation of its value.
-        default: The value of files without it; REQUIRED: there are none.
+        default: The value where a file lacks it; REQUIRED: every file has it.
         read: Ours from theirs.
         write: Theirs from ours.
         written: Export writes it.
@@ -110,7 +110,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Activation(Setting):
+class Activation(Key):
     """The activation, by a table of names: theirs -> ours. The first name of ours is written; with
     the key "" none is.
     """
@@ -165,7 +165,7 @@ class Only:
 
 
 @dataclass(frozen=True)
-class Constant(Only):
+class Written(Only):
     """A setting that export writes with one value, and import does not read."""
 
     written: bool = True
@@ -175,7 +175,7 @@ class Constant(Only):
 
 
 @dataclass(frozen=True)
-class Also(Setting):
+class Also(Key):
     """A second published name of a number; import does not read it."""
 
     kind: Any = None
@@ -184,11 +184,11 @@ class Also(Setting):
         return {}
 
 
-Stated = Sequence[Setting | Only]
+Settings = Sequence[Key | Only]
 
 
-def change(stated: Stated, *others: Setting | Only) -> Stated:
-    """The settings with `others`: in place of those of the same name, or after all."""
+def change(stated: Settings, *others: Key | Only) -> Settings:
+    """The settings with `others`, which replace settings of the same name or follow all."""
     new = {each.key: each for each in others}
     known = {each.key for each in stated}
     kept = [new.get(each.key, each) for each in stated]
@@ -205,22 +205,22 @@ _Labels = Annotated[
 _LABELS = {"problem_type": NotRequired[str | None], "id2label": NotRequired[_Labels | None]}
 
 
-def make_schema(stated: Stated) -> Any:
-    """A TypedDict of what is read of a `config.json`: these settings and the labels."""
+def make_schema(stated: Settings) -> Any:
+    """The annotations of a `config.json`, as a TypedDict: these settings and the labels."""
     own = {
         each.key: each.kind if each.default is REQUIRED else NotRequired[each.kind]
         for each in stated
-        if isinstance(each, Setting) and each.key and each.kind is not None
+        if isinstance(each, Key) and each.key and each.kind is not None
     }
     record: Any = TypedDict
     return record("PublishedConfig", {**own, **_LABELS})
 
 
-VOCAB = Setting("vocab_size", "vocab_size", Count)
-TIED = Setting("tie_word_embeddings", "tied", bool, True)
+VOCAB = Key("vocab_size", "vocab_size", Count)
+TIED = Key("tie_word_embeddings", "tied", bool, True)
 
 
-def pad(*, written: bool) -> Setting:
+def pad(*, written: bool) -> Key:
     """The setting of the padding token; null is 0."""
     kind = int | None
-    return Setting("pad_token_id", "pad", kind, None, read=lambda id: id or 0, written=written)
+    return Key("pad_token_id", "pad", kind, None, read=lambda id: id or 0, written=written)

@@ -13,7 +13,7 @@ from plmctl.core.values import Whole
 from plmctl.interop.bert import task_head
 from plmctl.interop.family import Architecture, Family, Node, count_layers, lm_head
 from plmctl.interop.names import NameRule, Tensors, find_missing, same
-from plmctl.interop.settings import Numbers, Setting
+from plmctl.interop.settings import Key, Numbers
 
 HEAD, CELLS = "seq2seq", "plmctl.nn.cells"
 SHARED, ENCODER, DECODER = (
@@ -22,7 +22,7 @@ SHARED, ENCODER, DECODER = (
     "decoder.embed_tokens.weight",
 )
 # the first token of the decoder
-START = Setting("decoder_start_token_id", "start", Whole | None, None)
+START = Key("decoder_start_token_id", "start", Whole | None, None)
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
 TABLES: list[NameRule] = [
     same("backbone.encoder.embedding.token.weight", SHARED),

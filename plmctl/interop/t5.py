@@ -11,7 +11,7 @@ from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bart import classifier_rules
 from plmctl.interop.family import Architecture, Node, linear_class, row_classes
 from plmctl.interop.names import NameRule, Tensors, linear, maps, same
-from plmctl.interop.settings import TIED, VOCAB, Constant, Numbers, Setting, Stated, activation, pad
+from plmctl.interop.settings import TIED, VOCAB, Key, Numbers, Settings, Written, activation, pad
 from plmctl.interop.stacks import (
     HEAD,
     OUTPUT,
@@ -64,25 +64,25 @@ def layer_rules(end: str, *, gated: bool) -> list[NameRule]:
     ]
 
 
-SETTINGS: Stated = (
-    Constant("is_encoder_decoder", True),
+SETTINGS: Settings = (
+    Written("is_encoder_decoder", True),
     VOCAB,
-    Setting("d_model", "width", Count),
-    Setting("d_ff", "inner_width", Count),
-    Setting("d_kv", "head_width", Count),
-    Setting("num_layers", "num_layers", Count),
-    Setting("num_decoder_layers", "decoder_layers", Count | None, None),
-    Setting("num_heads", "num_heads", Count),
-    Setting("relative_attention_num_buckets", "buckets", Count, 32),
-    Setting("relative_attention_max_distance", "max_distance", Count, 128),
-    Setting("dropout_rate", "dropout", Rate, 0.1),
-    Setting("layer_norm_epsilon", "eps", Number, 1e-6),
+    Key("d_model", "width", Count),
+    Key("d_ff", "inner_width", Count),
+    Key("d_kv", "head_width", Count),
+    Key("num_layers", "num_layers", Count),
+    Key("num_decoder_layers", "decoder_layers", Count | None, None),
+    Key("num_heads", "num_heads", Count),
+    Key("relative_attention_num_buckets", "buckets", Count, 32),
+    Key("relative_attention_max_distance", "max_distance", Count, 128),
+    Key("dropout_rate", "dropout", Rate, 0.1),
+    Key("layer_norm_epsilon", "eps", Number, 1e-6),
     activation("feed_forward_proj", {name: name for name in PROJECTIONS}),
-    Constant("initializer_factor", 1.0),
+    Written("initializer_factor", 1.0),
     TIED,
     pad(written=True),
     START,
-    Setting("scale_decoder_outputs", "scaled", bool, None, written=False),
+    Key("scale_decoder_outputs", "scaled", bool, None, written=False),
 )
 
 

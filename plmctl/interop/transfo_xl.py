@@ -17,7 +17,7 @@ from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop.bert import encoder_nodes
 from plmctl.interop.family import Architecture, Family, Node
 from plmctl.interop.names import NameRule, Tensors, linear, maps, same
-from plmctl.interop.settings import VOCAB, Constant, Numbers, Only, Setting, Stated, activation, pad
+from plmctl.interop.settings import VOCAB, Key, Numbers, Only, Settings, Written, activation, pad
 
 CELL, THEIRS = "backbone.stack.blocks.a.{i}", "layers.{i}.dec_attn"
 INNER = "backbone.stack.blocks.f.{i}"
@@ -28,26 +28,26 @@ TABLE, BIAS = "word_emb.emb_layers", "crit.out_layers"
 FIXED = {"attn_type": 0, "sample_softmax": -1, "adaptive": True, "tie_weight": True}
 
 
-SETTINGS: Stated = (
+SETTINGS: Settings = (
     VOCAB,
-    Setting("cutoffs", "cutoffs", list[Count], read=tuple, write=list),
-    Setting("d_model", "width", Count),
-    Setting("d_embed", "cluster_width", Count),
-    Setting("n_head", "num_heads", Count),
-    Setting("d_head", "head_width", Count),
-    Setting("d_inner", "inner_width", Count),
-    Setting("n_layer", "num_layers", Count),
-    Setting("div_val", "div_val", Count, 4),
-    Setting("pre_lnorm", "pre_norm", bool, False),
-    Setting("mem_len", "memory", Whole, 1600),
-    Setting("clamp_len", "farthest", int, 1000, lambda n: n if n > 0 else None, lambda n: n or -1),
-    Setting("same_length", "same_length", bool, True),
-    Setting("proj_share_all_but_first", "rest_tied", bool, True),
-    Setting("tie_projs", "tie_projs", list[bool], None),
-    Constant("untie_r", True),
-    Setting("dropout", "dropout", Rate, 0.1),
-    Setting("dropatt", "attention_dropout", Rate, 0.0),
-    Setting("layer_norm_epsilon", "eps", Number, 1e-5),
+    Key("cutoffs", "cutoffs", list[Count], read=tuple, write=list),
+    Key("d_model", "width", Count),
+    Key("d_embed", "cluster_width", Count),
+    Key("n_head", "num_heads", Count),
+    Key("d_head", "head_width", Count),
+    Key("d_inner", "inner_width", Count),
+    Key("n_layer", "num_layers", Count),
+    Key("div_val", "div_val", Count, 4),
+    Key("pre_lnorm", "pre_norm", bool, False),
+    Key("mem_len", "memory", Whole, 1600),
+    Key("clamp_len", "farthest", int, 1000, lambda n: n if n > 0 else None, lambda n: n or -1),
+    Key("same_length", "same_length", bool, True),
+    Key("proj_share_all_but_first", "rest_tied", bool, True),
+    Key("tie_projs", "tie_projs", list[bool], None),
+    Written("untie_r", True),
+    Key("dropout", "dropout", Rate, 0.1),
+    Key("dropatt", "attention_dropout", Rate, 0.0),
+    Key("layer_norm_epsilon", "eps", Number, 1e-5),
     pad(written=True),
     *(Only(key, value, written=True) for key, value in FIXED.items()),
     activation("", {"relu": "relu"}),  # no file names it

@@ -75,7 +75,7 @@ class CellFacts:
         ahead: True: it reads later tokens, too; False: only earlier ones; None: the pattern
             decides.
         offsets: The offsets, token read - token, that it reads whatever the pattern allows; None:
-            those that follow from `ahead`.
+            `ahead` says it.
         longest: The most tokens before a token that it ever sees; None: all.
         records: It fills `env.recorder`, once each time it runs.
         hashes: It gives `env.recorder` the buckets of the tokens.
