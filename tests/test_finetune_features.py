@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file
 
 import plmctl
-from plmctl.artifacts import row_heads
 from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.convert import convert
 from plmctl.config import compose as config
@@ -20,7 +19,7 @@ from plmctl.config.action import perform
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError
-from plmctl.runs import finetuning
+from plmctl.runs import finetuning, row_heads
 from plmctl.runs.resume import resume_spec
 from plmctl.training.checkpoint import read
 from tests.marks import mark_slow

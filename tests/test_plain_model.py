@@ -14,7 +14,6 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from plmctl import load
-from plmctl.artifacts.adapt import adapt
 from plmctl.cli.app import make_app
 from plmctl.config.build import plain as unpack
 from plmctl.config.compose import compose
@@ -22,6 +21,7 @@ from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import UsageError
+from plmctl.runs.adapt import adapt
 from plmctl.study import plan as planning
 from plmctl.study.parse import parse
 

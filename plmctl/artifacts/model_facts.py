@@ -139,3 +139,11 @@ def networks(model: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 def pattern_of(config: Any, plugins: Sequence[str]) -> Pattern:
     pattern: Pattern = build(config["pattern"], plugins=plugins, path="pattern")
     return pattern
+
+
+def framing(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Which special tokens stood around the sources and targets that a model was trained on, as
+    far as its config says so.
+    """
+    rows = config.get("format") or config.get("task") or {}
+    return {name: rows[name] for name in ("source_template", "target_template") if rows.get(name)}

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plmctl.artifacts.adapt import refuse_another_model
 from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.model_facts import reading
 from plmctl.chain.stages import (
@@ -40,6 +39,7 @@ from plmctl.jobs.configs import (
 )
 from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
+from plmctl.runs.adapt import refuse_another_model
 from plmctl.tasks.readers.builtin import BUILTIN
 
 DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python: needs no download

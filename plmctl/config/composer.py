@@ -111,7 +111,7 @@ class HydraComposer:
         self.verb = verb
         self._config_dirs = config_dirs
         self._made: Hydra | None = None
-        self._outer: Any = None  # the Hydra that was there before
+        self._outer: Any = None  # the Hydra of before
 
     @property
     def _hydra(self) -> Hydra:
@@ -146,7 +146,7 @@ class HydraComposer:
         self._made.config_loader.repository = PartFiles(search)  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """Put the Hydra that was there before into its place."""
+        """Restore the Hydra of before."""
         if self._made is not None:
             from hydra.core.global_hydra import GlobalHydra
 
@@ -341,7 +341,7 @@ def store_recipe(name: str, config_dirs: Sequence[str] = (), *, published: bool 
         settings, option = take_published_form(settings, file), f"{option}_published"
     _RECIPES[option] = settings
     _UNTOLD.add(option)
-    if any(references_in(settings)) and not is_shipped(str(file)):  # that Hydra may not know
+    if any(references_in(settings)) and not is_shipped(str(file)):  # Hydra may not know them
         from omegaconf.errors import OmegaConfBaseException
 
         try:

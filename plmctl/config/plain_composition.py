@@ -1,7 +1,7 @@
-"""Compositions of part files in plain values: what Hydra makes of lists of defaults, but without
-a node for each setting, which takes ten times as long.
+"""Compositions of part files in plain values, ten times as fast as Hydra's.
 
-All that is unusual raises `Unusual`, and is left to Hydra, which words every mistake.
+Hydra makes a node of every setting; this module merges plain dicts by the same rules. Unusual files
+and words raise `Unusual`: Hydra composes them, and words every mistake.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SELF, GLOBAL, UNSET = "_self_", "_global_", "???"
-_NAME = r"[A-Za-z_][\w.-]*"  # of an option
+_NAME = r"[A-Za-z_][\w.-]*"  # the name of an option
 _PLACE = r"(?:@(?!_here_|.*_group_)([\w.]+))?"  # the package of a line, but for words of Hydra
 _FILE = re.compile(rf"(/?\w+(?:/\w+)*){_PLACE}", re.ASCII)
 _ITEM = re.compile(rf"(?:(override) )?(/?[\w/]+){_PLACE}", re.ASCII)
@@ -32,7 +32,7 @@ class Unusual(Exception):
 class Default:
     """One line of a list of defaults."""
 
-    group: str  # with a / in front from the root; "" for a file beside the one with the list
+    group: str  # from the root with a / in front; "" for a file of the same group
     option: Option
     package: str | None
     overrides: bool = False
@@ -40,7 +40,7 @@ class Default:
 
 @dataclass(frozen=True)
 class PartFile:
-    """One file: the place of its settings, the files that it builds on, its settings."""
+    """One file: the package of its settings, the files under it, its settings."""
 
     package: str | None
     defaults: tuple[Default, ...]
@@ -112,7 +112,7 @@ def compose_plainly(
 
 
 def set_plainly(config: dict[str, Any], key: str, value: Any, *, adds: bool) -> None:
-    """Put a value at a dotted key; `adds`: of a name that is not there yet."""
+    """Put a value at a dotted key; with `adds`, the name must be new."""
     node: Any = config
     *above, last = key.split(".")
     for name in above:
@@ -142,7 +142,7 @@ class _Node:
     path: str
     group: str  # the path of its group
     above: str  # the package of the file that names it
-    key: str  # of its choice; "" where no word can choose it
+    key: str  # the key of its choice; "" where no word can choose it
     own: str | None  # the package that its line of a list states
 
     def place(self, header: str | None, relative: str) -> str:
@@ -159,7 +159,7 @@ class _Result:
 
 
 class _Tree:
-    """The files that a primary file names, and those that they name."""
+    """The tree of files under a primary file."""
 
     def __init__(
         self, read: Callable[[str], PartFile], choices: Mapping[str, Option], removed: set[str]
@@ -271,14 +271,14 @@ def _path(group: str, above: str) -> str:
 
 
 def _key(default: Default, group: str, package: str) -> str:
-    """By what a line of a list is chosen: its group, with `@` and its place where it is another."""
+    """The key of a choice: the group, and `@package` where the package is another one."""
     path = _path(default.group, group)
     place = _join(package, default.package, default.group.lstrip("/"))
     return path if path.replace("/", ".") == place else f"{path}@{place or GLOBAL}"
 
 
 def _join(above: str, package: str | None, relative: str) -> str:
-    """The place of a file whose line, or header, states a package, or nothing."""
+    """The package of a file inside the package above it."""
     own = relative.replace("/", ".") if package is None else package
     place = f"{above}.{own}" if above and own else above or own
     before, found, after = place.rpartition(GLOBAL)
@@ -286,7 +286,7 @@ def _join(above: str, package: str | None, relative: str) -> str:
 
 
 def _merge(config: dict[str, Any], settings: Mapping[str, Any]) -> None:
-    """Settings over those that are there: mappings by their names, all else whole."""
+    """Write settings over `config`: mappings by their names, all else whole."""
     for key, value in settings.items():
         if key not in config:
             config[key] = copy_plain(value)
@@ -301,9 +301,7 @@ def _merge(config: dict[str, Any], settings: Mapping[str, Any]) -> None:
 
 
 def _replaces(value: Any, old: Any) -> bool:
-    """Whether a value usually stands in the place of another one; of what is referred to it would
-    become a part.
-    """
+    """Whether a value replaces an old one; a mapping over a reference would change its target."""
     groups = isinstance(value, (dict, list))
     if isinstance(old, (dict, list)):
         refers = value is None or (isinstance(value, str) and "${" in value)

@@ -1,4 +1,4 @@
-"""What a run reads, as the settings say: texts, how they become tokens, and rows of these."""
+"""The texts of a run, their tokenizer, and their rows, as typed settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Texts:
     Args:
         recipe: The tokenizer that is trained or loaded; None where another one brings the tokens.
         sources: {name: {corpora, format, noise, weight}}.
-        at_most: The recipe may find fewer tokens than it names: nobody asked for their number.
+        at_most: The tokenizer may have fewer tokens than its recipe names.
         share: The share of the text to train on.
         starts: The run starts from a trained model.
         knowing: {slot: nodes} of the parts that may read entities of the text.

@@ -237,7 +237,7 @@ def build_source(
 def _fields_to_read(
     fields: BatchFields, layout: Format, noise: Chain | None, corpora: Collection[Shards]
 ) -> frozenset[str]:
-    """What rows must have for the noise and the batches, of what a format and the corpora have."""
+    """The fields that rows need for noise and batches, as far as format and corpora have them."""
     everywhere = frozenset.intersection(
         *(frozenset(f"tracks.{name}" for name in shards.tracks) for shards in corpora)
     )

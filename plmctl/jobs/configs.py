@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from plmctl.artifacts.adapt import adapt
 from plmctl.artifacts.assemble import settle_lengths
 from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.build import build
@@ -23,6 +22,7 @@ from plmctl.core.spelling import spell
 from plmctl.data.shards import is_tokens
 from plmctl.inputs.tokenize import find_sources
 from plmctl.jobs.job import Config
+from plmctl.runs.adapt import adapt
 from plmctl.tasks.inference import check_splits
 from plmctl.tasks.readers.builtin import BUILTIN, write_builtin_task
 from plmctl.tasks.readers.files import existing

@@ -22,7 +22,6 @@ from plmctl.artifacts.label_rows import follow_labels, labels_of
 from plmctl.artifacts.loading import Source, find, open_source, without_spare_rows
 from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.artifacts.taking import initialize, take
-from plmctl.artifacts.trained_adapters import take_adapters
 from plmctl.config.asked import is_asked
 from plmctl.config.build import build
 from plmctl.config.schema import Finetune
@@ -59,6 +58,7 @@ from plmctl.runs.side_training import (
 from plmctl.runs.stabilising import read_epoch, stabilise
 from plmctl.runs.task_fit import fit_task
 from plmctl.runs.teachers import add_teacher
+from plmctl.runs.trained_adapters import take_adapters
 from plmctl.runs.unfreezing import make_stages
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference

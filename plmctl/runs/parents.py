@@ -5,13 +5,14 @@ each opened to see whether it can be.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from plmctl.artifacts.adapt import complete
-from plmctl.artifacts.contract.alone import find_wrong_parts
+from plmctl.artifacts.assemble import without_weights
+from plmctl.artifacts.contract.alone import find_wrong_numbers
+from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.model_facts import reading
 from plmctl.config.build import MISSING, build, plain
@@ -21,9 +22,11 @@ from plmctl.config.references import at_origin
 from plmctl.config.schema import Finetune, Graph, Pretrain, WriteTriples
 from plmctl.config.spec import RunSpec, thaw
 from plmctl.config.texts import sources
+from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.inputs.tokenize import find_sources
+from plmctl.runs.adapt import complete
 from plmctl.runs.task_fit import fit_lengths
 from plmctl.tasks import inference
 from plmctl.tasks.record import Reader
@@ -32,6 +35,9 @@ from plmctl.text.tokenizer import Tokenizer
 
 MODELS = ("init", "checkpoint", "teacher")  # settings that name trained models
 OF_TASKS = ("model", "pattern", "size", "checkpoint")  # slots that decide how one is read
+OF_VOCABULARY = ("format", "noise", "eval.noise")  # parts that are given a vocabulary alone
+# parts that are given the numbers of `size`
+OF_SIZE = ("pattern", "position", "kernel", "first_vectors")
 
 
 def build_task(spec: Finetune) -> Task:
@@ -64,6 +70,30 @@ def check_splits(spec: Finetune, task: Task) -> None:
         allowed = "1, since rows show labels of all training examples"
         fix = "train.share=1, or task.demonstrations=0"
         raise ConfigError("train.share", spec.train.share, allowed, fix=fix)
+
+
+def find_wrong_parts(spec: RunSpec, known: Sequence[PlmctlError]) -> list[PlmctlError]:
+    """What the parts of a spec refuse, each built by itself; those that `known` errors are about
+    are not.
+    """
+    wrong = {error.path for error in known if isinstance(error, ConfigError)}
+
+    def is_wrong(path: str) -> bool:
+        return any(other == path or other.startswith(f"{path}.") for other in wrong)
+
+    config: dict[str, Any] = thaw(spec)
+    given: dict[str, dict[str, Any]] = {path: {"vocab": TINY} for path in OF_VOCABULARY}
+    if not is_wrong("size"):
+        sizes = {"vocab_size": TINY.size, "max_length": 8, **(config.get("size") or {})}
+        given |= {path: sizes for path in OF_SIZE}
+    errors: list[PlmctlError] = []
+    for path, values in given.items():
+        node = None if is_wrong(path) else select(config, path)
+        if isinstance(node, Mapping):
+            with collect(errors), without_weights():
+                build(node, values, spec.plugins, path=path)
+    whole = {slot: config.get(slot) for slot in ("optim", "schedule") if not is_wrong(slot)}
+    return [*errors, *find_wrong_numbers(whole, spec.plugins)]
 
 
 def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:

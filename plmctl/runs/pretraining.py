@@ -11,7 +11,6 @@ from typing import Any
 from plmctl.artifacts.assemble import build_model, build_objective, without_weights
 from plmctl.artifacts.cost import cost
 from plmctl.artifacts.from_corpus import learn_lexicons, start_from_corpus
-from plmctl.artifacts.init_differences import describe_differences
 from plmctl.artifacts.model_facts import heads_about, pattern_of
 from plmctl.artifacts.taking import initialize
 from plmctl.config.build import build
@@ -52,6 +51,7 @@ from plmctl.objectives.base import Objective
 from plmctl.runs import estimate
 from plmctl.runs.fit import budget_of, fit
 from plmctl.runs.floors import Floors, asks_for_text, count_corpus
+from plmctl.runs.init_differences import describe_differences
 from plmctl.runs.overview import check_languages, check_memory, describe_hidden_words, describe_run
 from plmctl.runs.own_rate import settle_rate
 from plmctl.runs.regularising import build_regulariser

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from plmctl.artifacts.adapt import adapt, complete, fit_to
-from plmctl.artifacts.init_differences import naming_kind
 from plmctl.artifacts.model_facts import reading
 from plmctl.config.opened import check_opened
 from plmctl.config.plugins import confirm
@@ -18,7 +16,9 @@ from plmctl.config.run_name import runs_of
 from plmctl.config.schema import Finetune, Graph, Pretrain
 from plmctl.config.spec import thaw
 from plmctl.core.errors import PlmctlError, UsageError, flatten
+from plmctl.runs.adapt import adapt, complete, fit_to
 from plmctl.runs.check import Outline, check_finetuning, check_pretraining, check_settings
+from plmctl.runs.init_differences import naming_kind
 from plmctl.runs.parents import (
     build_task,
     check_splits,

@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from plmctl.artifacts.adapt import complete
 from plmctl.artifacts.loading import BESIDE
-from plmctl.artifacts.row_heads import decides_about_rows
 from plmctl.config.build import build
 from plmctl.config.compose import attempt
 from plmctl.config.saved import write_spec
@@ -31,7 +29,9 @@ from plmctl.core.locate import locate
 from plmctl.core.spelling import spell
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
+from plmctl.runs.adapt import complete
 from plmctl.runs.parents import build_task, check_splits, shorten_rows
+from plmctl.runs.row_heads import decides_about_rows
 from plmctl.runs.task_fit import fit_language_heads, fit_task
 from plmctl.storage.gate import admit
 from plmctl.tasks import inference

@@ -9,7 +9,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from plmctl.artifacts.adapt import refuse_another_model
 from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.artifacts.inject import build_maker
 from plmctl.artifacts.loading import open_source
@@ -33,6 +32,7 @@ from plmctl.jobs.configs import (
 )
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
+from plmctl.runs.adapt import refuse_another_model
 from plmctl.runs.check import Outline, outline_pretraining
 from plmctl.runs.estimate import count_flops, estimate
 from plmctl.runs.resolve import outline_later

@@ -8,11 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.artifacts.adapt import framing
 from plmctl.artifacts.assemble import longest
 from plmctl.artifacts.label_rows import count_rows, labels_of, name_rows
 from plmctl.artifacts.loading import Loaded, Source
-from plmctl.artifacts.model_facts import reading
+from plmctl.artifacts.model_facts import framing, reading
 from plmctl.config.build import plain
 from plmctl.config.spec import Part
 from plmctl.config.uses import Attack, Evaluate

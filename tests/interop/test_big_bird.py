@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import plmctl
-from plmctl.artifacts import adapt
 from plmctl.artifacts.assemble import build_model, settle_lengths
 from plmctl.artifacts.convert import convert
 from plmctl.attention.patterns.big_bird import BigBird
@@ -23,6 +22,7 @@ from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
+from plmctl.runs import adapt
 from plmctl.training.checkpoint import tensors_of
 from tests.interop.publishing import VOCAB, publish
 from tests.interop.test_families import assert_round_trip

@@ -16,7 +16,6 @@ import torch
 from omegaconf import OmegaConf
 
 import plmctl
-from plmctl.artifacts.adapt import adopt
 from plmctl.artifacts.assemble import build_model, longest, settle_lengths
 from plmctl.artifacts.convert import convert
 from plmctl.artifacts.loading import find, load, open_source
@@ -24,6 +23,7 @@ from plmctl.artifacts.taking import initialize, name_parts, take
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Part
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
+from plmctl.runs.adapt import adopt
 from plmctl.training.checkpoint import Checkpoints, Snapshot, _seal, tensors_of
 from plmctl.training.progress import Progress
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.artifacts.adapt import complete
 from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.model_facts import pooling
 from plmctl.config import compose as config
 from plmctl.core.errors import ConfigError, ConfigErrors
 from plmctl.heads.features import read as features_of
+from plmctl.runs.adapt import complete
 from plmctl.runs.resolve import build_task
 from plmctl.runs.task_fit import fit_language_heads, fit_task
 from plmctl.tasks import batches, inference

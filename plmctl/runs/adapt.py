@@ -8,10 +8,8 @@ from typing import Any, TypeVar
 from plmctl.artifacts.adapter_base import refuse_methods
 from plmctl.artifacts.assemble import find_long_rows, row_lengths, texts_in_rows
 from plmctl.artifacts.loading import Source, open_source
-from plmctl.artifacts.model_facts import networks
+from plmctl.artifacts.model_facts import framing, networks
 from plmctl.artifacts.places import Places
-from plmctl.artifacts.row_heads import find_classifier, fit_row_heads
-from plmctl.artifacts.trained_adapters import find_adapters
 from plmctl.config.build import MISSING
 from plmctl.config.make_spec import spec_of
 from plmctl.config.references import UnresolvedReference, work_out
@@ -19,6 +17,8 @@ from plmctl.config.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.config.spec import key_of, thaw
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.locate import locate
+from plmctl.runs.row_heads import find_classifier, fit_row_heads
+from plmctl.runs.trained_adapters import find_adapters
 
 Training = TypeVar("Training", Pretrain, Finetune)
 WHOLE = ("initializer", "classifier")  # of a whole model, none of a part's
@@ -185,14 +185,6 @@ def _take_model(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
     if "classifier" in spec.model:
         return spec
     return spec.with_value("model.classifier", find_classifier(spec, config.get("heads") or {}))
-
-
-def framing(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Which special tokens stood around the sources and targets that a model was trained on, as
-    far as its config says so.
-    """
-    rows = config.get("format") or config.get("task") or {}
-    return {name: rows[name] for name in ("source_template", "target_template") if rows.get(name)}
 
 
 def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:
