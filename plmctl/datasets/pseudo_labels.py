@@ -164,7 +164,7 @@ def _keep(spec: Label, guesses: Sequence[Guess]) -> list[Guess]:
     if not kept:
         surest = max(guess.sure for guess in guesses)
         what = f"none of {len(guesses):,} new texts has a label of {spec.threshold:g} or more"
-        raise UsageError(f"{what}\n  fix: threshold={math.floor(100 * surest) / 100:g} or less")
+        raise UsageError(f"{what}\n  fix: threshold={math.floor(100 * surest) / 100:g}")
     return kept
 
 

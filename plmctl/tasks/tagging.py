@@ -34,7 +34,7 @@ from plmctl.tasks.readers.schemes import (
     spelling_of,
     tells_entities,
 )
-from plmctl.tasks.readers.span_rows import list_marked
+from plmctl.tasks.readers.span_rows import list_marked, tag_text
 from plmctl.tasks.readers.tag_spelling import SHOWN, describe_unmarked, respell, unify
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
@@ -58,6 +58,8 @@ class TaggingSettings(TaskSettings):
         focal_gamma: of the focal loss; 0: none.
         label_smoothing: the share of a label that all labels have in equal parts.
         scheme: in which entities are spelled; None: as the reader gives them.
+        words: how a new line is cut: at its "spaces", or as a "text" into words and single marks;
+            None: as a text where those of training have entities by their characters.
         crf: a CRF over the tags of a sentence, "free" or "legal" (tasks/answers/tag_chain.py);
             None: a softmax for each word.
     """
@@ -70,6 +72,7 @@ class TaggingSettings(TaskSettings):
     focal_gamma: float = 0.0
     label_smoothing: float = 0.0
     scheme: Spelling | None = None
+    words: Literal["spaces", "text"] | None = None
     crf: CrfKind | None = None
 
 
@@ -113,6 +116,7 @@ class Tagging(Task):
         super().__init__(own, metrics=metrics, label_names=own.label_names)
         self._fit_metrics()
         self.joiner, self.context, self.scheme = own.joiner, own.context, own.scheme
+        self.words = own.words
         self.label_loss = LabelLoss(own.class_weights, own.focal_gamma, own.label_smoothing)
         self.crf = own.crf
         if own.crf is not None:
@@ -147,8 +151,11 @@ class Tagging(Task):
 
     def parse(self, line: str, number: int) -> Example:
         """Words separated by spaces; with `joiner=""` every character is a word, unless spaces
-        divide all Chinese ones.
+        divide all Chinese ones. With `words="text"`, those of a text, with their characters.
         """
+        if self.words == "text" and (text := tag_text(line, None)).words:
+            fields = {"words": text.words, "places": text.places, "source": line}
+            return Example(id=str(number - 1), fields=fields, place=f"line {number}")
         words = line.split()
         if self.joiner == "" and (
             len(words) == 1 or any(len(CHINESE.findall(word)) > 1 for word in words)
@@ -159,7 +166,9 @@ class Tagging(Task):
     @property
     def decided(self) -> dict[str, Any]:
         settings = cast(TaggingSettings, self.settings)
-        chosen = {"metrics": self.metrics} if settings.metrics is None else {}
+        chosen: dict[str, Any] = {"metrics": self.metrics} if settings.metrics is None else {}
+        if self.words is not None:
+            chosen["words"] = self.words
         return {**super().decided, **chosen, "joiner": self.joiner, **self.label_loss.decided}
 
     def read(self, split: str) -> list[Example]:
@@ -285,6 +294,8 @@ class Tagging(Task):
                 "document",
                 "sentence: neither -DOCSTART- lines nor fields `document` are here",
             )
+        if self.words is None and any("source" in example.fields for example in examples):
+            self.words = "text"
         if self.joiner is None:
             self.joiner = "" if _of_characters(examples) else " "
         pairs = [

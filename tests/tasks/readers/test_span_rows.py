@@ -180,3 +180,13 @@ def test_predictions_have_the_characters(tmp_path: Path, monkeypatch: pytest.Mon
     assert (row["text"], row["n"]) == ("Anna saw Rome.", 1)
     assert isinstance(row["entities"], list)
     assert row["words"] == ["Anna", "saw", "Rome", "."]
+    # a line without layout is cut as the texts of training were, and keeps its characters
+    Path("new.txt").write_text("Anna saw Rome, Paris.\n  Anna (Berg)\n")
+    out = plmctl("eval", "checkpoint=r", "input=new.txt", "out=-", "device=cpu")
+    lines = Path("new.txt").read_text().splitlines()
+    for line, row in zip(lines, map(json.loads, out.splitlines()), strict=True):
+        assert row["words"] == tag_text(line, None).words
+        assert row["source"] == line
+        assert [line[e["start"] : e["end"]] for e in row["entities"]] == [
+            e["text"] for e in row["entities"]
+        ]
