@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from plmctl.core.errors import DataError
 from plmctl.storage.reading import parse_json
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.column_settings import Column
@@ -45,6 +46,9 @@ class TaggedSheet:
     def of(cls, task: Task, split: str) -> TaggedSheet | None:
         """The sheet of `split`; None for a task without tags, and for words that are written
         without spaces or stand in tables.
+
+        Raises:
+            DataError: Entities are given by their characters.
         """
         if (
             not isinstance(task, Tagging)
@@ -56,6 +60,9 @@ class TaggedSheet:
         if task.joiner != " ":
             return None
         file = files.need(task.path, split, task.reader.splits[split])
+        if task.words == "text":
+            what = "its entities are given by their characters, which other words would move"
+            raise DataError(what, file=file, fix='{"tokens": ["a", "b"], "tags": ["O", "O"]}')
         if task.reader.layout == "jsonl" or (
             task.reader.layout == "auto" and files.suffix(file) in (".jsonl", ".json")
         ):

@@ -15,6 +15,7 @@ from plmctl.core.errors import DataError
 from plmctl.tasks.check import check_task
 from plmctl.tasks.readers.conll import Columns
 from plmctl.tasks.readers.span_rows import TextSpan, list_marked, tag_text
+from plmctl.tasks.tagged_sheet import TaggedSheet
 from tests.command import plmctl
 from tests.tasks.readers.test_schemes import COLUMNS, SPLITS, make_task
 
@@ -190,3 +191,10 @@ def test_predictions_have_the_characters(tmp_path: Path, monkeypatch: pytest.Mon
         assert [line[e["start"] : e["end"]] for e in row["entities"]] == [
             e["text"] for e in row["entities"]
         ]
+
+
+def test_words_of_such_texts_are_not_replaced(tmp_path: Path) -> None:
+    """`data augment` would move the characters of entities, so it says so before it writes."""
+    write(tmp_path, "spacy", "train.jsonl")
+    with pytest.raises(DataError, match="entities are given by their characters"):
+        TaggedSheet.of(make_task(tmp_path), "train")
