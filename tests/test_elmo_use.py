@@ -122,7 +122,7 @@ VARIANTS = {
 def test_nothing_stands_between_without_a_first_layer(elmo: Path, tagged: Path) -> None:
     words = [f"task.path={tagged}", f"checkpoint={elmo}", *VARIANTS["between"], *TUNED]
     said = run("finetune", "task=tagging", *words, "--dry-run", code=2)
-    assert "heads.output: it stands behind heads.encoder, and there is none" in said
+    assert "heads.output: it stands behind heads.encoder, which the model lacks" in said
     assert "fix: head_encoder=bilstm heads.encoder.num_layers=1" in said
 
 

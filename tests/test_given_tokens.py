@@ -17,7 +17,7 @@ from plmctl.config.token_settings import refuse_decided
 from plmctl.core.errors import ConfigError, ConfigErrors
 
 TokensOf = Callable[..., Path]
-FIX = "\n  fix: # leave it out, or give the text in place of its tokens"
+FIX = "\n  fix: # leave it out, or give the text instead of its tokens"
 
 
 def errors_of(recipe: str, *words: str) -> list[str]:

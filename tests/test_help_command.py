@@ -45,8 +45,8 @@ def test_a_part_is_list_settings() -> None:
     assert lines[1].startswith("SpanBERT's masking (Joshi et al., 2020, sec. 3.1)")
     assert f"SpanMask: {SpanMask.__doc__.splitlines()[0]}" in lines  # type: ignore[union-attr]
     assert (
-        "noise.span_mask.rate=0.15             of the tokens, special ones not counted; a number"
-        in lines
+        "noise.span_mask.rate=0.15             share of the tokens, special ones not counted; a"
+        " number" in lines
     )
     assert (
         "noise.span_mask.max_predictions=null  most targets in a row; a whole number or null"
@@ -144,8 +144,8 @@ def test_kinds_are_words() -> None:
             "train.minutes",
             [
                 "train.minutes=null  wall-clock time, evaluation included; a recipe with budgets"
-                " (plmctl help budgets) chooses size, batch, rate and rows by it, unless they are"
-                " given; a number (more than 0) or null [plmctl pretrain, plmctl finetune,"
+                " (plmctl help budgets) chooses size, batch, rate and rows by it, unless you"
+                " set them; a number (more than 0) or null [plmctl pretrain, plmctl finetune,"
                 " plmctl graph]"
             ],
         ),

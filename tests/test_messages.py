@@ -107,11 +107,7 @@ MISTAKES = [
         "(did",
         "give runs/first",
     ),
-    (
-        "eval task=held_out checkpoint=runs/other",
-        "there is no such run",
-        "give one that is there, s",
-    ),
+    ("eval task=held_out checkpoint=runs/other", "there is no such run", "give one that exists, s"),
     ("eval task=held_out", "checkpoint: must be given", "checkpoint=..."),
     ("generate checkpoint=runs/frist prompt=a", "did you mean 'runs/first'?", "give runs/first"),
     (

@@ -238,7 +238,7 @@ def test_other_tokenizers_are_refused(
             ["data.mixture.en.weight=0.3", "data.mixture.zh.weight=0.3"],
             "must add up to 1, these add up to 0.6",
         ),
-        (["data.path=a.txt"], "data.path='a.txt': has no effect beside data.mixture"),
+        (["data.path=a.txt"], "data.path='a.txt': has no effect with data.mixture"),
         (["data.temperature=0"], "data.temperature=0: must be more than 0"),
         (
             ["data.temperature=2", "data.mixture.en.weight=2"],

@@ -238,7 +238,7 @@ def test_mistakes_name_the_setting(base: Path, tmp_path: Path) -> None:
     assert "all that peft=lora trains is frozen" in said
     given[1] = "checkpoint=null"
     said = plmctl("finetune", *SHORT, *given, "size=tiny", "peft=[lora]", code=2)
-    assert "peft=['lora']: few weights beside those of a trained model, and there is none" in said
+    assert "peft=['lora']: trains few weights of a trained model, and none is set" in said
     assert "fix: checkpoint=RUN  # or leave peft out" in said
     assert not (tmp_path / "x").exists()
 

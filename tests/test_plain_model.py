@@ -196,8 +196,8 @@ def others(
 @pytest.mark.parametrize(
     ("recipe", "init", "answer"),
     [
-        ("gpt2", "bert", "tokens saw those that follow them; under this run's pattern they do"),
-        ("bert", "gpt2", "tokens did not see those that follow them;"),
+        ("gpt2", "bert", "tokens saw later tokens; under this run's pattern they do"),
+        ("bert", "gpt2", "tokens did not see later tokens;"),
         ("bert", "bart", "EncoderDecoder, not the Encoder of this config rows have no target"),
         ("transformer_xl", "bert", "Encoder, not the XLNet of this config"),
     ],

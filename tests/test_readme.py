@@ -244,9 +244,7 @@ def test_make_targets_exist():
 
 
 def test_facts_that_a_part_states_are_attributes_of_its_base() -> None:
-    rows = (
-        PAGES["docs/extend/index.md"].partition("| slot | what it states |")[2].partition("\n\n")[0]
-    )
+    rows = PAGES["docs/extend/index.md"].partition("| slot | its facts |")[2].partition("\n\n")[0]
     stated = {row.split("|")[1].strip(): row.split("|")[2] for row in rows.splitlines()[2:]}
     bases = (Noise, Format, Pattern, Position, Kernel, Cell, Head, Objective, Signal)
     assert len(stated) == len(bases)

@@ -170,7 +170,7 @@ def test_a_target_longer_than_the_source_has_places(data: dict[str, str], tmp_pa
     saved = load_file(tmp_path / "run/checkpoints/step-1/model.safetensors")
     assert len(saved["backbone.decoder.position.table.weight"]) == 40
     output = plmctl(*words[:3], "format.target_length=41", f"init={tmp_path / 'run'}", code=2)
-    assert "format.target_length=41: at most 40, the places that" in output
+    assert "format.target_length=41: at most 40, the positions" in output
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_target_longer_than_the_source_has_places(data: dict[str, str], tmp_pa
     [
         (
             ["position=learned", "+position.max_length=32"],
-            "format.target_length=64: at most 32, the places that the model has",
+            "format.target_length=64: at most 32, the positions of the model",
         ),
         (
             ["model.start=cls2"],

@@ -124,7 +124,7 @@ def test_parallel_text(
         ),
         (
             [pair[0], f"data.valid_target_path={tmp_path / 'a.en'}"],
-            "goes with data.valid_path, which is not given",
+            "goes with data.valid_path, which is not set",
         ),
         ([*pair, "data.fields=[1,2]"], "either data.fields (one file) or data.target_path (two)"),
         ([*pair, "data.spans=[entity]"], "parallel text has no spans"),

@@ -21,7 +21,7 @@ from plmctl.training.processes.world import World
 ROWS, TOKENS = 32, 8192  # at most, in all rows together
 
 HELD_OUT = "held-out rows of the run, as its evaluation reads them"
-PLAIN = "the English sentences that come with plmctl (the run's own text is not there)"
+PLAIN = "the English sentences that come with plmctl (the run's own text is missing)"
 SENTENCES = (  # the same for every run, so that runs compare
     "The river rose in the night, and by morning the lower fields were under water.",
     "She had read the letter twice before she understood who had written it.",

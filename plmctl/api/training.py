@@ -154,5 +154,5 @@ def _run(given: Provenance, place: Place = lambda spec: spec) -> str:
         again = f"plmctl.train({given.command!r}, {{'run.dir': ...}}, resume=True) goes on"
         raise KeyboardInterrupt(f"stopped, all saved: {again}")
     if isinstance(result, int) and result:
-        raise PlmctlError(f"plmctl {given.command} ended with code {result}: see what it said")
+        raise PlmctlError(f"plmctl {given.command} ended with code {result}: see its messages")
     return printed.getvalue()

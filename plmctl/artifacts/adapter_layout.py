@@ -117,7 +117,7 @@ def _refuse_trained_head(source: Source, base: Base | None) -> None:
     """UsageError where the run has trained a head, for which `peft` has no place beside vectors."""
     own = read_tensors(source.folder / "model.safetensors") if base else {}
     if any(name.startswith("heads.") for name in own):
-        what = "peft saves no head beside a prompt or a prefix, and this run has trained one"
+        what = "peft saves no head with a prompt or a prefix, and this run has trained one"
         raise UsageError(f"{what}\n  fix: {ALONE}")
 
 

@@ -90,7 +90,7 @@ def convert(
     if not model.has_tokenizer:
         remark("there is no tokenizer here: only weights and config are written")
     if decision is not None and to == "peft":
-        remark(f"left out, since peft has no place for it: {decision.describe()}")
+        remark(f"left out, since peft cannot store it: {decision.describe()}")
     write: dict[str, Callable[[Path], str]] = {
         "hf": lambda folder: to_hf(model, folder, card, decision),
         "plmctl": lambda folder: to_plmctl(model, folder, decision),

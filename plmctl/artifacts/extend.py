@@ -108,7 +108,7 @@ def _describe(
     fewer = 1 - after / max(before, 1)
     lines = [
         f"{spec.out}: {added:,} new tokens, such as {shown}",
-        f"the text that they were learned from has {after:,} tokens in place of {before:,}"
+        f"the text that they were learned from has {after:,} tokens instead of {before:,}"
         f" ({fewer:.1%} fewer)",
     ]
     if added < spec.tokens:
@@ -124,7 +124,7 @@ def describe_unknown_words(words: Counter[str], out: str) -> list[str]:
     which = "word of it stays" if len(words) == 1 else "words of it stay"
     lines = [
         f"{len(words):,} {which} unknown, {words.total():,} times in all, such as {shown}:"
-        " new tokens are made of those that the tokenizer has"
+        " new tokens are made of tokens that the tokenizer has"
     ]
     if any(map(str.isalnum, "".join(words))):  # a sign is no word
         fix = f"  fix: plmctl inject {spell_setting('checkpoint', out)} word_vectors=random"

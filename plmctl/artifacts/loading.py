@@ -308,7 +308,7 @@ def _with_base(own: dict[str, Tensor], folder: Path, plugins: Sequence[str]) -> 
     place = find_base(folder, base)
     found = find_base_tensors(base, open_source(place, plugins=plugins))
     if found is None:
-        what = f"{place} is not the model that it was trained beside: its weights are others"
+        what = f"{place} is not the base model of its training: its weights differ"
         raise DataError(what, file=folder, fix="put the former model back there")
     return found | own
 
@@ -333,7 +333,7 @@ def find_base(folder: Path, base: Base) -> Path:
     places = (Path(base["path"]), run / base["relative"])
     place = next((path for path in places if path.is_dir()), None)
     if place is None:
-        what = f"the model is not there that it was trained beside: {base['path']}"
+        what = f"its base model is missing: {base['path']}"
         fix = f"put it back, or at {base['relative']}, as seen from {run}"
         raise DataError(what, file=folder, fix=fix)
     if (find(place) / BASE).is_file():
@@ -422,7 +422,7 @@ def _explain_missing(path: str, place: Path) -> DataError:
     if near:
         problem, fix = f"{problem}{did_you_mean([near])}", f"give {near}"
     elif others:
-        fix = f"give one that is there, such as {', '.join(map(str, others))}"
+        fix = f"give one that exists, such as {', '.join(map(str, others))}"
     elif of_hub:
         fix = f"download it first: hf download {path} --local-dir {path}"
     return DataError(problem, file=place, fix=fix, exact=bool(near or of_hub))

@@ -160,7 +160,7 @@ def _by_stack(
         return layers
     if len(stacks) > 1:
         fix = spell_setting("kept_layers", {list(stacks)[-1]: layers})
-        raise ConfigError("kept_layers", layers, f"of which stack? There are {names}", fix=fix)
+        raise ConfigError("kept_layers", layers, f"needs the name of a stack: {names}", fix=fix)
     return {next(iter(stacks)): layers}
 
 

@@ -46,7 +46,7 @@ COMMANDS = (
 )
 ABOUT = (
     "A small modern encoder, pretrained for two minutes on the docstrings that come with Python and"
-    " torch, then tuned to tell from which of four packages a paragraph comes, with forty"
+    " torch, then tuned to say from which of four packages a paragraph comes, with forty"
     " labelled ones. It is tested on modules that were not among its labelled examples (their text,"
     " without labels, was part of the pretraining text)."
 )
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
     start = time.perf_counter()
     try:
         prepare(folder)
-        tell("Reading the docstrings of what is installed here ...")
+        tell("Reading the docstrings of the installed packages ...")
         size = write_installed(folder / "text.txt")
         tell(f"{folder / 'text.txt'}: {size / 1e6:.1f} M characters")
         write_package_task(folder / "task")
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     except PlmctlError as error:
         remark(error)
         return error.exit_code
-    tell(f"\nWhat this proves ({time.perf_counter() - start:.0f} s in all):")
+    tell(f"\nThis proves ({time.perf_counter() - start:.0f} s in all):")
     for claim in claims:
         tell("  {:52} {:>7}   must beat {:36} {}".format(*claim.cells))
     tell(f"\nReport: {folder / 'report.md'}")

@@ -65,7 +65,7 @@ def copy_recipe(name: str, about: Header, dest: str | None) -> None:
     file = Path(dest or ".").expanduser()
     file = file / f"{Path(name).stem}.yaml" if file.is_dir() else file
     if file.suffix not in (".yaml", ".yml"):
-        allowed = "a recipe is a .yaml file, or a folder that is there"
+        allowed = "a recipe is a .yaml file, or an existing folder"
         raise UsageError(f"{file}: {allowed}\n  fix: {spell_word(f'{file}.yaml')}")
     if file.exists():
         others = (file.with_stem(f"{file.stem}-{number}") for number in count(2))

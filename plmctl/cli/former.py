@@ -17,7 +17,7 @@ def choose_place(typed: str, former: str | None, out: str | None) -> str | None:
     if former is None:
         return out
     if out is not None:
-        what = f"the place is given twice: {former} and --out {out}"
+        what = f"the target appears twice: {former} and --out {out}"
         raise UsageError(f"{what}\n  fix: --out {spell_word(out)} alone")
     warn_of_former(f"{typed} {former}", f"{typed} --out {spell_word(former)}")
     return former

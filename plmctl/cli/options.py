@@ -73,10 +73,11 @@ Multirun = Annotated[
 ]
 
 Quiet = Annotated[
-    bool, typer.Option("-q", "--quiet", help="Tell results, warnings and mistakes alone.")
+    bool, typer.Option("-q", "--quiet", help="Print only results, warnings and mistakes.")
 ]
 Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Also tell what is read and saved, and when.")
+    bool,
+    typer.Option("-v", "--verbose", help="Also print which files are read and saved, and when."),
 ]
 
 # {the name by which a command's file asks for an option: (the option, its default)}

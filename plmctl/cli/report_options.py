@@ -9,12 +9,12 @@ import typer
 Out = Annotated[
     str,
     typer.Option(
-        "--out", metavar="FILE", help="An .html file, or an .md file with the .html file beside it."
+        "--out", metavar="FILE", help="An .html file, or an .md file next to the .html file."
     ),
 ]
 Markdown = Annotated[
     bool,
-    typer.Option("--markdown", help="Also write Markdown, with pictures in a folder beside it."),
+    typer.Option("--markdown", help="Also write Markdown, with pictures in a folder next to it."),
 ]
 Heads = Annotated[
     str | None,

@@ -497,7 +497,7 @@ def _name_owners(group: str, verb: str) -> str:
     ]
     known = f"it belongs to plmctl {', '.join(owners)}" if owners else "no command has it"
     fix = (
-        f"\n  fix: pretrain.overrides=[{group}=...], which takes the place of the study's own list"
+        f"\n  fix: pretrain.overrides=[{group}=...], which replaces the study's own list"
         if verb == "ablate"
         else ""
     )

@@ -44,7 +44,7 @@ def explain(
     slots = {group: part_files(group, config_dirs) for group in list_slots(config_dirs)}
     if what is None:
         lines = {f"plmctl help {group}": ", ".join(files) for group, files in slots.items()}
-        lines[f"plmctl help {FIELDS}"] = "what rows and batches carry: names, shapes, meanings"
+        lines[f"plmctl help {FIELDS}"] = "fields of rows and batches: names, shapes, meanings"
     elif what == FIELDS:
         lines = _describe_fields(config_dirs, plugins)
     elif what in slots:

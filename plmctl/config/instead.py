@@ -90,7 +90,7 @@ _BY_NAMES = {
         "an update has so many rows of at most format.max_length tokens", "train.batch_size=<rows>"
     ),
     "callbacks hooks": Instead(
-        "parts of your own take their place, such as a tracker", "run.trackers=[<module>.<Class>]"
+        "parts of your own replace them, such as a tracker", "run.trackers=[<module>.<Class>]"
     ),
     "quantization load_in_8bit load_in_4bit bnb_4bit_compute_dtype quantization_config": Instead(
         "weights stay in fp32, and passes run in bf16 where that is fast", "train.precision=bf16"
@@ -105,7 +105,7 @@ _BY_NAMES = {
         "a run ends where so many validations bring no new best", "train.patience=<validations>"
     ),
     "log_level verbose quiet log_on_each_node debug": Instead(
-        "options say how much is told", "-v, or -q"
+        "options decide how much is printed", "-v, or -q"
     ),
 }
 INSTEAD = {name: said for names, said in _BY_NAMES.items() for name in names.split()}

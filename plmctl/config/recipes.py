@@ -84,9 +84,7 @@ def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
     if name.endswith((".yaml", ".yml")):
         if not Path(name).is_file():
             near = find_near(Path(name), folders=False)
-            fix = (
-                spell_word(str(near)) if near else "plmctl recipes ls shows those that have a name"
-            )
+            fix = spell_word(str(near)) if near else "plmctl recipes ls lists the named recipes"
             raise UsageError(f"{name}: there is no such file\n  fix: {fix}")
         return Path(name)
     for folder in [*_recipe_folders(config_dirs), recipes_dir()]:

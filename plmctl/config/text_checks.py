@@ -46,7 +46,7 @@ def check_data(spec: Any) -> None:
         allowed = "has no effect without data.mixture"
         errors.append(ConfigError("data.temperature", data["temperature"], allowed))
     if data["path"] is not None and data["mixture"]:
-        allowed, fix = "has no effect beside data.mixture", "make it one of the mixture's corpora"
+        allowed, fix = "has no effect with data.mixture", "make it one of the mixture's corpora"
         errors.append(ConfigError("data.path", data["path"], allowed, fix=fix))
     raise_all(errors)
 

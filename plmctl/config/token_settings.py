@@ -41,7 +41,7 @@ def refuse_decided(spec: Any, named: Collection[str], plugins: Sequence[str] = (
     for key, known in others.items():
         value = spec.select(key) if key != "tokenizer" else _kind(spec, plugins)
         allowed = f"the tokens of {folders[0]} decide this{known}"
-        fix = "leave it out, or give the text in place of its tokens"
+        fix = "leave it out, or give the text instead of its tokens"
         if key == "data.segment":  # words that are not marked in tokens are marked by new ones
             fix = f"data.path=<text> {spell_setting(key, value)}, to tokenize again; or {fix}"
         errors.append(ConfigError(key, value, allowed, fix=fix))

@@ -54,8 +54,8 @@ Fields = Mapping[str, Field]
 
 COMMON: Fields = {  # what parts of several rooms lay out and read; every other name is a part's own
     "text": Field("", "Seq", "the sequence an encoder or decoder reads", input=True),
-    "source": Field("", "Seq", "what an encoder-decoder reads", input=True),
-    "target": Field("", "Seq", "what an encoder-decoder writes"),
+    "source": Field("", "Seq", "the input of an encoder-decoder", input=True),
+    "target": Field("", "Seq", "the output of an encoder-decoder"),
     "anchors": Field(
         "[N, 2]", "int", "row and position of the tokens that stand for (a part of) a row"
     ),
@@ -77,7 +77,7 @@ COMMON: Fields = {  # what parts of several rooms lay out and read; every other 
     "tracks.sentence": Field(
         "[n, T]",
         "int",
-        "number of the sentence inside the row (specials: of the one beside them; padding: -1)",
+        "number of the sentence inside the row (specials: of the nearest one; padding: -1)",
     ),
     "tracks.global": Field(
         "[n, T]",
@@ -93,10 +93,7 @@ COMMON: Fields = {  # what parts of several rooms lay out and read; every other 
         lines="none",
     ),
     "targets.clm": Field(
-        "[n, T]",
-        "int",
-        "id of the next token of the same document, IGNORE where there is none",
-        tokens=True,
+        "[n, T]", "int", "id of the next token of the same document, or IGNORE", tokens=True
     ),
     "targets.backward": Field(
         "[n, T]",

@@ -29,7 +29,7 @@ LESS_MEMORY = (
 def describe_lack(error: BaseException) -> str:
     """What is lacking, with a fix where there is one; "" for any other error."""
     if isinstance(error, OSError) and error.errno in USERS_FILES:
-        fix = "free some space, or write to another place" if error.errno in FULL else OTHER_PLACE
+        fix = "free some space, or write to another disk" if error.errno in FULL else OTHER_PLACE
         fix = "a name of at most 255 bytes" if error.errno == errno.ENAMETOOLONG else fix
         return f"{error.strerror}: {error.filename or 'while writing'}\n  fix: {spell_fix(fix)}"
     if not _is_lack_of_memory(error):

@@ -37,7 +37,7 @@ def check_found(part: object, asked: Iterable[str], there: Collection[str]) -> N
         there: the names of what the rows of the task have.
     """
     for field in sorted(set(asked).difference(there)):
-        lack = f"which the rows of this task lack{nearest(field, there)}"
-        allowed = f"{place_of(type(part))} reads '{field}', {lack}"
+        lack = f"the rows of this task lack it{nearest(field, there)}"
+        allowed = f"{place_of(type(part))} reads '{field}', but {lack}"
         fix = f"a noise that does not read it, or write '{field}' in `encode` of the task"
         raise ConfigError(declared(type(part)) or "noise", ..., allowed, fix=fix)

@@ -177,5 +177,5 @@ class StreamReader:
         number, cursor = fit(state["window"], Whole), fit(state["cursor"], Whole)
         begin = StreamPlace(*(fit(state[name], Whole) for name in StreamPlace._fields))
         if begin.file >= len(self.stream.files) or begin.byte > self.stream.bytes[begin.file]:
-            raise ValueError(f"{begin} is no place in these files")
+            raise ValueError(f"{begin} is no position in these files")
         self.position = StreamPosition(number, begin, cursor)

@@ -48,4 +48,4 @@ def describe_runs(sentences: Iterable[str], word: re.Pattern[str]) -> str:
         return ""
     mean, share = sum(runs) / len(runs), sum(runs) / all_letters
     what = f"{share:.0%} of the letters are Chinese, in runs of {mean:.1f} characters"
-    return f"{what} that count as a word each; data.segment=jieba tells words (extra: chinese)"
+    return f"{what} that count as a word each; data.segment=jieba finds words (extra: chinese)"

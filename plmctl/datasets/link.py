@@ -155,6 +155,6 @@ def describe_links(about: dict[str, Any], out: str) -> list[str]:
         lines.append(f"  {counted(counts['triples'], 'triple')} of {relations}")
         if not counts["triples"]:
             lines.append(
-                "  fix: ids=TABLE.tsv  # of id, name: where triples have ids in place of names"
+                "  fix: ids=TABLE.tsv  # of id, name: where triples have ids instead of names"
             )
     return lines

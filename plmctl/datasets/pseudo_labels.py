@@ -32,7 +32,7 @@ from plmctl.use.asked_task import describe_model
 from plmctl.use.ensemble import Member, ask_members
 
 TINY = 1e-30  # the probability of a label that has rounded to 0
-_KINDS = "of tasks with one label for a text or a pair (classification, cloze, GLUE's)"
+_KINDS = "tasks with one label for a text or a pair (classification, cloze, GLUE's)"
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Theseus(Objective):
                 "one trained model: its layers are used, and layers of several have no mean",
             )
         if not objective.facts.needs:
-            allowed = "learns from an objective alone, and there is none"
+            allowed = "learns from an objective alone, and none is set"
             raise ConfigError("_target_", type(self).__name__, allowed, fix="objective=[mlm]")
         self.objective, self.teacher = objective, teacher
         self.rate, self.slope, self.until, self.seed = rate, slope, until, seed

@@ -47,8 +47,8 @@ class LinkPrediction(Objective):
         "values.head": Field("[B]", "int", "the entity that a triple begins with"),
         "values.relation": Field("[B]", "int", "the relation of a triple"),
         "values.tail": Field("[B]", "int", "the entity that a triple ends with"),
-        "values.drawn_head": Field("[B, K]", "int", "entities in place of the head"),
-        "values.drawn_tail": Field("[B, K]", "int", "entities in place of the tail"),
+        "values.drawn_head": Field("[B, K]", "int", "entities that replace the head"),
+        "values.drawn_tail": Field("[B, K]", "int", "entities that replace the tail"),
         "spans.known_head": Field("[m, 2]", "int", "row and entity: all known heads"),
         "spans.known_tail": Field("[m, 2]", "int", "row and entity: all known tails"),
     }

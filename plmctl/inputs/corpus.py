@@ -160,7 +160,7 @@ def _common_tokenizer(given: Texts, folders: Iterable[Path], shared: Path | None
     """The tokenizer that all token directories were made with; DataError for another one."""
     path = given.tokenizer or shared or next(iter(folders))
     tokenizer = Tokenizer.load(path)
-    which = "tokenizer.path" if given.tokenizer else "that of the first corpus"
+    which = "tokenizer.path" if given.tokenizer else "the tokenizer of the first corpus"
     which = "the one the model starts from" if given.starts else which
     for folder in folders:
         fingerprint = read_manifest(folder)["tokenizer"]["fingerprint"]

@@ -101,7 +101,7 @@ def find_sources(
         return ConfigError(f"data.{name}", data[name], allowed, fix=fix)
 
     if data["valid_target_path"] is not None and data["valid_path"] is None:
-        raise wrong("valid_target_path", "goes with data.valid_path, which is not given")
+        raise wrong("valid_target_path", "goes with data.valid_path, which is not set")
     # before work; the reader looks for data.path itself
     for name in ("target_path", "valid_path", "valid_target_path"):
         if data[name] is not None:
@@ -116,7 +116,7 @@ def find_sources(
     )
     if data["valid_path"] is None:
         if spans[1] is not None:
-            raise wrong("valid_bytes", "goes with data.valid_path, which is not given")
+            raise wrong("valid_bytes", "goes with data.valid_path, which is not set")
         return source, None
     valid = replace(
         source, path=data["valid_path"], target=data["valid_target_path"], span=spans[1]

@@ -233,7 +233,7 @@ def _weights_file(folder: Path) -> Path:
     files = sorted(folder.glob("*.hdf5"))
     if len(files) != 1:
         raise DataError(
-            f"{len(files)} files *.hdf5 beside {OPTIONS}, not one",
+            f"{len(files)} files *.hdf5 with {OPTIONS}, not one",
             file=folder,
             fix="keep only one of them there",
         )

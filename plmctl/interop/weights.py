@@ -64,7 +64,7 @@ def unwrap_names(tensors: Tensors) -> Tensors:
         return tensors
     if bare.keys() != tensors.keys():
         first = next(name for name in tensors if name not in bare)
-        remark(f"{first} and others are read without the names of what the model was wrapped in")
+        remark(f"{first} and others are read without the prefix of a wrapper")
     return bare
 
 
@@ -88,7 +88,7 @@ def _shards(index: Path) -> list[Path]:
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
         raise DataError(
-            f"names {', '.join(missing)}, which is not there",
+            f"names {', '.join(missing)}, which does not exist",
             file=index,
             fix="download the missing files",
         )
@@ -106,7 +106,7 @@ def _tensors(file: Path) -> Tensors:
             if "nsupported" not in str(error):
                 raise ValueError("no tensors that torch has saved") from error
             kind = re.search(r"(?:GLOBAL|class|global:?) ([\w.]+\.\w+)", str(error))
-            what = f"holds objects beside tensors{f' ({kind[1]})' if kind else ''}"
+            what = f"holds objects other than tensors{f' ({kind[1]})' if kind else ''}"
             problem = f"{what}, and is not read: a pickle may run any code"
             raise DataError(problem, file=file, fix=TENSORS_ALONE) from error
         except (EOFError, OSError) as error:

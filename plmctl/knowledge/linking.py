@@ -221,7 +221,7 @@ class Known:
             directory = KnowledgeDirectory(place)
             found = list(directory)
             for line in directory.describe_problems():
-                problems.note("entity", "of the dictionary used in part", line)
+                problems.note("entity", "entity of the dictionary used in part", line)
         else:
             names: dict[str, Counter[str]] = {}
             for alias, name, count in read_aliases(place, problems):

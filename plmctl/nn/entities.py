@@ -120,7 +120,7 @@ class EntityVectors(nn.Module):
         given, own = state_dict.get(f"{prefix}fingerprint"), self.fingerprint
         if given is not None and not own.is_meta and not given.is_meta and int(given) != int(own):
             raise DataError(
-                "the entity vectors are others than those that this model was trained with",
+                "the entity vectors differ from the ones of this model's training",
                 file=self.path,
                 fix=f"{self._home}.path=<the vectors of the training>",
             )

@@ -37,12 +37,8 @@ class EntityDrop(Noise):
     writes = frozenset({"tracks.entity", "targets.entity"})
     changes = False
     fields: Mapping[str, Field] = {
-        "targets.entity": Field(
-            "[n, T]", "int", "id of the entity of a token, IGNORE where there is none"
-        ),
-        "targets.meaning": Field(
-            "[n, T]", "int", "id of the meaning of a token, IGNORE where there is none"
-        ),
+        "targets.entity": Field("[n, T]", "int", "id of the entity of a token, or IGNORE"),
+        "targets.meaning": Field("[n, T]", "int", "id of the meaning of a token, or IGNORE"),
     }
 
     def __init__(

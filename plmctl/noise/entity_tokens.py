@@ -40,7 +40,7 @@ class EntityTokenMask(Noise):
     writes = frozenset({"entities", "targets.entities"})
     changes = False
     fields: Mapping[str, Field] = {
-        "entities": Field("", "Seq", "the entities of a row, beside its tokens"),
+        "entities": Field("", "Seq", "the entities of a row, in addition to its tokens"),
         "tracks.mention_start": Field(
             "[n, E]", "int", "first token of the mention of each of the `entities`", lines="none"
         ),

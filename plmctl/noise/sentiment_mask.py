@@ -50,7 +50,10 @@ class SentimentMask(Noise):
     )
     fields: Mapping[str, Field] = {
         "tracks.polarity": Field(
-            "[n, T]", "int", "of its word: 0 neutral or hidden, 1 negative, 2 positive", stored=True
+            "[n, T]",
+            "int",
+            "polarity of its word: 0 neutral or hidden, 1 negative, 2 positive",
+            stored=True,
         ),
         "tracks.pos": Field(
             "[n, T]",

@@ -47,14 +47,14 @@ class TwoStage(Electra):
             raise ConfigError(
                 "generator",
                 ...,
-                "what is frozen shares no weights with the model",
+                "a frozen generator shares no weights with the model",
                 fix="its tied=none",
             )
         if copied and _shapes(generator.backbone) != _shapes(model.backbone):
             raise ConfigError(
                 "generator",
                 ...,
-                "of the model's size, whose weights the model takes",
+                "a generator a generator of the model's size, whose weights the model takes",
                 fix="its share=1",
             )
         self.updates, self.copied = updates, copied

@@ -196,7 +196,7 @@ def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Pre
     if not files:
         wanted = ", ".join(task.submission) or "none: this task has no leader board"
         raise UsageError(
-            f"--submission: no split of {task.name} in {task.path} is asked for (it is {wanted})"
+            f"--submission: no split of {task.name} in {task.path} can be submitted ({wanted})"
         )
     for name in files.values():
         submission_file(out, name)

@@ -151,14 +151,16 @@ def complete(spec: Finetune) -> Finetune:
     backbone.
     """
     if spec.kept_layers and not spec.checkpoint:
-        allowed = "says which layers of checkpoint=... to take; there is none"
+        allowed = "chooses layers of checkpoint=..., which is not set"
         fix = "checkpoint=<run>, or size.num_layers=<number> for a new model"
         raise ConfigError("kept_layers", thaw(spec.kept_layers), allowed, fix=fix)
     if spec.checkpoint_into and not spec.checkpoint:
-        allowed = "says where the weights of checkpoint=... go, and there are none"
+        allowed = "maps the weights of checkpoint=..., which is not set"
         raise ConfigError("checkpoint_into", spec.checkpoint_into, allowed)
     if spec.peft and not spec.checkpoint:
-        allowed = "few weights beside those of a trained model, and there is none: random weights"
+        allowed = (
+            "trains few weights of a trained model, and none is set; the others would be random"
+        )
         fix = "checkpoint=<run>, or leave peft out to train all of a new model"
         raise ConfigError("peft", list(spec.peft), f"{allowed} would stay as they are", fix=fix)
     if spec.checkpoint_into:
@@ -207,7 +209,7 @@ def _tokenizer(spec: Pretrain | Finetune, source: Source) -> dict[str, Any]:
 
 
 def _refuse_longer_rows(spec: Pretrain, places: Places) -> None:
-    known, config = f"the places that {spec.init} has learned", thaw(spec)
+    known, config = f"the positions that {spec.init} has learned", thaw(spec)
     texts = texts_in_rows(config, spec.plugins)
     raise_all(find_long_rows(row_lengths(config), places, known, texts))
 

@@ -60,10 +60,10 @@ def check_settings(spec: Pretrain) -> None:
     with collect(errors):
         stated_pooling(spec)
     if spec.init_into and not spec.init:
-        allowed = "says where the weights of init=... go, and there are none"
+        allowed = "maps the weights of init=..., which is not set"
         errors.append(ConfigError("init_into", spec.init_into, allowed))
     if spec.kept_layers and not spec.init:
-        allowed = "says which layers of init=... to take, and there is none"
+        allowed = "chooses layers of init=..., which is not set"
         errors.append(ConfigError("kept_layers", thaw(spec.kept_layers), allowed))
     raise_all(errors)
 
@@ -143,7 +143,7 @@ def _check_heads(model: Model) -> None:
     for name, head in model.heads.items():
         for other, choice in getattr(head, "after", {}).items():
             if other not in model.heads:
-                what = f"it stands behind heads.{other}, and there is none"
+                what = f"it stands behind heads.{other}, which the model lacks"
                 raise ConfigError(f"heads.{name}", ..., what, fix=choice)
 
 

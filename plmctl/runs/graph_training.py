@@ -59,7 +59,9 @@ def train_graph(spec: Graph) -> int:
         spec,
         prepare=lambda spec: (spec, open_graph(spec.data)),
         train=train,
-        then=lambda session: {"plmctl eval checkpoint={run}": "of its best vectors, on valid"},
+        then=lambda session: {
+            "plmctl eval checkpoint={run}": "scores of its best vectors, on valid"
+        },
     )
 
 
@@ -76,7 +78,7 @@ def check_graph(spec: Graph) -> None:
     if not spec.sides:
         errors.append(ConfigError("sides", [], "head, tail, or both", fix="sides=[head,tail]"))
     if spec.reciprocal and spec.sides == ("head",):
-        allowed = "false where only heads are asked for: nothing would train the relations"
+        allowed = "false where only heads are predicted: nothing would train the relations"
         errors.append(ConfigError("reciprocal", True, allowed, fix="reciprocal=false"))
     if spec.train.stages:
         allowed = "none: a graph is trained in one stage"

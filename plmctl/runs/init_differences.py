@@ -101,7 +101,7 @@ def _compare_patterns(spec: Pretrain, backbone: Backbone) -> list[str]:
     if pattern_of(source.config, spec.plugins).looks_ahead() != ahead:
         was, now = ("did not see", "do") if ahead else ("saw", "do not")
         return [
-            f"in the model of init={spec.init} tokens {was} those that follow them;"
+            f"in the model of init={spec.init} tokens {was} later tokens;"
             f" under this run's pattern they {now}"
         ]
     before = dict(scalars_in(source.config["pattern"], "pattern"))

@@ -124,7 +124,7 @@ def commands_after(spec: Pretrain, *, held_out: bool = True) -> dict[str, str]:
     if spec.objective and held_out:
         lm = "text" in {*predicted, *heads_about(spec, spec.plugins)}
         text = "data.path and data.target_path" if pairs else "data.path"
-        about = f"of another text: task={'lm' if lm else 'held_out'} and its {text}"
+        about = f"on another text: task={'lm' if lm else 'held_out'} and its {text}"
         commands["plmctl eval task=held_out checkpoint={run}"] = about
     return {**commands, "plmctl report {run}": ""}
 

@@ -46,7 +46,7 @@ def build_regulariser(spec: Any, model: Model, objective: Objective) -> Regulari
         allowed = "none, fgm, pgd or freelb: nothing is predicted here that could be compared"
         raise ConfigError("regulariser", own, allowed, fix="regulariser=fgm")
     if given and spec.get("beside") and "question" in parameters(part):
-        allowed = "none, fgm, pgd or freelb beside other tasks: it compares predictions of one task"
+        allowed = "none, fgm, pgd or freelb with side tasks: it compares predictions of one task"
         raise ConfigError("regulariser", own, allowed, fix="regulariser=fgm")
     if isinstance(objective, Task) and "question" in parameters(part):
         objective.check_compared()
@@ -60,7 +60,7 @@ def _check_cut(train: Any, objective: Objective) -> None:
         return
     for key, whole in (("processes", 1), ("micro_batch_size", train.batch_size)):
         if (train[key] or whole) != whole:
-            allowed = f"{whole} beside a regulariser: the loss compares all rows of an update"
+            allowed = f"{whole} with a regulariser: the loss compares all rows of an update"
             fix = "regulariser=none"
             raise ConfigError(f"train.{key}", train[key], allowed, fix=fix)
 

@@ -63,11 +63,11 @@ def with_side_tasks(spec: Finetune, task: Task) -> Finetune:
         _refuse_mixing(spec)
         return fit_task(spec, task)
     if spec.train.frozen_outputs != "batch":
-        allowed = "batch beside other tasks: outputs are kept by the rows of one task"
+        allowed = "batch with side tasks: outputs are stored by the rows of one task"
         fix = "train.frozen_outputs=batch"
         raise ConfigError("train.frozen_outputs", spec.train.frozen_outputs, allowed, fix=fix)
     if spec.checkpoint_into:
-        allowed = "null beside other tasks: they start from the same whole model"
+        allowed = "null with side tasks: they start from the same whole model"
         raise ConfigError("checkpoint_into", spec.checkpoint_into, allowed, fix="leave beside out")
     errors: list[PlmctlError] = []
     asked: dict[str, tuple[Finetune, Task]] = {}
@@ -239,7 +239,7 @@ def _refuse_another_model(
         raise UsageError(
             f"beside.{name}: {side_task.name} adds {side_task.new_tokens} tokens to the"
             f" vocabulary, {task.name} adds {task.new_tokens}"
-            f"\n  fix: make {side_task.name} the task, and {task.name} the one beside it"
+            f"\n  fix: make {side_task.name} the task, and {task.name} its side task"
         )
 
 
@@ -252,7 +252,7 @@ def _refuse_mixing(spec: Finetune) -> None:
     """ConfigError for a choice of `mixing` without other tasks."""
     for word in spec.provenance.overrides:
         if key_of(word).partition(".")[0] == "mixing":
-            allowed = "without effect: there is no task beside"
+            allowed = "without effect: the run has no side task"
             fix = "beside.sst2={task: sst2, path: glue/SST-2}, or leave it out"
             raise ConfigError(key_of(word), word.partition("=")[2], allowed, fix=fix)
 

@@ -82,7 +82,7 @@ def _describe(spec: Finetune, name: str, run: str, source: Source) -> dict[str, 
     base = read_base(own.folder)
     if base is None or find_base_tensors(base, source) is None:
         beside = "none" if base is None else base["path"]
-        allowed = f"a run beside checkpoint={spec.checkpoint}; this one is beside {beside}"
+        allowed = f"a run on checkpoint={spec.checkpoint}; this one is on {beside}"
         fix = f"{path}=[<a run with peft=[adapter] beside {spec.checkpoint}>]"
         fix = spell_setting("checkpoint", beside) if base and Path(beside).exists() else fix
         raise ConfigError(path, run, allowed, fix=fix)

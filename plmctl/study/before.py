@@ -75,7 +75,7 @@ def list_replaced(file: Path, given: Provenance) -> Iterator[str]:
         gone = [each for each in old if key_of(each) not in kept]
         if gone:
             listed = ", ".join(gone)
-            yield f"{key}: takes the place of the list in the file; no longer set: {listed}"
+            yield f"{key}: replaces the list in the file; no longer set: {listed}"
 
 
 def refuse_without_init(file: Path, given: Mapping[str, Any], makers: Mapping[str, str]) -> None:

@@ -94,7 +94,7 @@ def _make_same(key: str, value: Any) -> str:
     if key in SHARE:
         return "give data.valid_path"
     shared = spell_word(f"pretrain.overrides=[{key}={spell(value)}]")
-    return f"{shared} beside what it has, for all arms"
+    return f"{shared} in addition to its settings, for all arms"
 
 
 def _documents(key: str, value: Any) -> Any:

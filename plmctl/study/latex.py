@@ -28,7 +28,7 @@ _SPECIAL = {
 }
 NEEDS = r"% needs \usepackage{booktabs}; written by plmctl ablate"
 CHINESE = (
-    r"% Chinese letters: \usepackage{xeCJK} or \usepackage{ctex}, and XeLaTeX in place of LaTeX"
+    r"% Chinese letters: \usepackage{xeCJK} or \usepackage{ctex}, and XeLaTeX instead of LaTeX"
 )
 MEANS = r"Mean $\pm$ standard deviation over {seeds}{bold}."
 BOLD = "; best means in bold"

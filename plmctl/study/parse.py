@@ -211,7 +211,7 @@ class _Parser:
         """The arms, which all fine-tune `checkpoint`; wrong if they differ in pretraining."""
         for name, arm in arms.items():
             if arm.overrides or self.cfg["init"]:
-                allowed = "differs in pretraining, and with checkpoint=... there is none"
+                allowed = "differs in pretraining; checkpoint=... leaves that out"
                 self._wrong(f"arms.{name}", ..., allowed, spell_setting("init", checkpoint))
         return {
             name: replace(arm, checkpoint=checkpoint, pretrain=False) if arm.pretrain else arm
@@ -323,7 +323,7 @@ class _Parser:
         for name, metric in metrics.items():
             self._known(f"metrics.{name}.of", [metric.of], [*sources, *self.cfg["eval"]])
             self._known(
-                f"metrics.{name}.expect", metric.expect, others, none="no arm beside the baseline"
+                f"metrics.{name}.expect", metric.expect, others, none="no arm except the baseline"
             )
 
     def _published(self, name: str, metric: Metric, arms: Collection[str]) -> Metric:

@@ -47,7 +47,7 @@ def show_plan(
         console.print(f"the published experiment reads: {plan.study.corpus}")
     console.print(_make_cost_table(arms, seeds))
     if speeds := dict.fromkeys(arm["speed"] for arm in arms if arm["seconds"]):
-        console.print(f"time: at {' or '.join(speeds)}; a first run tells the real one")
+        console.print(f"time: at {' or '.join(speeds)}; a first run measures the real one")
         console.print("not counted: the start of each job, tokenizing, validation and evaluation")
     for line in _count_finetunings(plan, arms):
         console.print(line)

@@ -61,7 +61,7 @@ class VectorRanking(RankingTask):
             "[n]", "int", "0 of a question, 1 of a text that answers it, 2 of another one"
         ),
         "values.text": Field("[n]", "int", "number of the text; equal texts have the same"),
-        "labels.asked": Field("[N]", "int", "0 at the row of a question that is asked"),
+        "labels.asked": Field("[N]", "int", "0 at the row of a question to score"),
     }
     facts = Facts(
         needs=frozenset({"text", "labels.asked", "values.group", "values.kind", "values.text"})

@@ -59,7 +59,7 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         for line in (describe_names(counts) if task.has_classes else ())
     )
     report.findings.extend(
-        Finding("scores", "look", f"{name}: {line}", "The metrics may not be those that you want.")
+        Finding("scores", "look", f"{name}: {line}", "You may want other metrics.")
         for name, examples in splits.items()
         if (line := task.describe_scoring(examples))
     )

@@ -160,7 +160,9 @@ class Cloze(Classification):
         if self._pool is None:
             if self.path is None or not self.has("train"):
                 allowed = "the training examples, of which some are shown behind each text"
-                raise DataError(f"there are none of {allowed}", file=self.path or "task.path")
+                raise DataError(
+                    f"no examples have the labels {allowed}", file=self.path or "task.path"
+                )
             pool = self.read("train")
             own: Any = self.settings
             share, seed = own.demonstration_share, own.demonstration_seed

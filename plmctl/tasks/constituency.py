@@ -44,7 +44,7 @@ class Constituency(Tagging):
         super().__init__(**settings)
         for name in ("crf", "scheme"):
             if settings.get(name) is not None:
-                allowed = "null: labels of a tree tell no entities"
+                allowed = "null: labels of a tree name no entities"
                 raise ConfigError(f"task.{name}", settings[name], allowed, fix=f"task.{name}=null")
         self._rare, self._asked_of = 0, 0
 

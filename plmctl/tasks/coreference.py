@@ -92,7 +92,7 @@ class Coreference(Task):
         super().__init__(own, metrics=check_metrics(own.metrics, coreference_score.NAMES))
         self.max_words, self.kept, self.joiner = own.max_words, own.kept, own.joiner
         self.max_antecedents, self.max_rows = own.max_antecedents, own.max_rows
-        encode.refuse_causal(self.settings.sees_later, "a mention is read with what follows it")
+        encode.refuse_causal(self.settings.sees_later, "a mention is read with the text after it")
         self._lost, self._mentions, self._short, self._read = 0, 0, 0, 0
 
     @property

@@ -74,7 +74,9 @@ class CrossEncoder(RankingTask):
         files = spell_setting("task.path", self.path)
         mine = f"plmctl data mine task=bi_encoder {files} out=mined"
         fix = f"{mine}, then task.path=mined" if self.negatives else "task.negatives=1"
-        what = "no question has a text that does not answer it, and nothing tells right from wrong"
+        what = (
+            "no question has a wrong text, so the model cannot learn to separate right from wrong"
+        )
         raise DataError(what, file=self.path, fix=fix)
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]], tokenizer: Any) -> Rows:

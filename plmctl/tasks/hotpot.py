@@ -107,7 +107,7 @@ class Hotpot(Task):
         "spans.text": Field(
             "[m, 5]",
             "int",
-            "of each title and sentence: row, position, tokens, number of the paragraph, number of"
+            "every title and sentence: row, position, tokens, number of the paragraph, number of"
             " the sentence (-1: the title)",
         ),
     }

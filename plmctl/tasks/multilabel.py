@@ -115,7 +115,7 @@ class Multilabel(Task):
         if self.label_names is None:
             self.label_names = [str(place) for place in range(size)]
         if len(self.label_names) != size or len(sizes) > 1:
-            allowed = f"{size} names, one for each place of the lists of 0 and 1"
+            allowed = f"{size} names, one for each position of the lists of 0 and 1"
             raise ConfigError("task.label_names", self.label_names, allowed)
         return [
             e if e.label is None else replace(e, label=name_places(e.label, self.label_names))

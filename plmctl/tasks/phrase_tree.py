@@ -94,7 +94,9 @@ def parse_trees(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Branch]
                 else:
                     yield last.line, made
             elif stack[-1].children or len(stack[-1].names) == 2:
-                raise BracketError(line, f"'{token[:40]}' stands behind what is in its brackets")
+                raise BracketError(
+                    line, f"'{token[:40]}' stands behind the contents of its brackets"
+                )
             else:
                 stack[-1].names.append(token)
     if stack:

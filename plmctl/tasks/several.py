@@ -79,7 +79,7 @@ class TaskBatches:
             raise DataError(
                 f"the checkpoint was reading other tasks: {state.get('shares')} updates of each in"
                 f" an epoch, now {self.shares}",
-                fix="resume with the same task, beside and mixing, or start a new run",
+                fix="resume with the same task, `beside` and `mixing`, or start a new run",
             )
         for name, batches in self.members.items():
             batches.load_state_dict(state["tasks"][name])

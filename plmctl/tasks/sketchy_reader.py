@@ -24,7 +24,7 @@ from plmctl.tasks.scores import metrics
 from plmctl.tasks.squad import Squad, SquadSettings
 
 NAMES = ("answerable", "unanswerable")  # by the number of their logit
-LABEL = Field("[n]", "int", "0: the answer stands in the row, 1: there is none, or not here")
+LABEL = Field("[n]", "int", "0: the answer stands in the row, 1: no answer, or not here")
 
 
 def label_windows(rows: Rows) -> Rows:

@@ -189,7 +189,7 @@ class Squad(Task):
         if not misplaced:
             return "no question has an answer to learn from"
         return (
-            f"of {counted(misplaced, 'question')} the answer does not stand at its answer_start,"
+            f"{counted(misplaced, 'question')}: the answer does not stand at its answer_start,"
             " and no other question has one"
         )
 

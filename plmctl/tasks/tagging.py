@@ -187,7 +187,7 @@ class Tagging(Task):
             return
         if cast(TaggingSettings, self.settings).metrics is not None:
             shown = ", ".join(sorted(names)[:SHOWN])
-            allowed = f"{', '.join(by_name(None))}: the tags ({shown}) tell no entities to score"
+            allowed = f"{', '.join(by_name(None))}: the tags ({shown}) name no entities to score"
             fix = "task.metrics=[accuracy,macro_f1]"
             raise ConfigError("task.metrics", self.metrics, allowed, fix=fix)
         self.metrics = ["accuracy", "macro_f1"]
@@ -256,7 +256,7 @@ class Tagging(Task):
             tags = example.label
             if tags is not None and {*tags} != {"O"}:
                 if not all(tag == "O" or is_marked(tag) for tag in tags):
-                    allowed = f"null: the tags at {example.place} ({tags[0]}) tell no entities"
+                    allowed = f"null: the tags at {example.place} ({tags[0]}) name no entities"
                     raise ConfigError("task.scheme", self.scheme, allowed, fix="task.scheme=null")
                 tags = spell(entities(tags), len(tags), scheme)
             spelled.append(replace(example, label=tags))

@@ -48,7 +48,7 @@ class Transform:
             raise ConfigError(
                 "language_model",
                 language_model,
-                "0: in this model every token sees the one that would be asked for",
+                "0: in this model every token sees the token to predict",
                 fix="language_model=0, or a checkpoint whose pattern is causal",
             )
         self.own_tokens, self.both_orders, self.language_model = (

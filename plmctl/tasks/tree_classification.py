@@ -52,7 +52,9 @@ class TreeClassification(Classification):
 
     fields: Mapping[str, Field] = {
         "tracks.word": Field(
-            "[n, T]", "int", "word with branches that a token or its branch is of, from 1; else 0"
+            "[n, T]",
+            "int",
+            "number of the branching word that a token or its branch belongs to, from 1; else 0",
         ),
         "tracks.branch": Field("[n, T]", "int", "branch of a token, from 1; 0: of the sentence"),
     }

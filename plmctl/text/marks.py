@@ -64,7 +64,7 @@ def read(
                 _explain_no_list(row, name),
                 file=file,
                 line=line,
-                fix=f'"{name}": [{_SHOWN}, ...], or [] where there are none',
+                fix=f'"{name}": [{_SHOWN}, ...], or [] without any',
             )
         try:
             checked = [_check_mark(n, mark, len(text), tag) for n, mark in enumerate(given)]
@@ -229,7 +229,7 @@ def _refuse_unknown(given: Sequence[Mapping[str, int]], known: int) -> None:
         if "id" not in mark:
             raise _Wrong(number, "has no 'id', which entity it means", _SHOWN)
         if mark["id"] >= known:
-            what = f"its id {mark['id']} is none of the {known:,} entities beside the text, from 0"
+            what = f"its id {mark['id']} is none of the {known:,} entities of the text, from 0"
             raise _Wrong(number, what, "the number of a line of entities.jsonl, from 0")
 
 

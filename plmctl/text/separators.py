@@ -72,7 +72,7 @@ def _refuse_chance(file: Path, lines: Sequence[str], sign: str) -> None:
     if len(rows) < FEW and BETWEEN_WORDS.search(_first_outside_quotes(lines)):
         raise DataError(
             f"do {OTHERS[sign]} or commas stand between the cells? Both are in the first row, and"
-            f" {len(rows)} rows are too few to tell",
+            f" {len(rows)} rows are too few to decide",
             file=file,
             fix="put cells with commas in them into quotes, or name the columns in a first line",
         )

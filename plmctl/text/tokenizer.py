@@ -159,9 +159,7 @@ class Tokenizer:
             if tell is None:
                 raise
             size = most.size
-        tell(
-            f"tokenizer.vocab_size={size} in place of {recipe.vocab_size}: the text yields no more"
-        )
+        tell(f"tokenizer.vocab_size={size} instead of {recipe.vocab_size}: the text yields no more")
         return cls.learn(texts(), replace(recipe, vocab_size=size))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -288,7 +286,7 @@ class Tokenizer:
         """
         if isinstance(self._backend, InjectedBackend):
             raise UsageError(
-                "a tokenizer.json cannot put tokens beside words,"
+                "a tokenizer.json cannot add tokens to words,"
                 " so this tokenizer cannot be written to a Hugging Face folder"
             )
         if isinstance(self._backend, SegmentedBackend):

@@ -179,7 +179,7 @@ def _explain_zeros(file: object, number: int, line: bytes) -> DataError:
     if seems := _guess_wide(_read_sample(file) or line):
         what = f"not UTF-8: it has zero bytes, and seems to be {seems}"
         return DataError(what, file=file, line=number, fix=_spell_conversion(file, f"-f {seems}"))
-    what = f"{line.count(0):,} zero bytes in place of text: it was not written to its end"
+    what = f"{line.count(0):,} zero bytes instead of text: it was not written to its end"
     fix = "copy the whole file again"
     if isinstance(file, Path) and file.suffix not in _UNPACK:
         fix = f"tr -d '\\000' < {shlex.quote(str(file))} > rest{file.suffix}"

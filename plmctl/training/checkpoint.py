@@ -380,5 +380,5 @@ def load_exactly(
         raise DataError(
             f"the checkpoint does not fit this model: {fit}",
             file=file,
-            fix="use the config saved beside it",
+            fix="use the config in its folder",
         )

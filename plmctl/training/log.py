@@ -142,7 +142,7 @@ class Log:
             except PlmctlError:
                 raise
             except Exception as error:  # whatever its library raises
-                fix = f"what it asks for, or leave {tracker.name} out"
+                fix = f"install or set it, or leave {tracker.name} out"
                 what = f"run.trackers: {tracker.name} does not begin: {error}"
                 raise UsageError(f"{what}\n  fix: {fix}") from error
             self._trackers.append(tracker)

@@ -95,7 +95,7 @@ def answer_examples(
         "scored": Told(task.describe_scoring(examples)),
         "split": Told(whole if spec.input is None else ""),
         "decision": Told(decision),
-        "loss": Told("of the answers without the decision" if changed else ""),
+        "loss": Told("loss of the answers without the decision" if changed else ""),
     }
     if changed or spec.calibrate:
         remarks["log loss"] = describe_loss(before, predictions)

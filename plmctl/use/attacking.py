@@ -113,7 +113,7 @@ def attack(spec: Attack) -> int:
         "checkpoint": str(loaded.source.folder),
         "rows": len(rows),
         "texts that the model read": Told(
-            f"{model.answered:,}, of {model.asked:,} that were asked", model.answered
+            f"{model.answered:,}, of {model.asked:,} queries", model.answered
         ),
         "texts a second": Told(f"{speed:.0f}", speed),
         "attacks": name_file(file),

@@ -31,7 +31,7 @@ def calibrate(
 ) -> None:
     """Fit what `spec.calibrate` names to labelled predictions, and keep it in the checkpoint."""
     if loaded.source.published:
-        allowed = "of a checkpoint of plmctl: a published folder is not written to"
+        allowed = "a checkpoint of plmctl: a published folder is not written to"
         fix = spell_line("convert", spec.checkpoint, "--to", "plmctl", "--out", "converted")
         raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
     decision = fit_decision(task, rows, spec.calibrate, split=split)

@@ -193,7 +193,7 @@ class SharedModel:
         if place.resolve() != self.place.resolve() and not all(
             torch.equal(loaded.source.tensors[key], own[key]) for key in kept if key in own
         ):
-            what = f"{path} was trained beside {place}, and {self.first} beside {self.place}"
+            what = f"{path} was trained on {place}, and {self.first} on {self.place}"
             raise UsageError(f"{what}\n  fix: name checkpoints of one base")
         return self
 

@@ -28,7 +28,7 @@ def embed_static(spec: Embed, file: Path) -> int:
     only: dict[str, tuple[object, ...]] = {"layers": ("all",), "pooling": ("none", "mean")}
     for name in ("layers", "pooling", "among", "weights_from"):
         if getattr(spec, name) not in only.get(name, (None,)):
-            allowed = "of a model: a line is the mean of the vectors of its words"
+            allowed = "a setting of models: a line is the mean of the vectors of its words"
             raise ConfigError(name, getattr(spec, name), allowed, fix="leave it out")
     texts = [
         compose(text).split() for text in read_texts(Path(spec.input).expanduser(), spec.field)

@@ -281,7 +281,7 @@ def test_a_resumed_run_is_the_one_that_was_never_stopped(place: Path, tmp_path: 
         ),
         (
             ["distill=theseus"],
-            r"(?s)learns from an objective alone, and there is none.*objective=\[mlm\]",
+            r"(?s)learns from an objective alone, and none is set.*objective=\[mlm\]",
         ),
     ],
 )

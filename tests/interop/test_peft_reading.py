@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
         (folder / "adapter_config.json").write_text(json.dumps(settings | changes))
         plmctl.load(folder)
 
-    with pytest.raises(DataError, match=rf"beside {other}: it was trained beside another model"):
+    with pytest.raises(DataError, match=rf"in {other}: the adapter belongs to another model"):
         read(base_model_name_or_path=str(other))
     with pytest.raises(DataError, match="its base is not here: google/bert") as said:
         read(base_model_name_or_path="google/bert")

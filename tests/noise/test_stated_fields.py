@@ -153,7 +153,7 @@ class Hungry(Noise):
 
 def test_a_field_that_a_task_lacks_is_told_with_the_noise_that_reads_it() -> None:
     place = rf"{__name__}.Hungry \(.*test_stated_fields.py:\d+\)"
-    problem = "reads 'tracks.word_start', which the rows of this task lack"
+    problem = "reads 'tracks.word_start', but the rows of this task lack it"
     fix = "a noise that does not read it, or write 'tracks.word_start' in `encode` of the task"
     with pytest.raises(ConfigError, match=f"^noise: {place} {problem}\n  fix: # {fix}$"):
         next(batches(Hungry()))

@@ -253,7 +253,7 @@ def test_a_task_without_a_path_waits_with_its_metrics(parsed: Parsed) -> None:
                 "arms": {"slow": []},
                 "metrics": {"a": {"of": "toy", "key": "f1", "expect": {"fst": "higher"}}},
             },
-            ["metrics.a.expect='fst': there is no arm beside the baseline"],
+            ["metrics.a.expect='fst': there is no arm except the baseline"],
         ),
         (
             {"pretrain": {"recipe": "robreta"}},

@@ -59,7 +59,7 @@ def test_few_rows_that_commas_or_other_signs_may_divide_are_refused(tmp_path: Pa
     """
     file, rows = tmp_path / "a.csv", ["I came, I saw; fine", "well, yes, no; good"]
     file.write_text("\n".join(rows), encoding="utf-8")
-    what = r"a\.csv: do semicolons or commas stand .*, and 2 rows are too few to tell\n"
+    what = r"a\.csv: do semicolons or commas stand .*, and 2 rows are too few to decide\n"
     fix = "  fix: # put cells with commas in them into quotes, or name the columns in a first line$"
     with pytest.raises(DataError, match=what + fix):
         list(rows_of(file))

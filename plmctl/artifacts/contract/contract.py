@@ -339,14 +339,14 @@ def find_unknown_segments(
 def find_too_long(
     config: Mapping[str, Any], places: Places, plugins: Sequence[str] = ()
 ) -> Iterator[ConfigError]:
-    """Every length of a row, read or written, beyond the places that the model has."""
+    """Every length of a row, read or written, beyond the positions of the model."""
     from plmctl.artifacts.assemble import row_lengths, texts_in_rows
 
     texts = texts_in_rows(config, plugins)
     for path, length in row_lengths(config).items():
         most = places.at(path)
         if most is not None and length > most * texts[path]:
-            allowed = f"at most {most * texts[path]}, the places that the model has"
+            allowed = f"at most {most * texts[path]}, the positions of the model"
             needed = -(-length // texts[path])
             yield ConfigError(path, length, allowed, fix=f"position.max_length={needed}")
 

@@ -57,8 +57,8 @@ def find_altered(
     changing = next((name for name, part in noise.items() if part.changes), None)
     if changing is None:
         return
-    changed = f"which {where}.{changing} has changed: masks would be asked for"
-    fix = "noise=[], or objective=[mlm], which asks for what is hidden"
+    changed = f"changed by {where}.{changing}: the targets would be masks"
+    fix = "noise=[], or objective=[mlm], which predicts hidden tokens"
     fix = "eval.noise=null" if where == "eval.noise" else fix
     for name, objective in objectives.items():
         if objective.facts.reads_text and not objective.facts.needs <= format.provides:

@@ -276,7 +276,7 @@ def _choose(
 def _fit(adapter: PeftFolder, module: str, tensor: Tensor, like: Tensor) -> Tensor:
     """A tensor of the adapter; DataError if the base has another shape there."""
     if tensor.shape != like.shape:
-        what = f"{module} is {list(tensor.shape)} in the adapter, and {list(like.shape)} beside"
-        what = f"{what} {adapter.base}: it was trained beside another model"
+        what = f"{module} is {list(tensor.shape)} in the adapter, {list(like.shape)} in"
+        what = f"{what} {adapter.base}: the adapter belongs to another model"
         raise adapter.refuse(what, f"name its base in {SETTINGS}: base_model_name_or_path")
     return tensor.contiguous()

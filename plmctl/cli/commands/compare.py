@@ -20,8 +20,8 @@ Kind = Annotated[
     typer.Option(
         "--as",
         metavar="KIND",
-        help="What is predicted: classes, numbers, tags (of entities), words (with other tags),"
-        " answers or texts (default: as it looks).",
+        help="The kind of predictions: classes, numbers, tags (of entities), words (with other"
+        " tags), answers or texts (default: as it looks).",
     ),
 ]
 Metric = Annotated[
@@ -36,12 +36,16 @@ Guess = Annotated[str, typer.Option("--guess", metavar="COLUMN", help="With the 
 Id = Annotated[
     str | None,
     typer.Option(
-        "--id", metavar="COLUMN", help="That names the example (default: id, else the row)."
+        "--id",
+        metavar="COLUMN",
+        help="The column that names the example (default: id, else the row).",
     ),
 ]
 Samples = Annotated[
     int | None,
-    typer.Option("--samples", metavar="N", help="Of bootstrap and randomisation (default: 10000)."),
+    typer.Option(
+        "--samples", metavar="N", help="Draws of bootstrap and randomisation (default: 10000)."
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of these.")]
 

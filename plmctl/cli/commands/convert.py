@@ -31,15 +31,15 @@ To = Annotated[
     Literal["hf", "plmctl", "peft"] | None,
     typer.Option(
         "--to",
-        help="The layout to write (default: plmctl of a model that is made longer); peft: what LoRA"
-        " or IA3 have learned, beside the model in Hugging Face's layout.",
+        help="The layout to write (default: plmctl for a longer model); peft: the weights of LoRA"
+        " or IA3, for the model in Hugging Face's layout.",
     ),
 ]
 Network = Annotated[
     Literal["model", "generator", "encoder"],
     typer.Option(
         "--part",
-        help="Which network to convert: the generator of an ELECTRA run, or the encoder of an"
+        help="The network to convert: the generator of an ELECTRA run, or the encoder of an"
         " encoder-decoder, which then reads alone.",
     ),
 ]
@@ -55,15 +55,15 @@ Reach = Annotated[
     int | None,
     typer.Option(
         "--reach",
-        help="Of a longer model: tokens that each sees to either side (default: as before, or as"
-        " many as an old row has, at most 256).",
+        help="For a longer model: tokens that each token sees to either side (default: as before,"
+        " or as many as an old row has, at most 256).",
     ),
 ]
 Without = Annotated[
     Literal["copies", "projections"] | None,
     typer.Option(
         "--without",
-        help="Of a longer model, for ablations: draw the new positions; no projections of their"
+        help="For a longer model, in ablations: draw the new positions; no projections of their"
         " own for global tokens (default: with both).",
     ),
 ]

@@ -51,7 +51,7 @@ class Segments(Format):
         "reverse": Field(
             "",
             "Seq",
-            "a stream of text from its end to its beginning, beside `text` (the backward half of a"
+            "a stream of text from its end to its beginning, a second one (the backward half of a"
             " biLM)",
         ),
         **CONTINUES,

@@ -193,7 +193,7 @@ def _draw_others(
     described: np.ndarray,
     draws: Draws,
 ) -> np.ndarray:
-    """int64 [n, 2] entities in place of the head and of the tail of `triples[rows]`, of those that
+    """int64 [n, 2] entities that replace the head and of the tail of `triples[rows]`, of those that
     are `described`; none makes one of the triples, unless `TRIES` in a row do.
     """
     drawn = []

@@ -194,7 +194,7 @@ def find_maps(model: nn.Module, names: Sequence[str], path: str) -> list[dict[st
         allowed = "for models of attention and feed-forward: no cell of this one has such maps"
         raise ConfigError(path, list(names), allowed, fix="peft=[bitfit]")
     if unknown := [name for name in names if name not in known]:
-        allowed = f"of the maps of this model: {', '.join(known)}{nearest(unknown[0], known)}"
+        allowed = f"maps of this model: {', '.join(known)}{nearest(unknown[0], known)}"
         raise ConfigError(path, unknown[0], allowed)
     if not names:
         raise ConfigError(path, [], f"one map at least: {', '.join(known)}")

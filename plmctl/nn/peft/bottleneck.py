@@ -148,7 +148,7 @@ class Bottleneck(Method):
             raise ConfigError("cells", list(self.cells), allowed, fix="peft=[bitfit]")
         wrong = [name for name in self.cells if name not in known]
         if wrong or not self.cells:
-            allowed = f"of what the cells of this model compute: {', '.join(known)}"
+            allowed = f"names of maps in the cells of this model: {', '.join(known)}"
             value = wrong[0] if wrong else []
             raise ConfigError("cells", value, allowed + (nearest(wrong[0], known) if wrong else ""))
         return [own for own, name in zip(found, computed, strict=True) if name in self.cells]

@@ -126,7 +126,7 @@ class TrainedAdapters(Method):
         return f"{before}.{self.mark}.adapters.{number}.{after}"
 
     def check_folding(self) -> None:
-        raise self.refuse_folding("networks beside those of the model, and attention over them")
+        raise self.refuse_folding("additional networks, and attention over them")
 
 
 @part_of("peft")

@@ -32,7 +32,7 @@ class Subset(Method):
             allowed = "for models of attention and feed-forward: this one has no such cells"
             raise ConfigError("cells", list(self.cells), allowed, fix="peft=[bitfit]")
         if wrong := [name for name in self.cells if name not in known]:
-            allowed = f"of what the cells of this model compute: {', '.join(known)}"
+            allowed = f"names of maps in the cells of this model: {', '.join(known)}"
             raise ConfigError("cells", wrong[0], allowed + nearest(wrong[0], known))
         if not self.trains(model):
             allowed = "something to train: this model has no biases"

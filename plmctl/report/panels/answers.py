@@ -20,7 +20,7 @@ KINDS = {
     "elsewhere": "no word in common",
     "should be empty": "an answer to a question that has none",
     "left empty": "no answer to a question that has one",
-    "rightly empty": "no answer where there is none",
+    "rightly empty": "no answer to an unanswerable question",
 }
 
 

@@ -30,7 +30,7 @@ def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     attacked = [row for row in rows if "attacked" in row]
     fooled = [row for row in attacked if row["result"] == "fooled"]
     about = (
-        f"Of {len(rows):,} examples {format_percent(len(attacked) / max(len(rows), 1))} are right,"
+        f"{len(rows):,} examples: {format_percent(len(attacked) / max(len(rows), 1))} are right,"
         f" and {format_percent((len(attacked) - len(fooled)) / max(len(rows), 1))} under attack."
         f" Words stand as ⟦before → after⟧ where they were changed."
     )

@@ -14,8 +14,8 @@ COLUMNS, LINES = 16, 32  # that are drawn; a line is a token
 READING = (
     "The bucket of each token in each round (r, from 1) of the heads (from 0). Within a column,"
     " tokens of one colour and number are in one bucket, and can see each other; those without"
-    " colour share theirs with none of the tokens that are shown. Of {about}, the beginning of the"
-    " first one."
+    " colour share theirs with none of the tokens that are shown. The row is the"
+    " beginning of the first of {about}."
 )
 EVENNESS = (
     "How even the buckets are, over all of these rows. Even: 1 if all buckets have equally many"

@@ -21,7 +21,7 @@ MEAN = " A cell is the mean over two ranges of neighbouring positions, each of a
 ONCE = " Maps that differ nowhere by {almost} are drawn once; the table has them all."
 MEANS = "The mean cosine of positions that are so many tokens apart:"
 DISTANCE = (
-    "What is added to the score of a key by its distance from the query, whatever stands there: a"
+    "The bias that a key's distance from the query adds to its score, whatever the tokens: a"
     " line for each head (from 0). Blue: more weight; orange: less. The darkest colour is"
     " {most:.3g}; a score that is higher by 1 has 2.7 times the weight."
 )

@@ -13,7 +13,7 @@ from plmctl.tasks.scores.below import list_below
 
 ABOUT = (
     "In brackets: the 95% interval over examples, Wilson's of a share of them; of other means over"
-    " examples or classes, and of what follows from sums over examples, by 1,000 draws of the"
+    " examples or classes, and of scores from sums over examples, by 1,000 draws of the"
     " bootstrap."
 )
 

@@ -103,7 +103,7 @@ class LabelLoss:
         ):
             if value != off:
                 plain = "null" if off is None else "0"
-                allowed = f"{plain} beside task.columns.probabilities: no label is the right one"
+                allowed = f"{plain} with task.columns.probabilities: no label is the right one"
                 raise ConfigError(f"task.{name}", value, allowed, fix=f"task.{name}={plain}")
 
     @staticmethod

@@ -46,7 +46,7 @@ class TagChain:
 
     def __init__(self, kind: CrfKind, names: Sequence[str], scheme: Spelling | None) -> None:
         if kind == "legal" and not tells_entities(names):
-            allowed = "free or null: these tags tell no entities, so that none is illegal"
+            allowed = "free or null: these tags name no entities, so that none is illegal"
             raise ConfigError("task.crf", kind, allowed, fix="task.crf=free")
         self.kind, self.names = kind, list(names)
         self.scheme = scheme or spelling_of(names)

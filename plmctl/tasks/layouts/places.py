@@ -14,7 +14,7 @@ from plmctl.core.fields import Field
 SPAN = Field(
     "[N, 2] | [N, M, 2]",
     "int",
-    "first and last token of the answer in the row; of the M places where it stands",
+    "first and last token of the answer in the row, for each of its M occurrences",
 )
 Places = Sequence[tuple[int, int]]
 

@@ -45,7 +45,7 @@ class Dialogues(Pairs):
         super().__init__(splits=splits, lenient=lenient)
         if turns < 1:
             raise ConfigError(
-                "turns", turns, "1 or more: a response answers what was said before", fix="turns=1"
+                "turns", turns, "1 or more: a response answers an earlier turn", fix="turns=1"
             )
         self.turns, self.joiner, self.reply = turns, joiner, reply
 

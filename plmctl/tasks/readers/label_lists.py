@@ -78,8 +78,8 @@ def find_flags(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]
 def describe_places(size: int) -> str:
     """A sentence on the way in which lists of 0 and 1 are read."""
     return (
-        f"its lists hold a 0 or 1 for each of {counted(size, 'label')}, which are called by their"
-        f" places, 0 to {size - 1}; task.label_names=[...] names them in this order"
+        f"its lists hold a 0 or 1 for each of {counted(size, 'label')}, with numbers from"
+        f" 0 to {size - 1}; task.label_names=[...] names them in this order"
     )
 
 

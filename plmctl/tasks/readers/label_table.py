@@ -47,7 +47,7 @@ class LabelTable(Table):
     ) -> None:
         super().__init__(splits=splits, header=header, lenient=lenient)
         if not separator:
-            allowed = "what stands between two labels of a cell"
+            allowed = "the text between two labels of a cell"
             raise ConfigError("task.reader.separator", separator, allowed, fix='separator=","')
         self.separator = separator
         self.places: dict[str, int] = {}  # file -> labels of its lists of 0 and 1
@@ -90,7 +90,7 @@ class LabelTable(Table):
                 raise DataError(
                     f"column {wrong} of task.columns.labels is neither 0 nor 1",
                     file=e.place,
-                    fix="1 where the label is there, 0 where it is not",
+                    fix="1 for a label of the text, 0 for the others",
                 )
             fields = {role: text for role, text in e.fields.items() if role not in own}
             examples.append(replace(e, fields=fields, label=labels))

@@ -46,7 +46,7 @@ def read_numbered(file: Path) -> Iterator[NumberedDialogue]:
         match = _NUMBERED.fullmatch(text)
         if match is None:
             what = f"a line begins with its number, found {text[:40]!r}"
-            raise DataError(what, file=file, line=line, fix="7 what is said <tab> the answer")
+            raise DataError(what, file=file, line=line, fix="7 the turn <tab> the answer")
         number = int(match[1])
         if number not in (1, expected):
             what = f"number {number}, where {expected} follows, or 1 begins another dialogue"
@@ -69,7 +69,7 @@ def _add(dialogue: NumberedDialogue, text: str, file: Path, line: int) -> None:
         return
     said, *answer = (" ".join(cell.split()) for cell in text.split("\t")[:2])
     if not said or not answer or not answer[0]:
-        what = "what is said, a tab, and the answer are needed"
+        what = "a turn, a tab and the answer are needed"
         raise DataError(f"{what}, found {text[:40]!r}", file=file, line=line)
     if said != _SILENCE:
         dialogue.turns.append((OTHER, said))

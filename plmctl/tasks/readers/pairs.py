@@ -127,7 +127,7 @@ class Pairs(Table):
         )
         if target is None:
             raise DataError(
-                f"there is no {stem}{ends[1]} beside {source.name}, but"
+                f"there is no {stem}{ends[1]} next to {source.name}, but"
                 f" {_list(folder)}{nearest(ends[1], _suffixes(folder))}",
                 file=folder,
                 fix="task.columns.target=<what the files in the other language end with>",

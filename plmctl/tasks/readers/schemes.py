@@ -130,7 +130,7 @@ def check_letters(sentences: Sequence[PlacedTags], scheme: str, file: object) ->
                     f"{scheme} has O, {allowed} before the type, and not {tag}",
                     file=file,
                     line=line,
-                    fix="task.reader.scheme=auto, or null for tags that tell no entities",
+                    fix="task.reader.scheme=auto, or null for tags without entities",
                 )
 
 

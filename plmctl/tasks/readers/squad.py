@@ -215,7 +215,7 @@ def _list_answers(answers: _Answers, place: str) -> list[_Answer]:
         return list(answers or ())
     texts, starts = answers["text"], answers["answer_start"]
     if len(texts) != len(starts):
-        what = f"{len(texts)} texts of answers, and {len(starts)} places where they start"
+        what = f"{len(texts)} texts of answers, and {len(starts)} starts"
         raise DataError(what, file=place, fix=FLAT)
     return [
         _Answer(text=text, answer_start=start) for text, start in zip(texts, starts, strict=True)

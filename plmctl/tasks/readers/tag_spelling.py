@@ -133,7 +133,7 @@ def describe_unmarked(tags: Iterable[str]) -> str:
     numbers = all(tag.isdecimal() for tag in known)
     more = "; task.reader.scheme=io makes entities of neighbours with one tag" if outside else ""
     more = "; they are numbers: task.label_names=[O,...] names them, from 0" if numbers else more
-    return f"the tags ({listed}) tell no entities: single words are scored, not entities{more}"
+    return f"the tags ({listed}) name no entities: single words are scored, not entities{more}"
 
 
 def respell(names: Sequence[str]) -> list[str]:

@@ -55,7 +55,7 @@ class WscFiles(SplitFiles):
         made = [_example(record) for record in read_records(file, _Schema, shown=SHOWN)]
         moved = sum(moved for _, moved in made)
         if moved:
-            self.notes[str(file)] = f"{moved} spans stand beside the word that their index counts"
+            self.notes[str(file)] = f"{moved} spans differ from the word at their index"
         return require_labels([example for example, _ in made], labelled)
 
 

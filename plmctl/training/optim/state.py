@@ -54,7 +54,7 @@ def load_optimizer_tensors(
         if name not in index:
             raise DataError(
                 f"the optimizer state has '{name}', which this run does not train",
-                fix="use the config saved beside it",
+                fix="use the config in its folder",
             )
         table = name in rows and value.shape == (rows[name], *shapes[name][1:])
         state.setdefault(index[name], {})[kind] = (

@@ -67,9 +67,7 @@ class Compared(Stabiliser):
     def passes(self) -> list[Mapping[str, Tensor]]:
         """The predictions of each pass so far; ConfigError where none were asked for."""
         if not self.seen:
-            allowed = (
-                "a task whose predictions are asked of the model: this objective asks for none"
-            )
+            allowed = "a task with predictions of the model: this objective has none"
             raise ConfigError("stabiliser", self.group, allowed, fix="distill=none")
         return self.seen
 

@@ -173,7 +173,7 @@ def test_ill_formed_training_tags_have_no_legal_likelihood(tmp_path: Path) -> No
     task = make_task(tmp_path, "task.crf=legal")
     with pytest.raises(DataError, match=r"here:1: 'I-X' of word 2 cannot stand there in iob2"):
         task.fit_labels([Example("0", {"words": ["a", "b"]}, ["O", "I-X"], "here:1")])
-    with pytest.raises(ConfigError, match=r"task.crf='legal': free or null: these tags tell no"):
+    with pytest.raises(ConfigError, match=r"task.crf='legal': free or null: these tags name no"):
         make_task(tmp_path, "task.crf=legal").fit_labels(
             [Example("0", {"words": ["a", "b"]}, ["IN", "NN"])]
         )

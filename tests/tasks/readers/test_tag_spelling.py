@@ -117,13 +117,13 @@ def test_tags_without_entities_are_scored_word_by_word(tags: list[str], tmp_path
         }
     )
     note = task.describe_scoring(task.read("train"))
-    assert "tell no entities: single words are scored" in note
+    assert "name no entities: single words are scored" in note
     assert ("task.reader.scheme=io" in note) == ("O" in tags)
     said = check_task(make_task(tmp_path), None)
     assert [each.verdict for each in said.findings if note in each.found] == ["look"]
-    with pytest.raises(ConfigError, match=r"tell no entities to score\n.*metrics=\[accuracy,macro"):
+    with pytest.raises(ConfigError, match=r"name no entities to score\n.*metrics=\[accuracy,macro"):
         make_task(tmp_path, "task.metrics=[f1]").fit_labels(task.read("train"))
-    with pytest.raises(ConfigError, match="tell no entities to score"):  # as eval builds it
+    with pytest.raises(ConfigError, match="name no entities to score"):  # as eval builds it
         make_task(tmp_path, "task.metrics=[recall]", f"task.label_names=[{','.join({*tags})}]")
 
 
@@ -176,7 +176,7 @@ def test_compared_files_are_scored_by_what_their_tags_tell(
     found = json.loads(capsys.readouterr().out)
     assert [*found["metrics"]] == ["accuracy", "macro_f1"]
     assert found["metrics"]["accuracy"]["second"] == 0.75
-    with pytest.raises(DataError, match=r"tell no entities.*\n.*--as words"):
+    with pytest.raises(DataError, match=r"name no entities.*\n.*--as words"):
         compare(a, b, kind="tags", samples=100)
 
 
@@ -190,11 +190,11 @@ def test_training_says_how_it_scores(tmp_path: Path, monkeypatch: pytest.MonkeyP
     words += " train.steps=1 train.device=cpu run.dir=r size.width=16 size.num_heads=2"
     result = CliRunner().invoke(make_app(), words.split())
     assert result.exit_code == 0, result.output
-    assert "tell no entities" in result.output
+    assert "name no entities" in result.output
     scores = json.loads(Path("r/result.json").read_text())["metrics"]["dev"]
     assert {"accuracy", "macro_f1", "majority"} <= {*scores}
     assert "f1" not in scores
     result = CliRunner().invoke(make_app(), ["eval", "checkpoint=r", "--json", "device=cpu"])
     found = json.loads(result.stdout)
-    assert "tell no entities" in found["remarks"]["scored"]
+    assert "name no entities" in found["remarks"]["scored"]
     assert "f1" not in found["metrics"]["dev"]
