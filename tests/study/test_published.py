@@ -24,6 +24,7 @@ from plmctl.study.study import Study
 
 FILES = {file.stem: file for file in sorted((recipes_dir() / "studies").glob("*.yaml"))}
 PUBLISHED = [name for name, file in FILES.items() if isinstance(load(file)["published"], Mapping)]
+LENGTH = "task.max_length"
 TOLERANCE = 0.05  # papers round to a million, and count heads or do not
 ABOUT = {"transformer": 0.1}  # "about 37000 tokens": all arms have 2 M fewer than in table 3
 
@@ -65,6 +66,22 @@ def test_every_arm_has_the_published_size(name: str) -> None:
     for arm, (millions, _) in counted.items():
         known = sizes[arm] if isinstance(sizes, Mapping) else sizes
         assert millions == pytest.approx(known, rel=ABOUT.get(name, TOLERANCE)), arm
+
+
+def test_rows_of_tasks_fit_into_those_of_the_pretraining() -> None:
+    """Where a study begins with new weights, so that its own rows are the longest."""
+    asked = {}
+    for name in PUBLISHED:
+        stated = load(FILES[name])["published"]
+        words = (stated.get("finetune") or {}).get("overrides") or []
+        lengths = [int(word.partition("=")[2]) for word in words if key_of(word) == LENGTH]
+        if lengths and "init=" not in stated["corpus"]:
+            study = published(name, *(["init=x"] if "${init}" in FILES[name].read_text() else []))
+            arm = next(iter(study.arms.values()))
+            own = [*study.pretrain, *arm.overrides, "data.path=x"]
+            asked[name] = lengths[0], compose("pretrain", arm.recipe, own).format.max_length
+    assert asked["mass_span"] == (100, 100)
+    assert not {name: pair for name, pair in asked.items() if pair[0] > pair[1]}
 
 
 # (rows of an update, updates) of the papers
