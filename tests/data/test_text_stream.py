@@ -21,7 +21,7 @@ from plmctl.data.formats.segments import Segments
 from plmctl.data.shards import Shards
 from plmctl.data.stream_reader import StreamPosition, StreamReader
 from plmctl.data.text_stream import StreamPlace, TextStream, TextWindow
-from plmctl.runs.pretraining import score_parts
+from plmctl.runs.validation import score_parts
 from plmctl.text.inputs import find_all
 from plmctl.text.row_stream import stream_rows
 from plmctl.training.evaluation import Measured
