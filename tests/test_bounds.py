@@ -25,14 +25,13 @@ from plmctl.nn import layout
 from plmctl.runs.check import check_pretraining
 from plmctl.storage.reading import read_json
 from plmctl.storage.settings_file import read_settings, to_yaml
-from plmctl.tasks.readers import files
 from plmctl.tasks.readers.conll import Columns
 from plmctl.tasks.readers.squad import SquadFiles
 from plmctl.tasks.readers.tables import Table
 from plmctl.text import bounds, inputs, reader
 from plmctl.text.given import read_texts
 from plmctl.text.hugging_face import read as read_tokenizer
-from plmctl.text.inputs import read_lines
+from plmctl.text.inputs import need_lines, read_lines
 from plmctl.text.tokenizer import WORD, Tokenizer
 
 FIX = "\n  fix: export PLMCTL_LONGEST_LINE=BYTES  # cut it into several, or allow more"
@@ -74,7 +73,7 @@ def test_a_row_of_a_text(name: str, content: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("short")
 def test_a_line_as_long_as_it_may_be(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("x" * 100 + "\n" + "y" * 100)
-    assert [len(line) for _, line in files.lines(tmp_path / "a.tsv")] == [100, 100]
+    assert [len(line) for _, line in need_lines(tmp_path / "a.tsv")] == [100, 100]
 
 
 @pytest.mark.usefixtures("short")

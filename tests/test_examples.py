@@ -47,13 +47,13 @@ def test_tokens_change_places_and_labels_say_which() -> None:
     count, length = 500, 40
     ids = np.random.default_rng(0).integers(0, 30, (count, length))
 
-    def rows_of(*numbers: int) -> Rows:
+    def cells_of(*numbers: int) -> Rows:
         text = Seq(ids[list(numbers)], np.full(len(numbers), length - 5))
         return Rows(key=np.array(numbers), source="test", seqs={"text": text})
 
     vocab = SimpleNamespace(special=np.arange(30) < SPECIAL)
     noise = TokenShuffling(vocab=vocab, rate=0.5)
-    noised = noise(rows_of(*range(count)), Draws(0, 0))
+    noised = noise(cells_of(*range(count)), Draws(0, 0))
     after, labels = noised.seqs["text"].ids, noised.targets["shuffled"]
     asked = moved = 0
     for row in range(count):
@@ -67,7 +67,7 @@ def test_tokens_change_places_and_labels_say_which() -> None:
                 asked, moved = asked + 1, moved + int(labels[row, position])
     # half of the tokens are chosen; about 1/12 of these stay, and 1/20 meet an equal token
     assert 0.38 < moved / asked < 0.5
-    alone = noise(rows_of(7), Draws(0, 0))
+    alone = noise(cells_of(7), Draws(0, 0))
     assert np.array_equal(alone.seqs["text"].ids[0], after[7])
     with pytest.raises(ConfigError, match="rate"):
         TokenShuffling(vocab=vocab, rate=0)

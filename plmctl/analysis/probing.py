@@ -19,10 +19,11 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import batches, inference
-from plmctl.tasks.readers import files
 from plmctl.tasks.readers.conll import Columns
 from plmctl.tasks.record import Example
 from plmctl.tasks.tagging import Tagging
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import kind_of
 
 TRAIN, TEST = 4000, 2000  # labelled items at most: enough for a comparison of layers, in seconds
 PENALTY = 1e-3  # of the map's squared weights
@@ -146,7 +147,7 @@ def read(labels: Labels) -> tuple[list[list[str]], list[Item]]:
     """(sentences as words, items in the order of the file)."""
     if not labels.file.is_file():
         raise DataError("no such file", file=labels.file)
-    if files.suffix(labels.file) in (".jsonl", ".json"):
+    if kind_of(labels.file) in (".jsonl", ".json"):
         return _pairs(labels.file)
     examples = Columns(splits={}).read_file(
         labels.file, {"tokens": labels.tokens, "tags": labels.tags}
@@ -163,7 +164,7 @@ def read(labels: Labels) -> tuple[list[list[str]], list[Item]]:
 def _pairs(file: Path) -> tuple[list[list[str]], list[Item]]:
     sentences: list[list[str]] = []
     items = []
-    for number, line in files.lines(file):
+    for number, line in need_lines(file):
         try:
             row: dict[str, Any] = parse_json(line) if line.strip() else {}
             texts = [str(row[name]).split() for name in ("sentence1", "sentence2")] if row else []

@@ -20,12 +20,13 @@ from plmctl.core.progress import Say
 from plmctl.knowledge.directory import FILE, MARKED, count_entities
 from plmctl.text.annotate import check_names
 from plmctl.text.document import Document
-from plmctl.text.inputs import Input, find_all, has_rows, read_lines
+from plmctl.text.inputs import Input, find_all, read_lines
 from plmctl.text.layout import TextLayout
 from plmctl.text.markup import measure_html
 from plmctl.text.reader import BUILTIN, read_documents, read_pairs
 from plmctl.text.running import Span
 from plmctl.text.strings import Strings
+from plmctl.text.tabular import has_rows
 
 # what is being done, bytes of text done, bytes in all (0: not known)
 _SPACE = 1 << 64  # of document hashes

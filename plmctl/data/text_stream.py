@@ -17,9 +17,9 @@ from plmctl.data.shards import COUNTS, FORMAT, VERSION, Shards
 from plmctl.data.split_writer import MemoryArray, SplitWriter
 from plmctl.text.annotate import Wanted, choose_tracks
 from plmctl.text.document import Document
-from plmctl.text.inputs import take_text
 from plmctl.text.reader import detect_layout, split_row
 from plmctl.text.row_stream import count_lines, stream_rows
+from plmctl.text.tabular import take_text
 from plmctl.text.tokenizer import Tokenizer
 
 TRAIN = "train"

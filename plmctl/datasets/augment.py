@@ -21,6 +21,7 @@ from plmctl.tasks.sheet import Sheet
 from plmctl.tasks.tagged_sheet import TaggedSheet
 from plmctl.tasks.task import Task
 from plmctl.text.function_words import ENGLISH
+from plmctl.text.inputs import need_lines
 from plmctl.training.processes.world import device_of
 
 
@@ -99,4 +100,4 @@ def _open_task(spec: Augment) -> tuple[Task, Sheet | TaggedSheet]:
 
 
 def _read_words(file: Path) -> frozenset[str]:
-    return frozenset(line.strip().lower() for _, line in files.lines(file) if line.strip())
+    return frozenset(line.strip().lower() for _, line in need_lines(file) if line.strip())

@@ -24,7 +24,7 @@ NEXT = {
 def write_triples(spec: WriteTriples) -> int:
     """Write `out` and say what is in it."""
     out, graph = new_folder(spec.out), open_graph(spec.data)
-    files = TripleTexts(graph).rows_of(spec.kind, negatives=spec.negatives, seed=spec.seed)
+    files = TripleTexts(graph).cells_of(spec.kind, negatives=spec.negatives, seed=spec.seed)
     job: dict[str, Any] = {"graph": graph.fingerprint, "kind": spec.kind}
     job |= {"negatives": spec.negatives, "seed": spec.seed} if spec.kind == "kg_bert" else {}
     (first, rows), *others = files.items()

@@ -12,13 +12,10 @@ from plmctl.config.plugins import as_words
 from plmctl.config.recipes import part_files
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_line
-from plmctl.storage.reading import parse_json
-from plmctl.tasks.readers import files
-from plmctl.tasks.readers.table_rows import rows_of
+from plmctl.text.tabular import OBJECTS, cells_of, kind_of, objects_of
 
 COLUMNS = "task.columns."
 TABLES = (".tsv", ".csv")
-OBJECTS = (".jsonl", ".json")
 
 
 def describe_labels(path: Any, config_dirs: Sequence[str] = ()) -> str:
@@ -53,12 +50,10 @@ def _read_names(path: Path) -> list[str]:
     """The names of the columns of a file, or of the first table in a folder, best of train."""
     kinds = (*TABLES, *OBJECTS)
     inside = sorted(path.iterdir()) if path.is_dir() else [path]
-    tables = [file for file in inside if file.is_file() and files.suffix(file) in kinds]
+    tables = [file for file in inside if file.is_file() and kind_of(file) in kinds]
     for file in sorted(tables, key=lambda file: "train" not in file.name)[:1]:
-        with contextlib.suppress(DataError, ValueError, OSError):
-            if files.suffix(file) in OBJECTS:
-                _, line = next(files.lines(file))
-                row = parse_json(line)
-                return list(row) if isinstance(row, dict) else []
-            return next(iter(rows_of(file)))[1]
+        with contextlib.suppress(DataError, OSError):
+            if kind_of(file) in OBJECTS:
+                return list(next(objects_of(file))[1])
+            return next(cells_of(file))[1]
     return []

@@ -26,7 +26,7 @@ from plmctl.core.errors import DataError
 from plmctl.knowledge.words import WordCounts, find_words
 from plmctl.storage.atomic import open_folder, write_json
 from plmctl.storage.gate import admit, open_file
-from plmctl.text.inputs import read_rows
+from plmctl.text.tabular import read_rows
 
 CONTEXTS, RECORD = "contexts.jsonl", "contexts.json"
 BUCKETS = 25  # files between the passes; one of them at a time is in memory

@@ -4,17 +4,13 @@ usable.
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from plmctl.core.errors import DataError
 from plmctl.core.terminal import counted
-from plmctl.text.bounds import longest_line
-from plmctl.text.inputs import read_lines
-from plmctl.text.quotes import read_cells
-from plmctl.text.separators import divide_rows
+from plmctl.text.tabular import cells_of
 
 _EXAMPLES = 3
 
@@ -58,7 +54,8 @@ def read_table(
         DataError: naming the first line with fewer columns.
     """
     order: list[int] | None = None
-    for at, (number, cells) in enumerate(_split_lines(file)):
+    for at, (number, cells) in enumerate(cells_of(file, otherwise="")):
+        cells = [cell.strip() for cell in cells]
         if at == 0 and (order := _read_header(cells, columns, optional)):
             continue
         needed = len(columns) if order is None else 1 + max(order)
@@ -68,25 +65,6 @@ def read_table(
             fix = "put tabs between the columns, or commas in a file that ends with .csv"
             raise DataError(what, file=file, line=number, fix=fix)
         yield number, cells if order is None else [cells[place] for place in order]
-
-
-def _split_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """(number, cells) of each row that is not empty."""
-    for number, cells in _read_csv(file) if ".csv" in file.suffixes else _read_tabs(file):
-        if cells != [""]:
-            yield number, cells
-
-
-def _read_csv(file: Path) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(longest_line())
-    lines, sign = divide_rows(file, (f"{line}\n" for _, line in read_lines(file, cut=False)))
-    for number, cells in read_cells(file, lines, sign, otherwise=""):
-        yield number, [cell.strip() for cell in cells]
-
-
-def _read_tabs(file: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in read_lines(file, cut=False):
-        yield number, [cell.strip() for cell in line.split("\t")] if line.strip() else [""]
 
 
 def _read_header(

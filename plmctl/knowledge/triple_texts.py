@@ -84,7 +84,7 @@ class TripleTexts:
             label = self.graph.relations[relation]
             yield {"text": self.entities[head], "text2": self.entities[tail], "label": label}
 
-    def rows_of(self, kind: Kind, *, negatives: int, seed: int) -> dict[str, Sequence[Row]]:
+    def cells_of(self, kind: Kind, *, negatives: int, seed: int) -> dict[str, Sequence[Row]]:
         """{file: its rows} of one kind of text."""
         if kind == "descriptions":
             return {"descriptions.jsonl": list(self.descriptions())}

@@ -12,9 +12,9 @@ from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.rounding import round_floats
 from plmctl.tasks.predictions import NAMED, read_columns
-from plmctl.tasks.readers import files
 from plmctl.tasks.record import Example
 from plmctl.tasks.unlabelled import read_unlabelled
+from plmctl.text.tabular import kind_of
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 from plmctl.use.asked_task import check_out, is_printed, name_file, write_split
@@ -59,7 +59,7 @@ def _check(spec: Evaluate) -> Path:
         allowed = "null: each checkpoint has a task of its own"
         raise ConfigError("task", spec.task.get("name"), allowed, fix="leave it out")
     file = Path(spec.input or "-")
-    if files.suffix(file) not in NAMED:
+    if kind_of(file) not in NAMED:
         allowed = (
             f"a table with names of columns ({', '.join(NAMED)}), of which by={spec.by} is one"
         )

@@ -15,13 +15,12 @@ from plmctl.core.errors import DataError, UsageError, did_you_mean, nearest
 from plmctl.core.spelling import spell_setting
 from plmctl.report.decided import find_decided, read_task
 from plmctl.storage.paths import find_near
-from plmctl.storage.reading import parse_json, parse_json_at
-from plmctl.tasks.readers import files
-from plmctl.tasks.readers.table_rows import rows_of
+from plmctl.storage.reading import parse_json
 from plmctl.tasks.readers.tag_spelling import describe_unmarked, respell
 from plmctl.tasks.scores import metrics, rouge
 from plmctl.tasks.scores import squad as squad_score
 from plmctl.tasks.task import Task
+from plmctl.text.tabular import cells_of, kind_of, objects_of
 from plmctl.use.calibrating import decide_by_kept
 
 FOLDERS = ("predictions", "eval")  # of a run, the first that has the split
@@ -70,7 +69,7 @@ def read_predicted(
 ) -> Predicted:
     """The predictions of a run, a folder of them or a file; DataError for anything else."""
     file = _find_file(place, split)
-    inside = files.suffix(file) == ".jsonl" and file.parent.name in FOLDERS
+    inside = kind_of(file) == ".jsonl" and file.parent.name in FOLDERS
     rows = _read_rows(file, columns, kind)
     task = None
     if inside and kind is None and columns == ColumnNames(id=columns.id):
@@ -85,7 +84,7 @@ def read_predicted(
 
 def _find_file(place: Path, split: str) -> Path:
     if place.is_file():
-        if files.suffix(place) not in SUFFIXES:
+        if kind_of(place) not in SUFFIXES:
             allowed = ", ".join(SUFFIXES)
             raise DataError(f"its name does not end in one of {allowed}", file=place)
         return place
@@ -117,13 +116,10 @@ def _find_file(place: Path, split: str) -> Path:
 
 
 def _read_rows(file: Path, columns: ColumnNames, kind: str | None) -> list[Row]:
-    if files.suffix(file) == ".jsonl":
-        found = []
-        for line, text in files.lines(file):
-            if text.strip():
-                found.append((line, _object(parse_json_at(text, file=file, line=line), file, line)))
+    if kind_of(file) == ".jsonl":
+        found = list(objects_of(file))
     else:
-        (_, names), *cells = rows_of(file)
+        (_, names), *cells = cells_of(file)
         found = []
         for line, row in cells:
             if len(row) != len(names):
@@ -135,14 +131,7 @@ def _read_rows(file: Path, columns: ColumnNames, kind: str | None) -> list[Row]:
                 )
             found.append((line, dict(zip(names, row, strict=True))))
     rows = [_take(row, number, columns, file, line) for number, (line, row) in enumerate(found)]
-    return rows if files.suffix(file) == ".jsonl" else _type_cells(rows, kind, file)
-
-
-def _object(value: Any, file: Path, line: int) -> Row:
-    if not isinstance(value, dict):
-        what = f"a JSON object is needed on each line, found {type(value).__name__}"
-        raise DataError(what, file=file, line=line, fix="one {...} a line")
-    return value
+    return rows if kind_of(file) == ".jsonl" else _type_cells(rows, kind, file)
 
 
 def _take(row: Row, number: int, columns: ColumnNames, file: Path, line: int) -> Row:

@@ -22,9 +22,9 @@ from plmctl.storage.formulas import guard
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import inside
 from plmctl.storage.reading import parse_json
-from plmctl.tasks.readers import files
-from plmctl.tasks.readers.table_rows import PARQUET, TableSpelling, objects_of, rows_of, spell_row
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import PARQUET, TableSpelling, cells_of, kind_of, objects_of, spell_row
 
 NAMED = (".json", ".jsonl", ".csv", ".tsv", PARQUET)  # tables, whose columns have names
 TABLES = (".csv", ".tsv")
@@ -77,8 +77,8 @@ class OwnColumns:
     def __init__(self, source: str, first: Sequence[Example]) -> None:
         self.rows: Iterator[tuple[str, Row]] = iter([])
         self.places: set[str] = set()  # of the piece: a JSON file that is one value has no lines
-        if source != "-" and files.suffix(file := Path(source)) in NAMED:
-            named = files.suffix(file) not in TABLES or _has_names(file, first)
+        if source != "-" and kind_of(file := Path(source)) in NAMED:
+            named = kind_of(file) not in TABLES or _has_names(file, first)
             self.rows = _stream_columns(file, named, lambda place: place in self.places)
 
     def take(self, piece: Sequence[Example]) -> Iterator[Row]:
@@ -123,9 +123,9 @@ def describe_doubled(source: str | None, examples: Sequence[Example]) -> str:
     since another one has the name; else "".
     """
     file = Path(source or "-")
-    if files.suffix(file) not in TABLES or not _has_names(file, examples):
+    if kind_of(file) not in TABLES or not _has_names(file, examples):
         return ""
-    _, names = next(rows_of(file))
+    _, names = next(cells_of(file))
     pairs = zip(names, _tell_apart(names), strict=True)
     return "; ".join(f"'{old}' comes again: it is '{new}'" for old, new in pairs if old != new)
 
@@ -205,16 +205,16 @@ def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
     """{file:line: the columns of the user} of a table; nothing for lines of text, and for a JSON
     file that is one value.
     """
-    if files.suffix(file) not in NAMED:
+    if kind_of(file) not in NAMED:
         return {}
-    if files.suffix(file) not in TABLES:
+    if kind_of(file) not in TABLES:
         return read_columns(file, {example.place for example in examples})
     return read_columns(file, named=_has_names(file, examples))
 
 
 def _has_names(file: Path, examples: Sequence[Example]) -> bool:
     """Whether the first line of a table is none of its examples."""
-    first = next(f"{file}:{line}" for line, _ in rows_of(file))
+    first = next(f"{file}:{line}" for line, _ in cells_of(file))
     return all(example.place != first for example in examples)
 
 
@@ -232,14 +232,14 @@ def _stream_columns(
     file: Path, named: bool, wanted: Callable[[str], bool] = lambda place: True
 ) -> Iterator[tuple[str, Row]]:
     """(file:line, its columns) of each row of a table, of a JSON file of those that are wanted."""
-    if files.suffix(file) == PARQUET:
+    if kind_of(file) == PARQUET:
         yield from ((f"{file}:{line}", row) for line, row in objects_of(file))
-    elif files.suffix(file) not in TABLES:
-        for line, text in files.lines(file):
+    elif kind_of(file) not in TABLES:
+        for line, text in need_lines(file):
             if text.strip() and wanted(place := f"{file}:{line}"):
                 yield place, parse_json(text)
     else:
-        rows = rows_of(file)
+        rows = cells_of(file)
         first = next(rows)
         width = len(first[1])
         names = _tell_apart(first[1]) if named else [str(place) for place in range(width)]

@@ -16,11 +16,12 @@ from plmctl.core.errors import DataError
 from plmctl.core.extras import require_library
 from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
-from plmctl.tasks.readers import files
 from plmctl.tasks.readers.squad import SquadFiles
 from plmctl.tasks.scores.trivia import find_all, split_words
+from plmctl.text.inputs import need_lines
 from plmctl.text.letters import compose, find_words, separate
 from plmctl.text.reader import read_documents
+from plmctl.text.tabular import kind_of
 
 _SHOWN = '{"id": "q1", "question": "...", "answers": ["..."]}'
 
@@ -67,7 +68,7 @@ def read_questions(file: Path) -> list[OpenQuestion]:
         DataError: naming the first line that is none.
     """
     found: dict[str, OpenQuestion] = {}
-    if files.suffix(file) == ".json":
+    if kind_of(file) == ".json":
         for example in SquadFiles(splits={}).read_file(file, {}):
             fields = example.fields
             answers = tuple(dict.fromkeys(fields["answers"]))
@@ -75,7 +76,7 @@ def read_questions(file: Path) -> list[OpenQuestion]:
                 fields["question"], OpenQuestion(example.id, fields["question"], answers)
             )
     else:
-        for number, text in files.lines(file):
+        for number, text in need_lines(file):
             if text.strip():
                 one = _read_line(parse_json_at(text, file=file, line=number), file, number)
                 found.setdefault(one.question, one)

@@ -15,9 +15,10 @@ from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.read_score import read_score
-from plmctl.tasks.readers.table_rows import OBJECTS, objects_of, rows_of
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.scores.metrics import CORRELATIONS
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import OBJECTS, cells_of, kind_of, objects_of
 
 # the columns of published files (GLUE's STS-B, SICK, tables of this toolkit), first text, second,
 # score
@@ -126,7 +127,7 @@ def find_layout(file: Path) -> dict[str, Any]:
     """The columns of a file whose first line names those of a published layout; DataError that
     shows them otherwise.
     """
-    reader = objects_of if files.suffix(file) in OBJECTS else rows_of
+    reader = objects_of if kind_of(file) in OBJECTS else cells_of
     first = next(iter(reader(file)), (1, []))
     names = list(first[1])
     for layout in LAYOUTS:
@@ -149,7 +150,7 @@ def read_part(file: Path) -> list[ScoredPair]:
     scores_file = file.with_name(file.name.replace("STS.input.", "STS.gs.", 1))
     if not scores_file.is_file():
         raise DataError(f"no scores: {scores_file.name} is not here", file=file)
-    texts, scores = list(files.lines(file)), list(files.lines(scores_file))
+    texts, scores = list(need_lines(file)), list(need_lines(scores_file))
     if len(texts) != len(scores):
         raise DataError(
             f"{len(scores)} lines, where {file.name} has {len(texts)}",

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.storage.formulas import guard
-from plmctl.storage.reading import parse_json
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.column_settings import Column
-from plmctl.tasks.readers.table_rows import sign_of, spell_row
 from plmctl.tasks.readers.tables import TEXTS, Table
 from plmctl.tasks.task import Task
 from plmctl.text.separators import COMMA
+from plmctl.text.tabular import kind_of, objects_of, sign_of, spell_row
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,10 @@ class Sheet:
     def read(cls, reader: Table, file: Path, columns: Mapping[str, Column]) -> Sheet:
         """The training file of a task; DataError for whatever the task itself would refuse."""
         stated = {role: column for role, column in columns.items() if column is not None}
-        kind = files.suffix(file)
+        kind = kind_of(file)
         reader.read_file(file, stated, header=reader.header)
         if kind in (".jsonl", ".json"):
-            rows = [parse_json(line) for _, line in files.lines(file) if line.strip()]
+            rows = [row for _, row in objects_of(file)]
             return cls(kind, None, rows, {role: stated[role] for role in TEXTS if role in stated})
         header, numbered, positions = reader.cells(file, stated, header=reader.header)
         return cls(

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
-from plmctl.storage.reading import parse_json
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.column_settings import Column
 from plmctl.tasks.readers.conll import Columns
 from plmctl.tasks.readers.tag_spelling import find_outside
 from plmctl.tasks.tagging import Tagging
 from plmctl.tasks.task import Task
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import kind_of, objects_of
 
 ROLE = "text"  # of the words of a sentence, with one space between them
 
@@ -64,14 +65,12 @@ class TaggedSheet:
             what = "its entities are given by their characters, which other words would move"
             raise DataError(what, file=file, fix='{"tokens": ["a", "b"], "tags": ["O", "O"]}')
         if task.reader.layout == "jsonl" or (
-            task.reader.layout == "auto" and files.suffix(file) in (".jsonl", ".json")
+            task.reader.layout == "auto" and kind_of(file) in (".jsonl", ".json")
         ):
             names = {
                 role: name if isinstance(name, str) else role for role, name in task.columns.items()
             }
-            return cls(
-                ".jsonl", [parse_json(line) for _, line in files.lines(file) if line.strip()], names
-            )
+            return cls(".jsonl", [row for _, row in objects_of(file)], names)
         return cls("columns", list(_parts(file)), task.columns)
 
     def texts(self, row: Any) -> dict[str, str]:
@@ -116,7 +115,7 @@ class TaggedSheet:
 def _parts(file: Path) -> Iterator[list[str]]:
     """The lines of each sentence, and each line between two."""
     words: list[str] = []
-    for _, line in files.lines(file):
+    for _, line in need_lines(file):
         if not _between(line):
             words.append(line)
             continue

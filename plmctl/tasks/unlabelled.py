@@ -11,11 +11,12 @@ from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_setting
 from plmctl.storage.paths import find_near
 from plmctl.tasks.predictions import NAMED
-from plmctl.tasks.readers import files
 from plmctl.tasks.readers.tables import SHARES
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.text.given import read_texts
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import kind_of
 
 PIECE = 10_000  # examples that are read, answered and written together
 
@@ -43,8 +44,8 @@ def stream_unlabelled(task: Task, source: str) -> tuple[str, Iterator[list[Examp
         fix = spell_setting("input", near) if near else "input=<an existing file>"
         raise DataError("no such file", file=file, fix=fix)
     name = file.name.partition(".")[0]
-    if files.suffix(file) not in (*NAMED, *getattr(task.reader, "kinds", ())):
-        return name, _cut_file(lambda: _parse_lines(task, file, files.lines(file)), file)
+    if kind_of(file) not in (*NAMED, *getattr(task.reader, "kinds", ())):
+        return name, _cut_file(lambda: _parse_lines(task, file, need_lines(file)), file)
     columns = {
         role: column
         for role, column in task.columns.items()

@@ -13,6 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.tasks.readers import files
+from plmctl.text.inputs import need_lines
 
 _TOGETHER = 256  # questions that are answered at the same time
 _SMALL = 1e-3  # epsilon of 3CosMul
@@ -55,7 +56,7 @@ class WordAnalogies:
         file = files.existing(self.path)
         sections: dict[str, list[WordAnalogy]] = {}
         name = file.stem
-        for number, line in files.lines(file):
+        for number, line in need_lines(file):
             cells = line.split()
             if cells[:1] == [":"] or line.startswith(":"):
                 name = line[1:].strip()

@@ -18,6 +18,7 @@ from plmctl.core.values import Count
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.read_score import read_score
 from plmctl.tasks.scores.metrics import spearman
+from plmctl.text.inputs import need_lines
 
 LEAST = 10  # pairs of a list, whose correlation says something
 
@@ -102,7 +103,7 @@ def _cosine(first: np.ndarray, second: np.ndarray) -> float:
 
 def _read_list(file: Path) -> list[WordPair]:
     pairs = []
-    for number, line in files.lines(file):
+    for number, line in need_lines(file):
         cells = line.split("\t") if "\t" in line else line.split()
         if not line.strip():
             continue

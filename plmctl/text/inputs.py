@@ -1,18 +1,14 @@
-"""The input of text: the files that a path names, their lines (plain, gzip, zstandard) and rows
-(JSON lines, CSV, parquet).
-"""
+"""The input of text: the files that a path names, and their lines (plain, gzip, zstandard)."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
-import json
 import os
 import re
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from glob import escape, glob
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,23 +16,17 @@ from typing import Any, BinaryIO
 from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.extras import require_library
 from plmctl.core.spelling import spell_setting
-from plmctl.storage.formulas import unguard
 from plmctl.storage.paths import find_near
-from plmctl.storage.reading import parse_json_at
 from plmctl.storage.unpacking import UNPACK, open_data
 from plmctl.text.bounds import BLANK, blank_text_error, long_line_error, longest_line
 from plmctl.text.hub import DataSet
-from plmctl.text.quotes import explain_break, hold
-from plmctl.text.separators import divide_rows
 from plmctl.text.strings import Strings
 from plmctl.text.undecodable import decode
 
 Input = Path | DataSet | Strings
-Row = tuple[int, dict[str, Any]]  # number of the line, its fields
 
 _LINE = 1 << 20  # bytes of a line held at once
 _PACKED = (".gz", ".zst")
-_JSON = (".jsonl", ".json", ".ndjson")
 _PARQUET, _CSV, _MARKDOWN = ".parquet", ".csv", ".md"
 _SUFFIXES = (*(stem + end for stem in (".txt", ".jsonl") for end in ("", *_PACKED)), _PARQUET)
 _WIKI = re.compile(r"wiki_\d+(\.gz|\.zst)?")  # WikiExtractor's own file names
@@ -131,47 +121,6 @@ def _find_data_set(path: str) -> list[Input]:
     return []
 
 
-def has_rows(source: Input) -> bool:
-    """Whether the text is in fields of rows, and not in lines."""
-    return not isinstance(source, Path) or source.name.removesuffix(".gz").removesuffix(
-        ".zst"
-    ).endswith((*_JSON, _PARQUET, _CSV))
-
-
-def read_rows(source: Input, fields: Sequence[str]) -> Iterator[Row]:
-    """Yield (number, fields) of each row, with at least the columns named in `fields`."""
-    if not isinstance(source, Path):
-        return source.rows()
-    if source.name.endswith(_PARQUET):
-        return _parquet_rows(source, fields)
-    return _csv_rows(source) if _CSV in source.suffixes[-2:] else _json_rows(source)
-
-
-def take_text(
-    row: dict[str, Any], field: str, source: Input, number: int, setting: str = "data.field"
-) -> str:
-    """The text in a field of a row.
-
-    Raises:
-        DataError: if there is none; it names the other fields.
-    """
-    if isinstance(value := row.get(field), str):
-        if len(value) > longest_line():
-            raise long_line_error(source, number)
-        return value
-    names = ", ".join(f"'{name}'" for name in row) or "none"
-    texts = [name for name in row if isinstance(row[name], str)]
-    meant: object = max(texts, key=lambda name: len(row[name]), default="<name>")
-    if setting == "data.fields":
-        meant = [*texts, "<name>", "<name>"][:2]
-    message = f"no text in a field '{field}' (this line has {names}){nearest(field, row)}"
-    if field in row:
-        message = (
-            f"the field '{field}' holds {json.dumps(value, default=str)[:40]}, which is no text"
-        )
-    raise DataError(message, file=source, line=number, fix=spell_setting(setting, meant))
-
-
 def read_lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
     """Yield (number, line) without line ends.
 
@@ -190,6 +139,21 @@ def read_lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
         near = find_near(file, folders=False) if isinstance(error, FileNotFoundError) else None
         fix = f"give {near}" if near else "check the path, and the right to read it"
         raise DataError(f"cannot be read ({error.strerror})", file=file, fix=fix) from error
+
+
+def need_lines(file: Path) -> Iterator[tuple[int, str]]:
+    """(number from 1, line without its end) of every line; only `\\n` and `\\r\\n` end a line,
+    as U+2028 occurs inside text.
+
+    Raises:
+        DataError: No line has a text.
+    """
+    empty = True
+    for number, line in read_lines(file, cut=False):
+        empty = empty and not line.strip()
+        yield number, line
+    if empty:
+        raise DataError("the file is empty", file=file, fix="name a file with examples")
 
 
 def read_stream(
@@ -226,66 +190,6 @@ def _matches(pattern: Path) -> list[str]:
     existing = next(folder for folder in pattern.parents if folder.is_dir())
     literal = os.path.join(escape(str(existing)), pattern.relative_to(existing))
     return glob(literal, recursive=True) or glob(str(pattern), recursive=True)
-
-
-def _json_rows(file: Path) -> Iterator[Row]:
-    for number, line in read_lines(file, cut=False):
-        if not line or line.isspace():
-            continue
-        row = parse_json_at(line, file=file, line=number, fix="one JSON object a line")
-        if not isinstance(row, dict):
-            raise DataError(
-                f"this line has a {type(row).__name__}",
-                file=file,
-                line=number,
-                fix="one JSON object a line",
-            )
-        yield number, row
-
-
-def _csv_rows(file: Path) -> Iterator[Row]:
-    """Cells under the names of the first line; in quotes they may have commas and several lines."""
-    # of this process: a document is longer than the 128 kB that csv takes by itself
-    csv.field_size_limit(longest_line())
-    lines, sign = divide_rows(file, (f"{line}\n" for _, line in read_lines(file, cut=False)))
-    held: list[str] = []  # the lines of one row
-    table = csv.DictReader(hold(lines, held), delimiter=sign, strict=True)
-    try:
-        if table.fieldnames:  # the header is read
-            held.clear()
-        for row in table:
-            held.clear()
-            yield table.line_num, _unguard(row)
-    except csv.Error as error:
-        raise explain_break(file, held, table.reader.line_num, sign, error) from error
-
-
-def _unguard(row: Mapping[Any, Any]) -> dict[str, Any]:
-    named = ((name, cell) for name, cell in row.items() if name is not None)
-    return {name: unguard(cell) if isinstance(cell, str) else cell for name, cell in named}
-
-
-def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:
-    parquet = require_library("pyarrow.parquet", "parquet", str(file))
-    import pyarrow
-
-    try:
-        with parquet.ParquetFile(file, pre_buffer=False, memory_map=True) as table:
-            known = table.schema_arrow.names
-            columns, number = [name for name in fields if name in known], 0
-            missing = len(columns) < len(set(fields))
-            for batch in table.iter_batches(
-                1 if missing else 256, columns=known if missing else columns
-            ):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(
-            f"not a parquet file, or a damaged one ({error})",
-            file=file,
-            fix="copy or write it again",
-        ) from error
 
 
 def open_unpacked(file: Path) -> BinaryIO:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.text import inputs
 from plmctl.text.document import Document
-from plmctl.text.inputs import read_lines, read_rows, take_text
-
-_TABLES = (".tsv", ".tsv.gz", ".tsv.zst")
+from plmctl.text.inputs import read_lines
+from plmctl.text.tabular import TSV, Row, cells_of, has_rows, kind_of, read_rows, take_text
 
 
 def pair_files(
@@ -27,7 +25,7 @@ def pair_files(
         )
     for source, target in zip(sources, targets, strict=True):
         for path in (source, target):
-            if inputs.has_rows(path):
+            if has_rows(path):
                 raise DataError(
                     "has rows, not lines",
                     file=path,
@@ -55,8 +53,8 @@ def pair_fields(sources: Sequence[inputs.Input], fields: Sequence[str]) -> Itera
             fix="data.fields=[en,de]",
         )
     for source in sources:
-        table = isinstance(source, Path) and source.name.endswith(_TABLES)
-        if not table and not inputs.has_rows(source):
+        table = isinstance(source, Path) and kind_of(source) == TSV
+        if not table and not has_rows(source):
             raise DataError(
                 "has no fields: neither .jsonl, .tsv nor .parquet",
                 file=source,
@@ -71,11 +69,10 @@ def pair_fields(sources: Sequence[inputs.Input], fields: Sequence[str]) -> Itera
             yield Document([side.strip() for side in sides], f"{source}:{number}", pair=True)
 
 
-def _table(file: Path, fields: Sequence[str]) -> Iterator[inputs.Row]:
+def _table(file: Path, fields: Sequence[str]) -> Iterator[Row]:
     numbered = all(name.isdecimal() for name in fields)
     columns: list[str] = []
-    for number, line in read_lines(file, cut=False):
-        cells = line.split("\t")
+    for number, cells in cells_of(file, strict=True):
         if not columns:
             columns = [str(place) for place in range(1, len(cells) + 1)] if numbered else cells
             for name in fields:
@@ -96,8 +93,7 @@ def _table(file: Path, fields: Sequence[str]) -> Iterator[inputs.Row]:
             raise DataError(
                 message, file=file, line=number, fix="one tab between two columns, none inside"
             )
-        row: dict[str, Any] = dict(zip(columns, cells, strict=True))
-        yield number, row
+        yield number, dict(zip(columns, cells, strict=True))
 
 
 def _unequal(

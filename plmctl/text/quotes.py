@@ -133,6 +133,26 @@ def read_cells(
             _complain(file, cell, f"{holds} that look like rows of the table", lenient, fix)
 
 
+def read_strictly(
+    file: Path, lines: Iterable[str], separator: str
+) -> Iterator[tuple[int, list[str]]]:
+    """What `read_cells` gives, by the letter of quotes and one row at a time, so that a row may be
+    a document.
+
+    Raises:
+        DataError: The quotes of a row are wrong.
+    """
+    held: list[str] = []  # the lines of one row
+    reader = csv.reader(hold(lines, held), delimiter=separator, strict=True)
+    try:
+        for cells in reader:
+            held.clear()
+            if cells:
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise explain_break(file, held, reader.line_num, separator, error) from error
+
+
 def explain_break(
     file: Path, held: Sequence[str], last: int, separator: str, error: csv.Error
 ) -> DataError:

@@ -14,11 +14,12 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import layout, marks
 from plmctl.text.corpus import load_documents
 from plmctl.text.document import Document
-from plmctl.text.inputs import Input, find_all, has_rows, read_lines, read_rows, take_text
+from plmctl.text.inputs import Input, find_all, read_lines
 from plmctl.text.layout import RUNNING, TextLayout
 from plmctl.text.marks import Marks, count_characters, select_marks
 from plmctl.text.parallel import pair_fields, pair_files
 from plmctl.text.running import Span, read_running
+from plmctl.text.tabular import has_rows, read_rows, take_text
 
 BUILTIN = (None, "builtin")  # paths that mean the text of `corpus.py`
 PART = 1 << 22  # characters of a document in memory; a longer document comes in parts

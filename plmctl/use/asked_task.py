@@ -35,10 +35,10 @@ from plmctl.tasks.predictions import (
     write_rows,
     write_submission,
 )
-from plmctl.tasks.readers.table_rows import TableSpelling, spelling_of
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.tasks.unlabelled import read_unlabelled
+from plmctl.text.tabular import TableSpelling, spelling_of
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
 # what training decided about a task, which counts in evaluation whatever is asked for

@@ -13,11 +13,11 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.locate import locate
 from plmctl.core.terminal import remark
-from plmctl.storage.formulas import unguard
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.layouts.encode import lay_out, pad
 from plmctl.tasks.layouts.texts import parse_texts
-from plmctl.text.inputs import Row, has_rows, read_lines, read_rows, take_text
+from plmctl.text.inputs import read_lines
+from plmctl.text.tabular import has_rows, kind_of, named_rows, take_text
 from plmctl.text.unknown import describe_unknown, refuse_unknown, unknown_share
 
 SETTING = "field"  # names the column of a table, or the key of JSON lines, that has the text
@@ -156,14 +156,13 @@ class PlainLine(str):
 
 
 def _is_table(file: Path) -> bool:
-    return any(suffix in TABLES for suffix in file.suffixes[-2:])
+    return kind_of(file) in TABLES
 
 
 def _read_contents(file: Path, field: str) -> Iterator[tuple[int, str | dict[str, Any]]]:
     """(line, its text, or its JSON object if that has `input_ids`) of every line or row."""
     if _is_table(file):
-        rows = _tab_rows(file) if ".tsv" in file.suffixes[-2:] else read_rows(file, [field])
-        for number, row in rows:
+        for number, row in named_rows(file, [field], strict=True):
             yield number, take_text(row, field, file, number, SETTING)
         return
     lines = list(read_lines(file, cut=False))
@@ -180,14 +179,6 @@ def _read_contents(file: Path, field: str) -> Iterator[tuple[int, str | dict[str
             raise DataError(allowed, file=file, line=number)
         has_ids = "input_ids" in given
         yield number, given if has_ids else take_text(given, field, file, number, SETTING)
-
-
-def _tab_rows(file: Path) -> Iterator[Row]:
-    """The rows of a table whose cells stand between tabs, under the names of its first line."""
-    lines = ((number, text) for number, text in read_lines(file, cut=False) if text.strip())
-    rows = ((number, [unguard(cell) for cell in text.split("\t")]) for number, text in lines)
-    names = next(rows, (0, [""]))[1]
-    return ((number, dict(zip(names, cells, strict=False))) for number, cells in rows)
 
 
 def lay_out_text(text: str, loaded: Loaded, length: int | None) -> EmbeddingLine:

@@ -44,7 +44,7 @@ def make_loader(
     return Loader(made, micro_batch_size=micro, seed=seed, **options)
 
 
-def rows_of(batches):
+def cells_of(batches):
     """Everything of each row as bytes, in order, whatever the micro-batches."""
     found = []
     for batch in batches:
@@ -64,7 +64,7 @@ def rows_of(batches):
 
 def updates(loader, count):
     with loader:
-        return [rows_of(next(loader)) for _ in range(count)]
+        return [cells_of(next(loader)) for _ in range(count)]
 
 
 @pytest.mark.slow  # test_mixture.py has micro-batches

@@ -11,7 +11,7 @@ from plmctl.heads.features import HIDDEN
 from plmctl.heads.pooler import Pooler
 from plmctl.heads.sentences import REDUCTIONS, TEXT_POOLINGS, pool_text
 from plmctl.models.base import Model
-from tests.objectives.contrastive import W, batch_of, encoder, rows_of
+from tests.objectives.contrastive import W, batch_of, cells_of, encoder
 
 LENGTHS = [10, 4, 1, 7]
 
@@ -46,7 +46,7 @@ def test_a_row_without_tokens_is_zero(name: str) -> None:
 def test_the_vector_of_a_text(name: str) -> None:
     model = encoder(0.0, layers=2).eval()
     model.heads["pooler"] = pooler = Pooler(width=W).double()
-    batch = batch_of(rows_of(LENGTHS))
+    batch = batch_of(cells_of(LENGTHS))
     found = pool_text(model, batch, name)
     hidden = model(batch, record=HIDDEN)
     torch.testing.assert_close(pool_text(model, batch, name, hidden), found)
@@ -65,4 +65,4 @@ def test_the_vector_of_a_text(name: str) -> None:
 def test_a_model_without_the_head() -> None:
     model = Model(backbone=encoder(0.0).backbone, heads={})
     with pytest.raises(ConfigError, match="this model has no pooler\n  fix: pooling=first"):
-        pool_text(model, batch_of(rows_of([3])), "pooler")
+        pool_text(model, batch_of(cells_of([3])), "pooler")

@@ -16,7 +16,7 @@ from plmctl.heads.token_weights import (
     weigh_rare,
     weigh_smoothly,
 )
-from tests.objectives.contrastive import V, batch_of, encoder, rows_of
+from tests.objectives.contrastive import V, batch_of, cells_of, encoder
 
 LENGTHS = [10, 4, 1, 7]
 
@@ -46,7 +46,7 @@ def test_smooth_inverse_frequency() -> None:
 
 @pytest.mark.parametrize("name", TOKEN_WEIGHTS)
 def test_the_weighted_mean_of_a_text(name: str) -> None:
-    model, rows = encoder(0.0, layers=2).eval(), rows_of(LENGTHS)
+    model, rows = encoder(0.0, layers=2).eval(), cells_of(LENGTHS)
     batch, ids = batch_of(rows), rows.seqs["text"].ids
     texts = [ids[row, :length].tolist() for row, length in enumerate(LENGTHS)]
     weights = torch.from_numpy(TOKEN_WEIGHTS[name](TokenFrequencies.of(texts, size=V)))

@@ -334,7 +334,7 @@ def test_query_maps_begin_as_the_trained_one() -> None:
     assert torch.equal(cell.queries.bias[W : 2 * W], cell.qkv.bias[:W])
 
 
-def rows_of(spans: list[tuple[int, int, int, int]], n: int = 3) -> Rows:
+def cells_of(spans: list[tuple[int, int, int, int]], n: int = 3) -> Rows:
     ids = np.arange(n * 20, dtype=np.int32).reshape(n, 20) + 10
     table = np.array(spans, np.int64).reshape(-1, 4)
     seq = Seq(ids, np.full(n, 20))
@@ -344,14 +344,14 @@ def rows_of(spans: list[tuple[int, int, int, int]], n: int = 3) -> Rows:
 def test_entities_of_rows_by_a_loop() -> None:
     spans = [(0, 2, 3, 5), (0, 9, 1, 0), (0, 12, 2, 99), (2, 4, 1, 8)]
     noise = EntityTokenMask(count=COUNT, most=2, rate=0.0)
-    rows = noise(rows_of(spans), Draws(0, 0))
+    rows = noise(cells_of(spans), Draws(0, 0))
     sequence = rows.seqs["entities"]
     assert sequence.ids.tolist() == [[FIRST + 5, FIRST], [0, 0], [FIRST + 8, 0]]
     assert sequence.length.tolist() == [2, 0, 1]
     assert sequence.tracks["mention_start"].tolist() == [[2, 9], [0, 0], [4, 0]]
     assert sequence.tracks["mention_size"].tolist() == [[3, 1], [0, 0], [1, 0]]
     assert (rows.targets["entities"] == IGNORE).all()
-    hidden = EntityTokenMask(count=COUNT, most=4, rate=1.0)(rows_of(spans), Draws(0, 0))
+    hidden = EntityTokenMask(count=COUNT, most=4, rate=1.0)(cells_of(spans), Draws(0, 0))
     assert hidden.seqs["entities"].ids[0].tolist() == [MASKED, MASKED, 1, 0]  # 99 is unknown
     assert hidden.targets["entities"][0].tolist() == [5, 0, IGNORE, IGNORE]
 
@@ -359,14 +359,14 @@ def test_entities_of_rows_by_a_loop() -> None:
 def test_rates_and_the_control() -> None:
     spans = [(n, t, 1, t % COUNT) for n in range(300) for t in range(0, 20, 2)]
     noise = EntityTokenMask(count=COUNT, most=10)
-    rows = noise(rows_of(spans, 300), Draws(0, 0))
+    rows = noise(cells_of(spans, 300), Draws(0, 0))
     share = (rows.targets["entities"] != IGNORE).mean()
     assert share == pytest.approx(0.15, abs=0.02)
-    part = noise(rows_of(spans, 300), Draws(0, 0)).targets["entities"]
+    part = noise(cells_of(spans, 300), Draws(0, 0)).targets["entities"]
     assert (part == rows.targets["entities"]).all()
     control = EntityTokenMask(count=COUNT, most=10, rate=0.0, control="random")
-    shown = control(rows_of(spans, 300), Draws(0, 0)).seqs["entities"].ids - FIRST
-    true = noise(rows_of(spans, 300), Draws(0, 0)).seqs["entities"]
+    shown = control(cells_of(spans, 300), Draws(0, 0)).seqs["entities"].ids - FIRST
+    true = noise(cells_of(spans, 300), Draws(0, 0)).seqs["entities"]
     assert shown.min() == 0
     assert shown.max() == COUNT - 1
     assert (shown == np.arange(0, 20, 2) % COUNT).mean() == pytest.approx(1 / COUNT, abs=0.03)
@@ -378,15 +378,15 @@ def test_shuffled_entities_are_as_frequent(tmp_path: Path) -> None:
     wanted = np.array([11, 7, 6, 8, 4, 3, 1]) / 40  # mentions by all names
     settings: dict[str, Any] = {"count": 6, "most": 10, "rate": 0.0, "control": "shuffled"}
     spans = [(n, t, 1, 0) for n in range(400) for t in range(0, 20, 2)]
-    rows = EntityTokenMask(**settings, home=str(folder))(rows_of(spans, 400), Draws(0, 0))
+    rows = EntityTokenMask(**settings, home=str(folder))(cells_of(spans, 400), Draws(0, 0))
     ids = rows.seqs["entities"].ids
     shares = np.bincount(np.where(ids == 1, 6, ids - FIRST).ravel(), minlength=7) / ids.size
     np.testing.assert_allclose(shares, wanted, atol=0.025)  # the seventh is unknown
     with pytest.raises(ConfigError, match=r"control=random"):
-        EntityTokenMask(**settings)(rows_of(spans, 400), Draws(0, 0))
+        EntityTokenMask(**settings)(cells_of(spans, 400), Draws(0, 0))
     # where a dictionary has linked the text, its counts are not those of the text
     (folder / "mentions.txt").write_text("0\n0\n1\n0\n0\n0\n0\n")
-    rows = EntityTokenMask(**settings, home=str(folder))(rows_of(spans, 400), Draws(0, 0))
+    rows = EntityTokenMask(**settings, home=str(folder))(cells_of(spans, 400), Draws(0, 0))
     assert (rows.seqs["entities"].ids == FIRST + 2).all()
 
 
@@ -399,7 +399,7 @@ def test_hidden_entities_are_asked_for_among_all() -> None:
     )  # fmt: skip
     whole = Model(backbone=model, heads={"entities": head, "mlm": lm}).eval()
     spans = [(0, 2, 3, 5), (0, 6, 1, 0), (2, 4, 1, 8)]
-    rows = EntityTokenMask(count=COUNT, most=2, rate=1.0)(rows_of(spans), Draws(0, 0))
+    rows = EntityTokenMask(count=COUNT, most=2, rate=1.0)(cells_of(spans), Draws(0, 0))
     rows.seqs["text"].ids[:] %= V
     rows = rows.with_seq("text", Seq(rows.seqs["text"].ids[:, :12], np.full(3, 12)))
     batch = collate(rows, {})

@@ -6,7 +6,7 @@ from tests.noise.plain_rows import make_rows, make_vocab
 
 
 @pytest.fixture
-def rows_of():
+def cells_of():
     return make_rows
 
 

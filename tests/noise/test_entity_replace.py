@@ -49,7 +49,7 @@ def make(tokenizer: Tokenizer, folder: Path | None, **settings: object) -> Entit
     return EntityReplace(vocab=tokenizer.vocab, tokenizer=tokenizer, home=home, **given)
 
 
-def rows_of(tokenizer: Tokenizer, copies: int = 40, width: int = 24) -> Rows:
+def cells_of(tokenizer: Tokenizer, copies: int = 40, width: int = 24) -> Rows:
     """cls text sep, with every known name marked; as many rows as texts and copies."""
     ids = np.full((len(TEXTS) * copies, width), tokenizer.vocab.pad, np.int32)
     length, table = [], []
@@ -81,7 +81,7 @@ def changed_of(before: Rows, after: Rows) -> np.ndarray:
 
 
 def test_every_rule_holds_for_every_mention(tokenizer: Tokenizer, folder: Path) -> None:
-    before = rows_of(tokenizer)
+    before = cells_of(tokenizer)
     after = make(tokenizer, folder)(before, Draws(0, 0))
     old, new = before.spans["entity"], after.spans["entity"]
     assert (old[:, 0] == new[:, 0]).all()  # their number and order stay
@@ -101,7 +101,7 @@ def test_every_rule_holds_for_every_mention(tokenizer: Tokenizer, folder: Path) 
 
 
 def test_the_text_around_mentions_stays(tokenizer: Tokenizer, folder: Path) -> None:
-    before = rows_of(tokenizer)
+    before = cells_of(tokenizer)
     after = make(tokenizer, folder)(before, Draws(0, 0))
     for row in range(len(before.key)):
         rest = []
@@ -119,7 +119,7 @@ def test_the_text_around_mentions_stays(tokenizer: Tokenizer, folder: Path) -> N
 
 
 def test_mentions_that_may_be_replaced_are_judged(tokenizer: Tokenizer, folder: Path) -> None:
-    before = rows_of(tokenizer)
+    before = cells_of(tokenizer)
     after = make(tokenizer, folder)(before, Draws(0, 0))
     changed, table = changed_of(before, after), after.spans["entity"]
     could = [NAMES[e] not in ("Ada", "Moon") for e in before.spans["entity"][:, 3]]
@@ -149,7 +149,7 @@ def test_a_mention_at_the_edge_of_its_document_is_not_judged(
 
 
 def test_entities_of_a_type_are_drawn_equally_often(tokenizer: Tokenizer, folder: Path) -> None:
-    before = rows_of(tokenizer, copies=600)
+    before = cells_of(tokenizer, copies=600)
     after = make(tokenizer, folder, copies=None)(before, Draws(0, 0))
     old, new = before.spans["entity"][:, 3], after.spans["entity"][:, 3]
     drawn = Counter(new[(old == 0) & (new != old)].tolist())
@@ -162,7 +162,7 @@ def test_entities_of_a_type_are_drawn_equally_often(tokenizer: Tokenizer, folder
 def test_rate_one_replaces_every_second_and_rate_zero_none(
     tokenizer: Tokenizer, folder: Path
 ) -> None:
-    before = rows_of(tokenizer)
+    before = cells_of(tokenizer)
     none = make(tokenizer, folder, replace_rate=0.0)(before, Draws(0, 0))
     assert not changed_of(before, none).any()
     every = changed_of(before, make(tokenizer, folder, replace_rate=1.0)(before, Draws(0, 0)))
@@ -171,7 +171,7 @@ def test_rate_one_replaces_every_second_and_rate_zero_none(
 
 
 def test_replacements_repeat_after_their_copies(tokenizer: Tokenizer, folder: Path) -> None:
-    before, noise = rows_of(tokenizer), make(tokenizer, folder, copies=3)
+    before, noise = cells_of(tokenizer), make(tokenizer, folder, copies=3)
     ids = [noise(before, Draws(0, epoch)).seqs["text"].ids for epoch in range(4)]
     assert (ids[0] == ids[3]).all()
     assert (ids[0] != ids[1]).any()
@@ -179,7 +179,7 @@ def test_replacements_repeat_after_their_copies(tokenizer: Tokenizer, folder: Pa
 
 
 def test_one_row_alone_gets_what_it_gets_among_others(tokenizer: Tokenizer, folder: Path) -> None:
-    before, noise = rows_of(tokenizer), make(tokenizer, folder)
+    before, noise = cells_of(tokenizer), make(tokenizer, folder)
     whole = noise(before, Draws(0, 0))
     seq, table = before.seqs["text"], before.spans["entity"]
     for row in (0, 7, 50):
@@ -195,7 +195,7 @@ def test_one_row_alone_gets_what_it_gets_among_others(tokenizer: Tokenizer, fold
 
 
 def test_longer_names_need_room(tokenizer: Tokenizer, folder: Path) -> None:
-    before = rows_of(tokenizer)
+    before = cells_of(tokenizer)
     longest = int(before.seqs["text"].length.max())
     seq = before.seqs["text"]
     cut = Seq(
@@ -210,7 +210,7 @@ def test_longer_names_need_room(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def test_positions_and_documents_follow(tokenizer: Tokenizer, folder: Path) -> None:
-    before = rows_of(tokenizer)
+    before = cells_of(tokenizer)
     seq = before.seqs["text"]
     position = np.broadcast_to(np.arange(seq.ids.shape[1]), seq.ids.shape)
     document = np.where(seq.real, 0, -1)
@@ -224,7 +224,7 @@ def test_positions_and_documents_follow(tokenizer: Tokenizer, folder: Path) -> N
 
 
 def test_no_masked_token_is_in_a_mention(tokenizer: Tokenizer, folder: Path) -> None:
-    replaced = make(tokenizer, folder)(rows_of(tokenizer), Draws(0, 0))
+    replaced = make(tokenizer, folder)(cells_of(tokenizer), Draws(0, 0))
     settings = {"rate": 0.4, "selection": "ceiling"}
     plain = TokenMask(vocab=tokenizer.vocab, **settings)(replaced, Draws(0, 0))
     outside = TokenMask(vocab=tokenizer.vocab, **settings, outside=["entity"])
@@ -240,7 +240,7 @@ def test_no_masked_token_is_in_a_mention(tokenizer: Tokenizer, folder: Path) -> 
 
 
 def test_a_shuffled_directory_draws_of_other_types(tokenizer: Tokenizer, folder: Path) -> None:
-    before = rows_of(tokenizer)
+    before = cells_of(tokenizer)
     after = make(tokenizer, folder, shuffled=1)(before, Draws(0, 0))
     changed = changed_of(before, after)
     assert changed.any()
@@ -250,7 +250,7 @@ def test_a_shuffled_directory_draws_of_other_types(tokenizer: Tokenizer, folder:
 
 
 def test_any_entity_may_stand_in_for_one_of_a_type(tokenizer: Tokenizer, folder: Path) -> None:
-    before, kinds = rows_of(tokenizer), set()
+    before, kinds = cells_of(tokenizer), set()
     replaced = np.zeros(len(before.spans["entity"]), bool)
     for seed in range(20):
         after = make(tokenizer, folder, any_type=True)(before, Draws(seed, 0))
@@ -267,7 +267,7 @@ def test_any_entity_may_stand_in_for_one_of_a_type(tokenizer: Tokenizer, folder:
 
 
 def test_what_cannot_work_is_said(tokenizer: Tokenizer, folder: Path, tmp_path: Path) -> None:
-    rows = rows_of(tokenizer)
+    rows = cells_of(tokenizer)
     with pytest.raises(ConfigError, match="nothing says which entities"):
         make(tokenizer, None)(rows, Draws(0, 0))
     few = write_knowledge(tmp_path / "few", ENTITIES[:3])

@@ -26,7 +26,7 @@ def vocab():
     return replace(known, texts=texts, word_start=starts)
 
 
-def rows_of() -> Rows:
+def cells_of() -> Rows:
     ids = np.array([[2, 30, 31, 32, 33, 34, 3, 0], [2, 40, 41, 42, 43, 44, 45, 3]])
     spans = np.array([[0, 1, 2, 7], [0, 4, 1, 8], [0, 5, 1, 7], [1, 2, 1, 7], [1, 4, 2, 9]])
     tracks = {"segment": np.zeros((2, 8), np.uint8), "word_start": np.ones((2, 8), bool)}
@@ -42,7 +42,7 @@ def noise(facts: set[tuple[int, int, int]], longest: int = 6) -> RelationQuery:
 
 
 def test_the_query_by_hand() -> None:
-    made = noise({(7, 0, 8)})(rows_of(), Draws(0, 0))
+    made = noise({(7, 0, 8)})(cells_of(), Draws(0, 0))
     text = made.seqs["text"]
     # [cls] born in, the first mention of 7, [sep], the document
     assert text.ids[0].tolist() == [2, 20, 21, 22, 30, 31, 3, 30, 31, 32, 33, 34, 3, 0]
@@ -57,21 +57,21 @@ def test_the_query_by_hand() -> None:
 
 
 def test_long_queries_are_cut_and_facts_are_drawn() -> None:
-    made = noise({(7, 0, 8)}, longest=4)(rows_of(), Draws(0, 0))
+    made = noise({(7, 0, 8)}, longest=4)(cells_of(), Draws(0, 0))
     assert made.seqs["text"].ids[0, :6].tolist() == [2, 20, 21, 22, 3, 30]
     several = noise({(7, 0, 8), (8, 1, 7), (8, 0, 7)})
     asked = {
-        tuple(several(rows_of(), Draws(0, epoch)).spans["query"][0, 3:].tolist())
+        tuple(several(cells_of(), Draws(0, epoch)).spans["query"][0, 3:].tolist())
         for epoch in range(30)
     }
     assert asked == {(7, 0, 8), (8, 1, 7), (8, 0, 7)}
-    nothing = noise({(1, 0, 2)})(rows_of(), Draws(0, 0))
+    nothing = noise({(1, 0, 2)})(cells_of(), Draws(0, 0))
     assert len(nothing.spans["query"]) == 0
-    assert (nothing.seqs["text"].ids[:, :8] == rows_of().seqs["text"].ids).all()
+    assert (nothing.seqs["text"].ids[:, :8] == cells_of().seqs["text"].ids).all()
 
 
 def test_facts_are_those_of_the_first_document_of_a_row() -> None:
-    rows = rows_of()
+    rows = cells_of()
     document = np.array([[0, 0, 0, 0, 1, 1, 1, -1], [0] * 8])
     packed = rows.with_seq("text", rows.seqs["text"].with_tracks(document=document))
     made = noise({(7, 0, 8)})(packed, Draws(0, 0))
@@ -104,6 +104,6 @@ def test_no_fact_is_asked_of_an_entity_and_itself(more: set[tuple[int, int, int]
     found = {
         tuple(row[3:])
         for epoch in range(8)
-        for row in asked(rows_of(), Draws(0, epoch)).spans["query"].tolist()
+        for row in asked(cells_of(), Draws(0, epoch)).spans["query"].tolist()
     }
     assert found == more

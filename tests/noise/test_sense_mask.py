@@ -37,7 +37,7 @@ VOCAB = make_vocab(V, eos=None, word_start=np.arange(V) < 150, texts=texts())
 BITS = Marked().of_vocab(VOCAB)
 
 
-def rows_of(n: int = 40, width: int = 100, high: int = V, *, documents: bool = False) -> Rows:
+def cells_of(n: int = 40, width: int = 100, high: int = V, *, documents: bool = False) -> Rows:
     two = np.repeat(np.arange(2), [30, width - 30])[None].repeat(n, 0)
     return mark_words(
         make_rows(n, width, high=high), VOCAB, **({"document": two} if documents else {})
@@ -62,7 +62,7 @@ def clear_words(rows: Rows) -> np.ndarray:
 @pytest.mark.parametrize("high", [V, 150, 40])
 def test_how_many_words_of_one_sense_are_chosen(high: int) -> None:
     """At least min(half of them, 40% of the budget), sec. 3.5; the rest comes from all tokens."""
-    rows = rows_of(high=high)
+    rows = cells_of(high=high)
     noised = mask()(rows, Draws(0, 0))
     asked, clear = noised.targets["mlm"] != IGNORE, clear_words(rows)
     assert (asked.sum(1) == 15).all()
@@ -76,7 +76,7 @@ def test_how_many_words_of_one_sense_are_chosen(high: int) -> None:
 
 
 def test_without_favour_it_is_bert() -> None:
-    rows = rows_of()
+    rows = cells_of()
     noised = mask(clear_share=0.0)(rows, Draws(0, 0))
     asked = noised.targets["mlm"] != IGNORE
     share = (asked & clear_words(rows)).sum() / asked.sum()
@@ -84,14 +84,14 @@ def test_without_favour_it_is_bert() -> None:
 
 
 def test_each_document_has_its_own_share() -> None:
-    rows = rows_of(documents=True)
+    rows = cells_of(documents=True)
     asked = mask()(rows, Draws(0, 0)).targets["mlm"] != IGNORE
     assert (asked.sum(1) == 15).all()
     assert set(asked[:, :30].sum(1).tolist()) <= {4, 5}
 
 
 def test_whole_words() -> None:
-    rows = rows_of()
+    rows = cells_of()
     asked = mask(words=True)(rows, Draws(0, 0)).targets["mlm"] != IGNORE
     starts = rows.seqs["text"].tracks["word_start"]
     inside = ~starts[:, 1:-1]
@@ -100,7 +100,7 @@ def test_whole_words() -> None:
 
 
 def test_same_words_whatever_the_batch() -> None:
-    rows = rows_of()
+    rows = cells_of()
     whole = mask()(rows, Draws(0, 1)).targets["mlm"]
     seq = rows.seqs["text"]
     part = Rows(
@@ -113,7 +113,7 @@ def test_same_words_whatever_the_batch() -> None:
 @pytest.mark.parametrize("average", [False, True])
 def test_which_words_are_asked_for_their_senses(average: bool) -> None:
     """As a loop over words: all tokens are predicted, and the word has senses."""
-    rows = rows_of()
+    rows = cells_of()
     noised = mask(words=average)(rows, Draws(0, 0))
     noise = SenseWords(vocab=VOCAB, senses=Marked(), average=average)
     found = noise(noised, Draws(0, 0))

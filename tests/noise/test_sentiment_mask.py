@@ -34,7 +34,7 @@ TEXTS = (*[""] * 10, *NAMES[10:150], *["ly"] * 50)
 VOCAB = make_vocab(V, eos=None, word_start=np.arange(V) < 150, texts=TEXTS)
 
 
-def rows_of(n: int = 50, width: int = 120, **tracks: np.ndarray) -> Rows:
+def cells_of(n: int = 50, width: int = 120, **tracks: np.ndarray) -> Rows:
     return mark_words(make_rows(n, width, high=V), VOCAB, **tracks)
 
 
@@ -59,7 +59,7 @@ def true_tags(rows: Rows) -> np.ndarray:
 
 
 def test_rates_and_hidden_tags() -> None:
-    rows = rows_of()
+    rows = cells_of()
     tags = true_tags(rows)
     noised = mask()(rows, Draws(0, 0))
     hidden = noised.targets["mlm"] != IGNORE
@@ -81,7 +81,7 @@ def test_rates_and_hidden_tags() -> None:
 
 
 def test_whole_words_are_hidden() -> None:
-    rows = rows_of()
+    rows = cells_of()
     hidden = mask()(rows, Draws(0, 0)).targets["mlm"] != IGNORE
     inside = ~rows.seqs["text"].tracks["word_start"][:, 2:-1]
     assert np.array_equal(hidden[:, 2:-1][inside], hidden[:, 1:-2][inside])
@@ -90,7 +90,7 @@ def test_whole_words_are_hidden() -> None:
 def test_tags_of_the_data_go_before_the_lexicon() -> None:
     given = np.zeros((50, 120), np.int64)
     given[:, 5:9] = 1
-    noised = mask()(rows_of(polarity=given), Draws(0, 0))
+    noised = mask()(cells_of(polarity=given), Draws(0, 0))
     hidden = noised.targets["mlm"] != IGNORE
     assert np.array_equal(noised.seqs["text"].tracks["polarity"], np.where(hidden, 0, given))
 
@@ -99,7 +99,7 @@ def test_early_fusion_and_late_supervision() -> None:
     rating = np.repeat(np.arange(4000) % 6, 30).reshape(4000, 30)
     rating[rating == 5], rating[:, 0] = 0, 0  # cls has no mark
     rating[3::6, 20:] = 1  # two ratings in a row are none
-    noised = mask()(rows_of(4000, 30, rating=rating), Draws(0, 0))
+    noised = mask()(cells_of(4000, 30, rating=rating), Draws(0, 0))
     shown, asked = noised.seqs["text"].tracks["rating"], noised.targets["rating"]
     assert (asked[:, 1:] == IGNORE).all()
     known = np.isin(np.arange(4000) % 6, [1, 2, 4])
@@ -111,13 +111,13 @@ def test_early_fusion_and_late_supervision() -> None:
     early = known & ~late
     assert np.array_equal(shown[early], np.repeat((np.arange(4000) % 6)[early], 30).reshape(-1, 30))
     assert (shown[~known] == 0).all()
-    none = mask()(rows_of(), Draws(0, 0))
+    none = mask()(cells_of(), Draws(0, 0))
     assert (none.targets["rating"] == IGNORE).all()
     assert not none.seqs["text"].tracks["rating"].any()
 
 
 def test_same_rows_whatever_the_batch() -> None:
-    rows = rows_of()
+    rows = cells_of()
     seq = rows.seqs["text"]
     tracks = {"word_start": seq.tracks["word_start"][7:9]}
     part = Rows(rows.key[7:9], {"text": Seq(seq.ids[7:9], seq.length[7:9], tracks)})

@@ -111,7 +111,7 @@ def test_so_does_the_one_that_needs_a_knowledge_directory(tmp_path: Path) -> Non
     words = " ".join([*replacing.TEXTS, *replacing.NAMES, "Father Thames river"])
     tokenizer = Tokenizer.train([words] * 3, kind="wordpiece", vocab_size=100, lowercase=False)
     noise = replacing.make(tokenizer, write_knowledge(tmp_path, replacing.ENTITIES))
-    before = replacing.rows_of(tokenizer, 2)
+    before = replacing.cells_of(tokenizer, 2)
     assert noise.reads == {"input", "spans.entity"}
     assert noise(before, Draws(0, 0)).names == before.names | noise.writes
 

@@ -33,8 +33,8 @@ def test_the_end_token_is_a_candidate_like_any_other(vocab_of):
     assert (chosen.sum(1) == 6).all()
 
 
-def test_rows_without_a_target(vocab_of, rows_of):
-    rows = rows_of(5, 20)
+def test_rows_without_a_target(vocab_of, cells_of):
+    rows = cells_of(5, 20)
     seq = rows.seqs["text"]
     rows = rows.with_seq("text", seq.with_tracks(segment=np.zeros_like(seq.ids)))
     assert not chosen_of(TargetMask(vocab=vocab_of(), rate=0.7)(rows, Draws(0, 0))).any()

@@ -23,10 +23,10 @@ def chosen_of(rows: Rows) -> np.ndarray:
 
 @pytest.mark.parametrize("width", [8, 100, 128, 512, 1000])
 @pytest.mark.parametrize("limit", [None, 20])
-def test_exact_budget_of_bert(rows_of, vocab_of, width, limit):
+def test_exact_budget_of_bert(cells_of, vocab_of, width, limit):
     rng = np.random.default_rng(0)
     lengths = rng.integers(4, width + 1, 60)
-    rows = rows_of(60, width, lengths=lengths.tolist())
+    rows = cells_of(60, width, lengths=lengths.tolist())
     noised = TokenMask(vocab=vocab_of(), rate=0.15, max_predictions=limit)(rows, Draws(0, 0))
     wanted = [min(limit or width, max(1, round(n * 0.15)), n - 2) for n in lengths.tolist()]
     assert chosen_of(noised).sum(1).tolist() == wanted
@@ -34,7 +34,7 @@ def test_exact_budget_of_bert(rows_of, vocab_of, width, limit):
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.3])
 @pytest.mark.parametrize("kind", ["tokens", "words", "ngrams", "units", "unilm"])
-def test_the_ceiling_is_of_ordinary_tokens(rows_of, vocab_of, kind, rate):
+def test_the_ceiling_is_of_ordinary_tokens(cells_of, vocab_of, kind, rate):
     """SpanBERT's budget, `ceil(rate * len)` without [CLS] and [SEP], of every sampler."""
     given = {"vocab": vocab_of(), "rate": rate, "selection": "ceiling"}
     noise = {
@@ -45,7 +45,7 @@ def test_the_ceiling_is_of_ordinary_tokens(rows_of, vocab_of, kind, rate):
         "unilm": lambda: UnilmMask(**given, ngram_share=0.0),
     }[kind]()
     lengths = np.arange(3, 100)
-    rows = rows_of(len(lengths), 100, lengths=lengths.tolist())
+    rows = cells_of(len(lengths), 100, lengths=lengths.tolist())
     if kind != "tokens":  # every token is a word
         text = rows.seqs["text"]
         starts = np.ones(text.ids.shape, bool)
@@ -54,8 +54,8 @@ def test_the_ceiling_is_of_ordinary_tokens(rows_of, vocab_of, kind, rate):
     assert found.tolist() == [math.ceil(rate * (n - 2) - 1e-9) for n in lengths.tolist()]
 
 
-def test_only_ordinary_tokens_and_labels_only_there(rows_of, vocab_of):
-    rows = rows_of(200, 64, lengths=[40, 64] * 100)
+def test_only_ordinary_tokens_and_labels_only_there(cells_of, vocab_of):
+    rows = cells_of(200, 64, lengths=[40, 64] * 100)
     noised = TokenMask(vocab=vocab_of(), rate=0.3)(rows, Draws(0, 0))
     before, after, chosen = rows.seqs["text"].ids, noised.seqs["text"].ids, chosen_of(noised)
     assert (before[chosen] >= 10).all()
@@ -65,8 +65,8 @@ def test_only_ordinary_tokens_and_labels_only_there(rows_of, vocab_of):
     assert rows.targets == {}
 
 
-def test_shares_and_uniform_places(rows_of, vocab_of):
-    rows = rows_of(3000, 64)
+def test_shares_and_uniform_places(cells_of, vocab_of):
+    rows = cells_of(3000, 64)
     noised = TokenMask(vocab=vocab_of(), rate=0.15)(rows, Draws(4, 0))
     before, after, chosen = rows.seqs["text"].ids, noised.seqs["text"].ids, chosen_of(noised)
     total = chosen.sum()
@@ -85,8 +85,8 @@ def test_shares_and_uniform_places(rows_of, vocab_of):
     assert stats.chisquare(np.bincount(replaced // 100, minlength=10)).pvalue > 1e-4
 
 
-def test_roberta_options(rows_of, vocab_of):
-    rows = rows_of(4000, 20)
+def test_roberta_options(cells_of, vocab_of):
+    rows = cells_of(4000, 20)
     mask = TokenMask(
         vocab=vocab_of(),
         rate=0.17,
@@ -104,13 +104,13 @@ def test_roberta_options(rows_of, vocab_of):
     assert changed.min() >= 10
     assert mask.capacity(20) == {"mlm": 4}
     rare = TokenMask(vocab=vocab_of(), rate=0.01, selection="probabilistic")(
-        rows_of(50, 20), Draws(0, 0)
+        cells_of(50, 20), Draws(0, 0)
     )
     assert chosen_of(rare).sum() < 50
 
 
-def test_packed_rows_hold_the_rate_per_document(rows_of, vocab_of):
-    rows = rows_of(300, 128, lengths=[128, 100] * 150, documents=True)
+def test_packed_rows_hold_the_rate_per_document(cells_of, vocab_of):
+    rows = cells_of(300, 128, lengths=[128, 100] * 150, documents=True)
     noised = TokenMask(vocab=vocab_of(), rate=0.15)(rows, Draws(0, 0))
     chosen, document = chosen_of(noised), rows.seqs["text"].tracks["document"]
     assert chosen[0::2].sum(1).max() <= 19  # round(128 * 0.15)
@@ -128,16 +128,16 @@ def test_packed_rows_hold_the_rate_per_document(rows_of, vocab_of):
     assert (rows.seqs["text"].ids[chosen] >= 10).all()
 
 
-def test_long_packed_rows(rows_of, vocab_of):
+def test_long_packed_rows(cells_of, vocab_of):
     """From 2049 tokens on documents, columns and random bits no longer fit into 32 bits."""
-    rows = rows_of(4, 4096, documents=True)
+    rows = cells_of(4, 4096, documents=True)
     noised = TokenMask(vocab=vocab_of(), rate=0.15)(rows, Draws(0, 0))
     assert chosen_of(noised).sum(1).tolist() == [614] * 4
     assert (rows.seqs["text"].ids[chosen_of(noised)] >= 10).all()
 
 
-def test_packed_row_of_one_document_has_the_exact_budget(rows_of, vocab_of):
-    rows = rows_of(40, 50, lengths=[50, 33] * 20)
+def test_packed_row_of_one_document_has_the_exact_budget(cells_of, vocab_of):
+    rows = cells_of(40, 50, lengths=[50, 33] * 20)
     seq = rows.seqs["text"]
     document = np.where(seq.real, 0, -1)
     packed = rows.with_seq("text", seq.with_tracks(document=document))
@@ -148,8 +148,8 @@ def test_packed_row_of_one_document_has_the_exact_budget(rows_of, vocab_of):
 
 
 @pytest.mark.parametrize("documents", [False, True])
-def test_same_bytes_whatever_the_batch(rows_of, vocab_of, documents):
-    rows = rows_of(64, 40, documents=documents)
+def test_same_bytes_whatever_the_batch(cells_of, vocab_of, documents):
+    rows = cells_of(64, 40, documents=documents)
     mask = Chain([TokenMask(vocab=vocab_of(), rate=0.2)])
     whole = mask(rows, Draws(0, 3))
     for part in np.array_split(np.random.default_rng(0).permutation(64), 5):
@@ -171,8 +171,8 @@ def test_same_bytes_whatever_the_batch(rows_of, vocab_of, documents):
         assert np.array_equal(noised.targets["mlm"], whole.targets["mlm"][part])
 
 
-def test_fresh_every_epoch_or_static(rows_of, vocab_of):
-    rows = rows_of(20, 50)
+def test_fresh_every_epoch_or_static(cells_of, vocab_of):
+    rows = cells_of(20, 50)
     fresh, static = (
         TokenMask(vocab=vocab_of(), rate=0.2),
         TokenMask(vocab=vocab_of(), rate=0.2, static=3),
@@ -186,15 +186,15 @@ def test_fresh_every_epoch_or_static(rows_of, vocab_of):
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.5])
 @pytest.mark.parametrize("selection", ["exact", "probabilistic"])
-def test_capacity_is_never_exceeded(rows_of, vocab_of, rate, selection):
+def test_capacity_is_never_exceeded(cells_of, vocab_of, rate, selection):
     mask = TokenMask(vocab=vocab_of(), rate=rate, selection=selection)
     for documents in (False, True):
-        rows = rows_of(200, 47, documents=documents)
+        rows = cells_of(200, 47, documents=documents)
         assert chosen_of(mask(rows, Draws(0, 0))).sum(1).max() <= mask.capacity(47)["mlm"]
 
 
-def test_rows_without_candidates(rows_of, vocab_of):
-    rows = rows_of(3, 10, lengths=[2, 3, 10])
+def test_rows_without_candidates(cells_of, vocab_of):
+    rows = cells_of(3, 10, lengths=[2, 3, 10])
     counts = chosen_of(TokenMask(vocab=vocab_of(), rate=0.9)(rows, Draws(0, 0))).sum(1)
     assert counts.tolist() == [0, 1, 8]
 

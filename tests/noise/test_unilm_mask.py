@@ -60,9 +60,9 @@ def test_statistics_of_the_literal_loop(vocab_of):
     assert stats.chi2_contingency(table).pvalue > 1e-3
 
 
-def test_without_ngrams_it_is_token_masking(vocab_of, rows_of):
+def test_without_ngrams_it_is_token_masking(vocab_of, cells_of):
     chosen = chosen_of(
-        UnilmMask(vocab=vocab_of(), rate=0.15, ngram_share=0.0)(rows_of(3000, 34), Draws(0, 0))
+        UnilmMask(vocab=vocab_of(), rate=0.15, ngram_share=0.0)(cells_of(3000, 34), Draws(0, 0))
     )
     assert (chosen.sum(1) == 5).all()
     assert stats.chisquare(chosen.sum(0)[1:-1]).pvalue > 1e-3
@@ -70,11 +70,11 @@ def test_without_ngrams_it_is_token_masking(vocab_of, rows_of):
     assert both == pytest.approx(5 / 32 * 4 / 31, abs=0.002)
 
 
-def test_share_of_ngrams(vocab_of, rows_of):
+def test_share_of_ngrams(vocab_of, cells_of):
     """One choice a row: of budget 3, the first is a single token in 80%, a bigram in 10%, a
     trigram in 10%.
     """
-    rows = rows_of(8000, 300)
+    rows = cells_of(8000, 300)
     mask = UnilmMask(vocab=vocab_of(), rate=0.01)
     chosen = chosen_of(mask(rows, Draws(0, 0)))
     assert (chosen.sum(1) == 3).all()

@@ -102,8 +102,8 @@ def test_a_word_longer_than_the_budget_is_never_chosen(vocab_of):
         ].any()
 
 
-def test_with_one_piece_a_word_it_is_token_masking(rows_of, vocab_of):
-    rows = rows_of(500, 64)
+def test_with_one_piece_a_word_it_is_token_masking(cells_of, vocab_of):
+    rows = cells_of(500, 64)
     seq = rows.seqs["text"]
     rows = rows.with_seq("text", seq.with_tracks(word_start=np.ones(seq.ids.shape, bool)))
     chosen = chosen_of(WholeWordMask(vocab=vocab_of(), rate=0.15)(rows, Draws(0, 0)))

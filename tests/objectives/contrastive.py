@@ -63,7 +63,7 @@ class States(Backbone):
         return Hidden(self.states[len(self.seen) - 1])
 
 
-def rows_of(lengths: list[int], width: int = 10, seed: int = 0) -> Rows:
+def cells_of(lengths: list[int], width: int = 10, seed: int = 0) -> Rows:
     """cls ... sep, padded."""
     return make_rows(len(lengths), width, lengths=lengths, seed=seed, low=5, high=V)
 

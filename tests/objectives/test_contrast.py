@@ -13,7 +13,7 @@ import torch
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.collate import collate
 from plmctl.objectives.contrast import find_equal, info_nce, multiply, restore_originals
-from tests.objectives.contrastive import batch_of, holed, rows_of
+from tests.objectives.contrastive import batch_of, cells_of, holed
 
 
 def literal(scores: torch.Tensor, barred: torch.Tensor) -> float:
@@ -87,7 +87,7 @@ def test_equal_rows() -> None:
 
 
 def test_hidden_tokens_come_back() -> None:
-    clean = rows_of([10, 7, 4])
+    clean = cells_of([10, 7, 4])
     batch = batch_of(holed(clean, [(0, 1, 3), (0, 6, 2), (1, 2, 4)]))
     assert not np.array_equal(batch.text.ids.numpy(), clean.seqs["text"].ids)
     assert np.array_equal(restore_originals(batch).text.ids.numpy(), clean.seqs["text"].ids)
@@ -96,7 +96,7 @@ def test_hidden_tokens_come_back() -> None:
     )
     assert (batch.text.ids == 4).sum() == 9, "the batch given stays as it is"
     # place 0, where spare slots point
-    first = Rows(np.arange(1), rows_of([4]).seqs, {"mlm": np.array([[7] + [IGNORE] * 9])})
+    first = Rows(np.arange(1), cells_of([4]).seqs, {"mlm": np.array([[7] + [IGNORE] * 9])})
     restored = restore_originals(collate(first, {"mlm": 5})).text.ids[0].tolist()
     assert restored == [7, *first.seqs["text"].ids[0, 1:].tolist()]
     plain = batch_of(clean)

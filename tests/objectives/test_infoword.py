@@ -19,9 +19,9 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 from plmctl.noise.ngram_hole import NgramHole
 from plmctl.objectives.infoword import InfoWord
-from tests.objectives.contrastive import VOCAB, States, W, batch_of, encoder, holed, rows_of
+from tests.objectives.contrastive import VOCAB, States, W, batch_of, cells_of, encoder, holed
 
-CLEAN = rows_of([10, 7, 9, 4])
+CLEAN = cells_of([10, 7, 9, 4])
 ONE_EACH = [(0, 2, 5), (1, 1, 3), (2, 6, 2), (3, 1, 1)]
 SEVERAL = [(0, 1, 2), (0, 5, 3), (2, 1, 4), (2, 6, 1), (3, 1, 2)]
 
@@ -103,7 +103,7 @@ def test_the_ngram_is_hidden_from_the_sentence_and_alone_in_its_row() -> None:
 
 
 def test_equal_ngrams_are_no_negatives() -> None:
-    clean = rows_of([10, 10, 10])
+    clean = cells_of([10, 10, 10])
     clean.seqs["text"].ids[1, 3:5] = clean.seqs["text"].ids[0, 1:3]
     batch = batch_of(holed(clean, [(0, 1, 2), (1, 3, 2), (2, 3, 2)]))
     states = torch.randn(3, 10, W, dtype=torch.float64), torch.randn(3, 8, W, dtype=torch.float64)
@@ -152,6 +152,6 @@ def test_counts_are_those_of_the_noise() -> None:
     suffice.
     """
     noise = NgramHole(vocab=VOCAB, mean=5, deviation=1, max_tokens=10)
-    batch = collate(noise(rows_of([10, 7, 3, 9]), Draws(0, 0)), noise.capacity(10))
+    batch = collate(noise(cells_of([10, 7, 3, 9]), Draws(0, 0)), noise.capacity(10))
     assert infoword(max_tokens=10).counts(batch) == {"infoword": 3}
     assert np.isfinite(infoword(max_tokens=10)(encoder(0.0), batch).terms["infoword"].total.item())

@@ -57,7 +57,7 @@ def model_for(batch: Batch) -> Model:
     return Model(backbone=backbone, heads={"sbo": head}).double()
 
 
-def rows_of(*, documents: bool = False, n: int = 12, width: int = 40) -> Rows:
+def cells_of(*, documents: bool = False, n: int = 12, width: int = 40) -> Rows:
     """cls ... sep in rows of several lengths; with `documents` two stretches a row, without
     specials between them.
     """
@@ -78,7 +78,7 @@ def noise(**settings: object):
 
 def noised(**settings: object) -> Rows:
     documents = bool(settings.pop("documents", False))
-    return noise(**settings)(rows_of(documents=documents), Draws(0, 0))
+    return noise(**settings)(cells_of(documents=documents), Draws(0, 0))
 
 
 def batch_of(rows: Rows, capacity: dict[str, int] | None = None) -> Batch:
@@ -128,7 +128,7 @@ def literal(model: Model, pairs: list[tuple[int, int, int, int, int]]) -> torch.
 @pytest.mark.parametrize("documents", [False, True])
 def test_loss_is_the_formula(documents: bool) -> None:
     rows = noised(documents=documents, rate=0.4)
-    batch, pairs = batch_of(rows), pairs_of(rows, rows_of(documents=documents))
+    batch, pairs = batch_of(rows), pairs_of(rows, cells_of(documents=documents))
     model, objective = model_for(batch), SBO(vocab=VOCAB, max_targets=MOST)
     # some spans touch an end
     assert len({tuple(pair[:3]) for pair in pairs}) < len(rows.spans["chosen"])
@@ -144,7 +144,7 @@ def test_loss_is_the_formula(documents: bool) -> None:
 
 def test_gradients_are_those_of_the_formula_and_only_neighbours_have_one() -> None:
     rows = noised(rate=0.4)
-    batch, pairs = batch_of(rows), pairs_of(rows, rows_of())
+    batch, pairs = batch_of(rows), pairs_of(rows, cells_of())
     one, two = model_for(batch), model_for(batch)
     SBO(vocab=VOCAB, max_targets=MOST)(one, batch).terms["sbo"].total.backward()
     literal(two, pairs).backward()
@@ -210,7 +210,7 @@ def test_a_span_at_the_very_end_of_the_last_row_reads_nothing_outside() -> None:
 
 
 def test_rows_without_spans_ask_nothing() -> None:
-    rows = rows_of().with_targets(mlm=np.full((12, 40), IGNORE))
+    rows = cells_of().with_targets(mlm=np.full((12, 40), IGNORE))
     batch = batch_of(rows)
     model, objective = model_for(batch), SBO(vocab=VOCAB, max_targets=MOST)
     assert objective.counts(batch) == {"sbo": 0}

@@ -15,7 +15,7 @@ from plmctl.data.rows import join, make_blank
 from plmctl.models.base import Model, Once
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.simcse import SimCSE
-from tests.objectives.contrastive import States, W, batch_of, encoder, holed, rows_of
+from tests.objectives.contrastive import States, W, batch_of, cells_of, encoder, holed
 
 LENGTHS = [10, 7, 9, 4, 10]
 
@@ -47,7 +47,7 @@ def literal(objective: SimCSE, first: Tensor, second: Tensor, groups: list[int])
 
 @pytest.mark.parametrize("hidden", [False, True])
 def test_two_passes_under_dropout(hidden: bool) -> None:
-    model, objective, clean = encoder(0.3), simcse(), rows_of(LENGTHS)
+    model, objective, clean = encoder(0.3), simcse(), cells_of(LENGTHS)
     batch = batch_of(holed(clean, [(0, 2, 3), (3, 1, 1)]) if hidden else clean)
     torch.manual_seed(7)
     out = objective(model, batch)
@@ -65,7 +65,7 @@ def test_two_passes_under_dropout(hidden: bool) -> None:
 
 def test_any_pooling() -> None:
     torch.manual_seed(3)
-    model, rows = encoder(0.3), rows_of(LENGTHS)
+    model, rows = encoder(0.3), cells_of(LENGTHS)
     objective = SimCSE(width=W, temperature=0.05, pooling="mean").double()
     torch.manual_seed(7)
     found = objective(model, batch_of(rows)).terms["simcse"].total
@@ -78,7 +78,7 @@ def test_any_pooling() -> None:
 
 
 def test_without_dropout_both_views_are_equal() -> None:
-    model, objective, batch = encoder(0.3).eval(), simcse(0.5), batch_of(rows_of(LENGTHS))
+    model, objective, batch = encoder(0.3).eval(), simcse(0.5), batch_of(cells_of(LENGTHS))
     out = objective(model, batch)
     h = torch.tanh(objective.mlp.dense(model(batch).last[:, 0]))
     h = h / h.norm(dim=1, keepdim=True)
@@ -89,7 +89,7 @@ def test_without_dropout_both_views_are_equal() -> None:
 
 
 def test_logged_geometry_is_that_of_the_states_before_the_layer() -> None:
-    model, objective, batch = encoder(0.3), simcse(), batch_of(rows_of(LENGTHS))
+    model, objective, batch = encoder(0.3), simcse(), batch_of(cells_of(LENGTHS))
     torch.manual_seed(7)
     logs = objective(model, batch).logs
     torch.manual_seed(7)
@@ -108,7 +108,7 @@ def test_logged_geometry_is_that_of_the_states_before_the_layer() -> None:
 
 
 def test_equal_rows_are_no_negatives() -> None:
-    rows = rows_of([8, 8, 8, 6])
+    rows = cells_of([8, 8, 8, 6])
     rows.seqs["text"].ids[2] = rows.seqs["text"].ids[0]
     model, objective, batch = encoder(0.3), simcse(), batch_of(rows)
     torch.manual_seed(7)
@@ -122,7 +122,7 @@ def test_equal_rows_are_no_negatives() -> None:
 
 
 def test_rows_that_count_for_nothing_are_neither_asked_nor_negatives() -> None:
-    rows = rows_of([8, 8, 6])
+    rows = cells_of([8, 8, 6])
     padded = batch_of(join([rows, make_blank(rows, 3)]))
     states = torch.randn(6, 10, W, dtype=torch.float64), torch.randn(6, 10, W, dtype=torch.float64)
     objective, model = simcse(), Model(backbone=States(*states), heads={})
@@ -136,7 +136,7 @@ def test_rows_that_count_for_nothing_are_neither_asked_nor_negatives() -> None:
 def test_only_first_tokens_receive_a_gradient() -> None:
     states = [torch.randn(5, 10, W, dtype=torch.float64) for _ in range(2)]
     model, objective = Model(backbone=States(*states), heads={}), simcse()
-    objective(model, batch_of(rows_of(LENGTHS))).terms["simcse"].total.backward()
+    objective(model, batch_of(cells_of(LENGTHS))).terms["simcse"].total.backward()
     for view in model.backbone.states:
         assert (view.grad.abs().sum(-1) > 0).tolist() == [[True] + [False] * 9] * 5
     assert all(parameter.grad.abs().sum() > 0 for parameter in objective.parameters())
@@ -145,7 +145,7 @@ def test_only_first_tokens_receive_a_gradient() -> None:
 def test_the_views_are_not_shared_in_a_mix() -> None:
     """The memory of an update knows batches by identity: two passes stay two."""
     states = [torch.randn(5, 10, W, dtype=torch.float64) for _ in range(3)]
-    model, batch = Model(backbone=States(*states), heads={}), batch_of(rows_of(LENGTHS))
+    model, batch = Model(backbone=States(*states), heads={}), batch_of(cells_of(LENGTHS))
     out = Mix({"simcse": Entry(simcse(), weight=0.5)})(model, batch)
     assert len(model.backbone.seen) == 2
     assert out.terms["simcse"].weight == 0.5
@@ -179,7 +179,7 @@ def test_wrong_temperature() -> None:
 
 
 def test_validation_has_dropout_too_and_leaves_the_model_as_it_was() -> None:
-    model, objective, batch = encoder(0.3).eval(), simcse().eval(), batch_of(rows_of(LENGTHS))
+    model, objective, batch = encoder(0.3).eval(), simcse().eval(), batch_of(cells_of(LENGTHS))
     torch.manual_seed(7)
     found = objective(model, batch)
     assert found.logs["align"][0] > 0.1

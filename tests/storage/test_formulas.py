@@ -9,7 +9,7 @@ import pytest
 
 from plmctl.storage.formulas import guard, unguard
 from plmctl.tasks.predictions import write_rows
-from plmctl.tasks.readers.table_rows import rows_of
+from plmctl.text.tabular import cells_of
 
 TEXTS = [
     "=1+1",
@@ -53,7 +53,7 @@ def test_a_table_is_guarded_and_read_again(
     texts = [text for text in TEXTS if suffix == ".csv" or not {*text} & {"\t", "\r"}]
     rows = [{"text": text, "score": -0.5, "=label": "+"} for text in texts]
     file = write_rows(tmp_path / f"a{suffix}", rows)
-    read = [cells for _, cells in rows_of(file)]
+    read = [cells for _, cells in cells_of(file)]
     assert read == [["text", "score", "=label"], *([text, "-0.5", "+"] for text in texts)]
     with file.open(newline="") as stream:
         sign = "," if suffix == ".csv" else "\t"

@@ -27,10 +27,10 @@ from plmctl.tasks.predictions import (
     join_columns,
     write_rows,
 )
-from plmctl.tasks.readers.table_rows import rows_of
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.tasks.unlabelled import read_unlabelled, stream_unlabelled
+from plmctl.text.tabular import cells_of
 from plmctl.use.asked_task import write_split
 
 SAID = {"guess": "good", "probabilities": {"bad": 0.25, "good": 0.75}}
@@ -147,7 +147,7 @@ def test_a_csv_keeps_what_stands_between_its_cells(
     assert head.split(sign)[:4] == ["note", "text", "note_2", "id"]
     assert first.startswith(sign.join([*lines[1], "0"]))
     assert "column 'note' comes again: it is 'note_2'" in capsys.readouterr().err
-    assert [cells[:3] for _, cells in rows_of(out)][1] == ["a", f"fine{sign} this", "b"]
+    assert [cells[:3] for _, cells in cells_of(out)][1] == ["a", f"fine{sign} this", "b"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
@@ -208,7 +208,7 @@ def test_a_tsv_is_read_again_as_it_was_written(
 ) -> None:
     texts = ['say ""hi""', '"all of it"', "a, b; c", " spaces "]
     out = write_rows(tmp_path / "out.tsv", [{"text": text, "note": None} for text in texts])
-    assert [cells for _, cells in rows_of(out)] == [["text", "note"], *([t, ""] for t in texts)]
+    assert [cells for _, cells in cells_of(out)] == [["text", "note"], *([t, ""] for t in texts)]
     assert not capsys.readouterr().err
     write_rows(out, [{"text": "two\nlines\ta\r\nb", "n": 1}, {"text": "one", "n": 2}])
     assert out.read_text() == "text\tn\ntwo lines a b\t1\none\t2\n"

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.tasks.readers import files
-from plmctl.text.inputs import read_lines
+from plmctl.text.inputs import need_lines, read_lines
 from plmctl.text.row_stream import stream_rows
 from plmctl.text.running import read_running
 from tests.fuzz_readers import CASES, Case
@@ -76,6 +75,6 @@ def test_inside_a_line_it_stays_and_running_text_is_as_it_is(tmp_path: Path) -> 
     file = tmp_path / "a.txt"
     file.write_bytes(MARK + b"one " + MARK + b"two\n" + MARK + MARK + b"three")
     lines = [(1, "one \ufefftwo"), (2, "\ufeffthree")]
-    assert [*read_lines(file)] == [*files.lines(file)] == lines
+    assert [*read_lines(file)] == [*need_lines(file)] == lines
     (document,) = read_running(file)
     assert "".join(document.segments).encode() == file.read_bytes()

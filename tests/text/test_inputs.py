@@ -16,8 +16,8 @@ import pytest
 from plmctl.core.errors import DataError, UsageError
 from plmctl.data.survey import TextSource
 from plmctl.text import inputs
-from plmctl.text.inputs import read_rows
 from plmctl.text.reader import read_documents
+from plmctl.text.tabular import read_rows
 
 ROWS: list[dict[str, Any]] = [
     {

@@ -3,8 +3,7 @@
 import pytest
 
 from plmctl.core.errors import DataError
-from plmctl.tasks.readers.table_rows import rows_of
-from plmctl.text.inputs import read_rows
+from plmctl.text.tabular import cells_of, read_rows
 
 FINE = [f"{n},text {n},{'ab'[n % 2]}" for n in range(1, 9)]
 
@@ -12,7 +11,7 @@ FINE = [f"{n},text {n},{'ab'[n % 2]}" for n in range(1, 9)]
 def read(folder, *lines, lenient=False):
     file = folder / "a.csv"
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return [cells for _, cells in rows_of(file, lenient=lenient)]
+    return [cells for _, cells in cells_of(file, lenient=lenient)]
 
 
 @pytest.mark.parametrize(

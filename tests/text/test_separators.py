@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from plmctl.core.errors import DataError
-from plmctl.tasks.readers.table_rows import rows_of
-from plmctl.text.inputs import read_rows
 from plmctl.text.separators import FEW, LOOKED, find_separator
+from plmctl.text.tabular import cells_of, read_rows
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def test_a_row_may_go_on_behind_what_is_looked_at(
 ) -> None:
     rows = [f"row {n}, with a comma;{n}" for n in range(LOOKED - 2)]
     (tmp_path / "a.csv").write_text("\n".join(["text;label", *rows, '"two\nlines";last']) + "\n")
-    cells = list(rows_of(tmp_path / "a.csv"))
+    cells = list(cells_of(tmp_path / "a.csv"))
     assert cells[1] == (2, ["row 0, with a comma", "0"])
     assert cells[-1] == (LOOKED + 1, ["two\nlines", "last"])
     table = list(read_rows(tmp_path / "a.csv", ["text"]))
@@ -62,10 +61,10 @@ def test_few_rows_that_commas_or_other_signs_may_divide_are_refused(tmp_path: Pa
     what = r"a\.csv: do semicolons or commas stand .*, and 2 rows are too few to decide\n"
     fix = "  fix: # put cells with commas in them into quotes, or name the columns in a first line$"
     with pytest.raises(DataError, match=what + fix):
-        list(rows_of(file))
+        list(cells_of(file))
     named = ["text;label", *rows]
     quoted = ['"I came, I saw"; fine', rows[1]]
     decimal = ["it is 3,5 long;fine", rows[1]]
     for sure in (named, quoted, decimal, rows * (FEW // 2)):
         file.write_text("\n".join(sure), encoding="utf-8")
-        assert {len(cells) for _, cells in rows_of(file)} == {2}
+        assert {len(cells) for _, cells in cells_of(file)} == {2}

@@ -162,7 +162,7 @@ BAD = {
         r"""d.jsonl:1: the field 'text' holds \["x"\], which is no text""",
     ),
     "b.jsonl": (b"{not json}\n", "b.jsonl:1: not JSON"),
-    "c.jsonl": (b"[1]\n", "this line has a list"),
+    "c.jsonl": (b"[1]\n", "a JSON object is needed on each line, found list"),
     "broken.txt.gz": (gzip.compress(b"text " * 1000)[:-20], "damaged gzip"),
     "fake.txt.gz": (b"plain text", "damaged gzip"),
 }

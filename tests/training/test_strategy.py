@@ -74,9 +74,9 @@ def expected():
     torch.manual_seed(0)
     module, updates = make_module(), []
     optimizer = optimizer_of(module)
-    for rows_of in UPDATES:
+    for cells_of in UPDATES:
         for row in range(ROWS):
-            used = [name for name, users in rows_of.items() if row in users]
+            used = [name for name, users in cells_of.items() if row in users]
             if used:
                 loss_of(module, row, used).backward()
         grads = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}

@@ -31,7 +31,7 @@ from plmctl.training.regularisers.fgm import FastGradient
 from plmctl.training.stabilisers.base import Stabilised
 from plmctl.training.strategy.single import Single
 from plmctl.training.update import Update
-from tests.objectives.contrastive import VOCAB, W, encoder, holed, rows_of
+from tests.objectives.contrastive import VOCAB, W, cells_of, encoder, holed
 
 LENGTHS = [10, 7, 9, 4, 8, 6, 10, 5]
 SPANS = [(row, 1 + row % 2, 2) for row in range(8) for _ in range(1 + (row == 3))]
@@ -54,7 +54,7 @@ def both() -> Objective:
 
 def cut(edges: list[int]) -> list[Batch]:
     """Rows with hidden n-grams, in micro-batches that are as wide as their longest row."""
-    rows = holed(rows_of(LENGTHS), SPANS)
+    rows = holed(cells_of(LENGTHS), SPANS)
     batches = []
     for first, end in pairwise(edges):
         width = max(LENGTHS[first:end])

@@ -74,13 +74,13 @@ def trained(strategy: Strategy, seed: int) -> tuple[list[dict[str, Any]], nn.Mod
     module = strategy.place(make_module())
     optimizer, seen = optimizer_of(module), []
     strategy.train(list(module.parameters()))
-    for rows_of in UPDATES:
+    for cells_of in UPDATES:
         batches = micro_batches(strategy.world)
         for number, rows in enumerate(batches):
             losses = [
                 loss_of(module, row, used)
                 for row in rows
-                if (used := [name for name, users in rows_of.items() if row in users])
+                if (used := [name for name, users in cells_of.items() if row in users])
             ]
             if losses:
                 strategy.backward(torch.stack(losses).sum(), last=number == len(batches) - 1)

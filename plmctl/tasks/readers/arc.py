@@ -14,6 +14,7 @@ from plmctl.tasks.readers import files
 from plmctl.tasks.readers.choices import Choices
 from plmctl.tasks.readers.split_files import FileRecord, read_records, require_labels
 from plmctl.tasks.record import Example
+from plmctl.text.tabular import kind_of
 
 SHOWN = (
     '{"id": "...", "question": {"stem": "...", "choices": [{"text": "...", "label": "A"}, ...]},'
@@ -89,7 +90,7 @@ class ArcFiles(Choices):
     ) -> list[Example]:
         name = _name_set(file)
         slices = (name,) if name else ()
-        if files.suffix(file) in LINES:
+        if kind_of(file) in LINES:
             records = read_records(file, _Question, shown=SHOWN)
             examples = require_labels(list(map(_example, records)), labelled)
         else:
@@ -115,8 +116,8 @@ class ArcFiles(Choices):
             and (_name_set(file) in (None, *self.sets))
             and any(fnmatch(file.name.lower(), pattern) for pattern in self.splits.get(split, ()))
         ]
-        lines = [file for file in fits if files.suffix(file) in LINES]
-        return lines or [file for file in fits if files.suffix(file) in (".csv", ".tsv")]
+        lines = [file for file in fits if kind_of(file) in LINES]
+        return lines or [file for file in fits if kind_of(file) in (".csv", ".tsv")]
 
 
 def _name_set(file: Path) -> str | None:

@@ -14,6 +14,7 @@ from plmctl.storage.reading import read_json
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.pairs import Columns, Pairs
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
 
 HIGHLIGHT = "@highlight"
 _MARK = re.compile(r"^\[SN\]([A-Z-]+)\[SN\]\s*$", re.MULTILINE)
@@ -130,7 +131,7 @@ def _names(file: Path, key: str) -> tuple[str, list[str]]:
     if key:
         return ".summary", _ids(file)[key]
     return ".story", [
-        sha1(line.strip().encode()).hexdigest() for _, line in files.lines(file) if line.strip()
+        sha1(line.strip().encode()).hexdigest() for _, line in need_lines(file) if line.strip()
     ]
 
 

@@ -16,6 +16,7 @@ from plmctl.tasks.readers import files
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
+from plmctl.text.tabular import kind_of
 
 XML = ".xml"
 CONFLICT = "conflict"  # a polarity: both good and bad is said
@@ -148,7 +149,7 @@ class AspectFiles(SplitFiles):
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
-        xml = files.suffix(file) == XML
+        xml = kind_of(file) == XML
         read = self._from_xml(file) if xml else self._from_table(file, columns, labelled)
         found = list(read)
         kept = [each for each in found if self.conflict or each.label != CONFLICT]

@@ -22,6 +22,7 @@ from plmctl.tasks.phrase_tree import (
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
 
 SHOWN = "(S (NP (NNP Anna)) (VP (VBZ sleeps))), over one line or several"
 SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
@@ -69,7 +70,7 @@ def _find_sections(path: files.Where, split: str) -> list[Path]:
 def _read_trees(file: Path) -> Iterator[tuple[str, Branch]]:
     """(file:line, the tree) of every tree with words."""
     try:
-        for line, tree in parse_trees(files.lines(file)):
+        for line, tree in parse_trees(need_lines(file)):
             _check_labels(tree, file, line)
             if (kept := clean(tree)) is not None:
                 yield f"{file}:{line}", kept

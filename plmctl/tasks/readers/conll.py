@@ -21,6 +21,8 @@ from plmctl.tasks.readers.span_rows import TaggedText
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import kind_of
 
 
 class TagTable(Table):
@@ -155,10 +157,10 @@ def _refuse_words(file: Path, sentences: Sequence[FileSentence]) -> None:
 
 def _find_layout(file: Path) -> str:
     """How a file lays its words out, by its name; a .csv by the commas of its first line, too."""
-    suffix = files.suffix(file)
+    suffix = kind_of(file)
     if suffix in (".jsonl", ".json"):
         return "jsonl"
-    first = next((line for _, line in files.lines(file)), "") if suffix == ".csv" else ""
+    first = next((line for _, line in need_lines(file)), "") if suffix == ".csv" else ""
     return "table" if suffix == ".parquet" or "," in first else "columns"
 
 
@@ -186,7 +188,7 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[FileSentence]
     words: list[str] = []
     tags: list[str] = []
     first, document = 1, -1
-    for number, line in [*files.lines(file), (0, "")]:
+    for number, line in [*need_lines(file), (0, "")]:
         cells = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or cells[0] == "-DOCSTART-":
             if words:
@@ -248,14 +250,14 @@ def _read_json(
 
 def _json_rows(file: Path) -> Iterator[tuple[int, Any]]:
     """(its line, the value) of every line of JSON; of one list its values, at line 0."""
-    if files.suffix(file) == ".json" and files.read_start(file).startswith("["):
+    if kind_of(file) == ".json" and files.read_start(file).startswith("["):
         content = None
         with contextlib.suppress(ValueError):
             content = parse_json(files.read_text(file))
         if isinstance(content, list) and all(isinstance(row, dict | list) for row in content):
             yield from ((0, row) for row in content)
             return
-    for number, line in files.lines(file):
+    for number, line in need_lines(file):
         if line.strip():
             yield number, parse_json_at(line, file=file, line=number)
 

@@ -15,6 +15,7 @@ from plmctl.core.terminal import counted
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
 
 NONE = "_"  # what a cell without a value holds
 NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -31,7 +32,7 @@ class ConlluLine(NamedTuple):
 def read_blocks(file: Path) -> Iterator[list[ConlluLine]]:
     """The lines of each sentence, whose cells are parted by tabs; comments are left out."""
     rows: list[ConlluLine] = []
-    for number, line in [*files.lines(file), (0, "")]:
+    for number, line in [*need_lines(file), (0, "")]:
         if line.strip() and not (line.startswith("#") and "\t" not in line):
             rows.append(ConlluLine(number, line.rstrip("\r\n").split("\t")))
         elif not line.strip() and rows:

@@ -12,9 +12,10 @@ from typing import Any, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.tasks.readers import files
 from plmctl.tasks.readers.split_files import SplitFiles, read_records
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import kind_of
 
 Mention = tuple[int, int]  # first and last word, in the document
 JSON = (".jsonl", ".json")
@@ -51,7 +52,7 @@ class CoreferenceFiles(SplitFiles):
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
-        json = files.suffix(file) in JSON
+        json = kind_of(file) in JSON
         found = list(_from_json(file, labelled) if json else _from_columns(file, columns, labelled))
         if not found:
             raise DataError("no documents", file=file, fix=f"#begin document lines, or {SHOWN}")
@@ -161,7 +162,7 @@ class _Document:
 
 def _from_columns(file: Path, columns: Mapping[str, Any], labelled: bool) -> Iterator[Example]:
     document: _Document | None = None
-    for line, text in files.lines(file):
+    for line, text in need_lines(file):
         if text.startswith("#begin document"):
             if document is not None:
                 raise DataError(

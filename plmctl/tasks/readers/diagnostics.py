@@ -8,12 +8,10 @@ from pathlib import Path
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.storage.reading import parse_json
-from plmctl.tasks.readers import files
 from plmctl.tasks.readers.column_settings import Column
-from plmctl.tasks.readers.table_rows import rows_of
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
+from plmctl.text.tabular import cells_of, kind_of, objects_of
 
 # the kinds of phenomena, which are columns of the table (Wang et al., 2019, arXiv:1804.07461, table
 # 2), and their names as fields of JSON
@@ -45,13 +43,13 @@ class Diagnostics(Table):
 
 def _read_cells(file: Path) -> dict[str, dict[str, str]]:
     """{file:line: {kind: its cell}}."""
-    if files.suffix(file) in (".jsonl", ".json"):
-        rows = {f"{file}:{n}": parse_json(text) for n, text in files.lines(file) if text.strip()}
+    if kind_of(file) in (".jsonl", ".json"):
+        rows = {f"{file}:{n}": row for n, row in objects_of(file)}
         return {
             place: {_plain(name): str(row[name] or "") for name in row}
             for place, row in rows.items()
         }
-    numbered = list(rows_of(file))
+    numbered = list(cells_of(file))
     names = [_plain(name) for name in numbered[0][1]]
     if missing := [kind for kind in KINDS if _plain(kind) not in names]:
         fix = "diagnostic-full.tsv, as it is distributed"

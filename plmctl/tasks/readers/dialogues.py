@@ -14,6 +14,8 @@ from plmctl.tasks.readers import cornell, files
 from plmctl.tasks.readers.numbered import OTHER, SELF, is_numbered, read_numbered
 from plmctl.tasks.readers.pairs import Columns, Pairs
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import kind_of
 
 Turn = tuple[str, str]  # speaker, text
 Located = tuple[Path, int, dict[str, Any]]  # file, line, a dialogue
@@ -88,7 +90,7 @@ class Dialogues(Pairs):
     ) -> list[Example]:
         if is_numbered(file):
             return self._read_numbered(file)
-        if files.suffix(file) not in (".json", ".jsonl"):
+        if kind_of(file) not in (".json", ".jsonl"):
             return super().read_file(file, columns, header=header, labelled=labelled)
         objects = list(_objects(file))
         if not objects or str(columns["turns"]) not in objects[0][1]:
@@ -159,7 +161,7 @@ class Dialogues(Pairs):
 def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, object) of one JSON list, or of one object a line."""
     is_list = files.read_start(file).startswith("[")
-    for line, text in [(1, files.read_text(file))] if is_list else files.lines(file):
+    for line, text in [(1, files.read_text(file))] if is_list else need_lines(file):
         if not text.strip():
             continue
         value = parse_json_at(text, file=file, line=None if is_list else line)

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.parts import part_of
-from plmctl.tasks.readers import files
 from plmctl.tasks.readers.articles import Articles
 from plmctl.tasks.readers.pairs import Columns
-from plmctl.tasks.readers.table_rows import OBJECTS
 from plmctl.tasks.record import Example
 from plmctl.text import sentences
+from plmctl.text.tabular import OBJECTS, kind_of
 
 
 @part_of("reader")
@@ -27,7 +26,7 @@ class DocumentFiles(Articles):
     ) -> list[Example]:
         examples = super().read_file(file, columns, header=header, labelled=labelled)
         # of a file whose rows name their values, `cell` has done it
-        return examples if files.suffix(file) in OBJECTS else list(map(_divide, examples))
+        return examples if kind_of(file) in OBJECTS else list(map(_divide, examples))
 
     def read_lines(self, source: Path, target: Path) -> list[Example]:
         return list(map(_divide, super().read_lines(source, target)))

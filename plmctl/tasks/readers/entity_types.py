@@ -14,6 +14,7 @@ from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.split_files import SplitFiles, read_json
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
 
 LAYOUTS = (
     'a list, or lines, of {"sent", "start", "end", "labels"} (ERNIE), {"left_context_token",'
@@ -61,7 +62,7 @@ def _records(file: Path) -> list[Any]:
     if not files.read_start(file).startswith("["):  # lines, whatever the file's name
         return [
             parse_json_at(text, file=file, line=number)
-            for number, text in files.lines(file)
+            for number, text in need_lines(file)
             if text.strip()
         ]
     return list(read_json(file))

@@ -5,7 +5,7 @@ of whatever is wrong.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -148,20 +148,3 @@ def read_start(file: Path) -> str:
         if start := line.lstrip()[:80]:
             return start
     return ""
-
-
-def lines(file: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, line without its end) of every line; only `\\n` and `\\r\\n` end a line,
-    as U+2028 occurs inside text.
-    """
-    empty = True
-    for number, line in read_lines(file, cut=False):
-        empty = empty and not line.strip()
-        yield number, line
-    if empty:
-        raise DataError("the file is empty", file=file, fix="name a file with examples")
-
-
-def suffix(file: Path) -> str:
-    """`.tsv` for `train.tsv` and `train.tsv.gz`."""
-    return Path(file.name.lower().removesuffix(".gz")).suffix

@@ -8,7 +8,7 @@ from typing import TypeVar
 from plmctl.core.errors import DataError
 from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
-from plmctl.tasks.readers import files
+from plmctl.text.inputs import need_lines
 
 Prediction = TypeVar("Prediction")
 
@@ -19,7 +19,7 @@ def read_former(folder: Path, kind: type[Prediction], *, task: str, fix: str) ->
     """
     found: list[Prediction] = []
     for file in sorted(folder.glob("*.jsonl")):
-        for number, text in files.lines(file):
+        for number, text in need_lines(file):
             try:
                 found.append(fit(parse_json_at(text, file=file, line=number), kind))
             except ValueError as error:

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
-from plmctl.tasks.readers import files, label_lists
+from plmctl.tasks.readers import label_lists
 from plmctl.tasks.readers.column_settings import Column
 from plmctl.tasks.readers.label_text import is_absent, spell_label
-from plmctl.tasks.readers.table_rows import OBJECTS, objects_of
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
+from plmctl.text.tabular import OBJECTS, kind_of, objects_of
 
 ROLE = "labels"
 
@@ -98,7 +98,7 @@ class LabelTable(Table):
 
     def _has_columns(self, file: Path, columns: Any) -> bool:
         """Whether the first row of a file has any of these."""
-        if files.suffix(file) in OBJECTS:
+        if kind_of(file) in OBJECTS:
             return bool({*columns} & {*next(iter(objects_of(file)), (0, {}))[1]})
         names, rows, _ = self.cells(file, {})
         width = len(rows[0][1]) if rows else 0

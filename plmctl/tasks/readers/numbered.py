@@ -15,6 +15,8 @@ from pathlib import Path
 
 from plmctl.core.errors import DataError
 from plmctl.tasks.readers import files
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import kind_of
 
 OTHER, SELF = "partner", "self"  # who speaks in the first column, and in the second
 _NUMBERED = re.compile(r"(\d{1,6}) (.*)", re.DOTALL)
@@ -33,14 +35,14 @@ class NumberedDialogue:
 
 def is_numbered(file: Path) -> bool:
     """Whether the first line of a text file begins with the number 1."""
-    return files.suffix(file) == ".txt" and files.read_start(file).startswith("1 ")
+    return kind_of(file) == ".txt" and files.read_start(file).startswith("1 ")
 
 
 def read_numbered(file: Path) -> Iterator[NumberedDialogue]:
     """The dialogues of a file; the number 1 begins a new one."""
     current: NumberedDialogue | None = None
     expected = 1
-    for line, text in files.lines(file):
+    for line, text in need_lines(file):
         if not text.strip():
             continue
         match = _NUMBERED.fullmatch(text)

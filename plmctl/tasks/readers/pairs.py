@@ -13,9 +13,10 @@ from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers import files, sgm, wmt
 from plmctl.tasks.readers.column_settings import Column
-from plmctl.tasks.readers.table_rows import OBJECTS, objects_of, rows_of
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import OBJECTS, cells_of, kind_of, objects_of
 
 Columns = Mapping[str, Column]
 _UNCHOSEN = ("source", "target")  # the columns, if nobody chose them
@@ -54,7 +55,7 @@ class Pairs(Table):
         if not located:
             raise self._absent(path, split, columns)
         labelled = split.startswith(("train", "dev"))
-        if files.suffix(located[0]) == sgm.SUFFIX:
+        if kind_of(located[0]) == sgm.SUFFIX:
             return wmt.read_sets(located, labelled=labelled)
         if len(located) == 2:
             return self.read_lines(*located)
@@ -63,7 +64,7 @@ class Pairs(Table):
     def read_file(
         self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
-        if files.suffix(file) == sgm.SUFFIX:
+        if kind_of(file) == sgm.SUFFIX:
             return wmt.read_sets([file], labelled=labelled)
         columns = self._name_columns(file, columns)
         roles = {
@@ -139,7 +140,7 @@ class Pairs(Table):
         own = tuple(columns.get(side) for side in ("source", "target"))
         if not self.also or own != _UNCHOSEN:
             return columns
-        _, first = next(iter(objects_of(file) if files.suffix(file) in OBJECTS else rows_of(file)))
+        _, first = next(iter(objects_of(file) if kind_of(file) in OBJECTS else cells_of(file)))
         for pair in [] if own[0] in first else self.also:
             if set(pair) <= set(first):
                 self.notes[str(file)] = f"{pair[0]} is the source, {pair[1]} the target"
@@ -183,7 +184,7 @@ class Pairs(Table):
 
 def _by_split(named: Sequence[str]) -> dict[str, list[str]]:
     """Files in the order of the splits: one each if they are tables, otherwise two."""
-    files_per_split = 1 if any(files.suffix(Path(file)) in _NAMED for file in named) else 2
+    files_per_split = 1 if any(kind_of(Path(file)) in _NAMED for file in named) else 2
     return {
         split: list(named[at * files_per_split : (at + 1) * files_per_split])
         for at, split in enumerate(files.SPLITS)
@@ -195,7 +196,7 @@ def _lines(source: Path, target: Path) -> Iterator[Example]:
     """Line n of the source with line n of the target; DataError for an empty side, as leaving it
     out would shift the lines.
     """
-    for number, (left, right) in enumerate(zip_longest(files.lines(source), files.lines(target))):
+    for number, (left, right) in enumerate(zip_longest(need_lines(source), need_lines(target))):
         if left is None or right is None:
             longer, shorter = (target, source) if left is None else (source, target)
             raise DataError(

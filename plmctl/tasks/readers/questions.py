@@ -13,6 +13,7 @@ from plmctl.tasks.readers.pairs import Columns, Pairs
 from plmctl.tasks.readers.squad import MISPLACED, SquadFiles
 from plmctl.tasks.record import Example
 from plmctl.text import sentences
+from plmctl.text.tabular import kind_of
 
 CONTEXTS = ("sentence", "paragraph")
 
@@ -41,7 +42,7 @@ class QuestionFiles(Pairs):
     def read_file(
         self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
-        if files.suffix(file) != ".json" or '"data"' not in files.read_text(file)[: 1 << 20]:
+        if kind_of(file) != ".json" or '"data"' not in files.read_text(file)[: 1 << 20]:
             return super().read_file(file, columns, header=header, labelled=labelled)
         asked = SquadFiles(splits=self.splits).read_file(file, {})
         usable = [each for each in asked if each.label not in (None, MISPLACED)]

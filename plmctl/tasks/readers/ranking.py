@@ -14,9 +14,10 @@ from plmctl.core.values import fit
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.column_settings import Column
 from plmctl.tasks.readers.squad import SquadFiles
-from plmctl.tasks.readers.table_rows import objects_of
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import kind_of, objects_of
 
 SHOWN = '{"_id": "d1", "title": "...", "text": "..."}'
 QRELS = "question <tab> document <tab> grade, or question <tab> 0 <tab> document <tab> grade"
@@ -64,7 +65,7 @@ class RankingFiles(Table):
         if isinstance(path, str | Path) and (folder := find_corpus(path)):
             return dict(folder.texts())
         file = self.need(path, split)
-        if files.suffix(file) == ".json":
+        if kind_of(file) == ".json":
             return {text: name for name, text in _number_paragraphs(file).items()}
         return collect_texts(self.read(path, split, columns))
 
@@ -76,7 +77,7 @@ class RankingFiles(Table):
         header: bool | None = None,
         labelled: bool = True,
     ) -> list[Example]:
-        if files.suffix(file) == ".json":
+        if kind_of(file) == ".json":
             return read_squad(file)
         several = columns.get("negatives")
         many: dict[str, Any] = {}
@@ -234,7 +235,7 @@ def find_corpus(path: str | Path) -> CorpusFolder | None:
 
 
 def _read_texts(file: Path, among: set[str] | None) -> Iterator[tuple[str, str]]:
-    if files.suffix(file) == ".jsonl":
+    if kind_of(file) == ".jsonl":
         for line, value in objects_of(file):
             try:
                 row: _Text = fit(value, _Text)
@@ -243,7 +244,7 @@ def _read_texts(file: Path, among: set[str] | None) -> Iterator[tuple[str, str]]
             if among is None or row["_id"] in among:
                 yield row["_id"], f"{row.get('title') or ''} {row['text']}".strip()
         return
-    for line, content in files.lines(file):
+    for line, content in need_lines(file):
         if content.strip():
             name, tab, text = content.partition("\t")
             if not tab or not name.strip():
@@ -256,7 +257,7 @@ def _read_texts(file: Path, among: set[str] | None) -> Iterator[tuple[str, str]]
 def read_qrels(file: Path) -> dict[str, dict[str, int]]:
     """{question: {document: grade}} of a file of grades, with or without names of its columns."""
     grades: dict[str, dict[str, int]] = {}
-    for number, line in files.lines(file):
+    for number, line in need_lines(file):
         cells = line.split()
         if not cells or (number == 1 and cells[0] in ("query-id", "qid", "query_id")):
             continue

@@ -16,6 +16,8 @@ from plmctl.tasks.readers import files
 from plmctl.tasks.readers.entity_tags import read_tags
 from plmctl.tasks.readers.split_files import SplitFiles, read_json
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import kind_of
 
 LAYOUTS = (
     'JSON {relation: [{"tokens", "h", "t"}]} (FewRel), a list or lines of {"token", "subj_start",'
@@ -53,7 +55,7 @@ class RelationFiles(SplitFiles):
 def _read_sentences(file: Path) -> Iterator[Example]:
     """`number <tab> "sentence"`, then a line with the relation, in training a comment."""
     number, sentence, at, label = "", "", 0, None
-    for line, text in [*files.lines(file), (0, "0\t")]:
+    for line, text in [*need_lines(file), (0, "0\t")]:
         begins = _SENTENCE.match(text)
         if begins:
             if number:
@@ -93,8 +95,8 @@ def _read_records(file: Path) -> Iterator[Example]:
 
 def _locate(file: Path) -> Iterator[tuple[str, str | None, Any]]:
     """(place, relation, record) of each example: a line, or one of a JSON value."""
-    if files.suffix(file) == ".jsonl":
-        for line, text in files.lines(file):
+    if kind_of(file) == ".jsonl":
+        for line, text in need_lines(file):
             if text.strip():
                 yield f"{file}:{line}", None, parse_json_at(text, file=file, line=line)
         return

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from plmctl.core.errors import DataError
 from plmctl.tasks.readers import files
+from plmctl.text.inputs import need_lines
 
 SUFFIX = ".sgm"
 SETS = ("srcset", "refset", "tstset")
@@ -39,7 +40,7 @@ class SegmentSet:
 
 def read_set(file: Path) -> tuple[str, str]:
     """(kind, setid) of a file, from its first tags; DataError where it has none of `SETS`."""
-    for _, line in files.lines(file):
+    for _, line in need_lines(file):
         if found := _SET.search(line):
             return found[1].lower(), _attributes(found[2]).get("setid", "")
     raise DataError(f"none of <{'>, <'.join(SETS)}> is in it", file=file, fix="a .sgm file of WMT")

@@ -11,6 +11,8 @@ from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import kind_of
 
 Layout = TypeVar("Layout")
 
@@ -54,11 +56,11 @@ class SplitFiles:
 
 def read_json(file: Path) -> Any:
     """What a JSON file holds; of JSON lines the list of them. DataError where it is neither."""
-    if files.suffix(file) != ".jsonl":
+    if kind_of(file) != ".jsonl":
         return parse_json_at(files.read_text(file), file=file)
     return [
         parse_json_at(text, file=file, line=number)
-        for number, text in files.lines(file)
+        for number, text in need_lines(file)
         if text.strip()
     ]
 
@@ -100,13 +102,13 @@ def read_records(file: Path, kind: Any, *, shown: str) -> Iterator[FileRecord]:
 
 
 def _locate_values(file: Path) -> list[tuple[str, Any]]:
-    if files.suffix(file) == ".json":
+    if kind_of(file) == ".json":
         values = parse_json_at(files.read_text(file), file=file)
         listed = values if isinstance(values, list) else [values]
         return [(f"{file}, number {n}", value) for n, value in enumerate(listed)]
     return [
         (f"{file}:{line}", parse_json_at(text, file=file, line=line))
-        for line, text in files.lines(file)
+        for line, text in need_lines(file)
         if text.strip()
     ]
 

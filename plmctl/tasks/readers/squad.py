@@ -17,8 +17,8 @@ from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.split_files import SplitFiles, read_layout
-from plmctl.tasks.readers.table_rows import PARQUET, objects_of, rows_of
 from plmctl.tasks.record import Example
+from plmctl.text.tabular import PARQUET, cells_of, kind_of, objects_of
 
 MISPLACED = "misplaced"  # the label of a question whose answer does not stand where the file says
 _ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # of NumPy, in a frame
@@ -134,9 +134,9 @@ def _find_rows(file: Path) -> Iterator[tuple[str, Any]] | None:
     """(its place, a row) of each question of a file that has a row for each; None of one in SQuAD's
     layout.
     """
-    if files.suffix(file) in (".csv", ".tsv"):
+    if kind_of(file) in (".csv", ".tsv"):
         return _read_table(file)
-    if files.suffix(file) in (".jsonl", PARQUET):
+    if kind_of(file) in (".jsonl", PARQUET):
         return ((f"{file}:{line}", row) for line, row in objects_of(file))
     text = files.read_text(file)
     if _begins_with_row(text):
@@ -150,7 +150,7 @@ def _find_rows(file: Path) -> Iterator[tuple[str, Any]] | None:
 
 def _read_table(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(its place, a row) of each question of a table with a header."""
-    rows = rows_of(file)
+    rows = cells_of(file)
     _, names = next(rows, (1, []))
     if not {"question", "context"} <= {*names}:
         what = f"no columns question and context; found {', '.join(names)}"

@@ -9,12 +9,12 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
-from plmctl.tasks.readers import files
 from plmctl.tasks.readers.conllu import ConlluLine, require_sentences
 from plmctl.tasks.readers.schemes import spell
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.metrics import Entity
+from plmctl.text.inputs import need_lines
 
 VERB = "V"  # the predicate itself among its arguments
 _CELL = re.compile(r"(?:\(([^()*\s]+))?\*(\))?")
@@ -55,7 +55,7 @@ class Propositions(SplitFiles):
 
 def _read_sentences(file: Path) -> Iterator[list[ConlluLine]]:
     rows: list[ConlluLine] = []
-    for number, line in [*files.lines(file), (0, "")]:
+    for number, line in [*need_lines(file), (0, "")]:
         if line.strip() and not line.startswith(("#begin", "#end")):
             rows.append(ConlluLine(number, line.split()))
         elif not line.strip() and rows:

@@ -24,8 +24,8 @@ from plmctl.tasks.readers.header import LOOKED, names_columns
 from plmctl.tasks.readers.label_lists import find_flags, is_bracketed, is_list
 from plmctl.tasks.readers.label_text import LabelKinds, is_absent, spell_label
 from plmctl.tasks.readers.split_files import SplitFiles
-from plmctl.tasks.readers.table_rows import OBJECTS, Row, objects_of, rows_of, show_row
 from plmctl.tasks.record import Example
+from plmctl.text.tabular import OBJECTS, Cells, cells_of, kind_of, objects_of, show_row
 
 TEXTS = ("text", "text2")  # the roles of the columns that are read
 SHARES = "probabilities"  # the role of a column with {label: its probability}
@@ -115,7 +115,7 @@ class Table(SplitFiles):
         """
         refuse_lists(columns, self.several)
         columns = {role: column for role, column in columns.items() if column is not None}
-        if files.suffix(file) in OBJECTS:
+        if kind_of(file) in OBJECTS:
             yield from self._objects(file, columns, labelled)
         else:
             yield from self._cells(file, columns, header, labelled)
@@ -150,7 +150,7 @@ class Table(SplitFiles):
         *,
         header: bool | None = None,
         labelled: bool = True,
-    ) -> tuple[list[str] | None, list[Row], dict[str, int]]:
+    ) -> tuple[list[str] | None, list[Cells], dict[str, int]]:
         """(the header, if there is one; rows of cells; {role: number of its cell}) of a file that
         is not JSON.
         """
@@ -159,9 +159,9 @@ class Table(SplitFiles):
 
     def _divide(
         self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
-    ) -> tuple[list[str] | None, Iterator[Row], dict[str, int]]:
+    ) -> tuple[list[str] | None, Iterator[Cells], dict[str, int]]:
         """What `cells` gives, each row when it is read."""
-        rows = rows_of(file, lenient=self.lenient)
+        rows = cells_of(file, lenient=self.lenient)
         first = list(islice(rows, LOOKED))
         if header is None:
             header = any(
@@ -222,7 +222,7 @@ class Table(SplitFiles):
             raise DataError(what, file=file, line=line, fix=fix)
 
     def _begins_with_names(
-        self, file: Path, rows: Sequence[Row], columns: Mapping[str, Column]
+        self, file: Path, rows: Sequence[Cells], columns: Mapping[str, Column]
     ) -> bool:
         """Whether the first of `rows` looks like names; DataError if it may be either."""
         width = len(rows[0][1])
@@ -399,7 +399,7 @@ def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str,
     column = columns.get(SHARES)
     if column is None:
         return columns
-    rows = objects_of(file) if files.suffix(file) in OBJECTS else rows_of(file)
+    rows = objects_of(file) if kind_of(file) in OBJECTS else cells_of(file)
     _, first = next(iter(rows), (0, []))
     if column in first or (isinstance(column, int) and -len(first) <= column < len(first)):
         return columns
@@ -407,7 +407,7 @@ def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str,
 
 
 def _find_columns(
-    file: Path, columns: Mapping[str, Column], names: list[str], rows: list[Row], labelled: bool
+    file: Path, columns: Mapping[str, Column], names: list[str], rows: list[Cells], labelled: bool
 ) -> dict[str, int]:
     """{role: number of its cell}; numbers may be negative (STS-B's and MNLI's label is the
     last).

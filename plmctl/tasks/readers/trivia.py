@@ -16,6 +16,8 @@ from plmctl.tasks.readers import files
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.trivia import find_all
+from plmctl.text.inputs import need_lines
+from plmctl.text.tabular import kind_of
 
 BETWEEN = "\n\n"  # two documents
 LAYOUT = (
@@ -102,7 +104,7 @@ class TriviaFiles(SplitFiles):
     ) -> list[Example]:
         """The questions of one file, in its order; DataError for another layout."""
         try:
-            examples = self._lines(file) if files.suffix(file) == ".jsonl" else self._data(file)
+            examples = self._lines(file) if kind_of(file) == ".jsonl" else self._data(file)
         except ValueError as error:
             raise DataError(f"not in TriviaQA's layout: {error}", file=file, fix=LAYOUT) from error
         if not examples:
@@ -112,7 +114,7 @@ class TriviaFiles(SplitFiles):
     def _lines(self, file: Path) -> list[Example]:
         values = [
             parse_json_at(text, file=file, line=number)
-            for number, text in files.lines(file)
+            for number, text in need_lines(file)
             if text.strip()
         ]
         content: _Lines = fit({"lines": values}, _Lines)

@@ -13,9 +13,9 @@ from plmctl.core.parts import part_of
 from plmctl.knowledge.forms import find_form
 from plmctl.knowledge.wordnet import INSTALL
 from plmctl.storage.reading import parse_json_at
-from plmctl.tasks.readers import files
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
 
 _SHOWN = (
     '{"word": "bank", "sentence1": "...", "sentence2": "...", "label": true,'
@@ -45,9 +45,7 @@ class WicFiles(SplitFiles):
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
-        examples = [
-            self._read(text, file, line) for line, text in files.lines(file) if text.strip()
-        ]
+        examples = [self._read(text, file, line) for line, text in need_lines(file) if text.strip()]
         if not examples:
             raise DataError("no examples", file=file, fix=_SHOWN)
         absent = next((e for e in examples if labelled and e.label is None), None)

@@ -10,6 +10,7 @@ from pathlib import Path
 from plmctl.core.errors import DataError
 from plmctl.tasks.readers import files, sgm
 from plmctl.tasks.record import Example
+from plmctl.text.tabular import kind_of
 
 FIX = "task.path={test: [<source>.sgm,<reference>.sgm]}, and train and dev beside it"
 
@@ -23,7 +24,7 @@ def find_sets(
     Args:
         languages: what the names of sources and of references end with (a.de.sgm); None: anything.
     """
-    sets = [file for file in sorted(folder.iterdir()) if files.suffix(file) == sgm.SUFFIX]
+    sets = [file for file in sorted(folder.iterdir()) if kind_of(file) == sgm.SUFFIX]
     kinds = {file: sgm.read_set(file) for file in sets}
     sources = [
         (_stem(file).lower(), file)

@@ -10,9 +10,9 @@ from typing import Any
 from plmctl.core.errors import AbsentData, DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers import files
-from plmctl.tasks.readers.table_rows import rows_of
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
+from plmctl.text.tabular import cells_of
 
 # the columns of XNLI, of MNLI's training set in its translations, and of MNLI as GLUE has it
 LAYOUTS: tuple[dict[str, str], ...] = (
@@ -75,7 +75,7 @@ class XnliFiles(Table):
         header: bool | None = None,
         labelled: bool = True,
     ) -> list[Example]:
-        names = next(iter(rows_of(file)))[1]
+        names = next(iter(cells_of(file)))[1]
         layout = next((each for each in LAYOUTS if set(each.values()) <= set(names)), None)
         if layout is None:
             wanted = "; or ".join(", ".join(each.values()) for each in LAYOUTS)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
-from plmctl.tasks.readers.table_rows import rows_of
+from plmctl.text.tabular import cells_of
 from tests.tasks.test_finetune_command import SMALL
 
 LABELS = {'good, "very"': "fine", "bad; or so": "awful", "none, of both": "plain"}
@@ -62,10 +62,10 @@ def test_labels_and_texts_stay_as_they_are(run: Path) -> None:
 def test_predictions_stand_beside_the_columns_between_semicolons(run: Path, tmp_path: Path) -> None:
     new, out = write(tmp_path / "new.csv", 6), tmp_path / "out.csv"
     command("eval", f"checkpoint={run}", f"input={new}", f"out={out}")
-    (_, names), *rows = rows_of(out)
+    (_, names), *rows = cells_of(out)
     shares = [f"probabilities.{label}" for label in sorted(LABELS)]
     assert names == ["text", "label", "id", "guess", *shares]
-    assert [cells[:2] for _, cells in rows] == [cells for _, cells in rows_of(new)][1:]
+    assert [cells[:2] for _, cells in rows] == [cells for _, cells in cells_of(new)][1:]
     assert {cells[3] for _, cells in rows} <= {*LABELS}
     assert all(sum(map(float, cells[4:])) == pytest.approx(1, abs=1e-4) for _, cells in rows)
     with out.open(encoding="utf-8", newline="") as stream:  # as other programs read it

@@ -1,0 +1,225 @@
+"""Tables of texts, labels, knowledge and predictions: lines with tabs, CSV, JSON lines and Parquet,
+plain or packed; one rule for what divides cells, and each row with its line.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import DataError, nearest
+from plmctl.core.extras import require_library
+from plmctl.core.spelling import spell_setting
+from plmctl.storage.formulas import unguard
+from plmctl.storage.reading import parse_json_at
+from plmctl.text.bounds import long_line_error, longest_line
+from plmctl.text.inputs import Input, need_lines, open_unpacked, read_lines
+from plmctl.text.quotes import LENIENT, read_cells, read_strictly
+from plmctl.text.separators import COMMA, divide_rows
+
+PARQUET, CSV, TSV = ".parquet", ".csv", ".tsv"
+JSON = (".jsonl", ".json", ".ndjson")
+OBJECTS = (*JSON, PARQUET)  # whose rows name their values
+PACKED = (".gz", ".zst")
+MARK = "\ufeff"  # before the first line: by it programs of Windows know UTF-8
+Cells = tuple[int, list[Any]]  # line number, cells
+Row = tuple[int, dict[Any, Any]]  # line number, values by name
+
+
+@dataclass(frozen=True)
+class TableSpelling:
+    """The form of a table: the sign between the cells of a .csv, the mark before its first line,
+    and the end of each line.
+    """
+
+    sign: str = COMMA
+    start: str = ""
+    end: str = "\n"
+
+
+def kind_of(file: Path) -> str:
+    """`.tsv` for `train.tsv` and `train.tsv.gz`."""
+    name = file.name.lower()
+    return Path(name.removesuffix(PACKED[0]).removesuffix(PACKED[1])).suffix
+
+
+def cells_of(
+    file: Path, *, lenient: bool = False, strict: bool = False, otherwise: str = f"; {LENIENT}"
+) -> Iterator[Cells]:
+    """(number of its last line, its cells) of every row of a table that is not blank.
+
+    Args:
+        file: A .csv; tabs divide the cells of any other.
+        lenient: A quote that seems to be left open is said, and no error.
+        strict: The rows are documents: a .csv is read one row at a time, its quotes by the letter,
+            and a file without rows is no error.
+        otherwise: The end of the fix of an open quote.
+    """
+    for number, cells in _divide_cells(file, lenient, strict, otherwise):
+        yield number, [unguard(cell) for cell in cells]
+
+
+def _divide_cells(file: Path, lenient: bool, strict: bool, otherwise: str) -> Iterator[Cells]:
+    if kind_of(file) != CSV:
+        lines = _read_lines(file, strict)
+        yield from ((number, line.split("\t")) for number, line in lines if line.strip())
+        return
+    texts, sign = _divide(file, strict)
+    if strict:
+        yield from read_strictly(file, texts, sign)
+    else:
+        yield from read_cells(file, texts, sign, lenient=lenient, otherwise=otherwise)
+
+
+def _divide(file: Path, strict: bool = False) -> tuple[Iterator[str], str]:
+    csv.field_size_limit(longest_line())  # a cell may be as long as a document
+    return divide_rows(file, (f"{line}\n" for _, line in _read_lines(file, strict)))
+
+
+def _read_lines(file: Path, strict: bool) -> Iterator[tuple[int, str]]:
+    return read_lines(file, cut=False) if strict else need_lines(file)
+
+
+def objects_of(file: Path, fields: Sequence[str] = (), *, strict: bool = False) -> Iterator[Row]:
+    """(number of its line, its values by name) of every row of JSON lines or Parquet.
+
+    Args:
+        file: JSON lines, or a .parquet.
+        fields: The columns of Parquet that are read; none: all of them.
+        strict: The rows are documents: a file without rows is no error.
+    """
+    if kind_of(file) == PARQUET:
+        for line, row in _read_parquet(file, fields or [""]):  # one that is missing: all of them
+            yield line, {name: _plain(value) for name, value in row.items()}
+        return
+    for line, text in _read_lines(file, strict):
+        if not text.strip():
+            continue
+        row = parse_json_at(text, file=file, line=line, fix="one JSON object a line")
+        if not isinstance(row, dict):
+            raise DataError(
+                f"a JSON object is needed on each line, found {type(row).__name__}",
+                file=file,
+                line=line,
+                fix="one {...} a line, not one list of them",
+            )
+        yield line, row
+
+
+def _plain(value: Any) -> Any:
+    """A value of Parquet as JSON has it: times and the like become texts."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, str | int | float | dict | None) else str(value)
+
+
+def named_rows(file: Path, fields: Sequence[str] = (), *, strict: bool = False) -> Iterator[Row]:
+    """(number of its line, its values by name) of every row of a table of any kind; the first line
+    of a .csv or .tsv names the cells of the others.
+    """
+    if kind_of(file) in OBJECTS:
+        yield from objects_of(file, fields, strict=strict)
+        return
+    rows = cells_of(file, strict=strict)
+    _, names = next(rows, (0, []))
+    for number, cells in rows:
+        yield number, dict.fromkeys(names) | dict(zip(names, cells, strict=False))
+
+
+def has_rows(source: Input) -> bool:
+    """Whether the text is in fields of rows, and not in lines."""
+    return not isinstance(source, Path) or kind_of(source) in (*OBJECTS, CSV)
+
+
+def read_rows(source: Input, fields: Sequence[str]) -> Iterator[Row]:
+    """Yield (number, fields) of each row, with at least the columns named in `fields`."""
+    if not isinstance(source, Path):
+        return source.rows()
+    if kind_of(source) == PARQUET:
+        return _read_parquet(source, fields)
+    return named_rows(source, fields, strict=True)
+
+
+def take_text(
+    row: dict[str, Any], field: str, source: Input, number: int, setting: str = "data.field"
+) -> str:
+    """The text in a field of a row.
+
+    Raises:
+        DataError: if there is none; it names the other fields.
+    """
+    if isinstance(value := row.get(field), str):
+        if len(value) > longest_line():
+            raise long_line_error(source, number)
+        return value
+    names = ", ".join(f"'{name}'" for name in row) or "none"
+    texts = [name for name in row if isinstance(row[name], str)]
+    meant: object = max(texts, key=lambda name: len(row[name]), default="<name>")
+    if setting == "data.fields":
+        meant = [*texts, "<name>", "<name>"][:2]
+    message = f"no text in a field '{field}' (this line has {names}){nearest(field, row)}"
+    if field in row:
+        message = (
+            f"the field '{field}' holds {json.dumps(value, default=str)[:40]}, which is no text"
+        )
+    raise DataError(message, file=source, line=number, fix=spell_setting(setting, meant))
+
+
+def _read_parquet(file: Path, fields: Sequence[str]) -> Iterator[Row]:
+    parquet = require_library("pyarrow.parquet", "parquet", str(file))
+    import pyarrow
+
+    try:
+        with parquet.ParquetFile(file, pre_buffer=False, memory_map=True) as table:
+            known = table.schema_arrow.names
+            columns, number = [name for name in fields if name in known], 0
+            missing = len(columns) < len(set(fields))
+            for batch in table.iter_batches(
+                1 if missing else 256, columns=known if missing else columns
+            ):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(
+            f"not a parquet file, or a damaged one ({error})",
+            file=file,
+            fix="copy or write it again",
+        ) from error
+
+
+def sign_of(file: Path) -> str:
+    """What stands between the cells of a CSV file; a comma for a file of another kind."""
+    return _divide(file)[1] if kind_of(file) == CSV else COMMA
+
+
+def spelling_of(file: Path) -> TableSpelling:
+    """The form of a table; the usual one of a file of another kind."""
+    if kind_of(file) not in (CSV, TSV):
+        return TableSpelling()
+    with open_unpacked(file) as stream:
+        first = stream.readline(longest_line())
+    start = MARK if first.startswith(MARK.encode()) else ""
+    return TableSpelling(sign_of(file), start, "\r\n" if first.endswith(b"\r\n") else "\n")
+
+
+def show_row(file: Path, cells: Sequence[str]) -> str:
+    """A row as it stands in a file of this name."""
+    return spell_row(cells, sign_of(file)) if kind_of(file) == CSV else "\t".join(cells)
+
+
+def spell_row(cells: Sequence[Any], sign: str = COMMA) -> str:
+    """A row of a CSV file, without its end, with `sign` between its cells; one with a comma in it
+    is in quotes, whatever the sign, so that nobody takes the comma for it.
+    """
+    texts = ("" if cell is None else str(cell) for cell in cells)
+    return sign.join(_quote(text, sign) for text in texts) or '""'
+
+
+def _quote(text: str, sign: str) -> str:
+    needed = any(mark in text for mark in (sign, COMMA, '"', "\n", "\r"))
+    return '"{}"'.format(text.replace('"', '""')) if needed else text
