@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.analysis.runs import METRICS
-from plmctl.report.build import make_blocks
 from plmctl.report.page import write_html
 from plmctl.report.studies import JOBS, STUDY, TABLE
 from plmctl.report.subject import find_subject
+from plmctl.report.write import make_blocks
 from plmctl.storage.job_events import JOURNAL
 from plmctl.storage.lines import read_lines
 

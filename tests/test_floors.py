@@ -13,9 +13,9 @@ import pytest
 
 from plmctl.core.errors import PlmctlError
 from plmctl.data.shards import Shards
-from plmctl.report.build import make_blocks
 from plmctl.report.page import Chart
 from plmctl.report.subject import find_subject
+from plmctl.report.write import make_blocks
 from plmctl.runs.floors import OTHERWISE, Floors
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.progress import Progress

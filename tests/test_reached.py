@@ -14,9 +14,9 @@ from plmctl.config.reached import Reached, losses_reached, read_reached
 from plmctl.config.recipes import load, recipe_names, recipes_dir
 from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigErrors
-from plmctl.report.build import make_blocks
 from plmctl.report.page import Chart
 from plmctl.report.subject import find_subject
+from plmctl.report.write import make_blocks
 from plmctl.runs.floors import OTHERWISE, Floors
 from plmctl.runs.pretraining import pretrain as train
 from plmctl.training.log import format_line

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from plmctl.data.check.finding import Report
-from plmctl.report import checked, page
+from plmctl.report import data_check, page
 from plmctl.storage.arrays import write_npz
 from plmctl.storage.atomic import open_atomic
 from plmctl.storage.growing import open_growing
@@ -36,7 +36,7 @@ def _report(out: Path) -> None:
 
 
 def _check(out: Path) -> None:
-    checked.write(cast(Report, None), out)
+    data_check.write(cast(Report, None), out)
 
 
 WRITERS = [_embed, _generate, _report, _check]
@@ -45,7 +45,7 @@ Writer = Callable[[Path], None]
 
 @pytest.fixture(autouse=True)
 def _report_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checked, "make_blocks", lambda report: [page.Heading("x")])
+    monkeypatch.setattr(data_check, "make_blocks", lambda report: [page.Heading("x")])
 
 
 def _is_right(write: Writer, content: bytes) -> bool:

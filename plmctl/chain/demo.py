@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plmctl.analysis.curves import Run, read_curve
-from plmctl.analysis.runs import RunLog
+from plmctl.analysis.runs import Run, RunLog, read_curve
 from plmctl.core.children import child_environment
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.spelling import spell_setting

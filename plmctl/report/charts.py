@@ -9,8 +9,7 @@ from html import escape
 from itertools import pairwise
 from typing import TypeVar
 
-from plmctl.analysis.curves import Run, average_curves, list_common_steps
-from plmctl.analysis.runs import Curve
+from plmctl.analysis.runs import Curve, Run, average_curves, list_common_steps
 from plmctl.report.style import WIDTH, draw_frame, draw_rule, draw_shape, draw_text, style_series
 from plmctl.report.text import SPELLED
 

@@ -10,13 +10,78 @@ from plmctl.core.errors import UsageError
 from plmctl.core.terminal import remark, tell
 from plmctl.datasets.data_check import check_files
 from plmctl.inputs.tokenize import show_progress
-from plmctl.report import checked
-from plmctl.report.checked import make_lines
-from plmctl.report.page import list_pages, refuse_foreign
-from plmctl.storage.atomic import is_stream
+from plmctl.report.charts import draw_histogram
+from plmctl.report.page import (
+    Block,
+    Chart,
+    Heading,
+    Paragraph,
+    TableBlock,
+    list_pages,
+    refuse_foreign,
+    render_html,
+    write_page,
+)
+from plmctl.storage.atomic import is_stream, write_text
+from plmctl.storage.gate import admit
 
 if TYPE_CHECKING:
     from plmctl.config.schema import Check
+    from plmctl.data.check.finding import Report
+
+SUMMARY = {
+    "ok": "Nothing stands out.",
+    "look": "Look at what is marked.",
+    "bad": "Do not train on this before you have looked.",
+}
+
+
+def make_blocks(report: Report) -> list[Block]:
+    """The blocks of the page on `report`."""
+    edges, counts = report.lengths.bins()
+    rows = [
+        [finding.verdict, finding.name, finding.found, finding.advice]
+        for finding in report.findings
+    ]
+    return [
+        Heading(f"Data check: {report.path}", 1),
+        Paragraph(f"{report.kind}: {report.verdict}. {SUMMARY[report.verdict]}"),
+        Heading("Findings"),
+        TableBlock(["verdict", "what", "found", "what to do"], rows),
+        Heading("Lengths"),
+        Chart(
+            "lengths",
+            draw_histogram(
+                edges,
+                counts,
+                title=f"Length in {report.unit}, share of all",
+                x=f"{report.unit}, from",
+            ),
+        ),
+    ]
+
+
+def write(report: Report, out: Path) -> list[Path]:
+    """Write the page: for a `.md` file with its pictures also the same page as `.html`, otherwise
+    only that page; return the files.
+    """
+    page = make_blocks(report)
+    if out.suffix == ".md":
+        return write_page(page, out)
+    admit(out.parent).mkdir(parents=True, exist_ok=True)
+    write_text(out, render_html(page, title="Data check"))
+    return [out]
+
+
+def make_lines(report: Report) -> list[str]:
+    """The report as lines for a terminal."""
+    width = max(len(finding.name) for finding in report.findings)
+    lines = [f"{report.path}: {report.kind}, {report.verdict}"]
+    for finding in report.findings:
+        lines.append(f"  {finding.verdict:4}  {finding.name:{width}}  {finding.found}")
+        if finding.advice:
+            lines.append(f"  {'':4}  {'':{width}}  -> {finding.advice}")
+    return lines
 
 
 def check(spec: Check) -> int:
@@ -35,5 +100,5 @@ def check(spec: Check) -> int:
         else "\n".join(make_lines(report))
     )
     if spec.out:
-        remark("\n".join(map(str, checked.write(report, Path(spec.out)))))
+        remark("\n".join(map(str, write(report, Path(spec.out)))))
     return 0

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.analysis.curves import read_curve
-from plmctl.analysis.runs import RunLog
+from plmctl.analysis.runs import RunLog, read_curve
 from plmctl.core.progress import clock
 from plmctl.report.charts import Level, draw_levels, draw_means
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock

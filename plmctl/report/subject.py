@@ -114,6 +114,29 @@ class SplitPredictions:
     split: str
     rows: Sequence[Mapping[str, Any]]
 
+    def load_texts(self) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+        """(the fields of every example, read again from the files of the task; or the reason why
+        they cannot be read).
+        """
+        try:
+            return self._read_fields(), ""
+        except PlmctlError as error:
+            return None, f"{self.run.name}: without the texts: {str(error).splitlines()[0]}."
+
+    def _read_fields(self) -> Sequence[Mapping[str, Any]]:
+        from plmctl.report.decided import read_task  # brings torch
+
+        folder = self.run.folder
+        task = read_task(folder, self.run.plugins)
+        if task is None:
+            raise DataError("its config.yaml names no task or no model", file=folder)
+        examples = task.read(self.split)
+        if [example.id for example in examples] != [row["id"] for row in self.rows]:
+            raise DataError(
+                f"the files of the task are other ones by now: {task.path}", file=folder
+            )
+        return [example.fields for example in examples]
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -224,5 +247,5 @@ def _check(folder: Path) -> None:
     )
     # of an average, an import: a checkpoint without a run
     inside = inside or sorted(file.parent for file in folder.glob(f"checkpoints/*/{CONFIG}"))[-1:]
-    fix = spell_line("report", *inside[:5]) if inside else "give a run.dir, or a study's out"
+    fix = spell_line("report", inside[0]) if inside else "give a run.dir, or a study's out"
     raise DataError("neither a run (metrics.jsonl) nor a study (study.json)", file=folder, fix=fix)

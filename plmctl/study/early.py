@@ -7,8 +7,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from plmctl.analysis.curves import read_curve
-from plmctl.analysis.runs import RunLog
+from plmctl.analysis.runs import RunLog, read_curve
 from plmctl.core.errors import DataError
 from plmctl.study.study import Study
 

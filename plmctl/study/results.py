@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from plmctl.analysis.curves import Run, read_curve
 from plmctl.analysis.likeness import find_role
-from plmctl.analysis.runs import BASELINES, RESULT, RunLog
+from plmctl.analysis.runs import BASELINES, RESULT, Run, RunLog, read_curve
 from plmctl.core.errors import DataError, nearest
 from plmctl.data.held_out import HeldText, read_held_out
 from plmctl.jobs.job import RUN

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.analysis.curves import AXES
+from plmctl.analysis.runs import AXES
 from plmctl.analysis.sequences import Comparison, Evidence, Look, evaluate_looks
 from plmctl.analysis.statistics import ALPHA, Difference, compare, find_detectable, summarise
 from plmctl.core.progress import clock

@@ -16,7 +16,7 @@ from plmctl.analysis import probing
 from plmctl.analysis.probing import Labels, ProbeResult, apply_map, fit_map, split_items
 from plmctl.core.errors import DataError
 from plmctl.report.page import Chart, Paragraph, TableBlock
-from plmctl.report.panels.probes import panel
+from plmctl.report.panels.layers import probes as panel
 from plmctl.report.subject import Wishes, find_subject
 
 TAGGED = "the DT x\ncat NN x\nruns VB x\n\na DT x\ndog NN x\nsees VB x\nthe DT x\nmoon NN x\n\n"

@@ -12,7 +12,7 @@ import torch
 from plmctl.analysis.spans import HeadSpans
 from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
 from plmctl.report.page import Chart, Heading, Paragraph, TableBlock
-from plmctl.report.panels.spans import panel
+from plmctl.report.panels.attention import spans as panel
 from plmctl.report.subject import find_subject
 from tests.analysis.tiny_run import pretrain
 

@@ -16,9 +16,9 @@ from plmctl.cli.app import make_app
 from plmctl.core.pasted import spell_fix
 from plmctl.data.held_out import ENOUGH, FIX, OTHER, HeldText, find_fix, read_held_out
 from plmctl.data.survey import HELD, TextSource, find_held_out, survey_text
-from plmctl.report.build import make_blocks
 from plmctl.report.card import make_card
 from plmctl.report.subject import find_subject
+from plmctl.report.write import make_blocks
 from tests.report import fabricated
 from tests.test_pretrain_command import TINY, pretrain
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.report.build import write_report
 from plmctl.report.subject import find_subject
+from plmctl.report.write import write_report
 from tests.report import fabricated, parsed
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

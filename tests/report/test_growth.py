@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from plmctl.analysis.runs import MOST, RunLog
-from plmctl.report.build import make_blocks
 from plmctl.report.page import render_html
 from plmctl.report.subject import DETAILED, ReportedRun, find_subject
+from plmctl.report.write import make_blocks
 from tests.report import fabricated
 
 

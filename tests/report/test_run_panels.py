@@ -19,23 +19,22 @@ from typer.testing import CliRunner
 from plmctl.analysis.runs import RunLog, find_standing
 from plmctl.cli.app import make_app
 from plmctl.report import study_panels, sweeps
-from plmctl.report.benchmarks import GLUE, SUPERGLUE, bert_average
-from plmctl.report.build import load_panels, make_blocks
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panels import (
     answers,
     benchmarks,
-    confusion,
+    classes,
     curves,
     differences,
-    mistakes,
     overview,
     scores,
     tags,
     throughput,
 )
+from plmctl.report.panels.benchmarks import GLUE, SUPERGLUE, bert_average
 from plmctl.report.studies import StudyFolder
 from plmctl.report.subject import Subject, find_subject
+from plmctl.report.write import load_panels, make_blocks
 from plmctl.storage.job_events import JobEvents
 from tests.report import fabricated, parsed
 
@@ -242,7 +241,7 @@ def test_broken_predictions_and_results_are_passed_over(run: Path) -> None:
     [
         (["nowhere"], 3, "there is no such folder"),
         (["file"], 3, "is a file"),
-        (["."], 3, "give one of those in it: a run"),
+        (["."], 3, "fix: plmctl report 'a run'"),
         (["empty"], 3, "neither a run (metrics.jsonl) nor a study (study.json)"),
         (["study", "a run"], 2, "is a study: a report shows one study, or runs"),
         (["a run", "--out", "r.pdf"], 2, "fix: --out r.pdf.html"),
@@ -422,7 +421,7 @@ def test_superglue_of_runs(tmp_path: Path) -> None:
 def test_confusion(tmp_path: Path) -> None:
     rows = [guess(0, "a", 0.9, "a"), guess(1, "a", 0.8), guess(2, "b", 0.7), guess(3, "b", 0.6)]
     folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {"accuracy": 0.75}}, rows)
-    (table,) = tables(confusion.panel(find_subject([folder])))
+    (table,) = tables(classes.confusion(find_subject([folder])))
     assert table.head == ["gold \\ guess", "a", "b", "recall"]
     assert table.rows == [
         ["a", "1", "1", "50.0%"],
@@ -444,7 +443,7 @@ def test_many_classes_show_what_is_confused_most(tmp_path: Path) -> None:
         for n in range(3)
     ]
     folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {}}, rows)
-    assert tables(confusion.panel(find_subject([folder])))[0].rows == [
+    assert tables(classes.confusion(find_subject([folder])))[0].rows == [
         ["c1", "c2", "2"],
         ["c1", "c3", "1"],
     ]
@@ -471,13 +470,13 @@ def test_most_confidently_wrong_with_their_texts(tmp_path: Path) -> None:
         "pattern": {"_target_": "plmctl.attention.patterns.base.Full"},
     }
     folder = fabricated.tuned(tmp_path / "r", node, {"dev": {"accuracy": 0.5}}, rows, **model)
-    (table,) = tables(mistakes.panel(find_subject([folder])))
+    (table,) = tables(classes.mistakes(find_subject([folder])))
     assert table.rows == [
         ["1", "a", "b", "99.0%", "worst | of all"],
         ["3", "a", "b", "60.0%", "less"],
     ]
     (tmp_path / "data" / "dev.tsv").write_text("sentence\tlabel\nanother\ta\n")
-    blocks = mistakes.panel(find_subject([folder]))
+    blocks = classes.mistakes(find_subject([folder]))
     assert "without the texts" in words(blocks)
     assert tables(blocks)[0].rows == [["1", "a", "b", "99.0%"], ["3", "a", "b", "60.0%"]]
 
@@ -488,14 +487,14 @@ def test_several_labels_for_a_text_are_neither_confused_nor_ranked(tmp_path: Pat
         {"id": "1", "gold": ["b"], "guess": [], "probabilities": {"a": 0.1, "b": 0.2}},
     ]
     subject = find_subject([fabricated.tuned(tmp_path / "r", LABELS, {"dev": {}}, rows)])
-    assert tables(mistakes.panel(subject)) == []
-    assert tables(confusion.panel(subject)) == []
+    assert tables(classes.mistakes(subject)) == []
+    assert tables(classes.confusion(subject)) == []
 
 
 def test_scores_furthest_off(tmp_path: Path) -> None:
     rows = [{"id": str(n), "gold": 2.0, "guess": 2.0 + n} for n in range(3)]
     folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {}}, rows)
-    assert tables(mistakes.panel(find_subject([folder])))[0].rows == [
+    assert tables(classes.mistakes(find_subject([folder])))[0].rows == [
         ["2", "2.00", "4.00", "2.00"],
         ["1", "2.00", "3.00", "1.00"],
     ]

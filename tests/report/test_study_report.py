@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.report import study_panels
-from plmctl.report.build import make_blocks
 from plmctl.report.page import Chart, render_html
 from plmctl.report.studies import StudyFolder
 from plmctl.report.subject import find_subject
+from plmctl.report.write import make_blocks
 from tests.report import fabricated, parsed
 
 

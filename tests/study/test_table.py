@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from plmctl.analysis.curves import average_curves, read_curve
-from plmctl.analysis.runs import RunLog
+from plmctl.analysis.runs import RunLog, average_curves, read_curve
 from plmctl.jobs.journal import State
 from plmctl.report.study_tables import make_metric_table
 from plmctl.study.latex import format_latex

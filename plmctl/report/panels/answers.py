@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.report.examples import load_texts
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import SplitPredictions
@@ -67,7 +66,7 @@ def panel(found: SplitPredictions) -> list[Block]:
     )
     wrong = [index for index, kind in enumerate(kinds) if kind not in ("exact", "rightly empty")]
     worst = sorted(wrong, key=lambda index: rows[index]["null_odds"])[:MOST]
-    fields, note = load_texts(found)
+    fields, note = found.load_texts()
     lines = [
         [
             kinds[index],

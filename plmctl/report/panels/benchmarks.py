@@ -1,18 +1,134 @@
-"""Benchmarks: a score for each task, the averages as published, and each task as a share of the
-human baseline.
+"""Benchmarks of several tasks with their averages and human scores: GLUE (Wang et al., 2019,
+arXiv:1804.07461) and SuperGLUE (Wang et al., 2019, arXiv:1905.00537).
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from plmctl.report.benchmarks import GLUE, SUPERGLUE, Benchmark, Scores
 from plmctl.report.charts import Level, draw_levels
 from plmctl.report.page import Block, Chart, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
 
+Scores = Mapping[str, Mapping[str, float]]  # task: {metric: percent}
+MISMATCHED = "accuracy, mismatched"  # of MNLI's second dev set
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Tasks that are averaged.
+
+    Args:
+        name: as it is published.
+        people: {task: {metric: what people reach, in percent}}; the metrics are those of which the
+            mean is the score of the task.
+        reading: how its table is to be read.
+        left_out: tasks that the average leaves out.
+        also: {name: another average}.
+    """
+
+    name: str
+    people: Scores
+    reading: str
+    left_out: tuple[str, ...] = ()
+    also: Mapping[str, Callable[[Scores], float | None]] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> list[str]:
+        """The tasks that are averaged."""
+        return [task for task in self.people if task not in self.left_out]
+
+    def read_scores(
+        self, metrics: Mapping[str, Mapping[str, float]], task: str
+    ) -> dict[str, float]:
+        """The scores of `task` on its dev split in percent, with those of a mismatched one."""
+        other = (metrics.get("dev_mismatched") or {}).get("accuracy")
+        found = dict(metrics.get("dev") or {})
+        found |= {} if other is None else {MISMATCHED: other}
+        return {name: 100 * value for name, value in found.items() if name in self.people[task]}
+
+    def score(self, task: str, values: Mapping[str, float]) -> float | None:
+        """The mean of the task's metrics; None if one is missing."""
+        names = self.people[task]
+        return average([values.get(name) for name in names])
+
+    def average_scores(self, scores: Scores) -> float | None:
+        """The plain mean over all counted tasks; None if one is missing."""
+        return average([self.score(task, scores.get(task, {})) for task in self.counted])
+
+
+def average(values: Sequence[float | None]) -> float | None:
+    """The mean; None if one is missing."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None
+
+
+# the columns of BERT's table 1 (Devlin et al., 2019): one metric a task, MNLI's two sets apart
+BERT = {
+    "cola": ["matthews"],
+    "sst2": ["accuracy"],
+    "mrpc": ["f1"],
+    "stsb": ["spearman"],
+    "qqp": ["f1"],
+    "mnli": ["accuracy", MISMATCHED],
+    "qnli": ["accuracy"],
+    "rte": ["accuracy"],
+}
+
+
+def bert_average(scores: Scores) -> float | None:
+    """The average of BERT's table 1: nine columns, F1 of MRPC and QQP, Spearman of STS-B."""
+    return average(
+        [scores.get(task, {}).get(name) for task, names in BERT.items() for name in names]
+    )
+
+
+GLUE = Benchmark(
+    name="GLUE",
+    # Nangia and Bowman, 2019, table 1, and "GLUE Human Baselines" of the leader board
+    people={
+        "cola": {"matthews": 66.4},
+        "sst2": {"accuracy": 97.8},
+        "mrpc": {"f1": 86.3, "accuracy": 80.8},
+        "stsb": {"pearson": 92.7, "spearman": 92.6},
+        "qqp": {"f1": 59.5, "accuracy": 80.4},
+        "mnli": {"accuracy": 92.0, MISMATCHED: 92.8},
+        "qnli": {"accuracy": 91.2},
+        "rte": {"accuracy": 93.6},
+        "wnli": {"accuracy": 95.9},
+    },
+    # "we exclude the problematic WNLI set" (Devlin et al., 2019, sec. 4.1)
+    left_out=("wnli",),
+    also={"average as in BERT's table 1": bert_average},
+    reading=(
+        "On dev, in percent; several runs of a task from one checkpoint are averaged. Average: over"
+        " eight tasks, without WNLI, a task with two metrics by their mean (Wang et al., 2019); as"
+        " in BERT's table 1: F1 of MRPC and QQP, Spearman of STS-B, MNLI's two sets apart (Devlin"
+        " et al., 2019). Published figures are of the test sets. People: Nangia and Bowman (2019)."
+    ),
+)
+SUPERGLUE = Benchmark(
+    name="SuperGLUE",
+    # Wang et al., 2019, table 3
+    people={
+        "boolq": {"accuracy": 89.0},
+        "cb": {"macro_f1": 95.8, "accuracy": 98.9},
+        "copa": {"accuracy": 100.0},
+        "multirc": {"f1": 81.8, "exact": 51.9},
+        "record": {"f1": 91.7, "exact": 91.3},
+        "superglue_rte": {"accuracy": 93.6},
+        "wic": {"accuracy": 80.0},
+        "wsc": {"accuracy": 100.0},
+    },
+    reading=(
+        "On dev, in percent; several runs of a task from one checkpoint are averaged. Average: over"
+        " all eight tasks, a task with two metrics by their mean. Published figures are of the test"
+        " sets. People: Wang et al. (2019)."
+    ),
+)
 Groups = dict[str, dict[str, dict[str, float]]]  # checkpoint: {task: {metric: percent}}
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plmctl.analysis.curves import Run
 from plmctl.analysis.likeness import find_role, list_unlike, name_role
-from plmctl.analysis.runs import Curve
+from plmctl.analysis.runs import Curve, Run
 from plmctl.report.charts import draw_means
 from plmctl.report.page import Block, Chart, Folded, Paragraph, TableBlock
 from plmctl.report.panel import panel_of

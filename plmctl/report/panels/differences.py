@@ -1,16 +1,18 @@
-"""The settings in which runs differ; for a single run, its most important settings."""
+"""The settings in which runs differ, for a single run its most important ones; and all settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from plmctl.analysis.runs import CONFIG
 from plmctl.config.walks import leaves
 from plmctl.core.used_cells import drop_unused_cells
-from plmctl.report.page import Block, Folded, Heading, Paragraph, TableBlock
+from plmctl.report.page import Block, Code, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import Subject
 from plmctl.report.text import format_setting
+from plmctl.storage.reading import read_text
 
 FIRST = (
     "data.path",
@@ -43,6 +45,7 @@ FIRST = (
 )
 # settings that not all runs have, as of a pretraining beside a fine-tuning: more are folded
 FEW = 12
+CONFIGS = 8  # runs whose settings are all shown; of more, only those of the first
 OWN = ("run.", "train.threads")  # which no reader compares
 
 
@@ -137,3 +140,17 @@ def _part(name: str, part: Any) -> str:
     if isinstance(part, dict):
         return str(part.get("_target_", name)).rpartition(".")[2]
     return f"{name}={part}"
+
+
+@panel_of(Subject, order=90, title="All settings")
+def settings(subject: Subject) -> list[Block]:
+    """For each run a folded block with its overrides and its config."""
+    blocks: list[Block] = []
+    for run in subject.runs[: CONFIGS if len(subject.runs) <= CONFIGS else 1]:
+        file = run.folder / CONFIG
+        if file.is_file():
+            given = run.folder / "overrides.txt"
+            words = read_text(given).strip() if given.is_file() else ""
+            inner: list[Block] = [*([Code(words)] if words else []), Code(read_text(file).rstrip())]
+            blocks.append(Folded(f"All settings of {run.name}", inner))
+    return blocks

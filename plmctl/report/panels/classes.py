@@ -1,0 +1,140 @@
+"""Predictions of classes and numbers: confusion matrices, calibration, and the worst mistakes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plmctl.report.charts import draw_lines
+from plmctl.report.page import Block, Chart, Paragraph, TableBlock
+from plmctl.report.panel import panel_of
+from plmctl.report.subject import SplitPredictions
+from plmctl.report.text import clip, format_percent
+from plmctl.tasks.calibration import BINS, measure_calibration
+
+CLASSES = 20  # rows of a matrix; of more classes, the pairs that are confused most often
+MOST = 10  # mistakes
+FAR = "Scores that are furthest from the gold ones."
+SURE = "Wrong answers by the probability that the model gives them."
+
+
+@panel_of(SplitPredictions, order=50, title="Confusion")
+def confusion(found: SplitPredictions) -> list[Block]:
+    """A matrix of classes."""
+    rows = found.rows
+    if not has_class_probabilities(rows[0]) or not isinstance(rows[0].get("gold"), str):
+        return []
+    labels = list(rows[0]["probabilities"])
+    counts = Counter((str(row["gold"]), str(row["guess"])) for row in rows)
+    if len(labels) <= CLASSES:
+        return [draw_matrix(labels, counts)]
+    often = [[gold, guess, str(n)] for (gold, guess), n in counts.most_common() if gold != guess][
+        :CLASSES
+    ]
+    return [
+        Paragraph(f"{len(labels)} classes: the pairs confused most often."),
+        TableBlock(["gold", "guess", "examples"], often),
+    ]
+
+
+def draw_matrix(labels: Sequence[str], counts: Mapping[tuple[str, str], int]) -> TableBlock:
+    """Gold classes down, guesses across, shaded by their share of the gold class; recall and
+    precision at the edges.
+    """
+    rows, shade = [], []
+    for gold in labels:
+        own = [counts.get((gold, guess), 0) for guess in labels]
+        total = sum(own)
+        rows.append(
+            [
+                gold,
+                *map(str, own),
+                format_percent(counts.get((gold, gold), 0) / total) if total else "",
+            ]
+        )
+        shade.append([0.0, *(n / total if total else 0.0 for n in own)])
+    columns = [sum(counts.get((gold, guess), 0) for gold in labels) for guess in labels]
+    precision = [
+        format_percent(counts.get((name, name), 0) / n) if n else ""
+        for name, n in zip(labels, columns, strict=True)
+    ]
+    right = sum(counts.get((name, name), 0) for name in labels)
+    rows.append(["precision", *precision, format_percent(right / max(1, sum(columns)))])
+    return TableBlock(["gold \\ guess", *labels, "recall"], rows, [*shade, []])
+
+
+@panel_of(SplitPredictions, order=54, title="Calibration")
+def calibration(found: SplitPredictions) -> list[Block]:
+    """The expected calibration error, and a picture of it."""
+    rows = found.rows
+    if rows[0].get("gold") is None or not has_class_probabilities(rows[0]):
+        return []
+    error, bins = measure_calibration(rows)
+    about = (
+        f"Expected calibration error: {format_percent(error)}, of {len(rows):,} examples in"
+        f" {BINS} intervals of the probability of the guess. Above the dashed line guesses are"
+        " right more often than they say."
+    )
+    picture = draw_lines(
+        {"share that is right": [(each.confidence, each.accuracy) for each in bins]},
+        title=f"calibration of {found.run.name}, {found.split}",
+        x="probability of the guess",
+        y="share that is right",
+        guides={"as they say": [(0.0, 0.0), (1.0, 1.0)]},
+    )
+    return [Paragraph(about), Chart(f"calibration-{found.run.name}-{found.split}", picture)]
+
+
+@panel_of(SplitPredictions, order=55, title="Most confidently wrong")
+def mistakes(found: SplitPredictions) -> list[Block]:
+    """A table of the worst examples."""
+    rows = found.rows
+    numbers = isinstance(rows[0].get("guess"), float)
+    if rows[0].get("gold") is None or not (numbers or has_class_probabilities(rows[0])):
+        return []
+    wrong = [index for index, row in enumerate(rows) if row["gold"] != row["guess"]]
+    worst = sorted(wrong, key=lambda index: -_weight(rows[index]))[:MOST]
+    fields, note = found.load_texts()
+    head = ["id", "gold", "guess", "distance" if numbers else "probability"]
+    lines = []
+    for index in worst:
+        row, weight = rows[index], _weight(rows[index])
+        probability = f"{weight:.2f}" if numbers else format_percent(weight)
+        text = [clip(join_texts(fields[index]))] if fields else []
+        lines.append(
+            [str(row["id"]), _label(row, "gold"), _label(row, "guess"), probability, *text]
+        )
+    about = f"{FAR if numbers else SURE} {len(wrong):,} of {len(rows):,} are wrong. {note}".strip()
+    table: list[Block] = [TableBlock([*head, *(["text"] if fields else [])], lines)]
+    return [Paragraph(about), *(table if lines else [])]
+
+
+def _weight(row: Mapping[str, Any]) -> float:
+    if isinstance(row["guess"], float):
+        return abs(row["gold"] - row["guess"])
+    return float(row["probabilities"][row["guess"]])
+
+
+def _label(row: Mapping[str, Any], name: str) -> str:
+    return f"{row[name]:.2f}" if isinstance(row[name], float) else str(row[name])
+
+
+def has_class_probabilities(row: Mapping[str, Any]) -> bool:
+    """Whether a prediction chooses one of several labels, each with its probability."""
+    known, guess = row.get("probabilities"), row.get("guess")
+    if isinstance(known, Mapping):
+        return isinstance(guess, str) and guess in known
+    return isinstance(known, list) and isinstance(guess, int) and 0 <= guess < len(known)
+
+
+def join_texts(fields: Mapping[str, Any]) -> str:
+    """The texts of an example on one line; without what only marks them."""
+    words = [
+        " ".join(value) if isinstance(value, list) and name == "words" else value
+        for name, value in fields.items()
+        if isinstance(value, str) or all(isinstance(each, str) for each in value)
+    ]
+    return " ‖ ".join(
+        " / ".join(value) if isinstance(value, list) else str(value) for value in words
+    )
