@@ -1,0 +1,307 @@
+"""A fine-tuning, planned: the task, its rows and everything that is trained, built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+
+from plmctl.artifacts.adapter_base import describe_base
+from plmctl.artifacts.added_rows import with_new_tokens, with_second_text
+from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.from_corpus import describe_empty_lexicons, start_tables
+from plmctl.artifacts.label_rows import follow_labels, labels_of
+from plmctl.artifacts.loading import Source, open_source, without_spare_rows
+from plmctl.artifacts.model_facts import remark_on_model
+from plmctl.artifacts.taking import initialize, take
+from plmctl.config.build import build
+from plmctl.config.spec import thaw
+from plmctl.config.walks import select
+from plmctl.core.batch import Rows
+from plmctl.core.terminal import counted
+from plmctl.inputs.known_text import describe_links
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective
+from plmctl.objectives.costs import charge
+from plmctl.runs.fit import budget_of
+from plmctl.runs.parents import build_task
+from plmctl.runs.regularising import build_regulariser
+from plmctl.runs.session import Session
+from plmctl.runs.shortness import describe_shortness
+from plmctl.runs.side_tasks import choose_metric
+from plmctl.runs.side_training import (
+    SideData,
+    encode_splits,
+    make_batches,
+    mix_batches,
+    mix_losses,
+    read_sides,
+)
+from plmctl.runs.stabilising import read_epoch, stabilise
+from plmctl.runs.teachers import add_teacher
+from plmctl.runs.trained_adapters import take_adapters
+from plmctl.runs.unfreezing import make_stages
+from plmctl.tasks import inference
+from plmctl.tasks.inference import Split
+from plmctl.tasks.readers.label_text import SETTING, describe_names
+from plmctl.tasks.task import Task
+from plmctl.text import unknown
+from plmctl.text.tokenizer import META, Tokenizer
+from plmctl.training.budget import Budget
+from plmctl.training.checkpoint import Base, Checkpoints, load_tensors, read_base
+from plmctl.training.freezing import apply_freezing
+from plmctl.training.frozen_outputs import FrozenOutputs, FrozenPart
+from plmctl.training.regularisers.base import Regulariser
+from plmctl.training.stages import Stage
+from plmctl.use.predict import BATCH
+
+TOKENIZER = "tokenizer"  # folder of the run and of each checkpoint
+
+
+@dataclass(frozen=True)
+class FinetuningPlan:
+    """A fine-tuning before its first update.
+
+    Args:
+        data: The encoded examples of each split; "train" is trained on.
+        objective: The objective with teachers, other tasks and stabilisers.
+        kept: Outputs of frozen layers that are computed once.
+        sides: The data of the other tasks.
+        metric: The metric that chooses the checkpoint, and whether more is better.
+        epoch: Updates of an epoch.
+        base: The model of the checkpoint, where few weights are trained beside its own.
+    """
+
+    task: Task
+    tokenizer: Tokenizer
+    data: Mapping[str, Split]
+    model: Model
+    objective: Objective
+    kept: FrozenOutputs | None
+    sides: Sequence[SideData]
+    stages: Sequence[Stage]
+    budget: Budget
+    epoch: int
+    metric: tuple[str, bool]
+    base: Base | None
+    regulariser: Regulariser | None
+
+    @property
+    def scored(self) -> dict[str, Split]:
+        """The splits that are scored, without "train"."""
+        return {name: split for name, split in self.data.items() if name != "train"}
+
+
+def plan(session: Session) -> FinetuningPlan:
+    """Read, encode and build what a spec names, and log the first lines of the run."""
+    spec, task, tokenizer = session.spec, build_task(session.spec), session.prepared
+    data = _read(session, task, tokenizer)
+    model, begin = _model(session, task, tokenizer)
+    rows = data["train"].rows
+    for name, line in remark_on_model(spec, model.backbone, spec.plugins, task.longest).items():
+        session.say(f"{name} {line}")
+    for line in describe_links(model, partial(_has_marks, rows)):
+        session.say(line)
+    trainable = model.trainable(spec.train.trainable)
+    of_dev = {"dev": data["dev"].rows} if "dev" in data else {}
+    kept = _keep_outputs(session, model, {"train": rows} | of_dev)
+    sides = read_sides(session, tokenizer)
+    before = {"before_epoch": kept.before_epoch} if kept else {}
+    batches = mix_batches(session, make_batches(session, task, tokenizer, rows, **before), sides)
+    objective = _build_objective(session, model, task, sides, rows, tokenizer)
+    epoch = batches.updates_per_epoch
+    budget = budget_of(spec, updates_per_epoch=epoch)
+    short = describe_shortness(spec, budget.steps, model.backbone.width, epoch)
+    for line in (*short, *describe_empty_lexicons(model)):
+        session.say(line)
+    frozen, length = spec.train.frozen, task.max_length
+    whole = Stage(batches=lambda: batches, trainable=trainable, frozen=frozen, row_tokens=length)
+    stages = [whole]
+    if spec.train.unfreeze:
+        stages, line = make_stages(spec, model, whole, epoch=epoch, steps=budget.steps)
+        session.say(line)
+    return FinetuningPlan(
+        task,
+        tokenizer,
+        data,
+        model,
+        objective,
+        kept,
+        sides,
+        stages,
+        budget,
+        epoch=epoch,
+        metric=choose_metric(spec, task),
+        base=_find_base(session, model, trainable, begin),
+        regulariser=build_regulariser(spec, model, task),
+    )
+
+
+def _read(session: Session, task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
+    """The encoded splits of a task; the run keeps the tokenizer."""
+    if session.world.main and not (session.folder / TOKENIZER / META).is_file():
+        tokenizer.save(session.folder / TOKENIZER)
+    data = encode_splits(task, tokenizer, session.spec.train.share)
+    _describe_data(session, task, tokenizer, data)
+    return data
+
+
+def _build_objective(
+    session: Session,
+    model: Model,
+    task: Task,
+    sides: Sequence[SideData],
+    rows: Rows,
+    tokenizer: Tokenizer,
+) -> Objective:
+    """The objective of a task with its teachers, other tasks and stabilisers."""
+    spec, device = session.spec, session.world.device
+    objective = add_teacher(spec, model, task, say=session.say, rows=len(rows.key))
+    trainable = model.trainable(spec.train.trainable)
+    apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
+    return stabilise(
+        spec,
+        model.to(device),
+        task,
+        charge(model, mix_losses(objective, sides)),
+        resumed=_newest(session) is not None,
+        passes=partial(read_epoch, spec, device, rows, task.noise(tokenizer.vocab)),
+    )
+
+
+def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> FrozenOutputs | None:
+    """What computes outputs of frozen layers once, where `train.frozen_outputs` asks for it."""
+    train = session.spec.train
+    if train.frozen_outputs == "batch":
+        return None
+    apply_freezing(model, trainable=model.trainable(train.trainable), frozen=train.frozen)
+    model.kept = FrozenOutputs(
+        model=model,
+        part=FrozenPart.of(model, train.frozen_outputs),
+        often=train.frozen_outputs,
+        splits=splits,
+        folder=session.folder / "frozen",
+        limit=train.frozen_limit * 1e9,
+        precision=session.precision,
+        world=session.world,
+        batch_size=BATCH,
+        say=session.say,
+    )
+    return model.kept
+
+
+def _describe_data(
+    session: Session, task: Task, tokenizer: Tokenizer, data: Mapping[str, Split]
+) -> None:
+    """Say what is read: examples of each split, what is cut, unknown, known already, or passed
+    over.
+    """
+    train = data["train"]
+    for name, split in data.items():
+        notes = [
+            counted(len(split.examples), "example"),
+            inference.describe_truncation(split.rows) or "nothing is cut",
+            unknown.describe_unknown(inference.unknown(split.rows, tokenizer.vocab)),
+            "" if split is train else inference.describe_overlap(train.examples, split.examples),
+        ]
+        if name == "dev" and task.held_share:
+            share, folds = f"task.dev_share={task.held_share:g}", task.settings.folds
+            how = f"task.fold={task.settings.fold} of {folds}" if folds else share
+            notes.append(f"held out of train by what they say ({how})")
+        session.say(f"{name}: {'; '.join(filter(None, notes))}")
+    if "dev" not in data:
+        files = " or ".join(task.reader.splits["dev"])
+        session.say(
+            f"no dev split (it would be {files}, or task.dev_share=0.1 of train): nothing is"
+            " scored, the last is kept"
+        )
+    skipped = inference.describe_skipped(task.reader)
+    of_splits = [
+        f"{name}: {line}"
+        for describe in (inference.describe_empty, task.describe_scoring)
+        for name, split in data.items()
+        if (line := describe(split.examples))
+    ]
+    single = inference.describe_single(train.examples) if task.has_classes else ""
+    for line in [
+        *inference.describe_reading(task.reader),
+        *filter(None, [skipped, single]),
+        *(describe_names(inference.count_labels(train.examples)) if task.has_classes else []),
+        *of_splits,
+        *task.remarks,
+        *task.describe_known(train.examples),
+    ]:
+        session.say(line)
+    if session.precision.name != "fp32":
+        session.say(
+            f"validation in {session.precision.name}, as training;"
+            " predictions/ and result.json in fp32"
+        )
+
+
+def _has_marks(rows: Rows, name: str) -> bool:
+    """Whether any token has a number in the track of this name."""
+    return any(np.any(seq.tracks[name][:]) for seq in rows.seqs.values() if name in seq.tracks)
+
+
+def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, Source | None]:
+    """First weights by `seed`, those of new heads by `head_seed`, then whatever the checkpoint has,
+    which is returned, too.
+    """
+    spec, plugins, begin, layers = session.spec, session.spec.plugins, _newest(session), None
+    resumed = begin is not None
+    if not resumed:
+        begin, layers = spec.checkpoint, thaw(spec.kept_layers)
+    source = without_spare_rows(open_source(begin, layers, plugins=plugins)) if begin else None
+    size, new = source.vocab_size if source else tokenizer.vocab.size, task.new_tokens
+    size = max(size, tokenizer.vocab.size + new) if new else size
+    model = build_model(
+        spec, vocab_size=size, vocab=tokenizer.vocab, seed=spec.seed, plugins=plugins
+    )
+    head_seed = spec.seed if spec.head_seed is None else spec.head_seed
+    draw = cast(Callable[..., None], model.backbone.initializer)
+    draw(model.heads, generator=torch.Generator().manual_seed(head_seed))
+    if spec.first_vectors and not begin:
+        first = build(spec.first_vectors, plugins=plugins, path="first_vectors")
+        start_tables([model], first, tokenizer, np.zeros(0, np.int64))
+    for method in model.methods:
+        method.prepare(model.backbone, tokenizer)
+    if source and not resumed and spec.checkpoint_into:
+        into = spec.checkpoint_into
+        initialize(model, str(begin), into=into, layers=layers, plugins=plugins, say=session.say)
+    elif source and not resumed:
+        stated = select(spec.provenance.written, SETTING) is not None
+        begun = follow_labels(source, labels_of(spec, plugins), stated=stated, say=session.say)
+        # what a checkpoint of the run may take from there again
+        same = {name: t for name, t in begun.tensors.items() if source.tensors[name] is t}
+        tensors = with_second_text(model, source, with_new_tokens(model, begun.tensors))
+        source = replace(source, tensors=same)
+        take(model, tensors, source=begin, unused=source.unused, say=session.say)
+        take_adapters(spec, model)
+    elif source and read_base(source.folder):  # the trainer takes up what was trained, no more
+        load_tensors(model, source.tensors)
+    return model, None if resumed else source
+
+
+def _newest(session: Session) -> Path | None:
+    """The checkpoint that a resumed run goes on from; None: it begins at update 0."""
+    if not session.spec.provenance.resume:
+        return None
+    return Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest()
+
+
+def _find_base(
+    session: Session, model: Model, trainable: Sequence[str], begin: Source | None
+) -> Base | None:
+    """The model of the checkpoint, where few weights are trained beside its own; else None."""
+    spec = session.spec
+    if not (spec.peft and spec.checkpoint) or spec.kept_layers:
+        return None
+    apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
+    source = begin or without_spare_rows(open_source(spec.checkpoint, plugins=spec.plugins))
+    return describe_base(model, source, session.folder)
