@@ -13,15 +13,15 @@ Between `<!-- file: PATH -->` and `<!-- end -->` stands the text of a file of th
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from plmctl.chain.listing import list_parts, name_paper, name_system
-from plmctl.cli.app import commands
 from plmctl.config.build import build
+from plmctl.config.command import Command, Tool, all_commands, list_commands, load_command
 from plmctl.config.glossary import known_fields
 from plmctl.config.headers import header
 from plmctl.config.published import name_other_block
@@ -34,7 +34,6 @@ from plmctl.config.recipes import (
     recipes_dir,
     studies,
 )
-from plmctl.config.schema import VERBS
 from plmctl.config.settings import Setting, list_plumbing
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import Draws
@@ -78,7 +77,7 @@ def rows(name: str) -> list[str]:
     if name == "studies":
         return [study_row(name) for name in studies()]
     if name == "commands":
-        return [command_row(*each) for each in commands().items()]
+        return [command_row(load_command(each.module)) for each in list_commands().values()]
     if name.startswith("settings: "):
         return setting_rows(name.removeprefix("settings: "))
     if name == "families":
@@ -186,15 +185,16 @@ def predicted(made: Rows, written: Sequence[Sequence[str]], spellings: Sequence[
     )
 
 
-def command_row(name: str, function: Callable[..., None]) -> str:
+def command_row(kind: type[Command] | type[Tool]) -> str:
     """One command, with a link to the page of its name, or that with a heading of its name."""
+    name = kind.about.name
     page = DOCS / "commands" / f"{name.partition(' ')[0]}.md"
     heading = re.compile(rf"^#+ .*\b{name}\b", re.MULTILINE)
     if not page.exists() or " " in name:
         others = sorted(page.parent.glob("*.md"))
         named = (each for each in others if heading.search(each.read_text(encoding="utf-8")))
         page = next(named, page)
-    about = (function.__doc__ or "").partition("\n\n")[0]
+    about = (kind.__doc__ or "").partition("\n\n")[0]
     return row([f"[plmctl {name}]({page.name})", " ".join(about.split())])
 
 
@@ -202,8 +202,8 @@ def command_row(name: str, function: Callable[..., None]) -> str:
 def owners() -> dict[Setting, list[str]]:
     """{setting: the commands that have it}, without those of parts."""
     known: dict[Setting, list[str]] = {}
-    for verb in VERBS:
-        for setting in list_plumbing(verb):
+    for verb, kind in all_commands().items():
+        for setting in list_plumbing(kind):
             known.setdefault(setting, []).append(verb)
     return known
 

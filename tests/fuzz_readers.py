@@ -664,7 +664,7 @@ def _task(name: str) -> Any:
     from plmctl.config.compose import compose
 
     return build(
-        compose("data", None, [f"task={name}", "task.path=x"]).task,
+        compose("check", None, [f"task={name}", "task.path=x"]).task,
         {"pooling": "first"},
         path="task",
     )

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipe_names
 from plmctl.core.errors import PlmctlError

@@ -15,7 +15,7 @@ import pytest
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from plmctl.config import schema
+from plmctl.config.command import all_commands
 from plmctl.config.compose import compose, composed
 from plmctl.config.composer import open_composer, store_recipe, to_plain
 from plmctl.config.make_spec import make_spec
@@ -470,8 +470,8 @@ def test_what_a_recipe_sets_stays_its_own() -> None:
 
 
 def test_defaults_fit_their_own_types() -> None:
-    for verb in schema.VERBS:
-        _, errors = make_spec(verb, schema.defaults(verb))
+    for verb, kind in all_commands().items():
+        _, errors = make_spec(verb, thaw(kind()))
         assert all("must be given" in str(error) for error in errors)
 
 

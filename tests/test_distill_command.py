@@ -15,7 +15,7 @@ import torch
 
 from plmctl.artifacts import loading
 from plmctl.artifacts.convert import convert
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.config.compose import compose, composed
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError

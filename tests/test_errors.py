@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.config.schema import VERBS, defaults
+from plmctl.config.command import all_commands
 from plmctl.config.settings import settings
 from plmctl.core.errors import DataError, PlmctlError
 from plmctl.runs.session import quoted
@@ -406,27 +406,14 @@ def test_ctrl_c_during_tokenizing_keeps_what_is_done(tmp_path: Path, kind: str) 
     )
 
 
-@pytest.mark.parametrize("verb", sorted(VERBS))
+@pytest.mark.parametrize("verb", sorted(all_commands()))
 def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
-    inner = {
-        "data": ("data", "check"),
-        "contexts": ("data", "contexts"),
-        "label": ("data", "label"),
-        "polarity": ("data", "polarity"),
-        "triples": ("data", "triples"),
-        "rarify": ("data", "rarify"),
-        "augment": ("data", "augment"),
-        "rewrite": ("data", "rewrite"),
-        "link": ("data", "link"),
-        "retrieve": ("data", "retrieve"),
-        "mine": ("data", "mine"),
-    }
-    output = plmctl(*inner.get(verb, (verb,)), "--help", code=0)
-    for setting, _ in settings(verb):
+    kind = all_commands()[verb]
+    output = plmctl(*kind.about.name.split(), "--help", code=0)
+    for setting, _ in settings(kind):
         assert setting.partition("=")[0] + "=" in output
-    assert {setting.split(".")[0].split("=")[0] for setting, _ in settings(verb)} <= defaults(
-        verb
-    ).keys()
+    found = {setting.split(".")[0].split("=")[0] for setting, _ in settings(kind)}
+    assert found <= kind().keys()
 
 
 def test_the_printed_resume_command_can_be_pasted(tmp_path: Path) -> None:

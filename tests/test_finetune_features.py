@@ -15,7 +15,7 @@ import plmctl
 from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.convert import convert
 from plmctl.config import compose as config
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError

@@ -12,10 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from plmctl.cli.app import commands, declared, make_app
-from plmctl.cli.schemas import schema_of
+from plmctl.cli.app import make_app
 from plmctl.cli.words import read_bare
-from plmctl.config.schema import VERBS, hints
+from plmctl.config.command import find_settings, list_commands, load_command
+from plmctl.config.schema import hints
 from plmctl.core.errors import UsageError
 
 FORMER = {"out"}  # options of data check that are taken with a warning
@@ -32,15 +32,16 @@ def has_settings(name: str) -> bool:
     return any(p.name == "words" for p in parameters(name)) and not name.startswith("recipes")
 
 
-NAMES = sorted(commands())
+NAMES = sorted(list_commands())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_choice_is_a_setting_or_an_option_and_never_both(name: str) -> None:
     shown = {param.name for param in parameters(name) if not param.hidden}
     if has_settings(name):
-        verb = schema_of(name)
-        assert not shown & hints(VERBS[verb or "pretrain"]).keys()
+        kind = find_settings(name.rpartition(" ")[2])
+        assert kind
+        assert not shown & hints(kind).keys()
         assert {"config_dir", "plugin", "print_config", "json"} <= shown
     elif "out" in shown:
         (out,) = (param for param in parameters(name) if param.name == "out")
@@ -70,11 +71,10 @@ def test_the_list_of_commands_is_whole() -> None:
     shown = CliRunner().invoke(make_app(), ["--help"], env={"COLUMNS": "80"}).stdout
     assert "..." not in shown.partition("\n")[2]
     assert max(map(len, shown.splitlines())) <= 80
-    for name, function in commands().items():
-        about = (function.__doc__ or "").split("\n\n")[0]
+    for name, listed in list_commands().items():
+        about = (load_command(listed.module).__doc__ or "").split("\n\n")[0]
         if " " not in name:
             assert " ".join(about.split()).rstrip(".") in " ".join(shown.split()), name
-    assert declared(commands()["env"])
 
 
 def test_options_stand_in_groups() -> None:
@@ -85,9 +85,7 @@ def test_options_stand_in_groups() -> None:
 
 def test_a_word_alone_is_what_the_command_is_about() -> None:
     def read(name: str, *words: str) -> list[str]:
-        about = declared(commands()[name])
-        assert about
-        return read_bare(about, words)
+        return read_bare(load_command(list_commands()[name].module).about, words)
 
     assert read("eval", "runs/a", "split=test") == ["checkpoint=runs/a", "split=test"]
     assert read("embed", "./mine.yaml", "out=x.npz") == ["./mine.yaml", "out=x.npz"]

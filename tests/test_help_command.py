@@ -16,12 +16,12 @@ import yaml
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.command import all_commands
 from plmctl.config.injected import ToNoises
 from plmctl.config.instead import INSTEAD
 from plmctl.config.other_names import OURS
 from plmctl.config.part_help import list_settings
 from plmctl.config.recipes import conf_dir, part_files
-from plmctl.config.schema import VERBS
 from plmctl.config.settings import list_plumbing, settings
 from plmctl.core.locate import parameters
 from plmctl.core.pasted import spell_fix
@@ -277,7 +277,9 @@ def test_a_word_of_the_glossary_beside_settings_is_explained_first() -> None:
 
 def test_every_name_of_another_trainer_leads_to_something_that_is_here() -> None:
     """Settings of some command, options, or commands; and none is called as one of ours."""
-    known = {setting.path for verb in VERBS for setting in list_plumbing(verb)} | {*SLOTS}
+    known = {
+        setting.path for kind in all_commands().values() for setting in list_plumbing(kind)
+    } | {*SLOTS}
     known |= {"task.columns.text", "task.metrics"}
     for name, instead in INSTEAD.items():
         for word in instead.typed.split(", or ")[0].split()[:1]:

@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli.app import commands, declared, make_app
+from plmctl.cli.app import make_app
+from plmctl.config.command import list_commands, load_command
 from plmctl.text import corpus
 from plmctl.text.corpus import CorpusDocument, extract_paragraphs, load_topics
 from tests.knowledge.wiki import export, page
 
-EXAMPLES = {name: declared(function).examples for name, function in commands().items()}
+EXAMPLES = {
+    name: load_command(listed.module).about.examples for name, listed in list_commands().items()
+}
 # whose examples make what those of a command read
 NEEDS: dict[str, tuple[str, ...]] = {
     "tokenize": (),

@@ -25,7 +25,7 @@ ORDER = (  # the rooms of the package, lowest first: each may import those befor
     *("heads", "generation", "objectives", "graph", "vectors", "tasks", "distill", "attack"),
     *("training",),
     *("interop", "config", "inputs", "artifacts", "analysis", "use", "probes", "datasets", "runs"),
-    *("report", "jobs", "study", "chain", "api", "cli"),
+    *("report", "jobs", "study", "chain", "cli", "commands", "api"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing
 # what takes a whole spec outside config/ and runs/: commands and probes that are no class yet, and
@@ -220,7 +220,7 @@ def needless_late_imports(file: Path) -> set[str]:
         if isinstance(node, (ast.Import, ast.ImportFrom)) and id(node) in inside
     }
     # a command imports what it does when it does it: `plmctl --help` is fast
-    late = {"plmctl."} if room(module(file)) == "cli" else LATE.get(name(file), set())
+    late = {"plmctl."} if room(module(file)) in ("cli", "commands") else LATE.get(name(file), set())
     ours = {each for each in found if each.startswith("plmctl")}
     needless = {each for each in found - ours if each.split(".")[0] not in HEAVY}
     return needless | {each for each in ours if not each.startswith(tuple(late) or ("-",))}

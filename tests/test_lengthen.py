@@ -15,7 +15,7 @@ from plmctl.artifacts.convert import convert
 from plmctl.artifacts.lengthen import TABLE, lengthen
 from plmctl.artifacts.loading import load, open_source
 from plmctl.config import compose as config
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from tests.interop.publishing import VOCAB, publish

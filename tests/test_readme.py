@@ -23,8 +23,8 @@ from plmctl.chain.self_training import sort_words as sort_rounds
 from plmctl.cli import app as cli
 from plmctl.cli.words import read_bare, sort_words
 from plmctl.config import compose as config
+from plmctl.config.command import all_commands, list_commands
 from plmctl.config.headers import header
-from plmctl.config.schema import VERBS as SCHEMAS
 from plmctl.config.spec import Provenance
 from plmctl.data.formats.base import Format
 from plmctl.distill.base import Signal
@@ -48,7 +48,7 @@ PAGES = {
 }
 README = PAGES["README.md"]
 EXAMPLES = {"focal_mlm"}  # files that a reader may write
-NAMES = set(cli.commands()) | {name.partition(" ")[0] for name in cli.commands()}
+NAMES = set(list_commands()) | {name.partition(" ")[0] for name in list_commands()}
 
 
 def commands(page: str) -> Iterator[str]:
@@ -96,14 +96,14 @@ def assert_composes(line: str, *extra: str) -> None:
     command = program.commands[verb]
     if verb in ("data", "recipes", "bases"):
         command, words = command.commands[(inner := words[0])], words[1:]
-        verb = inner if inner in SCHEMAS else verb  # of data augment
+        verb = inner if inner in all_commands() else verb  # data augment
     if words == ["--help"]:
         return
     context = command.make_context(verb, [*words, *extra])
     if verb in ("average", "compare", "convert", "report", "recipes", "bases", "help", "env"):
         return
     given = context.params
-    words = read_bare(command.callback.command, given.get("words", given.get("settings")) or [])
+    words = read_bare(command.callback.about, given.get("words", given.get("settings")) or [])
     if verb == "self-train":
         verb, (_, words) = "finetune", sort_rounds(words)
     recipe, overrides = sort_words(words, resume=given.get("resume", False))
@@ -124,7 +124,7 @@ def assert_composes(line: str, *extra: str) -> None:
 
 def test_there_are_enough_commands() -> None:
     assert len(COMMANDS) >= 300
-    for name in cli.commands():
+    for name in list_commands():
         shown = [page for page, text in PAGES.items() if f"plmctl {name} " in f"{text} "]
         assert any(page.startswith("docs/commands/") for page in shown), name
     for verb in ("pretrain", "finetune", "eval", "generate", "distill", "ablate", "convert"):
@@ -138,7 +138,7 @@ def test_readme_is_short_and_grows_with_no_part() -> None:
 
 def test_readme_names_every_command() -> None:
     named = set(re.findall(r"`(?:plmctl )?([\w-]+)`", README))
-    assert {name.partition(" ")[0] for name in cli.commands()} <= named
+    assert {name.partition(" ")[0] for name in list_commands()} <= named
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -190,7 +190,7 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     assert {file.relative_to(ROOT).as_posix() for file in tables.PAGES} <= set(PAGES)
     slots = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
     wanted = {f"parts: {slot}" for slot in slots}
-    wanted |= {f"settings: {verb}" for verb in [tables.SHARED, *tables.VERBS]}
+    wanted |= {f"settings: {verb}" for verb in [tables.SHARED, *all_commands()]}
     wanted |= {"recipes", "studies", "fields", "families", "commands", "noised"}
     marks = [mark for page in PAGES.values() for mark, _ in tables.TABLE.findall(page)]
     assert sorted(marks) == sorted(wanted)

@@ -289,7 +289,7 @@ def test_every_command_of_a_header_composes(recipe: str, number: int) -> None:
     if verb in ("pretrain", "distill") and "=" not in words[0]:
         check_contract(compose("pretrain", words[0], words[1:]))
     elif verb == "data":
-        compose({"check": "data"}.get(words[0], words[0]), None, words[1:])
+        compose(words[0], None, words[1:])
     else:
         compose("finetune" if verb == "distill" else verb, None, words)
 

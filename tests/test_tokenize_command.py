@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.config.compose import compose
 from plmctl.config.recipes import conf_dir
 from plmctl.core.errors import UsageError

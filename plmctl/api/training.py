@@ -12,22 +12,20 @@ from plmctl.api.runs import RunFolder
 from plmctl.api.settings import Settings, check_path, to_words
 from plmctl.api.state import keep_state
 from plmctl.api.studies import StudyRecord, read_study
-from plmctl.config.action import ACTIONS
-from plmctl.config.action import perform as act
+from plmctl.config.command import all_commands, find_command
+from plmctl.config.command import perform as act
 from plmctl.config.plugins import Unconfirmed
 from plmctl.config.published import find_study_folder
 from plmctl.config.run_name import runs_of
 from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import PlmctlError, UsageError, nearest
 from plmctl.runs.deciding import advise, decide
-from plmctl.runs.distill_words import as_training
 from plmctl.storage.paths import fresh
 from plmctl.training.stop import STOPPED
 
 Training = Literal["pretrain", "finetune", "distill", "graph"]
 TRAINING = ("pretrain", "finetune", "distill", "graph")
 Place = Callable[[RunSpec], RunSpec]
-DEFAULTS = {"pretrain": "bert"}  # the recipe where none is named
 
 
 def train(
@@ -109,11 +107,12 @@ def perform(
     plmctl.perform("data link", {"path": "dump.xml.bz2", "out": "linked"})
     """
     verb = str(command).removeprefix("data ")
-    verb = "data" if verb == "check" else verb
-    if verb not in ACTIONS:
-        known = [name for name in ACTIONS if name not in TRAINING]
+    try:
+        find_command(verb, plugins)
+    except KeyError:
+        known = [name for name in all_commands(tuple(plugins)) if name not in TRAINING]
         message = f"{command!r} is no command with settings{nearest(verb, known)}"
-        raise UsageError(f"{message}\n  fix: one of {', '.join(known)}")
+        raise UsageError(f"{message}\n  fix: one of {', '.join(known)}") from None
     return _run(_collect(verb, settings, recipe, plugins, config_dirs))
 
 
@@ -131,7 +130,7 @@ def _collect(
         check_path("recipe", recipe)
     name = os.fspath(recipe) if recipe is not None else None
     if name is None and not resume:
-        name = DEFAULTS.get(command)
+        name = find_command(command, plugins).about.recipe
     places = tuple(os.fspath(place) for place in config_dirs)
     return Provenance(command, name, to_words(settings), places, tuple(plugins), resume=resume)
 
@@ -142,8 +141,7 @@ def _run(given: Provenance, place: Place = lambda spec: spec) -> str:
         sys.path.insert(0, os.getcwd())
     try:
         with keep_state() as printed, advise(given):
-            if given.verb == "distill":
-                given = as_training(given)
+            given = find_command(given.verb).read(given)
             result = act(place(decide(given)))
     except Unconfirmed as error:
         raise error.for_python() from None

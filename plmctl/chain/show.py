@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -13,13 +12,15 @@ from plmctl.chain import listing
 from plmctl.config.compose import compose
 from plmctl.config.groups import LENGTHS
 from plmctl.config.headers import Header, header
+from plmctl.config.json_schema import keep_schema, spell_modeline
 from plmctl.config.recipes import find_recipe, load, recipe_names, studies
 from plmctl.config.spec import Provenance, thaw
 from plmctl.config.walks import leaves
 from plmctl.core.errors import UsageError
 from plmctl.core.spelling import spell, spell_word
 from plmctl.core.terminal import print_table, tell
-from plmctl.storage.gate import admit
+from plmctl.storage.atomic import write_text
+from plmctl.storage.reading import read_text
 
 
 def show_list(given: Provenance, *, of_studies: bool) -> None:
@@ -76,7 +77,8 @@ def copy_recipe(name: str, about: Header, dest: str | None) -> None:
     if not file.parent.is_dir():
         fix = f"mkdir -p {shlex.quote(str(file.parent))}"
         raise UsageError(f"{file}: there is no folder {file.parent}\n  fix: {fix}")
-    shutil.copyfile(about.file, admit(file))
+    schema = spell_modeline(keep_schema("pretrain"))
+    write_text(file, f"{schema}\n{read_text(about.file)}")
     named = shlex.quote(str(file) if file.is_absolute() else f"./{file}")
     tell(f"{file}\nafter editing:\n  plmctl pretrain {named}\n  plmctl recipes run {named}")
 

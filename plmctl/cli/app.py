@@ -1,66 +1,142 @@
-"""The `plmctl` command: finds the commands that the files of commands/ declare."""
+"""The `plmctl` command: finds the commands that the files of plmctl/commands declare."""
 
 from __future__ import annotations
 
 import functools
-import importlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Iterator, MutableMapping, Sequence
+from itertools import pairwise
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from plmctl.cli.declare import Command
+from plmctl.cli.declare import as_function
+from plmctl.cli.mistakes import find_plugins
 from plmctl.cli.verb import Verb
+from plmctl.config.command import list_commands, load_command
 from plmctl.core.children import follow_starter
+from plmctl.core.errors import PlmctlError
 from plmctl.core.terminal import tell
 
-COMMANDS = Path(__file__).parent / "commands"
+
+class Known(MutableMapping[str, Any]):
+    """{word: command or group of commands} behind a prefix, each imported when it is looked up."""
+
+    def __init__(self, prefix: str = "", plugins: Sequence[str] = ()) -> None:
+        self.prefix, self.plugins = prefix, tuple(plugins)
+        self._made: dict[str, Any] = {}
+
+    def lines(self) -> dict[str, str]:
+        """{word: its line in --help}."""
+        found: dict[str, list[str]] = {}
+        for name, listed in list_commands(self.plugins).items():
+            if not name.startswith(self.prefix):
+                continue
+            word, _, inner = name.removeprefix(self.prefix).partition(" ")
+            found.setdefault(word, []).append(inner or listed.about)
+        groups = self._groups()
+        return {
+            word: f"Commands on {word}: {', '.join(texts)}." if word in groups else texts[0]
+            for word, texts in found.items()
+        }
+
+    def _groups(self) -> set[str]:
+        names = (name.removeprefix(self.prefix) for name in list_commands(self.plugins))
+        return {name.partition(" ")[0] for name in names if " " in name}
+
+    def __getitem__(self, word: str) -> Any:
+        if word not in self._made:
+            self._made[word] = self._make(word)
+        return self._made[word]
+
+    def _make(self, word: str) -> Any:
+        if not self.prefix and word in self._groups():
+            group = Commands(name=word, no_args_is_help=True, help=self.lines()[word])
+            group.commands = Known(f"{word} ", self.plugins)
+            return group
+        listed = list_commands(self.plugins)[f"{self.prefix}{word}"]
+        return make_command(word, listed.module, listed.about)
+
+    def __setitem__(self, word: str, command: Any) -> None:
+        self._made[word] = command
+
+    def __delitem__(self, word: str) -> None:
+        raise TypeError("a command is a file of the folder of commands")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.lines())
+
+    def __len__(self) -> int:
+        return len(self.lines())
 
 
-def commands(folder: Path = COMMANDS) -> dict[str, Callable[..., None]]:
-    """Find {"data check": its function} for every `@command` in the files of `folder`, in the order
-    of --help.
+def make_command(word: str, module: str, about: str) -> Any:
+    """A command as Typer runs it.
+
+    Args:
+        word: The last word of its name.
+        module: The module that declares it.
+        about: Its line in --help, whole: Typer would cut a long one.
     """
-    modules = [
-        importlib.import_module(f"plmctl.cli.commands.{file.stem}")
-        for file in sorted(folder.glob("*.py"))
-        if file.stem != "__init__"
-    ]
-    functions = [function for module in modules for function in vars(module).values()]
-    known = {about: function for function in functions if (about := declared(function))}
-    return {about.name: known[about] for about in sorted(known, key=lambda about: about.place)}
+    function = as_function(load_command(module))
+    info = typer.models.CommandInfo(name=word, cls=Verb, callback=function, short_help=about)
+    return typer.main.get_command_from_info(
+        info, pretty_exceptions_short=True, rich_markup_mode=None
+    )
 
 
-def declared(function: object) -> Command | None:
-    """The declaration that `@command` gave a function."""
-    about = getattr(function, "command", None)
-    return about if isinstance(about, Command) else None
+class Commands(TyperGroup):
+    """A group of commands, of which --help imports none."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = Known()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse the words as Typer does, once the commands of plug-ins are known."""
+        known = self.commands
+        assert isinstance(known, Known)
+        if not known.prefix and (plugins := _find_plugins(args)):
+            self.commands = Known(plugins=plugins)
+        elif not known.prefix and known.plugins:
+            self.commands = Known()
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The words, in the order of --help."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands."""
+        known = self.commands
+        assert isinstance(known, Known)
+        with formatter.section("Commands"):
+            formatter.write_dl(list(known.lines().items()))
+
+
+def _find_plugins(args: Sequence[str]) -> tuple[str, ...]:
+    """The packages that --plugin names."""
+    behind = [after for word, after in pairwise(args) if word == "--plugin"]
+    joined = [word.partition("=")[2] for word in args if word.startswith("--plugin=")]
+    plugins = tuple(dict.fromkeys([*behind, *joined]))
+    try:
+        find_plugins(plugins)
+    except PlmctlError:  # the command says so
+        return ()
+    return plugins
 
 
 @functools.cache
-def make_app(folder: Path = COMMANDS) -> typer.Typer:
-    """Make the Typer application with all commands of `folder`, once a process."""
+def make_app() -> typer.Typer:
+    """Make the Typer application, once a process."""
     app = typer.Typer(
+        cls=Commands,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},  # of every command, too
     )
     app.callback()(_about)
-    groups: dict[str, typer.Typer] = {}
-    known = commands(folder)
-    for name, function in known.items():
-        verb, _, inner = name.partition(" ")
-        if inner and verb not in groups:
-            others = [other.partition(" ")[2] for other in known if other.startswith(f"{verb} ")]
-            about = f"Commands on {verb}: {', '.join(others)}."
-            groups[verb] = typer.Typer(no_args_is_help=True, help=about)
-            app.add_typer(groups[verb], name=verb, short_help=about)
-        # as it stands: Typer would cut a long one
-        about = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
-        place = groups[verb] if inner else app
-        place.command(inner or verb, cls=Verb, short_help=about)(function)
     return app
 
 

@@ -6,33 +6,38 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from glob import escape, glob
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-_SETTINGS_OF = {"recipes run": "pretrain"}  # a command whose settings are those of another
+if TYPE_CHECKING:
+    from plmctl.config.command import Command
+
 Suggested = list[tuple[str, str]]  # (what may stand there, what it means; "" where nothing is said)
 
 
 def suggest_words(ctx: typer.Context, incomplete: str) -> Suggested:
     """What may follow the words of a command with settings."""
-    from plmctl.cli.schemas import schema_of
+    from plmctl.config.command import find_command, find_settings
 
     command = str(ctx.command_path).partition(" ")[2]
     folders = tuple(ctx.params.get("config_dir") or ())
     words = _join(ctx.params.get("words") or ())
-    verb = _SETTINGS_OF.get(command) or schema_of(command) or command
+    kind = find_settings(command.rpartition(" ")[2])
+    if command == "distill" and any(word.startswith("task=") for word in words):
+        kind = find_command("finetune")
     own = SettingNames(folders)
     key, equals, value = _take_apart(words, incomplete)
     if equals:
-        found = own.values(verb, key, value)
+        found = own.values(kind, key, value)
         begun = incomplete.partition("=")[0] + "=" if "=" in incomplete else ""
         return [(f"{begun}{word}", about) for word, about in found]
     named = any("=" not in word for word in words)
     recipes = [] if named else list(_list_recipes(command, folders))
-    about = ctx.command.callback.command  # type: ignore[union-attr]
+    about = ctx.command.callback.about  # type: ignore[union-attr]
     takes_file = not named and (about.takes_path or "/" in incomplete)
     files = [(name, "") for name in _list_files(incomplete)] if takes_file else []
-    keys = own.keys(verb, words, incomplete)
+    keys = own.keys(kind, words, incomplete) if kind else ()
     return [pair for pair in (*recipes, *files, *keys) if pair[0].startswith(incomplete)]
 
 
@@ -92,34 +97,30 @@ class SettingNames:
     def __init__(self, folders: Sequence[str]) -> None:
         self.folders = folders
 
-    def keys(self, verb: str, words: Sequence[str], incomplete: str) -> Iterator[tuple[str, str]]:
+    def keys(
+        self, kind: type[Command], words: Sequence[str], incomplete: str
+    ) -> Iterator[tuple[str, str]]:
         """`key=` of the command's settings, and of the parts that the words choose."""
         from plmctl.config.part_help import list_settings
-        from plmctl.config.schema import VERBS
         from plmctl.config.settings import list_plumbing
 
-        if verb == "distill":
-            chosen = any(word.startswith("task=") for word in words)
-            verb = "finetune" if chosen else "pretrain"
-        if verb not in VERBS:
-            return
-        for slot in self._slots(verb):
+        for slot in self._slots(kind):
             yield f"{slot}=", "a part"
-        for setting in list_plumbing(verb):
+        for setting in list_plumbing(kind):
             yield f"{setting.path}=", setting.meaning
         slot = incomplete.partition(".")[0]
         chosen_parts = [word.partition("=")[2] for word in words if word.startswith(f"{slot}=")]
-        names = chosen_parts[-1] if chosen_parts else _read_default(verb, slot)
+        names = chosen_parts[-1] if chosen_parts else _read_default(kind.about.verb, slot)
         for name in re.findall(r"\w+", names):
             if "." in incomplete and (file := self._parts(slot).get(name)):
                 for setting in list_settings(file, types=False):
                     if not setting.target:
                         yield f"{setting.path}=", setting.meaning
 
-    def values(self, verb: str, key: str, value: str) -> Iterable[tuple[str, str]]:
+    def values(self, kind: type[Command] | None, key: str, value: str) -> Iterable[tuple[str, str]]:
         """What the value of a setting may be, with what is written of it already."""
+        from plmctl.config.command import find_command
         from plmctl.config.keys import is_path
-        from plmctl.config.schema import VERBS
         from plmctl.config.settings import list_plumbing
 
         if is_path(key):
@@ -129,14 +130,14 @@ class SettingNames:
             before = f"{before}," if before else begun[: begun.startswith("[")]
             begun = begun.lstrip("[")
             return [(f"{before}{name}", "") for name in parts if name.startswith(begun)]
-        verbs = [verb] if verb in VERBS else ["pretrain", "finetune"]
-        kinds = {s.path: s.kind for each in verbs for s in list_plumbing(each)}
+        owners = [kind] if kind else [find_command("pretrain"), find_command("finetune")]
+        kinds = {s.path: s.kind for each in owners for s in list_plumbing(each)}
         return [(word, "") for word in _list_choices(kinds.get(key, "")) if word.startswith(value)]
 
-    def _slots(self, verb: str) -> list[str]:
-        from plmctl.config.schema import VERBS, hints
+    def _slots(self, kind: type[Command]) -> list[str]:
+        from plmctl.config.schema import hints
 
-        return [name for name in hints(VERBS[verb]) if name != "recipe" and self._parts(name)]
+        return [name for name in hints(kind) if name != "recipe" and self._parts(name)]
 
     def _parts(self, slot: str) -> dict[str, Path]:
         from plmctl.config.recipes import part_files

@@ -1,88 +1,59 @@
-"""What a command's file states about its command."""
+"""A command as a function of Typer: its words and options, read from its class."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from plmctl.cli.options import SHARED
+from plmctl.cli.options import SHARED, take_words
+from plmctl.cli.start import start
+from plmctl.config.command import About, Command, Tool
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import DETAIL, WARN, hear
 
-RECIPE = "recipe"
-Function = TypeVar("Function", bound=Callable[..., None])
+Function = Callable[..., None]
 
 
-@dataclass(frozen=True)
-class Command:
-    """What the file of a command states, for `plmctl --help` and the end of its own help."""
+def as_function(kind: type[Command] | type[Tool]) -> Function:
+    """The function of a command, with the signature that Typer reads."""
+    about = kind.about
+    run = functools.partial(start, kind) if issubclass(kind, Command) else kind.perform
 
-    name: str  # as it is typed: "data check"
-    place: int  # in the list of commands
-    examples: tuple[str, str]  # what one types; those of all commands run one after the other
-    # what a word without "=" is: RECIPE, or the setting that it stands for ("data.path"), which the
-    # other words may decide; "": such words have no meaning
-    bare: str | Callable[[Sequence[str]], str] = ""
-    marks: tuple[tuple[str, str], ...] = ()  # (a word behind the first, the setting it stands for)
-    slots: str = ""  # whose parts are listed: "task search"
-    lists: str = ""  # a folder of recipes/ that is listed: "." or "studies"
-    task: str = ""  # the task whose settings are shown as an example
-    talks: bool = True  # tells more than results, which --quiet and --verbose are about
-    only: tuple[str, ...] = ()  # settings of plmctl finetune that this command adds
-    # (title, lines) of a section of its own
-    section: Callable[[], tuple[str, Sequence[tuple[str, str]]]] | None = None
-
-    @property
-    def takes_path(self) -> bool:
-        """Whether a word without "=" is the value of a setting, all of which are paths."""
-        return self.bare not in ("", RECIPE)
-
-
-def command(
-    name: str, *, place: int, examples: tuple[str, str], options: str = "", **more: Any
-) -> Callable[[Function], Function]:
-    """Declare a function of cli/commands a command of the program.
-
-    `options`: names of options that other commands have, too; the function takes them as keywords.
-    """
-
-    def declare(function: Function) -> Function:
-        about = Command(name, place, examples, **more)
-        shared = [*options.split(), *(("quiet", "verbose") if about.talks else ())]
-        signature = _with_options(function, shared)
-        heard = _hear_as_asked(function) if about.talks else function
-        heard.command = about  # type: ignore[attr-defined]
-        heard.__signature__ = signature  # type: ignore[attr-defined]
-        return heard
-
-    return declare
-
-
-def _hear_as_asked(function: Function) -> Function:
-    """The function of a command, whose lines are shown as --quiet or --verbose says."""
-
-    @functools.wraps(function)
-    def heard(*, quiet: bool, verbose: bool, **given: Any) -> None:
+    def function(*, quiet: bool = False, verbose: bool = False, **given: Any) -> None:
         if quiet and verbose:
             raise UsageError("--quiet and --verbose: one of them\n  fix: leave one out")
         if not (quiet or verbose):
-            function(**given)
+            run(**given)
             return
         with hear(WARN if quiet else DETAIL):
-            function(**given)
+            run(**given)
 
-    return cast(Function, heard)
+    function.__doc__ = kind.__doc__
+    function.about = about  # type: ignore[attr-defined]
+    function.__signature__ = inspect.Signature(list(_list_parameters(kind)))  # type: ignore[attr-defined]
+    return function
 
 
-def _with_options(function: Callable[..., None], options: Sequence[str]) -> inspect.Signature:
-    """The signature of a function, with the shared `options` in place of its `**options`."""
-    parameters = inspect.signature(function, eval_str=True).parameters.values()
-    own = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
-    shared = [
-        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for option, (kind, default) in ((option, SHARED[option]) for option in options)
-    ]
-    return inspect.Signature([*own, *shared])
+def _list_parameters(kind: type[Command] | type[Tool]) -> Iterable[inspect.Parameter]:
+    """The words and own options of a command, and behind them those that others have, too."""
+    about: About = kind.about
+    if issubclass(kind, Command):
+        yield _keyword("words", take_words(about.metavar), None)
+        for name, annotation, default in about.own_options:
+            yield _keyword(name, annotation, default)
+    else:
+        own = inspect.signature(kind.perform, eval_str=True).parameters.values()
+        for each in own:
+            if each.kind is not each.VAR_KEYWORD:
+                yield each.replace(kind=each.KEYWORD_ONLY)
+    for name in (*about.options.split(), *(("quiet", "verbose") if about.talks else ())):
+        annotation, default = SHARED[name]
+        yield _keyword(name, annotation, default)
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )

@@ -4,38 +4,37 @@ hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from plmctl.cli.declare import Command
-from plmctl.cli.schemas import schema_of
+from plmctl.config.command import About, Lines, find_command, find_settings
 from plmctl.config.headers import describe_options
 from plmctl.config.instead import INSTEAD
 from plmctl.config.other_names import ours
 from plmctl.config.part_help import list_settings
 from plmctl.config.recipes import conf_dir, recipes_dir
-from plmctl.config.schema import VERBS as SCHEMAS
+from plmctl.config.schema import hints
 from plmctl.config.settings import settings
 from plmctl.core.spelling import spell_word
 
 SETTINGS = "Settings (key=value; plmctl help <part> explains those of a part)"
 BESIDES = "Settings (besides those of plmctl pretrain, or with task=<name> of plmctl finetune)"
 
-Lines = Sequence[tuple[str, str]]  # (what one writes, what it means)
 
-
-def list_sections(about: Command, name: str) -> list[tuple[str, Lines]]:
-    """(title, lines) of every section that ends the help of the command `name`."""
+def list_sections(about: About) -> list[tuple[str, Lines]]:
+    """(title, lines) of every section that ends the help of a command."""
     sections: list[tuple[str, Lines]] = []
-    verb = schema_of(name)
-    if verb and verb != "convert":
-        sections.append((SETTINGS, settings(verb)))
+    kind = find_settings(about.verb)
+    if kind and not about.takes:
+        sections.append((SETTINGS, settings(kind)))
     if about.lists:
         title = "Recipes" if about.lists == "." else about.lists.capitalize()
         sections.append((title, describe_options(recipes_dir() / about.lists)))
     if about.section:
         sections.append(about.section())
     if about.only:
-        own = [line for line in settings("finetune") if line[0].partition("=")[0] in about.only]
+        own = [
+            line
+            for line in settings(find_command("finetune"))
+            if line[0].partition("=")[0] in about.only
+        ]
         sections.append((BESIDES, own))
     if about.task:
         title = f"Settings of task={about.task} (of another: plmctl help task=<name>)"
@@ -49,9 +48,8 @@ def name_setting(option: str, value: str, command: str) -> str:
     """The setting that a user means who writes it as an option of `command`, with its value; or
     nothing.
     """
-    verb = schema_of(command) or command
-    schema = SCHEMAS.get("pretrain" if verb == "distill" else verb)
-    groups = set(schema()) if schema else set()
+    kind = find_settings(command.rpartition(" ")[2])
+    groups = set(hints(kind)) if kind else set()
     key = option.lstrip("-").replace("-", "_")
     known = key.partition(".")[0] in groups
     if key in INSTEAD and not known:

@@ -9,20 +9,19 @@ import typer
 from plmctl.cli.completion import suggest_recipes, suggest_words
 
 
-def _take_words(metavar: str) -> Any:
-    """The argument that takes the words of a command with settings; `metavar`: what stands for them
-    in the line of usage.
+def take_words(bare: str) -> Any:
+    """The argument that takes the words of a command with settings.
+
+    Args:
+        bare: A word without "=" in the line of usage.
     """
-    return typer.Argument(
+    metavar = f"{bare} | KEY=VALUE" if bare else "[./FILE.yaml] KEY=VALUE"
+    argument = typer.Argument(
         metavar=metavar, show_default=False, hidden=True, autocompletion=suggest_words
     )
+    return Annotated[list[str] | None, argument]
 
 
-Words = Annotated[list[str] | None, _take_words("[./FILE.yaml] KEY=VALUE")]
-RecipeWords = Annotated[list[str] | None, _take_words("RECIPE | KEY=VALUE")]
-PathWords = Annotated[list[str] | None, _take_words("PATH | KEY=VALUE")]
-RunWords = Annotated[list[str] | None, _take_words("RUN | KEY=VALUE")]
-StudyWords = Annotated[list[str] | None, _take_words("STUDY | KEY=VALUE")]
 Recipe = Annotated[
     str,
     typer.Argument(

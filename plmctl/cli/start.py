@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,17 +13,17 @@ import typer
 
 from plmctl.cli.mistakes import end_at_once
 from plmctl.cli.words import sort_words
+from plmctl.config import command as commands
+from plmctl.config.command import Command
 from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import DETAIL, remark, tell
 
 
 def start(
-    verb: str,
-    words: Sequence[str] | None,
+    command: type[Command],
+    words: Sequence[str] | None = None,
     *,
-    recipe: str | None = None,
-    complete: Callable[[Provenance], Provenance] = lambda given: given,
     print_config: bool = False,
     multirun: bool = False,
     **options: Any,
@@ -31,19 +31,19 @@ def start(
     """Compose the settings and run the command.
 
     Args:
-        verb: The command.
+        command: The class of the command.
         words: A recipe and settings.
-        recipe: Counts where the words name none.
-        complete: Adds words for settings that the user left out.
-        options: As for `collect_options`.
+        options: Those of the command's own, and others as for `collect_options`.
 
     Raises:
         typer.Exit: Always, with the exit code.
     """
-    given = collect_options(verb, **options)
+    about = command.about
+    own = {name: options.pop(name) for name, *_ in about.own_options if name in options}
+    given = collect_options(about.verb, **options)
     named, overrides = sort_words(words or [], resume=given.resume)
-    recipe = named or (None if given.resume else recipe)
-    given = complete(replace(given, recipe=recipe, overrides=tuple(overrides)))
+    recipe = named or (None if given.resume else about.recipe)
+    given = command.read(replace(given, recipe=recipe, overrides=tuple(overrides)), **own)
     raise typer.Exit(_go(given, print_config, multirun))
 
 
@@ -76,7 +76,7 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
         with end_at_once(), _without_collector():
             spec = decide(given)
             remark(f"composed the settings of plmctl {given.command}", DETAIL)
-            action = _print_config if print_config else _import_action(spec)
+            action = _print_config if print_config else commands.perform
         remark("imported what it needs", DETAIL)
         result = action(spec)
     return result if isinstance(result, int) else 0
@@ -91,12 +91,6 @@ def _print_config(spec: RunSpec) -> int:
     head += "".join(f"# unused, its part is not chosen: {line}\n" for line in known.removed)
     tell(head + to_yaml(drop_unused_cells(thaw(spec))), end="")
     return 0
-
-
-def _import_action(spec: RunSpec) -> Callable[[RunSpec], Any]:
-    from plmctl.config.action import find_action
-
-    return find_action(spec)
 
 
 @contextlib.contextmanager

@@ -102,7 +102,7 @@ class Verb(TyperCommand):
             name = next(iter(getattr(error.param, "opts", ())), "")
             allowed, fix = _explain_value(error.message)
             if error.param is not None and error.message == "":  # it is missing
-                example = self.callback.command.examples[0]  # type: ignore[union-attr]
+                example = self.callback.about.examples[0]  # type: ignore[union-attr]
                 ctx.fail(f"{error.format_message()}\n  fix: {example}")
             if not allowed or not name.startswith("-"):
                 raise
@@ -132,7 +132,7 @@ class Verb(TyperCommand):
         with mistakes.report_mistakes(typed):
             mistakes.find_plugins(ctx.params.get("plugin") or ())
             if (words := ctx.params.get("words")) and not ctx.params.get("resume"):
-                about = self.callback.command  # type: ignore[union-attr]
+                about = self.callback.about  # type: ignore[union-attr]
                 ctx.params["words"] = read_bare(about, words)
             return super().invoke(ctx)
 
@@ -154,10 +154,10 @@ class Verb(TyperCommand):
         """Write examples, settings, and the parts and recipes that can be chosen."""
         from plmctl.cli.epilog import list_sections
 
-        about = self.callback.command  # type: ignore[union-attr]
+        about = self.callback.about  # type: ignore[union-attr]
         with formatter.section("Examples"):
             formatter.write("".join(f"  {line}\n" for line in about.examples))
-        for title, lines in list_sections(about, self.command_of(ctx)):
+        for title, lines in list_sections(about):
             with formatter.section(title):
                 formatter.write_dl(lines or [("-", "")])
 

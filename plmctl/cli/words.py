@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from plmctl.cli.declare import Command
+from plmctl.config.command import About
 from plmctl.core.errors import UsageError
 from plmctl.core.spelling import spell_word
 
 
-def read_bare(about: Command, words: Sequence[str]) -> list[str]:
+def read_bare(about: About, words: Sequence[str]) -> list[str]:
     """The words of a command with the one that has no "=" as the setting for which it stands;
     UsageError for one that has no meaning there.
     """

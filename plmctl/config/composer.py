@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config import schema
+from plmctl.config.command import RECIPE, find_command
 from plmctl.config.plain_composition import (
     PartFile,
     Unusual,
@@ -26,6 +27,7 @@ from plmctl.config.quoting import read_names
 from plmctl.config.reached import KEY as REACHED
 from plmctl.config.recipes import conf_dir, find_recipe, is_shipped, load, option_name
 from plmctl.config.references import register
+from plmctl.config.spec import thaw
 from plmctl.config.walks import references_in, scalars_in, select
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.spelling import spell_setting
@@ -320,12 +322,17 @@ def _parse(word: str) -> HydraOverride:
 
 @functools.cache
 def _store_plumbing(verb: str) -> None:
-    """Make the settings that `verb` has without any part known to Hydra."""
+    """Make the settings that `verb` has without any part known to Hydra, and of a command without
+    a file in conf/ that its slots are empty.
+    """
     from hydra.core.config_store import ConfigStore
 
-    ConfigStore.instance().store(
-        group="plumbing", name=verb, node=schema.defaults(verb), package="_global_"
-    )
+    kind, store = find_command(verb), ConfigStore.instance()
+    store.store(group="plumbing", name=verb, node=thaw(kind()), package="_global_")
+    if not (conf_dir() / f"{verb}.yaml").is_file():
+        slots: list[Any] = [{slot: None} for slot in kind.about.slots.split()]
+        defaults = [{"plumbing": verb}, *slots, "_self_", {RECIPE: None}]
+        store.store(name=verb, node={"defaults": defaults})
 
 
 def store_recipe(name: str, config_dirs: Sequence[str] = (), *, published: bool = False) -> str:

@@ -53,7 +53,7 @@ def header(file: Path) -> Header:
     for line in file.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
-        if not line.startswith("# @package"):
+        if not line.startswith(("# @package", "# yaml-language-server")):
             lines.append(line)
     about: list[str] = []
     fields: list[tuple[str, list[str]]] = []

@@ -15,6 +15,7 @@ import yaml
 from rich.table import Table
 
 from plmctl.config.build import build
+from plmctl.config.command import all_commands
 from plmctl.config.glossary import known_fields
 from plmctl.config.headers import header
 from plmctl.config.other_names import guess
@@ -22,7 +23,6 @@ from plmctl.config.part_help import list_settings, targets
 from plmctl.config.recipes import load, part_files
 from plmctl.config.recipes import slots as list_slots
 from plmctl.config.references import work_out
-from plmctl.config.schema import VERBS
 from plmctl.config.settings import Setting, list_plumbing
 from plmctl.config.terms import explain_word
 from plmctl.core.errors import UsageError, did_you_mean, find_alike
@@ -107,7 +107,9 @@ def _explain_part(file: Path, plugins: Sequence[str], *, as_json: bool) -> None:
 
 def _show_settings(settings: Sequence[Setting], *, as_json: bool) -> None:
     if as_json:
-        nodes = [dataclasses.asdict(setting) for setting in settings]
+        nodes = [dataclasses.asdict(replace(setting, hint=None)) for setting in settings]
+        for node in nodes:
+            del node["hint"]
         tell(json.dumps(nodes, indent=1, ensure_ascii=False))
     else:
         _print([(f"{setting.path}={setting.default}", _describe(setting)) for setting in settings])
@@ -124,10 +126,10 @@ def _find_settings(
         return f"{path}.".startswith(f"{what}.")
 
     owners: dict[Setting, list[str]] = {}
-    for verb in VERBS:
-        for setting in list_plumbing(verb):
+    for kind in all_commands().values():
+        for setting in list_plumbing(kind):
             if is_meant(setting.path):
-                owners.setdefault(setting, []).append(f"plmctl {verb}")
+                owners.setdefault(setting, []).append(f"plmctl {kind.about.name}")
     slot, _, name = what.partition(".")
     for part, file in slots.get(slot, {}).items() if name else ():
         for setting in list_settings(file, plugins):
@@ -158,7 +160,7 @@ def _find_mentions(what: str, slots: Mapping[str, Mapping[str, Path]]) -> dict[s
         for slot, files in slots.items()
         for part, file in files.items()
     }
-    settings = (setting for verb in VERBS for setting in list_plumbing(verb))
+    settings = (each for kind in all_commands().values() for each in list_plumbing(kind))
     lines |= {f"plmctl help {setting.path}": setting.meaning for setting in settings}
     return {shown: line for shown, line in lines.items() if spelled.search(line)}
 
@@ -202,7 +204,7 @@ def _find_file(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
         raise UsageError(f"{what}: several slots have a part of this name{fix}")
     if not matching:
         parts = slots.get(group) or [part for files in slots.values() for part in files]
-        known = [setting.path for verb in VERBS for setting in list_plumbing(verb)]
+        known = [each.path for kind in all_commands().values() for each in list_plumbing(kind)]
         meant = find_alike(name, [*slots, FIELDS, *parts]) or guess(what, dict.fromkeys(known))
         fix = f"plmctl help {meant[0]}" if meant else "plmctl help lists the slots"
         near = did_you_mean(meant)

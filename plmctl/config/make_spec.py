@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from plmctl.config.build import MISSING, refuse_value
+from plmctl.config.command import find_command
 from plmctl.config.other_names import guess, ours
-from plmctl.config.schema import MANY, VERBS, hints
+from plmctl.config.schema import MANY, SAVED, hints
 from plmctl.config.spec import Provenance, Record, RunSpec, freeze
 from plmctl.core.errors import ConfigError, did_you_mean, find_meant, raise_all
 from plmctl.core.spelling import spell_setting
@@ -34,7 +35,8 @@ def make_spec(
     `saved` settings nothing must be given: what is not there is null.
     """
     errors: list[ConfigError] = []
-    kind = VERBS[verb]
+    plugins = provenance.plugins if provenance else ()
+    kind = SAVED.get(verb) or find_command(verb, plugins)
     if saved:
         needed = (field.name for field in dataclasses.fields(kind) if field.default == MISSING)
         settings = {**dict.fromkeys(needed), **settings}

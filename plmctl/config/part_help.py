@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from plmctl.config.build import MARKS, MISSING
+from plmctl.config.command import find_command
 from plmctl.config.recipes import conf_dir, part_files
 from plmctl.config.settings import Setting, list_plumbing
 from plmctl.config.spec import RunSpec
@@ -75,7 +76,7 @@ def _targets_in(text: str) -> tuple[str, ...]:
 @functools.cache
 def _read_plumbing() -> dict[str, str]:
     """{path: meaning} of the settings that are no part's."""
-    listed = [*list_plumbing("finetune"), *list_plumbing("pretrain")]
+    listed = [*list_plumbing(find_command("finetune")), *list_plumbing(find_command("pretrain"))]
     return {setting.path: setting.meaning for setting in listed}
 
 
@@ -127,14 +128,16 @@ class _Reader:
             if isinstance(value, yaml.MappingNode) and value.value:
                 yield from self.read(value, where, meaning)
                 continue
-            kind = describe_values(wanted[name].annotation) if name in wanted else ""
-            yield Setting(where, self._default(value), kind, meaning)
+            hint = wanted[name].annotation if name in wanted else None
+            kind = describe_values(hint) if name in wanted else ""
+            yield Setting(where, self._default(value), kind, meaning, hint=hint)
         for name, parameter in wanted.items() if chosen else ():
             kind = describe_values(parameter.annotation)
             if name in content or parameter.default is parameter.empty or not kind:
                 continue
             if not kind.startswith("a part"):
-                yield Setting(f"{path}.{name}", spell(parameter.default), kind)
+                hint = parameter.annotation
+                yield Setting(f"{path}.{name}", spell(parameter.default), kind, hint=hint)
 
     def _default(self, value: Any) -> str:
         written = self.text[value.start_mark.index : value.end_mark.index].strip()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.config.build import UnknownSetting, check_parts
+from plmctl.config.json_schema import find_schema, spell_modeline
 from plmctl.config.make_spec import make_spec
 from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.config.walks import references_in
@@ -87,9 +88,11 @@ def write_spec(spec: RunSpec, folder: Path) -> None:
 
 def spec_text(spec: RunSpec) -> str:
     """A spec as its file has it, with the version by which it is read, and only those cells that
-    its layout uses.
+    its layout uses; for editors with its schema, once `plmctl help --schema` has kept it.
     """
-    return to_yaml({VERSION: 2, **drop_unused_cells(thaw(spec))})
+    schema = find_schema(spec.provenance.verb)
+    head = f"{spell_modeline(schema)}\n" if schema.is_file() else ""
+    return head + to_yaml({VERSION: 2, **drop_unused_cells(thaw(spec))})
 
 
 def refuse_references(settings: Any, *, file: object) -> None:

@@ -12,10 +12,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from plmctl.config.build import MISSING, SEVERAL
 from plmctl.config.groups import Corpora, Data, Eval, Run, Train, TrainOnTask
-from plmctl.config.linked import Linking, Mine, Retrieve
-from plmctl.config.spec import Part, Record, RunSpec, thaw
-from plmctl.config.uses import Attack, Embed, Evaluate, Extend, Generate, Inject
-from plmctl.config.writing import Augment, Label, Rarify, Rewrite
+from plmctl.config.spec import Part, Record, RunSpec
 from plmctl.core.values import Amount, Batch, Count, DropoutRate, Number, Processes, Rate, Whole
 
 MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
@@ -340,37 +337,8 @@ class Converted(RunSpec):
     labels: Any = None  # names of the classes of its head
 
 
-VERBS: dict[str, type[RunSpec]] = {
-    "tokenize": Tokenize,
-    "pretrain": Pretrain,
-    "finetune": Finetune,
-    "eval": Evaluate,
-    "attack": Attack,
-    "inject": Inject,
-    "extend": Extend,
-    "vectors": Vectors,
-    "embed": Embed,
-    "data": Check,
-    "contexts": Contexts,
-    "polarity": MarkPolarity,
-    "triples": WriteTriples,
-    "graph": Graph,
-    "ablate": Ablate,
-    "generate": Generate,
-    "augment": Augment,
-    "rewrite": Rewrite,
-    "rarify": Rarify,
-    "link": Linking,
-    "retrieve": Retrieve,
-    "mine": Mine,
-    "label": Label,
-    "convert": Converted,
-}
-
-
-def defaults(verb: str) -> dict[str, Any]:
-    """The plumbing of `verb` as plain data, what a composed config starts from."""
-    return dict(thaw(VERBS[verb]()))
+# the settings of a saved model that no run has made
+SAVED: dict[str, type[RunSpec]] = {"convert": Converted}
 
 
 @functools.cache

@@ -9,11 +9,11 @@ import functools
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from plmctl.config.build import MISSING
-from plmctl.config.schema import VERBS, hints
+from plmctl.config.schema import hints
 from plmctl.config.spec import Record
 from plmctl.core.spelling import spell
 from plmctl.core.values import describe_values
@@ -28,15 +28,16 @@ class Setting:
     kind: str = ""  # what its values are, in words
     meaning: str = ""
     target: str = ""  # of a part: its class
+    hint: Any = field(default=None, compare=False, repr=False)  # the annotation of its values
     owners: tuple[str, ...] = ()  # the commands or parts that take it, where it is shown alone
 
 
-def settings(verb: str) -> list[tuple[str, str]]:
+def settings(kind: type[Record]) -> list[tuple[str, str]]:
     """(key=default, its meaning: the comment beside it in the file of its class) of the plumbing
-    of `verb`, for --help.
+    of a command, for --help.
     """
     lines = []
-    for setting in list_plumbing(verb):
+    for setting in list_plumbing(kind):
         closed = setting.kind if setting.kind.startswith("one of ") else ""
         needed = "" if setting.default else "must be given"
         words = "; ".join(filter(None, [setting.meaning, closed, needed]))
@@ -44,9 +45,9 @@ def settings(verb: str) -> list[tuple[str, str]]:
     return lines
 
 
-def list_plumbing(verb: str) -> list[Setting]:
-    """The settings of `verb` that are no part's."""
-    return list(_list_group(VERBS[verb], ""))
+def list_plumbing(kind: type[Record]) -> list[Setting]:
+    """The settings of a command that are no part's."""
+    return list(_list_group(kind, ""))
 
 
 def _list_group(group: type[Record], path: str) -> Iterator[Setting]:
@@ -58,11 +59,11 @@ def _list_group(group: type[Record], path: str) -> Iterator[Setting]:
         # parts are listed by themselves
         elif hint is not Any and name != "recipe" and key != "run.resume":
             shown = "" if value == MISSING else spell(value)
-            yield Setting(key, shown, describe_values(hint), _comment(group, name))
+            yield Setting(key, shown, describe_values(hint), comment_of(group, name), hint=hint)
 
 
-def _comment(group: type, name: str) -> str:
-    """What stands behind a field of a class in its line, or else in lines of their own above it."""
+def comment_of(group: type, name: str) -> str:
+    """The help of a field: the comment behind it in its line, or else in lines above it."""
     comments = (_comments(base).get(name) for base in group.__mro__)
     return next(filter(None, comments), "")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.analysis.runs import CONFIG
-from plmctl.config import action
+from plmctl.config import command
 from plmctl.config.first_session import first_lines, first_words
 from plmctl.config.recipes import option_name
 from plmctl.config.saved import read_spec
@@ -100,7 +100,7 @@ class SweepJob:
     def check(self) -> None:
         """Raise what is wrong with a job that would begin, before it does."""
         if self.makes_runs and not self.done and not self.spec.provenance.resume:
-            action.check(self.spec)
+            command.check(self.spec)
 
     def do(self) -> Outcome:
         """Do it unless it is done, and write down how it ended; the result is the score that a
@@ -115,7 +115,7 @@ class SweepJob:
         admit(self.folder).mkdir(parents=True, exist_ok=True)
         if self.makes_runs:  # what is left of a job that never began is no run
             admit(self.folder / sweeps.RECORD).unlink(missing_ok=True)
-        outcome = attempt(lambda: action.perform(self.spec))
+        outcome = attempt(lambda: command.perform(self.spec))
         result = outcome.result if isinstance(outcome.result, Mapping) else {}
         metrics = dict(result) or read_last_metrics(self.run)
         self.write_end(outcome, metrics)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.config.compose import compose
 from plmctl.config.texts import Texts
 from plmctl.core.errors import UsageError

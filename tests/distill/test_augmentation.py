@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import plmctl
 from plmctl.cli.app import make_app
 from plmctl.config import compose as config
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill.augmentation import Augmenter, ReplaceableWord, make_copies, replace_words

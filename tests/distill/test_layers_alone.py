@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from plmctl.artifacts import loading
 from plmctl.artifacts.assemble import build_model, build_objective
 from plmctl.artifacts.cost import cost
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.config.compose import compose, composed
 from plmctl.config.headers import header
 from plmctl.config.recipes import find_recipe

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from plmctl.artifacts.assemble import build_model
 from plmctl.cli.app import make_app
 from plmctl.config import compose as config
-from plmctl.config.action import perform
 from plmctl.config.build import build, plain
+from plmctl.config.command import perform
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill import rewriting
 from plmctl.distill.sequence import Nearest, pick_likeliest, sequence

@@ -13,7 +13,7 @@ from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.loading import find
 from plmctl.config import compose as config
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.config.spec import Provenance
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError, UsageError

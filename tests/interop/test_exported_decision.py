@@ -19,7 +19,7 @@ from plmctl.artifacts.convert import convert
 from plmctl.artifacts.kept_decision import read_decision, write_decision
 from plmctl.artifacts.loading import find
 from plmctl.config import compose as config
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.core.errors import DataError
 from plmctl.report.card import make_card
 from plmctl.tasks.calibration import LabelDecision

@@ -12,7 +12,7 @@ import torch
 
 from plmctl.artifacts.convert import convert
 from plmctl.config import compose as config
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from tests.marks import mark_slow
 
 transformers = pytest.importorskip("transformers")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from plmctl.config import compose as config
-from plmctl.config.action import perform
 from plmctl.config.build import build
+from plmctl.config.command import perform
 from plmctl.core.errors import DataError
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "chinese"

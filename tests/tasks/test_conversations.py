@@ -17,8 +17,8 @@ import torch
 from torch.nn import functional as F
 
 from plmctl.config import compose as config
-from plmctl.config.action import perform
 from plmctl.config.build import build
+from plmctl.config.command import perform
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks import batches

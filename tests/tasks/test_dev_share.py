@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from plmctl.config import compose as config
-from plmctl.config.action import perform
 from plmctl.config.build import build
+from plmctl.config.command import perform
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.runs import finetuning
 from plmctl.tasks import inference

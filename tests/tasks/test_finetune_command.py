@@ -14,7 +14,7 @@ import plmctl
 from plmctl.artifacts.model_facts import pooling
 from plmctl.config import compose as config
 from plmctl.config import schema
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import Provenance
 from plmctl.core.batch import Batch, Seq

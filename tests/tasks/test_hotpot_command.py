@@ -12,7 +12,7 @@ import pytest
 
 import plmctl
 from plmctl.config import compose as config
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError
 from plmctl.runs.resume import resume_spec

@@ -14,8 +14,8 @@ import pytest
 
 import plmctl
 from plmctl.config import compose as config
-from plmctl.config.action import perform
 from plmctl.config.build import build
+from plmctl.config.command import perform
 from plmctl.core.batch import Rows
 from plmctl.tasks.record import Example
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from plmctl.config import compose as config
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.readers.squad import SquadFiles

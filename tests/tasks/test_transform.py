@@ -8,7 +8,7 @@ import torch
 
 from plmctl.artifacts.assemble import build_model
 from plmctl.config import compose as config
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
 from plmctl.tasks import batches

@@ -8,7 +8,7 @@ import pytest
 
 from plmctl.artifacts.loading import load
 from plmctl.config import compose as config
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError
 from plmctl.core.rounding import round_floats

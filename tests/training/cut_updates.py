@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from plmctl.config.action import perform
+from plmctl.config.command import perform
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch
 from plmctl.nn.dropout import Dropout

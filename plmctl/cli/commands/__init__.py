@@ -1,1 +1,0 @@
-"""One file a command: its options, its examples, and what it calls."""

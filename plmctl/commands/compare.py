@@ -1,0 +1,100 @@
+"""`plmctl compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from plmctl.cli.options import Json, Plugin
+from plmctl.config.command import About, Tool
+
+Side = Annotated[
+    str, typer.Argument(metavar="A", help="A run, or a .jsonl, .csv or .tsv file of predictions.")
+]
+Other = Annotated[str, typer.Argument(metavar="B", help="The same of the system that is compared.")]
+Split = Annotated[str, typer.Option("--split", metavar="NAME", help="Of runs.")]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="KIND",
+        help="The kind of predictions: classes, numbers, tags (of entities), words (with other"
+        " tags), answers or texts (default: as it looks).",
+    ),
+]
+Metric = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAME", help="A score. May be repeated (default: all)."),
+]
+Positive = Annotated[
+    str | None, typer.Option("--positive", metavar="LABEL", help="Add its F1 (default: none).")
+]
+Gold = Annotated[str, typer.Option("--gold", metavar="COLUMN", help="With the right labels.")]
+Guess = Annotated[str, typer.Option("--guess", metavar="COLUMN", help="With the predictions.")]
+Id = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="COLUMN",
+        help="The column that names the example (default: id, else the row).",
+    ),
+]
+Samples = Annotated[
+    int | None,
+    typer.Option(
+        "--samples", metavar="N", help="Draws of bootstrap and randomisation (default: 10000)."
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of these.")]
+
+
+class CompareCommand(Tool):
+    """Compare two systems on the same examples: differences, intervals, p-values.
+
+    The interval is that of a paired bootstrap, the p-value that of approximate randomisation;
+    McNemar's test counts the examples that one system alone answers rightly.
+    """
+
+    about = About(
+        "compare",
+        place=85,
+        examples=(
+            "plmctl compare runs/sst2 runs/sst2/predictions/dev.jsonl",
+            "plmctl compare runs/sst2 runs/sst2 --metric accuracy --samples 1000 --json",
+        ),
+    )
+
+    @staticmethod
+    def perform(
+        first: Side,
+        second: Other,
+        split: Split = "dev",
+        kind: Kind = None,
+        metric: Metric = None,
+        positive: Positive = None,
+        gold: Gold = "gold",
+        guess: Guess = "guess",
+        column: Id = None,
+        samples: Samples = None,
+        seed: Seed = 0,
+        json: Json = False,
+        plugin: Plugin = None,
+    ) -> None:
+        from plmctl.report.compare import compare as compare_systems
+        from plmctl.report.predicted import ColumnNames
+
+        compare_systems(
+            Path(first).expanduser(),
+            Path(second).expanduser(),
+            split=split,
+            columns=ColumnNames(gold, guess, column),
+            kind=kind,
+            positive=positive,
+            names=metric or (),
+            samples=samples,
+            seed=seed,
+            as_json=json,
+            plugins=tuple(plugin or ()),
+        )

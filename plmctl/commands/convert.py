@@ -1,0 +1,124 @@
+"""`plmctl convert`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from plmctl.cli.former import choose_place
+from plmctl.cli.options import Plugin
+from plmctl.config.command import About, Tool
+
+
+def list_families() -> tuple[str, list[tuple[str, str]]]:
+    """List the families that can be converted, for --help."""
+    from plmctl.interop.listing import list_systems
+
+    return "Families", list_systems()
+
+
+In = Annotated[
+    str, typer.Argument(metavar="IN", help="A run, a checkpoint or a Hugging Face folder.")
+]
+Former = Annotated[str | None, typer.Argument(metavar="", show_default=False, hidden=True)]
+Out = Annotated[
+    str | None, typer.Option("--out", metavar="DIR", help="The folder to write (no default).")
+]
+To = Annotated[
+    Literal["hf", "plmctl", "peft"] | None,
+    typer.Option(
+        "--to",
+        help="The layout to write (default: plmctl for a longer model); peft: the weights of LoRA"
+        " or IA3, for the model in Hugging Face's layout.",
+    ),
+]
+Network = Annotated[
+    Literal["model", "generator", "encoder"],
+    typer.Option(
+        "--part",
+        help="The network to convert: the generator of an ELECTRA run, or the encoder of an"
+        " encoder-decoder, which then reads alone.",
+    ),
+]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(
+        "--max-length",
+        help="Make an encoder with learned positions, or that of an encoder-decoder, read rows of"
+        " so many tokens (Longformer, LED; default: as it is).",
+    ),
+]
+Reach = Annotated[
+    int | None,
+    typer.Option(
+        "--reach",
+        help="For a longer model: tokens that each token sees to either side (default: as before,"
+        " or as many as an old row has, at most 256).",
+    ),
+]
+Without = Annotated[
+    Literal["copies", "projections"] | None,
+    typer.Option(
+        "--without",
+        help="For a longer model, in ablations: draw the new positions; no projections of their"
+        " own for global tokens (default: with both).",
+    ),
+]
+
+
+class ConvertCommand(Tool):
+    """Convert a model to or from Hugging Face's layout, or make it read longer rows.
+
+    Weights, settings and tokenizer are converted.
+    """
+
+    about = About(
+        "convert",
+        place=90,
+        examples=(
+            "plmctl convert runs/first --to hf --out exported",
+            "plmctl convert exported --to plmctl --out imported",
+        ),
+        section=list_families,
+    )
+
+    @staticmethod
+    def perform(
+        source: In,
+        former: Former = None,
+        out: Out = None,
+        to: To = None,
+        part: Network = "model",
+        max_length: MaxLength = None,
+        reach: Reach = None,
+        without: Without = None,
+        plugin: Plugin = None,
+    ) -> None:
+        from plmctl.artifacts.convert import convert as convert_model
+        from plmctl.core.errors import UsageError
+        from plmctl.report.card import make_card
+        from plmctl.storage.paths import refuse_file_name
+
+        if (place := choose_place(f"convert {source}", former, out)) is None:
+            raise UsageError("Missing option '--out': the folder to write\n  fix: --out converted")
+        refuse_file_name(place, "--out")
+        for option, value in (("--reach", reach), ("--without", without)):
+            if value and max_length is None:
+                fix = f"--max-length 4096, or no {option}"
+                raise UsageError(f"{option} is of a longer model\n  fix: {fix}")
+        if to is None and max_length is None:
+            raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
+        convert_model(
+            Path(source).expanduser(),
+            Path(place).expanduser(),
+            to=to or "plmctl",
+            max_length=max_length,
+            reach=reach,
+            without=(without,) if without else (),
+            part=part,
+            plugins=tuple(plugin or ()),
+            card=partial(make_card, library="transformers", plugins=tuple(plugin or ())),
+        )

@@ -1,0 +1,64 @@
+"""`plmctl help <part>`."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated
+
+import typer
+
+from plmctl.cli.completion import suggest_topics
+from plmctl.cli.options import ConfigDir, Json, Plugin
+from plmctl.config.command import About, Tool
+
+What = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SLOT | PART | SLOT=PART | SETTING | WORDS]",
+        show_default=False,
+        autocompletion=suggest_topics,
+    ),
+]
+
+Schema = Annotated[
+    bool,
+    typer.Option(
+        "--schema",
+        help="Print the JSON Schema of a command's settings and of its YAML files, for editors.",
+    ),
+]
+
+
+class HelpCommand(Tool):
+    """Explain a part and its settings, or one setting.
+
+    Each setting is shown with its meaning, type and default. A slot lists its parts; without a
+    name, all slots are listed. Other words are looked for in the glossary, then in what is said of
+    parts and settings.
+
+    plmctl help pretrain --schema describes the settings of plmctl pretrain, and recipes; plmctl
+    help --schema those of all commands. The YAML files that plmctl writes name the schema in their
+    first line, so that an editor completes keys, values and parts.
+    """
+
+    about = About(
+        "help",
+        place=200,
+        examples=("plmctl help span_mask", "plmctl help train.minutes"),
+        talks=False,
+    )
+
+    @staticmethod
+    def perform(
+        what: What = None,
+        schema: Schema = False,
+        as_json: Json = False,
+        config_dir: ConfigDir = None,
+        plugin: Plugin = None,
+    ) -> None:
+        from plmctl.config.help import explain as explain_part
+        from plmctl.config.json_schema import show_schema
+
+        words = " ".join(what) if what else None
+        show = show_schema if schema else functools.partial(explain_part, as_json=as_json)
+        show(words, plugins=plugin or (), config_dirs=config_dir or ())

@@ -1,0 +1,60 @@
+"""`plmctl report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from plmctl.cli import report_options as options
+from plmctl.cli.options import Plugin
+from plmctl.config.command import About, Tool
+from plmctl.core.terminal import tell
+
+
+class ReportCommand(Tool):
+    """Write one HTML page about a run, several runs, or a study.
+
+    The page needs no network.
+    """
+
+    about = About(
+        "report",
+        place=140,
+        examples=(
+            "plmctl report runs/first runs/sst2 --out compared.md",
+            "plmctl report studies/first --out study.html",
+        ),
+    )
+
+    @staticmethod
+    def perform(
+        runs: Annotated[
+            list[str],
+            typer.Argument(
+                metavar="RUN... | STUDY", help="Run directories, or the folder of a study."
+            ),
+        ],
+        out: options.Out = "report.html",
+        markdown: options.Markdown = False,
+        attention: options.Heads = None,
+        sentence: options.Sentences = None,
+        probe: options.Probes = None,
+        card: options.Card = None,
+        fact: options.Facts = None,
+        plugin: Plugin = None,
+    ) -> None:
+        from plmctl.report.wishes import parse_facts, parse_wishes
+        from plmctl.report.write import write
+
+        files = write(
+            [Path(folder).expanduser() for folder in runs],
+            Path(out).expanduser(),
+            markdown=markdown,
+            wishes=parse_wishes(attention, sentence or [], probe or []),
+            card=Path(card) if card else None,
+            facts=parse_facts(fact or []),
+            plugins=tuple(plugin or ()),
+        )
+        tell("\n".join(map(str, files)))
