@@ -185,6 +185,8 @@ class HydraComposer:
         for folder in self._config_dirs:
             if (file := Path(folder, f"{path}.yaml")).is_file():
                 return _read_file(file)
+        if path == self.verb and not (conf_dir() / f"{path}.yaml").is_file():
+            return read_part(_make_primary(path), None)
         return _read_shipped(path)
 
     def parse(self, word: str) -> Override:
@@ -327,12 +329,16 @@ def _store_plumbing(verb: str) -> None:
     """
     from hydra.core.config_store import ConfigStore
 
-    kind, store = find_command(verb), ConfigStore.instance()
-    store.store(group="plumbing", name=verb, node=thaw(kind()), package="_global_")
+    store = ConfigStore.instance()
+    store.store(group="plumbing", name=verb, node=thaw(find_command(verb)()), package="_global_")
     if not (conf_dir() / f"{verb}.yaml").is_file():
-        slots: list[Any] = [{slot: None} for slot in kind.about.slots.split()]
-        defaults = [{"plumbing": verb}, *slots, "_self_", {RECIPE: None}]
-        store.store(name=verb, node={"defaults": defaults})
+        store.store(name=verb, node=_make_primary(verb))
+
+
+def _make_primary(verb: str) -> dict[str, Any]:
+    """What stands in place of the file in conf/ of a command whose slots are empty."""
+    slots: list[Any] = [{slot: None} for slot in find_command(verb).about.slots.split()]
+    return {"defaults": [{"plumbing": verb}, *slots, "_self_", {RECIPE: None}]}
 
 
 def store_recipe(name: str, config_dirs: Sequence[str] = (), *, published: bool = False) -> str:
@@ -379,10 +385,10 @@ def _tell_hydra() -> None:
 
 def _read_stored(group: str, name: str) -> PartFile:
     """The settings of a recipe, or those of a command without any part."""
-    known = _RECIPES if group == "recipe" else schema.VERBS
-    if name not in known:
-        raise Unusual
-    return read_part(_RECIPES[name] if group == "recipe" else schema.defaults(name), "")
+    try:
+        return read_part(_RECIPES[name] if group == "recipe" else thaw(find_command(name)()), "")
+    except KeyError:
+        raise Unusual from None
 
 
 @functools.cache

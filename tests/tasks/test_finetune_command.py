@@ -13,8 +13,7 @@ import torch
 import plmctl
 from plmctl.artifacts.model_facts import pooling
 from plmctl.config import compose as config
-from plmctl.config import schema
-from plmctl.config.command import perform
+from plmctl.config.command import find_command, perform
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import Provenance
 from plmctl.core.batch import Batch, Seq
@@ -196,7 +195,7 @@ def test_numbers_have_as_many_digits_as_were_computed(in_bf16, tmp_path, precisi
 
 @pytest.mark.parametrize("verb", ["eval", "embed", "generate"])
 def test_inference_is_in_fp32_unless_asked_otherwise(verb):
-    assert schema.defaults(verb)["precision"] == "fp32"
+    assert find_command(verb)()["precision"] == "fp32"
 
 
 def test_labels_new_lines(trained, tmp_path, capsys):
