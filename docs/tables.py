@@ -34,6 +34,7 @@ from plmctl.config.recipes import (
     recipes_dir,
     studies,
 )
+from plmctl.config.schema import SAVED
 from plmctl.config.settings import Setting, list_plumbing
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import Draws
@@ -202,7 +203,7 @@ def command_row(kind: type[Command] | type[Tool]) -> str:
 def owners() -> dict[Setting, list[str]]:
     """{setting: the commands that have it}, without those of parts."""
     known: dict[Setting, list[str]] = {}
-    for verb, kind in all_commands().items():
+    for verb, kind in {**all_commands(), **SAVED}.items():
         for setting in list_plumbing(kind):
             known.setdefault(setting, []).append(verb)
     return known

@@ -740,6 +740,7 @@ def test_ctrl_c_before_all_is_imported_is_a_line(module: str) -> None:
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['plmctl', 'pretrain', '--help']\n"
         "from plmctl.__main__ import main\nmain()"
     )
     # a background shell ignores it, and so would the child

@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.config.command import all_commands
+from plmctl.config.command import all_commands, find_command
 from plmctl.config.injected import ToNoises
 from plmctl.config.instead import INSTEAD
 from plmctl.config.other_names import OURS
@@ -181,7 +181,9 @@ def test_the_same_key_of_several_commands_and_a_group() -> None:
     assert sum("plmctl pretrain" in line for line in shown) == 1
     assert sum("plmctl finetune" in line for line in shown) == 1
     keys = [line.partition("=")[0] for line in said("help", "train").splitlines()]
-    listed = [key.partition("=")[0] for key, _ in settings("finetune")]  # and some of its own
+    listed = [
+        key.partition("=")[0] for key, _ in settings(find_command("finetune"))
+    ]  # and some of its own
     assert keys == [key for key in listed if key.startswith("train.")]
     assert "(did you mean 'train.minutes'?)" in said("help", "train.minute", code=2)
     assert json.loads(said("help", "train.minutes", "--json"))[0]["path"] == "train.minutes"

@@ -25,6 +25,7 @@ from plmctl.cli.words import read_bare, sort_words
 from plmctl.config import compose as config
 from plmctl.config.command import all_commands, list_commands
 from plmctl.config.headers import header
+from plmctl.config.schema import SAVED
 from plmctl.config.spec import Provenance
 from plmctl.data.formats.base import Format
 from plmctl.distill.base import Signal
@@ -190,7 +191,7 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     assert {file.relative_to(ROOT).as_posix() for file in tables.PAGES} <= set(PAGES)
     slots = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
     wanted = {f"parts: {slot}" for slot in slots}
-    wanted |= {f"settings: {verb}" for verb in [tables.SHARED, *all_commands()]}
+    wanted |= {f"settings: {verb}" for verb in [tables.SHARED, *all_commands(), *SAVED]}
     wanted |= {"recipes", "studies", "fields", "families", "commands", "noised"}
     marks = [mark for page in PAGES.values() for mark, _ in tables.TABLE.findall(page)]
     assert sorted(marks) == sorted(wanted)

@@ -185,7 +185,9 @@ def test_cp_copies_once_and_says_how_to_go_on(here: Path) -> None:
     done = plmctl("cp", "gpt2")
     assert done.exit_code == 0
     assert "plmctl pretrain ./gpt2.yaml" in done.stdout
-    assert (here / "gpt2.yaml").read_bytes() == (recipes_dir() / "gpt2.yaml").read_bytes()
+    first, _, rest = (here / "gpt2.yaml").read_bytes().partition(b"\n")
+    assert first.startswith(b"# yaml-language-server: $schema=file://")  # for editors
+    assert rest == (recipes_dir() / "gpt2.yaml").read_bytes()
     (here / "gpt2.yaml").write_text("mine: 1", encoding="utf-8")
     again = plmctl("cp", "gpt2")
     assert (again.exit_code, (here / "gpt2.yaml").read_text(encoding="utf-8")) == (2, "mine: 1")

@@ -19,7 +19,7 @@ from plmctl.core.errors import PlmctlError
 from plmctl.core.terminal import tell
 
 
-class Known(MutableMapping[str, Any]):
+class KnownCommands(MutableMapping[str, Any]):
     """{word: command or group of commands} behind a prefix, each imported when it is looked up."""
 
     def __init__(self, prefix: str = "", plugins: Sequence[str] = ()) -> None:
@@ -52,7 +52,7 @@ class Known(MutableMapping[str, Any]):
     def _make(self, word: str) -> Any:
         if not self.prefix and word in self._groups():
             group = Commands(name=word, no_args_is_help=True, help=self.lines()[word])
-            group.commands = Known(f"{word} ", self.plugins)
+            group.commands = KnownCommands(f"{word} ", self.plugins)
             return group
         listed = list_commands(self.plugins)[f"{self.prefix}{word}"]
         return make_command(word, listed.module, listed.about)
@@ -90,16 +90,16 @@ class Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = Known()
+        self.commands = KnownCommands()
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Parse the words as Typer does, once the commands of plug-ins are known."""
         known = self.commands
-        assert isinstance(known, Known)
+        assert isinstance(known, KnownCommands)
         if not known.prefix and (plugins := _find_plugins(args)):
-            self.commands = Known(plugins=plugins)
+            self.commands = KnownCommands(plugins=plugins)
         elif not known.prefix and known.plugins:
-            self.commands = Known()
+            self.commands = KnownCommands()
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -109,7 +109,7 @@ class Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands."""
         known = self.commands
-        assert isinstance(known, Known)
+        assert isinstance(known, KnownCommands)
         with formatter.section("Commands"):
             formatter.write_dl(list(known.lines().items()))
 

@@ -32,7 +32,8 @@ def as_function(kind: type[Command] | type[Tool]) -> Function:
 
     function.__doc__ = kind.__doc__
     function.about = about  # type: ignore[attr-defined]
-    function.__signature__ = inspect.Signature(list(_list_parameters(kind)))  # type: ignore[attr-defined]
+    signature = inspect.Signature(list(_list_parameters(kind)))
+    function.__signature__ = signature  # type: ignore[attr-defined]
     return function
 
 

@@ -36,8 +36,8 @@ class HelpCommand(Tool):
     name, all slots are listed. Other words are looked for in the glossary, then in what is said of
     parts and settings.
 
-    plmctl help pretrain --schema describes the settings of plmctl pretrain, and recipes; plmctl
-    help --schema those of all commands. The YAML files that plmctl writes name the schema in their
+    With --schema a command stands for its settings: plmctl help pretrain --schema describes those
+    of plmctl pretrain, and recipes. The YAML files that plmctl writes name the schema in their
     first line, so that an editor completes keys, values and parts.
     """
 

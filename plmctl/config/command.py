@@ -176,9 +176,10 @@ def find_settings(verb: str) -> type[Command] | None:
 
 @functools.cache
 def all_commands(plugins: tuple[str, ...] = ()) -> dict[str, type[Command]]:
-    """{verb: command} of all commands that have settings."""
+    """{verb: command} of all commands that have settings of their own."""
     kinds = [load_command(each.module) for each in list_commands(plugins).values()]
-    return {kind.about.verb: kind for kind in kinds if issubclass(kind, Command)}
+    own = (kind for kind in kinds if issubclass(kind, Command) and not kind.about.takes)
+    return {kind.about.verb: kind for kind in own}
 
 
 def perform(spec: RunSpec) -> Result:

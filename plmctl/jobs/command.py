@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from plmctl.config.command import perform
+from plmctl.config import command
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.storage.gate import admit, open_file
@@ -26,17 +26,17 @@ def execute(record: dict[str, Any], run: Path) -> Any:
     place: dict[str, Any] = {"out": str(run)}
     if verb in RESUMABLE:
         if (saved := _read_saved(record, run)) is not None:
-            return perform(saved.asked(overrides=(), changes=(), within=True))
+            return command.perform(saved.asked(overrides=(), changes=(), within=True))
         shutil.rmtree(admit(run), ignore_errors=True)
         place = {"run": {**config["run"], "dir": str(run)}}
     spec = spec_of(verb, config | place, given)
     if verb in AFRESH:
         shutil.rmtree(admit(run), ignore_errors=True)
     if verb != "eval":
-        return perform(spec)
+        return command.perform(spec)
     admit(run).mkdir(parents=True)
     with open_file(run / "result.json", "w") as out, contextlib.redirect_stdout(out):
-        return perform(spec)
+        return command.perform(spec)
 
 
 def _read_saved(record: dict[str, Any], run: Path) -> RunSpec | None:
