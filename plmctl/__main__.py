@@ -1,4 +1,4 @@
-"""`plmctl`, also as `python -m plmctl`, which is what torchrun starts. Until the commands are
+"""`plmctl`, also as `python -m plmctl`, which is what torchrun starts. Until the command is
 imported, Ctrl-C ends it with a line.
 """
 
@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -19,7 +20,7 @@ def main() -> None:
     from plmctl.cli import app
     from plmctl.core.foreign import end_beside_threads
 
-    app.make_app()  # imports the commands
+    app.import_command(sys.argv[1:])
     if usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

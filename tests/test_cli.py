@@ -65,7 +65,7 @@ class Command:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command()
-    monkeypatch.setattr(commands, "perform", made.run)
+    monkeypatch.setattr(commands, "perform", lambda spec: made.run(spec))
     monkeypatch.setattr(commands, "check", lambda spec: None)  # its parts are no real ones
     return made
 
@@ -312,7 +312,7 @@ def test_convert_is_plain(plmctl: Invoke, monkeypatch: pytest.MonkeyPatch) -> No
         assert "fix: " in done.stderr
     done = plmctl("convert", "one", "other", "--max-length", "abc", own=False)
     assert done.exit_code == 2
-    assert "--max-length abc: must be a whole number\n  fix: --max-length <" in done.stderr
+    assert "--max-length abc: must be a whole number\n  fix: --max-length NUMBER" in done.stderr
 
 
 @pytest.mark.parametrize(

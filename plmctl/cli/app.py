@@ -70,6 +70,14 @@ class KnownCommands(MutableMapping[str, Any]):
         return len(self.lines())
 
 
+def import_command(words: Sequence[str]) -> None:
+    """Import the command that the first words name, if they name one."""
+    known = list_commands()
+    for name in (" ".join(words[:2]), " ".join(words[:1])):
+        if name in known:
+            load_command(known[name].module)
+
+
 def make_command(word: str, module: str, about: str) -> Any:
     """A command as Typer runs it.
 
