@@ -64,9 +64,9 @@ HEADS = {
     "fields": ("field", "shape", "type", "meaning"),
     "families": ("systems", "classes of transformers"),
     "studies": ("study", "question", "title", "papers", "trains", "measured"),
-    "commands": ("command", "what it does"),
-    "noised": ("`noise=`", "what the model reads", "what it predicts"),
-    "recipes": ("system", "recipe", "what it does", *CHOSEN),
+    "commands": ("command", "effect"),
+    "noised": ("`noise=`", "input of the model", "targets"),
+    "recipes": ("system", "recipe", "effect", *CHOSEN),
 }
 
 
@@ -182,7 +182,7 @@ def predicted(made: Rows, written: Sequence[Sequence[str]], spellings: Sequence[
     return (
         " ".join(spellings[label] for label in asked)
         if field.tokens
-        else "of each token: " + field.meaning
+        else "for each token: " + field.meaning
     )
 
 

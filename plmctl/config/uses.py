@@ -113,8 +113,7 @@ class Extend(RunSpec):
     data: Data = Data()  # text of the field whose words the new tokens are parts of
     tokens: Count = 1000  # new ones, at most
     least: Count = 10  # how often a new token must stand in the text
-    # rows of new tokens in every table of the model: the mean of the old tokens' rows that make up
-    # the token, or drawn as in a new model
+    # rows of new tokens in every table of the model: means of the rows of old tokens, or random rows
     rows: Literal["pieces", "random"] = "pieces"
     sample_bytes: Count = 1 << 25  # bytes of text to read
     out: str = MISSING  # a new folder
@@ -141,7 +140,7 @@ class Embed(RunSpec):
     pooling: Literal[
         "none", "mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"
     ] = "none"
-    # of idf and sif: a file as input is, in which rare tokens are rare; null: input itself
+    # a file like input, in which rare tokens are rare, for idf and sif; null: input itself
     weights_from: str | None = None
     normalize: bool = False  # vectors of length 1, whose product is their cosine
     logits: bool = False

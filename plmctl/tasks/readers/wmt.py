@@ -12,7 +12,7 @@ from plmctl.tasks.readers import files, sgm
 from plmctl.tasks.record import Example
 from plmctl.text.tabular import kind_of
 
-FIX = "task.path={test: [<source>.sgm,<reference>.sgm]}, and train and dev beside it"
+FIX = "task.path={test: [<source>.sgm,<reference>.sgm]}, and train and dev"
 
 
 def find_sets(

@@ -305,7 +305,7 @@ def test_numbered_lines(tmp_path: Path) -> None:
         ("5 good", "7 good", r"train.txt:5: number 7, where 5 follows"),
         ("4 hi", "hi", r"train.txt:4: a line begins with its number"),
         ("\ti walk my dog .", "", r"train.txt:5: a turn, a tab and the answer are needed"),
-        ("5 good .\t", "5 \t", r"train.txt:5: what is said, a tab"),
+        ("5 good .\t", "5 \t", r"train.txt:5: a turn, a tab"),
     ],
 )
 def test_damaged_numbered_lines(old: str, new: str, answer: str, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_rows_of_questions_are_read_as_the_nested_layout(kind: str, tmp_path: Pa
 def test_rows_that_are_wrong_are_named(tmp_path: Path) -> None:
     rows = flat("lists")
     rows[0]["answers"] = {"text": ["Denmark"], "answer_start": []}
-    with pytest.raises(DataError, match=r"a.jsonl:1: 1 texts of answers, and 0 places"):
+    with pytest.raises(DataError, match=r"a.jsonl:1: 1 texts of answers, and 0 starts"):
         read(write(tmp_path, "a.jsonl", rows))
     rows[0] = {"question": "x", "context": CONTEXT, "answers": {"text": []}}
     with pytest.raises(DataError, match=r"a.jsonl:1: no row of a question: 'answers'"):
