@@ -41,7 +41,6 @@ CEILINGS: dict[str, int] = {
     "noise": 60,
     "objectives": 106,
     "others": 1936,
-    "page": 1,
     "settings": 135,
     "storage": 34,
     "text": 132,
