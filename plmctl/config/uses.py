@@ -113,7 +113,7 @@ class Extend(RunSpec):
     data: Data = Data()  # text of the field whose words the new tokens are parts of
     tokens: Count = 1000  # new ones, at most
     least: Count = 10  # how often a new token must stand in the text
-    # rows of new tokens in every table of the model: means of the rows of old tokens, or random rows
+    # rows of new tokens in every table of the model: means of rows of old tokens, or random rows
     rows: Literal["pieces", "random"] = "pieces"
     sample_bytes: Count = 1 << 25  # bytes of text to read
     out: str = MISSING  # a new folder
