@@ -1,11 +1,6 @@
 """Measures of trained models and of runs, for reports, probes and Python.
 
-- `measure.py`: the base class of measures, and all measures of one model.
-- `sample.py`: the sentences and held-out rows that models read.
-- `stacks.py`: the stacks of a model with their patterns.
-- `layers.py`, `attention.py` and most others: one measure each.
-- `runs.py`: the numbers of a run directory, and their means over seeds.
-- `likeness.py`: losses that do not compare.
-- `statistics.py`: differences, intervals, tests, power; `sequences.py` repeats tests.
-- `paired.py`: two systems on the same examples.
+A module of this folder is one measure, and `measure.py` has their base class. `sample.py` and
+`stacks.py` prepare models for them. `runs.py` reads the numbers of run directories. `statistics.py`,
+`sequences.py` and `paired.py` compare numbers.
 """

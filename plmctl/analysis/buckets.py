@@ -21,14 +21,14 @@ class Hashed:
     """The buckets of one layer.
 
     Args:
-        layer: counted from 1.
-        buckets: how many there are.
-        tokens: of a bucket, on average.
+        layer: The layer, from 1.
+        buckets: The number of buckets.
+        tokens: The tokens of a bucket, on average.
         first: [H, R, T] the bucket of each token of the first row, by head and round.
         largest: tokens of the largest bucket of a round, the mean over rows, heads and rounds.
         empty: the share of buckets without tokens.
-        evenness: by head, H(p) / ln n, p the shares of the tokens of a row in n buckets: 1 if all
-            are equally large, 0 if one has all.
+        evenness: The entropy of the shares of a row's tokens in n buckets, divided by ln n, by
+            head: 1 if all buckets are equally large, 0 if one has all tokens.
     """
 
     layer: int
@@ -74,7 +74,7 @@ class TokenBuckets(Measure):
             if isinstance(cell, LSHAttention)
         ]
         found = []
-        # of two stacks the last one is recorded, the decoder
+        # two stacks record the last one, the decoder
         own = hashing[len(hashing) - len(recorded) :]
         for (layer, cell), buckets in zip(own, recorded, strict=True):
             count = math.prod(cell.find_factors(seq.ids.shape[1]))

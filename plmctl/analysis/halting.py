@@ -20,10 +20,10 @@ class LayersTaken:
     """The layers that the tokens of a sequence took.
 
     Args:
-        seq: the sequence: "text", "source" or "target".
-        tokens: of each row that has some, without padding.
-        taken: by row, as many as there are tokens.
-        most: the layers of the stack.
+        seq: The sequence: "text", "source" or "target".
+        tokens: The tokens of each row that has some, without padding.
+        taken: The number of layers by row and token.
+        most: The layers of the stack.
     """
 
     seq: str

@@ -1,4 +1,4 @@
-"""Losses that stand in one column: those that answer one question about one text."""
+"""Losses that compare: they answer one question about one text."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-KINDS = ("loss", "nll", "perplexity", "acc", "bits_per_byte")  # of numbers of a term, "loss/mlm"
-OF_TOKENS = ("loss", "nll", "perplexity", "acc")  # which other tokens make others
-# what decides what is asked of which text: (what it is called, the settings)
+KINDS = (
+    "loss",
+    "nll",
+    "perplexity",
+    "acc",
+    "bits_per_byte",
+)  # before the name of a term, "loss/mlm"
+OF_TOKENS = ("loss", "nll", "perplexity", "acc")  # other tokens change these
+# the settings that decide the question and its text, by its name
 ASKED = (
     ("text", ("data.path", "data.valid_path", "data.valid_share", "data.mixture", "data.sources")),
     ("masks", ("eval.noise", "eval.seed", "noise")),

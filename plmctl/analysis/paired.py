@@ -1,5 +1,5 @@
-"""What a difference between two systems is worth that answered the same examples: McNemar's test,
-the paired bootstrap, approximate randomisation.
+"""The worth of a difference between two systems on the same examples: McNemar's test, the paired
+bootstrap, approximate randomisation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EQUAL = 1e-9  # differences of scores below it are rounding
 
 @dataclass(frozen=True)
 class McNemar:
-    """Of the examples that one system alone answers rightly, how many are which's."""
+    """The number of examples that one system alone answers rightly, for each system."""
 
     first: int
     second: int
@@ -34,11 +34,11 @@ class PairedDifference:
 
     first: float
     second: float
-    low: float | None  # of the interval of the difference; None where no draw differs from another
+    low: float | None  # the interval of the difference; None where all draws are equal
     high: float | None
     p: float
-    samples: int  # of the bootstrap
-    swaps: int  # of the randomisation; all that there are, where `enumerated`
+    samples: int  # draws of the bootstrap
+    swaps: int  # draws of the randomisation; all possible ones where `enumerated`
     enumerated: bool
 
     @property
@@ -96,9 +96,9 @@ def compare_scores(
     more (Noreen, 1989; Yeh, 2000).
 
     Args:
-        score: of draws from the n examples of the first system, then those of the second.
+        score: The score of draws from the n examples of the first system, then of the second.
         differs: [n] bool, whether it matters who gave which answer to an example.
-        drawn: what the bootstrap draws in place of the score; None: the score.
+        drawn: The score that the bootstrap draws; None for `score`.
     """
     both = np.arange(n)[None]
     first, second = float(score(both)[0]), float(score(both + n)[0])

@@ -29,11 +29,11 @@ class Seen:
     """Who sees whom in a full row of one document.
 
     Args:
-        part: of the model.
-        layers: counted from 1.
-        heads: counted from 0; none: all see the same.
-        segments: of the two halves of the row; none: it does not matter.
-        length: tokens of the row.
+        part: The part of the model.
+        layers: The layers, from 1.
+        heads: The heads, from 0; empty where all see the same.
+        segments: The segments of the two halves of the row; empty where they do not matter.
+        length: The tokens of the row.
         shares: [n, n] the share of pairs that are seen, by range of queries and of keys.
         begin: the same for the first `BEGIN` tokens alone; None if there are not more.
         seen: the share of all pairs.

@@ -1,7 +1,7 @@
-"""What positions do to a model: how alike their vectors are, and what scores get by distance.
+"""The effects of positions in a model: the likeness of their vectors, and biases by distance.
 
-All of it is asked of the parts themselves: what a position adds to a stream of zeros is its vector,
-and what it adds to the scores of a query of zeros depends on the distance alone.
+The parts themselves answer: a position adds its vector to a stream of zeros. Its addition to the
+scores of a query of zeros depends on the distance alone.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Likeness:
     """How alike the vectors of positions are.
 
     Args:
-        part: of the model.
-        place: where they act.
-        length: positions.
-        cosines: [n, n] means by range of positions.
+        part: The part of the model.
+        place: The step at which they act.
+        length: The number of positions.
+        cosines: [n, n] the means by range of positions.
         by_distance: {distance: the mean cosine of all positions that are so far apart}.
     """
 
@@ -47,11 +47,11 @@ class Likeness:
 
 @dataclass(frozen=True)
 class Bias:
-    """What every query adds to the scores of keys by their distance.
+    """The bias that every query adds to the scores of keys, by their distance.
 
     Args:
-        part: of the model.
-        place: where it acts.
+        part: The part of the model.
+        place: The step at which it acts.
         offsets: position of the key - position of the query, the least first.
         added: [H, n] by head and offset.
     """

@@ -26,7 +26,7 @@ from plmctl.text.inputs import need_lines
 from plmctl.text.tabular import kind_of
 
 TRAIN, TEST = 4000, 2000  # labelled items at most: enough for a comparison of layers, in seconds
-PENALTY = 1e-3  # of the map's squared weights
+PENALTY = 1e-3  # times the map's squared weights
 _LONGEST = 128  # tokens of a row
 
 
@@ -76,7 +76,7 @@ class ProbeResult:
     def of(cls, opened: Loaded, question: ProbeItems) -> Self:
         """Train and score a linear map for each layer of a model.
 
-        Of a word in two sentences the map reads `|u - v|` and `u * v` of its states u, v; test
+        For a word in two sentences the map reads `|u - v|` and `u * v` of its states u, v; test
         words are none of training's (Pilehvar and Camacho-Collados, 2019, WiC). The state of a word
         is that of its first piece.
         """

@@ -71,8 +71,8 @@ class RunLog:
         line that was cut short is ignored).
 
         Args:
-            folder: of the run.
-            most: Points that are kept of a curve; None for all of them.
+            folder: The folder of the run.
+            most: The points of a curve; None for all of them.
         """
         file = folder / METRICS
         if not file.is_file():
@@ -126,8 +126,8 @@ class Standing:
 
 
 def find_standing(log: RunLog, now: float | None = None) -> Standing:
-    """Find how far a run is, from the length in its config and the time of its last record; no
-    process is asked.
+    """Find how far a run is, from the length in its config and the time of its last record,
+    without a look at processes.
     """
     share, length = _done(log)
     if (share is not None and share >= 1) or (log.folder / RESULT).is_file():
@@ -169,8 +169,8 @@ def _done(log: RunLog) -> tuple[float | None, str]:
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """result.json of a fine-tuned run or an evaluation; None if there is none, or an incomplete
-    one.
+    """result.json of a fine-tuned run or an evaluation;
+    None if it is missing or incomplete.
     """
     file = folder / RESULT
     try:
@@ -186,7 +186,7 @@ def keeps_decision(folder: Path) -> bool:
 
 
 def read_baselines(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """baselines.json of a fine-tuned run; empty if there is none."""
+    """baselines.json of a fine-tuned run; empty if it is missing."""
     file = folder / BASELINES
     return dict(read_json(file)) if file.is_file() else {}
 

@@ -1,14 +1,13 @@
 """Tests that are repeated while data grow: how much of the level each look may spend, and
 p-values that hold whenever one stops.
 
-A study that tests after every round has many chances to find a difference that is not there. So
-its looks divide the level among them: whatever their dependence, the chance that any of them errs
-is at most the sum of their shares (Bonferroni's inequality). The shares follow a spending function
-(Lan and DeMets, 1983) that favours later looks, ((n - 2) / (N - 2))^2 after n of N seeds (Kim and
-DeMets, 1987): between equal shares (as Pocock, 1977) and those of O'Brien and Fleming (1979). Three
-seeds rarely show anything at a corrected level, so that what they spend is lost: with ten seeds,
-six comparisons and a difference of 1.5 deviations, 69% are found in place of 59% by equal shares,
-with as many seeds.
+A study that tests after every round has many chances to find a difference by luck. So its looks
+divide the level among them. Whatever their dependence, the chance that any of them errs is at most
+the sum of their shares (Bonferroni's inequality). The shares follow a spending function
+(Lan and DeMets, 1983) that favours later looks: ((n - 2) / (N - 2))^2 after n of N seeds (Kim and
+DeMets, 1987). It lies between equal shares (Pocock, 1977) and those of O'Brien and Fleming (1979).
+Three seeds rarely show anything at a corrected level, and their share is lost. With ten seeds, six
+comparisons and a difference of 1.5 deviations, it finds 69%; equal shares find 59%.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ class Look:
     """One look at the differences of a study.
 
     Args:
-        seeds: how many there were of every arm that was still open.
-        share: of the level, what this look may spend.
-        differences: of the arms that were still open.
+        seeds: The number of seeds of every arm that was still open.
+        share: The share of the level that this look may spend.
+        differences: The differences of the arms that were still open.
     """
 
     seeds: int
@@ -43,12 +42,12 @@ class Evidence:
     """A comparison after all looks so far.
 
     Args:
-        p: the smallest of p / share over its looks, at most 1; it is below a level with at most
+        p: The smallest of p / share over its looks, at most 1; it is below a level with at most
             that probability where there is no difference, whenever one stops.
-        p_holm: the same after Holm's correction over all comparisons.
-        level: for the plain p-value at the newest look, which share and correction leave.
-        share: of the newest look.
-        difference: at the look that gave the smallest.
+        p_holm: The same after Holm's correction over all comparisons.
+        level: The level of the plain p-value at the newest look, which share and correction leave.
+        share: The share of the newest look.
+        difference: The difference at the look that gave the smallest.
     """
 
     p: float
@@ -62,8 +61,8 @@ def spend(seeds: int, most: int) -> float:
     """The share of the level that is spent by the end of a look.
 
     Args:
-        seeds: how many there are at this look; nothing is spent before FIRST.
-        most: how many there can be, fixed in advance.
+        seeds: The number of seeds at this look; nothing is spent before FIRST.
+        most: The largest possible number, fixed in advance.
     """
     return max(0, seeds - FIRST + 1) ** 2 / (most - FIRST + 1) ** 2
 

@@ -21,9 +21,9 @@ class TokenSpans:
     """The spans of the tokens of one row, each the mean over all heads of all layers.
 
     Args:
-        tokens: without padding.
-        spans: as many, in tokens.
-        about: what was read.
+        tokens: The tokens, without padding.
+        spans: The span of each, in tokens.
+        about: The text that was read.
     """
 
     tokens: list[str]
@@ -36,10 +36,10 @@ class HeadSpans(Measure):
     """How far the heads of a model look back, in tokens.
 
     Args:
-        layers: by layer and head; where spans are dynamic, the mean over tokens.
-        longest: the longest possible span.
-        ramp: tokens behind it over which weights fall to 0.
-        row: of the tokens of one row; None: they have no spans of their own.
+        layers: The spans by layer and head; where they are dynamic, the mean over tokens.
+        longest: The longest possible span.
+        ramp: The tokens behind it over which weights fall to 0.
+        row: The spans of the tokens of one row; None where tokens have no spans of their own.
     """
 
     name: ClassVar[str] = "spans"

@@ -1,4 +1,4 @@
-"""The stacks inside of a model with what they read by, and how long its rows are."""
+"""The stacks of a model with their patterns, and the length of its rows."""
 
 from __future__ import annotations
 

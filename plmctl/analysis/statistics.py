@@ -1,5 +1,5 @@
-"""The worth of a difference between two arms: Student's t over seeds, Holm's correction, a verdict,
-and the smallest difference that a test could have seen.
+"""The worth of a difference between two arms: Student's t over seeds, Holm's correction, a verdict.
+The power of a test: the smallest difference that it could have seen.
 
 Every study needs these 90 lines of distributions, so SciPy would cost all users 100 MB; the tests
 compare them with SciPy.
@@ -17,10 +17,10 @@ from typing import Literal
 from plmctl.core.rounding import DIGITS
 
 LARGEST = 200  # bits of the largest value that the unpaired test takes as it is
-ALPHA = 0.05  # of the tests, after correction; intervals hold 1 - ALPHA each, uncorrected
+ALPHA = 0.05  # level of the tests, after correction; intervals hold 1 - ALPHA each, uncorrected
 LEAST_P = 0.0001  # a p-value below it is not spelt out
 POWER = 0.8  # the usual one (Cohen, 1988)
-_STEP = 0.1  # of the integral over the normal distribution, from -_WIDE to _WIDE
+_STEP = 0.1  # steps of the integral over the normal distribution, from -_WIDE to _WIDE
 _WIDE = 8.0
 
 Verdict = Literal["held", "not held", "undecided", ""]
@@ -35,7 +35,7 @@ class Difference:
     """
 
     mean: float
-    low: float | None  # None where nothing is known about the spread, or there is none
+    low: float | None  # None where the spread is unknown or 0
     high: float | None
     p: float | None
     n: int
@@ -172,7 +172,7 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
     """
     if x <= 0 or x >= 1:
         return float(x >= 1)
-    # where the fraction of the other tail is the one that converges fast
+    # the fraction of the other tail converges faster here
     if x > (a + 1) / (a + b + 2):
         return 1 - incomplete_beta(b, a, 1 - x)
     front = (
@@ -224,8 +224,8 @@ def find_detectable(difference: Difference | None, level: float | None) -> float
     POWER.
 
     Args:
-        difference: as it was measured; its spread is taken for the true one.
-        level: of its p-value, before corrections.
+        difference: The measured difference; its spread is taken for the true one.
+        level: The level of its p-value, before corrections.
 
     Returns:
         None where nothing is known about the spread: one seed, or equal differences.
@@ -247,8 +247,8 @@ def find_detectable_deviations(seeds: int, comparisons: int) -> float:
     the first of so many comparisons that is found (Holm).
 
     Args:
-        seeds: Of each arm, 2 or more.
-        comparisons: That are corrected for.
+        seeds: The seeds of each arm, 2 or more.
+        comparisons: The comparisons that the correction is for.
     """
     return _find_noncentrality(seeds - 1, ALPHA / comparisons) / math.sqrt(seeds)
 
