@@ -143,6 +143,11 @@ def test_every_folder_is_a_room() -> None:
     assert {room(module(file)) for file in FILES} - {"", "__main__"} <= set(ORDER)
 
 
+def test_folders_of_tests_are_rooms() -> None:
+    folders = {file.parent.relative_to(TESTS).parts[:1] for file in TESTS.rglob("test_*.py")}
+    assert {folder for (folder,) in folders - {()}} <= set(ORDER)
+
+
 @pytest.mark.parametrize("upper", ORDER)
 def test_a_room_imports_only_lower_ones(upper: str) -> None:
     """Imports for type checkers and those inside of functions count like all others."""

@@ -19,8 +19,8 @@ from plmctl.data.survey import HELD, TextSource, find_held_out, survey_text
 from plmctl.report.card import make_card
 from plmctl.report.subject import find_subject
 from plmctl.report.write import make_blocks
+from tests.commands.test_pretrain_command import TINY, pretrain
 from tests.report import fabricated
-from tests.test_pretrain_command import TINY, pretrain
 
 SPACE = 1 << 64
 WORDS = [f"{a}{b}{c}" for a in "blmst" for b in "aeio" for c in "dgnr"]

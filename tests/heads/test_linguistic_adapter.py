@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.command import plmctl
-from tests.test_pretrain_command import state
+from tests.commands.test_pretrain_command import state
 
 SMALL = ["train.steps=2", "train.epochs=null", "train.batch_size=4", "train.device=cpu"]
 SMALL += ["task.max_length=32", "optim.lr=0.01", "features=k_adapter", "train.frozen=[backbone]"]

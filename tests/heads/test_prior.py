@@ -14,7 +14,7 @@ from torch import nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.heads.lm import LMHead
-from tests.test_pretrain_command import TINY, pretrain
+from tests.commands.test_pretrain_command import TINY, pretrain
 
 PRIOR = "heads.mlm.prior=true"
 

@@ -19,9 +19,9 @@ from plmctl.artifacts.places import Places
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
+from tests.artifacts.test_shrinking import batch, built, source
 from tests.interop.publishing import VOCAB, publish
 from tests.interop.test_families import assert_round_trip
-from tests.test_shrinking import batch, built, source
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -20,9 +20,9 @@ from plmctl.artifacts.lengthen import lengthen
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.interop import hf
+from tests.artifacts.test_shrinking import source
 from tests.interop.publishing import VOCAB, publish
 from tests.interop.test_families import KINDS, assert_round_trip
-from tests.test_shrinking import source
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -149,7 +149,7 @@ def test_side_by_side_it_ends_in_the_same_table_and_a_changed_arm_runs(
     assert second["rows"][1]["arm"] == "other"
 
 
-@pytest.mark.slow  # jobs of a launcher are in tests/test_cli.py
+@pytest.mark.slow  # jobs of a launcher are in tests/cli/test_cli.py
 def test_through_joblib_it_ends_in_the_same_table(here: Path, launched: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     toy_study.write_study(here, **LOSSES)

@@ -33,7 +33,7 @@ def bases_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def study(name: str, *words: str) -> Study:
-    """Parsed alone; tests/test_ablate_command.py plans every one of them."""
+    """Parsed alone; tests/commands/test_ablate_command.py plans every one of them."""
     file = str(recipes_dir() / "studies" / f"{name}.yaml")
     settings = {
         str(key): value for key, value in plain(compose("ablate", file, list(words))).items()

@@ -30,8 +30,8 @@ from plmctl.tasks.readers.relation import RelationFiles
 from plmctl.tasks.record import Example
 from plmctl.tasks.relation import RelationClassification
 from tests.command import plmctl
+from tests.commands.test_pretrain_command import same
 from tests.models.test_luke import PLACES, V, W, ask, build, copy, published
-from tests.test_pretrain_command import same
 
 TEXTS = ["the cat sat on one mat", "cat on a mat", "a big old dog or a cat sat all day by one mat"]
 SPLITS = {"train": ["train.*"], "dev": ["dev.*"]}

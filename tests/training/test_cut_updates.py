@@ -17,10 +17,10 @@ import torch
 from plmctl.config.compose import compose
 from plmctl.config.recipes import conf_dir
 from plmctl.training.processes.launch import launch
+from tests.runs.test_resume_every_kind import EXTRA
 from tests.task_matrix import SHORT, Matrix
 from tests.task_samples import list_tasks, read_settings
 from tests.test_recipes import BESIDE, RECIPES, SMALL, TAUGHT, tokenizer_of
-from tests.test_resume_every_kind import EXTRA
 from tests.training.cut_updates import WHOLE, Found, find_updates, measure_difference
 
 ROOT = Path(__file__).parents[2]

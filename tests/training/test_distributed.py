@@ -29,7 +29,7 @@ def run(tmp_path, monkeypatch):
     return start
 
 
-@pytest.mark.slow  # two processes make the same run in tests/test_pretrain_command.py
+@pytest.mark.slow  # two processes make the same run in tests/commands/test_pretrain_command.py
 def test_two_processes_are_one(tmp_path, run):
     """Same losses, every row once, one writer, a signal to one stops both, resume on another
     number of processes.

@@ -54,7 +54,7 @@ def left(tmp_path_factory):
     return run
 
 
-# two processes make the same run in tests/test_pretrain_command.py
+# two processes make the same run in tests/commands/test_pretrain_command.py
 SEVERAL = [name for name, (processes, _) in STRATEGIES.items() if processes > 1]
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from plmctl.core import terminal
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, first_with_fix, raise_all
 
-PACKAGE = Path(__file__).parents[1] / "plmctl"
+PACKAGE = Path(__file__).parents[2] / "plmctl"
 
 
 def test_control_characters_are_spelled_and_the_rest_stays() -> None:

@@ -18,8 +18,8 @@ from plmctl.config import compose as config
 from plmctl.config.command import perform
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
+from tests.artifacts.test_shrinking import batch, built, source
 from tests.interop.publishing import VOCAB, publish
-from tests.test_shrinking import batch, built, source
 
 SMALL = [
     "tokenizer=char",

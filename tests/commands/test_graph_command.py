@@ -20,7 +20,7 @@ from plmctl.knowledge.vectors import read_vectors
 from plmctl.probes import graph_evaluation
 from plmctl.probes.graph_evaluation import load_tables
 from plmctl.runs.graph_training import UpdateTime
-from tests.test_pretrain_command import same
+from tests.commands.test_pretrain_command import same
 
 SMALL = ["width=8", "train.batch_size=16", "train.threads=1", "train.precision=fp32"]
 

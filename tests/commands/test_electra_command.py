@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_pretrain_command import TINY, curve, pretrain, same
+from tests.commands.test_pretrain_command import TINY, curve, pretrain, same
 
 
 @pytest.mark.sampled(2)

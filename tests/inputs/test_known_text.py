@@ -26,10 +26,10 @@ from plmctl.nn.entities import EntityVectors
 from plmctl.noise.entity_tokens import EntityTokenMask
 from plmctl.tasks.marked import MarkedTask
 from plmctl.tasks.record import Example
+from tests.config.test_every_problem import problems
 from tests.knowledge.tables import write_knowledge
 from tests.knowledge.wiki import export, page
 from tests.noise.plain_rows import make_vocab
-from tests.test_every_problem import problems
 
 SHORT = [
     *("size.width=8", "size.num_layers=1", "size.num_heads=1", "size.inner_width=16"),

@@ -17,7 +17,7 @@ from plmctl.config.stage_settings import stage_config
 from plmctl.core.errors import UsageError
 from plmctl.runs.check import check_settings
 from tests.attention.test_growing import measure
-from tests.test_pretrain_command import curve, pretrain, same, state
+from tests.commands.test_pretrain_command import curve, pretrain, same, state
 from tests.test_recipes import published
 
 # table 12, small: window at the bottom and at the top, length, batch, rate, updates

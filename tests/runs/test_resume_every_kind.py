@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from tests.test_pretrain_command import same
+from tests.commands.test_pretrain_command import same
 from tests.test_recipes import RECIPES, SMALL, TAUGHT, tokenizer_of
 
 TRANSLATORS = ("transformer", "lite_transformer", "evolved_transformer", "universal_transformer")

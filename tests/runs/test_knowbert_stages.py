@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.test_pretrain_command import pretrain, state
+from tests.commands.test_pretrain_command import pretrain, state
 
 SMALL = ["size=tiny", "size.width=32", "size.inner_width=48", "size.num_heads=4", "seed=1"]
 SMALL += ["format.max_length=32", "train.batch_size=4", "eval.rows=4", "train.log_every=1"]

@@ -42,7 +42,7 @@ def test_a_spec_of_another_version_is_refused(tmp_path: Path, version: int) -> N
         read_spec(tmp_path)
 
 
-SAVED = Path(__file__).parent / "fixtures" / "saved"  # its README says how it was made
+SAVED = Path(__file__).parents[1] / "fixtures" / "saved"  # its README says how it was made
 EXPECTED = json.loads((SAVED / "expected.json").read_text(encoding="utf-8"))
 LONGER = {"pretrained": ("pretrain", "train.steps=6"), "finetuned": ("finetune", "train.epochs=2")}
 

@@ -29,7 +29,7 @@ def independent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-# who sees what is hidden is found by tests/test_leaks.py, too
+# who sees what is hidden is found by tests/runs/test_leaks.py, too
 RECIPES = ("bert", "gpt", "roberta", "gpt2")
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.test_pretrain_command import TINY, pretrain
+from tests.commands.test_pretrain_command import TINY, pretrain
 
 SHORT = ["train.steps=1", "optim.lr=1e-9", "first_vectors=pairs"]
 

@@ -18,7 +18,7 @@ from plmctl.runs import environment
 from plmctl.training.device.precision import choose
 from tests.command import plmctl as command
 
-PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
 FOR_US = {"test", "bench", "docs"}  # extras of those who change plmctl
 
 

@@ -19,7 +19,7 @@ from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards, read_manifest
 from plmctl.text.tokenizer import Tokenizer
 
-DATA = Path(__file__).resolve().parents[1] / "../shared/data/pretraining"
+DATA = Path(__file__).resolve().parents[2] / "../shared/data/pretraining"
 SENTENCES = [
     "The cat sat on the mat.",
     "Dogs bark at night.",

@@ -19,7 +19,7 @@ from plmctl.report.write import make_blocks
 from plmctl.runs.floors import OTHERWISE, Floors
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.progress import Progress
-from tests.test_pretrain_command import TINY, pretrain
+from tests.commands.test_pretrain_command import TINY, pretrain
 
 ROTARY = {"_target_": "plmctl.nn.positions.Rotary"}
 PRE_NORM = {"stack": {"residual": {"_target_": "plmctl.nn.residual.PreNorm"}}}

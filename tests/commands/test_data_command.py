@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.report.charts import draw_histogram
 
-DATA = Path(__file__).resolve().parents[1] / "../shared/data"
+DATA = Path(__file__).resolve().parents[2] / "../shared/data"
 REVIEWS = [
     ("a warm and funny film", 1),
     ("dull from start to finish", 0),

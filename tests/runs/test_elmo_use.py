@@ -126,7 +126,7 @@ def test_nothing_stands_between_without_a_first_layer(elmo: Path, tagged: Path) 
     assert "fix: head_encoder=bilstm heads.encoder.num_layers=1" in said
 
 
-# "both" has the norm, the input and the top; one layer: tests/test_finetune_features.py
+# "both" has the norm, the input and the top; one layer: tests/runs/test_finetune_features.py
 SLOW = {"input", "input, normed", "top", "one layer"}
 
 
