@@ -157,7 +157,7 @@ class SweepJob:
 
     @property
     def _last(self) -> LastEvent:
-        return JobEvents(self.sweep).of(self._name)
+        return sweeps.read_events(self.sweep).get(self._name, LastEvent())
 
     def _resume(self) -> RunSpec:
         """The spec of the run in its folder, to go on with; UsageError for one with other

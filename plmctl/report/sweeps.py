@@ -20,7 +20,7 @@ from plmctl.report.text import format_setting
 from plmctl.storage.atomic import write_text
 from plmctl.storage.formulas import guard
 from plmctl.storage.gate import own
-from plmctl.storage.job_events import JobEvents
+from plmctl.storage.job_events import Event, JobEvents, LastEvent
 from plmctl.storage.reading import parse_json
 from plmctl.training.stop import STOPPED
 
@@ -42,6 +42,20 @@ def read_record(folder: Path) -> dict[str, Any]:
     )
 
 
+def read_events(folder: Path) -> dict[str, LastEvent]:
+    """The last event of each job of the sweep in `folder`.
+
+    The journal has the events; a job that it lacks has its record alone, as older versions left it.
+    """
+    events = JobEvents(folder).last
+    for file in sorted(folder.glob(f"*/{RECORD}")):
+        record = read_record(file.parent)
+        if record and file.parent.name not in events:
+            ended: Event = "failed" if record.get("code", 1) else "finished"
+            events[file.parent.name] = LastEvent(ended, record=record)
+    return events
+
+
 def find_folders(folder: Path) -> list[Path]:
     """The folders of all jobs of the sweep in `folder`, by number."""
     return [folder / name for name in _read_jobs(folder)]
@@ -54,7 +68,7 @@ def read_records(folder: Path) -> list[dict[str, Any]]:
 
 def _read_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     """{folder of a job: its record}, in the order of the numbers of the jobs."""
-    last = JobEvents(folder).last.items()
+    last = read_events(folder).items()
     records = {name: event.record for name, event in last if event.record}
     numbers = {name: record.get("job") for name, record in records.items()}
     order = sorted(records, key=lambda n: (numbers[n] is None, numbers[n]))

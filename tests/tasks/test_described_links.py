@@ -136,15 +136,18 @@ def test_ranks_of_few_triples_are_remarked(triples: int, said: str) -> None:
 
 @pytest.mark.slow  # a refusal; those of test_known_text.py stay
 def test_descriptions_without_links_are_refused_before_the_first_update(tmp_path: Path) -> None:
-    """Of the few held-out entities of so small a share, none are linked."""
+    """The only held-out entity is linked to no other held-out one."""
     plmctl("data", "triples", "kind=descriptions", f"out={tmp_path / 'text'}")
     words = [f"run.dir={tmp_path / 'run'}", f"data.cache_dir={tmp_path}", "train.steps=1"]
     words += ["tokenizer.vocab_size=300", "format.max_length=64", "size.width=32"]
     text = [f"data.path={tmp_path}/text/descriptions.jsonl"]
-    marked = [*text, "data.spans=[entity]", "data.valid_share=0.005"]
+    lines = (tmp_path / "text/descriptions.jsonl").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "one.jsonl").write_text(f"{lines[0]}\n", encoding="utf-8")
+    marked = [*text, "data.spans=[entity]", f"data.valid_path={tmp_path / 'one.jsonl'}"]
     said = plmctl("pretrain", "kepler", *words, *marked, code=3)
     assert "a larger data.valid_share" in said
     assert "step 1" not in said
+    words[0] = f"run.dir={tmp_path / 'other'}"
     said = plmctl("pretrain", "kepler", *words, *text, code=3)
     assert "fix: data.sources.triples.path=TEXT_FOR_EACH_ENTITY_PLMCTL_DATA_TRIPLES" in said
 
