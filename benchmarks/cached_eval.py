@@ -33,7 +33,7 @@ from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.patterns.window import Window as Band
 from plmctl.config.compose import compose
 from plmctl.models.base import Model
-from plmctl.tasks.layouts.windows import Window, WindowReader, causal_windows, last_windows
+from plmctl.probes.windows import Window, WindowReader, causal_windows, last_windows
 
 PUBLISHED = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
 

@@ -28,7 +28,7 @@ from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.core.terminal import print_table
 from plmctl.knowledge.vector_files import read_static, write_static
-from plmctl.tasks.word_similarity import WordSimilarity
+from plmctl.probes.word_similarity import WordSimilarity
 from plmctl.text.reader import read_documents
 from plmctl.vectors.corpus import WordCorpus, count_corpus
 

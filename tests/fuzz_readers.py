@@ -653,7 +653,7 @@ def read_corpus(folder: Path) -> object:
 
 
 def read_scored_pairs(folder: Path) -> object:
-    from plmctl.tasks.sentence_similarity import SentenceSimilarity
+    from plmctl.probes.sentence_similarity import SentenceSimilarity
 
     return SentenceSimilarity(path=str(folder / "sts.tsv")).read("dev")
 

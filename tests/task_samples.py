@@ -19,9 +19,9 @@ from plmctl.config.recipes import conf_dir
 from plmctl.core.errors import UsageError
 from tests import fuzz_readers
 from tests.knowledge.tables import link_words
+from tests.probes.test_wnlampro import LINES
 from tests.tasks.superglue_files import DIAGNOSTICS, XNLI
 from tests.tasks.test_supersense import ROWS, tags
-from tests.tasks.test_wnlampro import LINES
 
 Row = dict[str, Any]
 NOUNS = ("cat", "dog", "owl", "fox")

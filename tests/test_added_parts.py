@@ -19,7 +19,7 @@ from tests import added_parts
 ROOT = Path(__file__).parents[1]
 # bytecode comes along, which compiling anew takes longer than the tests; not while it is written
 LEFT_OUT = shutil.ignore_patterns(
-    *(".git", ".venv", ".*_cache", "*.pyc.*", "site", "runs", "build", "dist", "demo", "shared")
+    *(".git", ".venv", ".*_cache", "*.pyc.*", "site", "build", "dist", "demo", "shared")
 )
 GENERAL = (
     *("test_imports", "test_part_declarations", "test_recipes", "test_readme", "test_contract"),

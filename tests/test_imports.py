@@ -40,15 +40,12 @@ TAKE_A_SPEC = {
     *(f"datasets/{name}.py" for name in ("retrieval", "rewrite", "triple_texts")),
     "inputs/tokenize.py",
     "jobs/sweep.py",
-    *(f"probes/{name}.py" for name in ("by_task", "classified_links", "context_length")),
-    *(f"probes/{name}.py" for name in ("described_links", "evaluate", "fact_completion")),
-    *(f"probes/{name}.py" for name in ("graph_evaluation", "held_out", "ranking")),
-    *(f"probes/{name}.py" for name in ("sentence_similarity", "word_probes", "word_similarity")),
+    *(f"probes/{name}.py" for name in ("by_task", "evaluate", "graph_evaluation", "held_out")),
     "report/data_check.py",
     *(f"study/{name}.py" for name in ("composing", "parse", "run")),
     *(f"use/{name}.py" for name in ("answering", "asked_task", "attacking", "calibrating")),
     *(f"use/{name}.py" for name in ("embed", "ensemble", "generate", "labelling", "perturbing")),
-    *(f"use/{name}.py" for name in ("semantic_search", "static_embedding", "static_evaluation")),
+    *(f"use/{name}.py" for name in ("semantic_search", "static_embedding")),
 }
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")
 FREE_OF_DATA = ("attention", "nn", "models", "heads", "generation", "objectives")
@@ -316,6 +313,13 @@ def test_tests_share_modules_of_the_package_tests() -> None:
 def test_importing_it_loads_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'hydra' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_no_one_asks_which_class_a_task_has() -> None:
+    """A task states what tools need; what only evaluates is a probe."""
+    asking = re.compile(r"isinstance\((?:task|self\.task), (?!dict)")
+    found = {name(file) for file in FILES if asking.search(file.read_text("utf-8"))}
+    assert {file for file in found if not file.startswith("tasks/")} == set()
 
 
 def test_lines_are_short() -> None:

@@ -20,9 +20,10 @@ from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_in_order
 from plmctl.heads.sentences import REDUCTIONS
+from plmctl.probes.base import Opened
 from plmctl.probes.evaluate import make_task, measure
 from plmctl.runs.deciding import advise, decide
-from plmctl.tasks.task import Task
+from plmctl.tasks.task import Task, as_task
 from plmctl.training.device.precision import Precision
 from plmctl.use.answering import answer_examples, answer_split
 from plmctl.use.asked_task import ask_all, choose_task, describe_model, read_examples
@@ -165,7 +166,7 @@ class TrainedModel(Loaded):
                 files = path if isinstance(path, Mapping) else os.fspath(path)
                 node = {**choose_task(spec, self), "path": files}
                 task = build(node, describe_model(self, spec.plugins), spec.plugins, path="task")
-            table = measure(spec, self, task, self.precision)
+            table = measure(Opened(self, self.precision, spec), task)
             if table is None:
                 ask_all(spec, self._need_task(task), self)
                 answered = answer_split(spec, self, task, self.precision)
@@ -239,9 +240,9 @@ class TrainedModel(Loaded):
 
     def _need_task(self, task: Any) -> Task:
         """The task, if it reads examples; else UsageError."""
-        if not isinstance(task, Task):
+        if (labels := as_task(task)) is None:
             raise UsageError(
                 f"{self.source.folder} was not fine-tuned on a task that labels texts\n"
                 "  fix: a run of plmctl finetune"
             )
-        return task
+        return labels

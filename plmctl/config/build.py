@@ -23,7 +23,7 @@ from plmctl.config.spec import Part, Record, thaw
 from plmctl.config.walks import parts_in, scalars_in, targets_in
 from plmctl.core.errors import ConfigError, UsageError, find_alike, nearest, raise_all
 from plmctl.core.locate import Misspelt, Undeclared, locate, parameters, takes_any
-from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
+from plmctl.core.parts import asks_for_factory, declared, fits, misfit, slot_of
 from plmctl.core.spelling import spell_setting
 from plmctl.core.values import NO_MAPPING, fit
 
@@ -248,7 +248,7 @@ def _check(
             fix = f'@part_of("{slot}"), of plmctl.core.parts, above the definition of {name}'
         return [ConfigError(where, node["_target_"], str(error), fix=fix)]
     allowed = misfit(part, annotation)
-    if declared(part) != slot:
+    if not fits(part, slot):
         allowed = f"a part of the slot '{slot}', and this one is of '{declared(part)}'"
     if allowed:
         return [ConfigError(_join(path, "_target_"), node["_target_"], f"must be {allowed}")]

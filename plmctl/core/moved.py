@@ -44,6 +44,20 @@ _READERS = {  # module and class in plmctl.tasks before -> module in plmctl.task
     "wsc_files.WscFiles": "wsc",
     "xnli_files.XnliFiles": "xnli",
 }
+_PROBES = (  # module and class in plmctl.tasks before, in plmctl.probes now
+    "classified_links.ClassifiedLinks",
+    "context_length.ContextLength",
+    "described_links.DescribedLinks",
+    "dynamic.RMSAdaptation",
+    "dynamic.SGDAdaptation",
+    "fact_completion.FactCompletion",
+    "held_out.HeldOut",
+    "lm.LanguageModel",
+    "sentence_similarity.SentenceSimilarity",
+    "wnlampro.WNLaMPro",
+    "word_analogies.WordAnalogies",
+    "word_similarity.WordSimilarity",
+)
 # `_target_` before -> `_target_` now
 MOVED = {
     "plmctl.tasks.record.EntityCloze": "plmctl.tasks.entity_cloze.EntityCloze",
@@ -51,6 +65,7 @@ MOVED = {
         f"plmctl.tasks.{before}": f"plmctl.tasks.readers.{module}.{before.rpartition('.')[2]}"
         for before, module in _READERS.items()
     },
+    **{f"plmctl.tasks.{part}": f"plmctl.probes.{part}" for part in _PROBES},
 }
 _BEFORE = {now: before for before, now in MOVED.items()}
 

@@ -24,6 +24,8 @@ Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 _SLOT = "__plmctl_slot__"  # of a base class or a part: its slot
 _PART = "__plmctl_part__"  # of a part alone: what configs may name
+# slots whose parts stand at the config key of another: `task=` asks for a task, or for a probe
+KEYS = {"probe": "task"}
 _OPEN = (Any, object, type(None), str, int, float, bool)  # annotations that name no class of parts
 
 
@@ -52,6 +54,12 @@ def part_of(name: str) -> Callable[[Declared], Declared]:
         return part
 
     return declare
+
+
+def fits(candidate: Callable[..., Any], slot: str) -> bool:
+    """Whether a part may stand at the config key of a slot."""
+    own = declared(candidate)
+    return own is not None and KEYS.get(own, own) == slot
 
 
 def declared(candidate: Any) -> str | None:

@@ -19,7 +19,7 @@ from plmctl.storage.resumable import hash_file, new_folder
 from plmctl.tasks.readers import files
 from plmctl.tasks.sheet import Sheet
 from plmctl.tasks.tagged_sheet import TaggedSheet
-from plmctl.tasks.task import Task
+from plmctl.tasks.task import Task, as_task
 from plmctl.text.function_words import ENGLISH
 from plmctl.text.inputs import need_lines
 from plmctl.training.processes.world import device_of
@@ -85,12 +85,13 @@ def _open_task(spec: Augment) -> tuple[Task, Sheet | TaggedSheet]:
     if spec.task is None:
         what, fix = "must be given: whose training set is it?", "task=sst2 task.path=<folder>"
         raise ConfigError("task", ..., what, fix=fix)
-    task, sheet = build(spec.task, {"pooling": "first"}, spec.plugins, path="task"), None
-    if isinstance(task, Task):
+    task = as_task(build(spec.task, {"pooling": "first"}, spec.plugins, path="task"))
+    sheet: Sheet | TaggedSheet | None = None
+    if task:
         sheet = Sheet.of(task, "train") or TaggedSheet.of(task, "train")
     if spec.tagged_words and isinstance(sheet, Sheet):
         raise ConfigError("tagged_words", True, "false: the words of this task have no tags")
-    if sheet is None:
+    if task is None or sheet is None:
         allowed = (
             "only tasks of this kind are augmented: a class or a score for texts in columns of a"
             " table (classification, regression, GLUE's), or tags of words"

@@ -39,10 +39,10 @@ def check_files(spec: Check, say: Say) -> Report:
         return _check_text(spec, say)
     # they bring torch, which texts and tokens do not need
     from plmctl.tasks.check import check_task
-    from plmctl.tasks.task import Task
+    from plmctl.tasks.task import as_task
 
-    task = build(spec.task, {"pooling": "first"}, spec.plugins, path="task")
-    if not isinstance(task, Task):
+    task = as_task(build(spec.task, {"pooling": "first"}, spec.plugins, path="task"))
+    if task is None:
         name = spec.task.get("name") or spec.task["_target_"]
         raise UsageError(f"task={name} has no labelled files to check")
     path = spec.tokenizer.get("path")

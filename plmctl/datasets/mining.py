@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from plmctl.artifacts.loading import load
 from plmctl.artifacts.model_facts import reading
@@ -18,10 +18,10 @@ from plmctl.core.terminal import counted, tell
 from plmctl.probes.ranking import search_corpus
 from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.resumable import new_folder
-from plmctl.tasks.bi_encoder import VectorRanking
 from plmctl.tasks.ranking import RankingTask
 from plmctl.tasks.record import Example
 from plmctl.tasks.search import Ranked, search_words
+from plmctl.tasks.task import as_task
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 
@@ -93,7 +93,7 @@ def _open(spec: Mine) -> tuple[RankingTask, Search]:
     loaded = load(spec.checkpoint, plugins=spec.plugins)
     node, given = loaded.own_task(), reading(loaded.config, spec.plugins)
     model = build(node, given, spec.plugins, path="task") if node else None
-    if not isinstance(model, VectorRanking):
+    if model is None or not model.ranks or model.first is not None:
         allowed = "null: BM25, or a run of plmctl finetune task=bi_encoder"
         raise ConfigError("checkpoint", spec.checkpoint, allowed, fix="leave it out")
     precision = choose("fp32", device_of(spec.device, "device"))
@@ -105,7 +105,8 @@ def _open(spec: Mine) -> tuple[RankingTask, Search]:
 
 
 def _check(task: Any, spec: Mine) -> RankingTask:
-    if not isinstance(task, RankingTask):
+    known = as_task(task)
+    if known is None or not known.ranks:
         name = (spec.task or {}).get("name", "...")
         raise ConfigError("task", name, "a task of ranking", fix="task=bi_encoder")
-    return task
+    return cast(RankingTask, known)

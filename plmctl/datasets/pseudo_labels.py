@@ -194,7 +194,7 @@ def _find_labelled(spec: Label) -> tuple[str, Task]:
         fix = "labelled_from=null" if spec.labelled_from else f"{setting}=<a run of finetune>"
         raise ConfigError(setting, run, "it was not fine-tuned on a task", fix=fix)
     task: Task = build(node, describe_model(source, spec.plugins), spec.plugins, path="task")
-    if not isinstance(task, Classification):
+    if task.answer != "class":
         raise ConfigError(setting, run, f"{_KINDS}; this one has {task.name}")
     return run, task
 

@@ -44,11 +44,10 @@ from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.resumable import new_folder
 from plmctl.tasks import inference
-from plmctl.tasks.classification import Classification
 from plmctl.tasks.readers import files
 from plmctl.tasks.record import Example
 from plmctl.tasks.sheet import Sheet
-from plmctl.tasks.task import Task
+from plmctl.tasks.task import as_task
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 from plmctl.use.predict import predict
@@ -211,8 +210,9 @@ def _find_substitutes(spec: Rarify) -> Substitutes:
 
 
 def _open_sheet(task: Any) -> Sheet:
-    sheet = Sheet.of(task, "train") if isinstance(task, Task) else None
-    if sheet is None or not isinstance(task, Classification):
+    known = as_task(task)
+    sheet = Sheet.of(known, "train") if known and known.answer == "class" else None
+    if sheet is None:
         allowed = "classes of texts in columns of a table: classification, sst2, mnli"
         raise ConfigError("task", getattr(task, "name", None), allowed)
     return sheet

@@ -30,7 +30,7 @@ from plmctl.tasks.retrieval import (
     read_questions,
     rerank,
 )
-from plmctl.tasks.task import Task
+from plmctl.tasks.task import as_task
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 from plmctl.use.predict import predict
@@ -78,9 +78,8 @@ def make_ranker(spec: Retrieve) -> Callable[[Iterable[Retrieved]], list[Retrieve
     loaded = load(spec.ranker, plugins=spec.plugins)
     node = loaded.own_task()
     given = {"vocab": loaded.vocab, **reading(loaded.config, spec.plugins)}
-    task = build(node, given, spec.plugins, path="task") if node else None
-    names = task.label_names if isinstance(task, Task) else None
-    if not isinstance(task, Task) or sorted(names or []) != ["0", "1"]:
+    task = as_task(build(node, given, spec.plugins, path="task")) if node else None
+    if task is None or sorted(task.label_names or []) != ["0", "1"]:
         allowed = "a run of task=pair_classification on the pairs/ of plmctl data retrieve"
         raise ConfigError("ranker", spec.ranker, allowed)
     precision = choose("fp32", device_of("auto", "device"))

@@ -26,7 +26,7 @@ from plmctl.runs.adapt import adapt
 from plmctl.tasks.inference import check_splits
 from plmctl.tasks.readers.builtin import BUILTIN, write_builtin_task
 from plmctl.tasks.readers.files import existing
-from plmctl.tasks.task import Task
+from plmctl.tasks.task import Task, as_task
 
 
 class Configs:
@@ -78,8 +78,8 @@ class Configs:
             given: what tasks ask about the model.
         """
         with naming_source("task", name, self.given.config_dirs):
-            task = build(config["task"], given, self.given.plugins, path="task")
-            if not isinstance(task, Task):
+            task = as_task(build(config["task"], given, self.given.plugins, path="task"))
+            if task is None:
                 raise ConfigError("task", name, "has nothing to train; it is for plmctl eval")
             if not task.metrics:
                 allowed = "one at least, by which the best checkpoint is chosen"

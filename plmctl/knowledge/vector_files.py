@@ -26,6 +26,7 @@ from plmctl.knowledge.vector_text import read_text_table, write_text_table
 from plmctl.storage.atomic import open_atomic
 from plmctl.storage.reading import blame_file
 from plmctl.text.inputs import open_unpacked
+from plmctl.text.tabular import PACKED
 
 FORMATS = "GloVe's .txt, word2vec's .txt or .bin, fastText's .vec or .bin, or .safetensors"
 SUFFIXES = (".safetensors", ".txt", ".vec", ".bin")  # that are written
@@ -202,6 +203,13 @@ def _write_tensors(vectors: StaticVectors, file: Path) -> None:
         about |= {"least": str(ngrams.least), "most": str(ngrams.most)}
     with open_atomic(file, "wb") as stream:
         stream.write(save({k: np.ascontiguousarray(v) for k, v in tensors.items()}, about))
+
+
+def find_static(checkpoint: str) -> Path | None:
+    """The file of word vectors that stands in the place of a checkpoint; None for another path."""
+    place = Path(checkpoint).expanduser()
+    stem = place.with_suffix("") if place.suffix in PACKED else place
+    return place if stem.suffix in SUFFIXES and place.is_file() else None
 
 
 @contextlib.contextmanager

@@ -4,50 +4,28 @@ perplexity.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from plmctl.artifacts.loading import Loaded, load_for
 from plmctl.config.build import build, plain
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.parts import declared
 from plmctl.core.terminal import tell
-from plmctl.heads.base import language_heads
+from plmctl.knowledge.vector_files import find_static
 from plmctl.knowledge.vectors import find_vectors
+from plmctl.probes.base import Opened, VectorProbe
 from plmctl.probes.by_task import evaluate_by_task
-from plmctl.probes.classified_links import TripleClassifier, rank_classified
-from plmctl.probes.context_length import compare_contexts
-from plmctl.probes.described_links import rank_described
-from plmctl.probes.fact_completion import complete_facts
 from plmctl.probes.graph_evaluation import evaluate_vectors
-from plmctl.probes.held_out import score_held_out
-from plmctl.probes.measured_text import read_text
 from plmctl.probes.ranking import rank_corpus
-from plmctl.probes.sentence_similarity import compare_sentences
-from plmctl.probes.word_probes import probe_words
-from plmctl.probes.word_similarity import compare_words
 from plmctl.storage.reading import read_json
 from plmctl.tasks import inference
-from plmctl.tasks.classified_links import ClassifiedLinks
-from plmctl.tasks.context_length import ContextLength
-from plmctl.tasks.described_links import DescribedLinks
-from plmctl.tasks.fact_completion import FactCompletion
-from plmctl.tasks.held_out import HeldOut
-from plmctl.tasks.lm import LanguageModel
 from plmctl.tasks.predictions import submission_file
-from plmctl.tasks.ranking import RankingTask
 from plmctl.tasks.scores.below import FILE as BASELINES
 from plmctl.tasks.scores.below import list_below
-from plmctl.tasks.sentence_similarity import SentenceSimilarity
 from plmctl.tasks.task import Task
-from plmctl.tasks.wnlampro import WNLaMPro
-from plmctl.tasks.word_analogies import WordAnalogies
-from plmctl.tasks.word_similarity import WordSimilarity
-from plmctl.text import unknown
 from plmctl.training.device.precision import Precision
 from plmctl.use.answering import AnsweredSplit, answer_split, predict_split
 from plmctl.use.asked_task import (
@@ -58,7 +36,6 @@ from plmctl.use.asked_task import (
     describe_model,
     is_printed,
     name_file,
-    suggest_task,
     write_for_board,
     write_split,
 )
@@ -67,7 +44,6 @@ from plmctl.use.ensemble import evaluate_together
 from plmctl.use.labelling import label_texts
 from plmctl.use.perturbing import check_perturbed, refuse_perturbed, score_perturbed
 from plmctl.use.predict import ScoreTable, Told
-from plmctl.use.static_evaluation import evaluate_static, find_static, refuse_analogies
 
 
 def evaluate(spec: Evaluate) -> int:
@@ -83,12 +59,22 @@ def evaluate(spec: Evaluate) -> int:
     if vectors := find_vectors(str(spec.checkpoint)):
         table: ScoreTable | None = evaluate_vectors(_without_task(spec), vectors)
     elif static := find_static(str(spec.checkpoint)):
-        table = evaluate_static(spec, static)
+        table = _measure_vectors(spec, static)
     else:
         table = _evaluate_model(spec)
     if table is not None:
         table.show(as_json=spec.provenance.json, aside=is_printed(spec))
     return 0
+
+
+def _measure_vectors(spec: Evaluate, file: Path) -> ScoreTable:
+    """The scores of a file of word vectors, in place of a model."""
+    part = None if spec.task is None else build(spec.task, {}, spec.plugins, path="task")
+    if isinstance(part, VectorProbe):
+        return part.measure_vectors(file)
+    given = ... if spec.task is None else spec.task.get("name", "...")
+    allowed = "word_similarity or word_analogies: these are vectors of words, and no model"
+    raise ConfigError("task", given, allowed, fix="task=word_similarity task.path=<lists>")
 
 
 def _without_task(spec: Evaluate) -> Evaluate:
@@ -107,7 +93,7 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     loaded, precision = load_for(spec)
     task = make_task(spec, loaded)
     refuse_perturbed(spec, task)
-    if (table := measure(spec, loaded, task, precision)) is not None:
+    if (table := measure(Opened(loaded, precision, spec), task)) is not None:
         return table
     whole = ask_all(spec, task, loaded)
     if spec.provenance.submission:
@@ -162,31 +148,14 @@ def make_task(spec: Evaluate, loaded: Loaded) -> Any:
     return build(choose_task(spec, loaded), given, spec.plugins, path="task")
 
 
-def measure(spec: Evaluate, loaded: Loaded, task: Any, precision: Precision) -> ScoreTable | None:
-    """The scores of a task that asks the model in a way of its own; None for one that reads
+def measure(opened: Opened, part: Any) -> ScoreTable | None:
+    """The scores of a probe, or of a task that ranks a whole corpus; None for a task that reads the
     examples of a split.
     """
-    asked = (spec, loaded, task, precision)
-    if isinstance(task, LanguageModel):
-        return _measure_text(*asked)
-    if isinstance(task, ClassifiedLinks):
-        given = describe_model(loaded, spec.plugins)
-        return rank_classified(spec, TripleClassifier(*asked, given))
-    if isinstance(task, HeldOut):
-        extra = {"checkpoint": str(loaded.source.folder)}
-        return ScoreTable("held-out rows", score_held_out(*asked), extra)
-    ways: tuple[tuple[type, Callable[..., ScoreTable]], ...] = (
-        (ContextLength, compare_contexts),
-        (WordSimilarity, compare_words),
-        (WordAnalogies, refuse_analogies),
-        (SentenceSimilarity, compare_sentences),
-        (RankingTask, rank_corpus),
-        (DescribedLinks, rank_described),
-        (WNLaMPro, probe_words),
-        (FactCompletion, complete_facts),
-    )
-    way = next((way for kind, way in ways if isinstance(task, kind)), None)
-    return None if way is None else way(*asked)
+    if declared(type(part)) == "probe":
+        scores: ScoreTable = part.measure(opened)
+        return scores
+    return rank_corpus(opened, part) if part.ranks else None
 
 
 def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
@@ -206,37 +175,3 @@ def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Pre
         predictions, _ = decide_again(loaded, task, predictions, precision.digits)
         content = task.submit(predictions, name)
         tell(write_for_board(out, name, content, overwrite=spec.overwrite))
-
-
-def _measure_text(
-    spec: Evaluate, loaded: Loaded, task: LanguageModel, precision: Precision
-) -> ScoreTable:
-    """The perplexity of a text."""
-    path, model = plain(spec.data.path), loaded.model
-    if not language_heads(model):
-        has, fix = ", ".join(model.heads) or "no head", "a checkpoint with such a head"
-        raise UsageError(
-            f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}\n"
-            f"  fix: {suggest_task(loaded)}{fix}"
-        )
-    text = read_text(spec.data, path, loaded.tokenizer)
-    share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)
-    fix = "a checkpoint whose tokenizer knows this text"
-    unknown.refuse_unknown(share, file=path, fix=fix)
-    train = None
-    if task.dynamic is not None and task.dynamic.train_path is not None:
-        data = replace(spec.data, bytes=None)
-        train = read_text(data, task.dynamic.train_path, loaded.tokenizer)
-    with torch.no_grad(), precision.autocast():
-        scores = task.measure(
-            model,
-            text,
-            loaded.vocab,
-            batch_size=spec.batch_size,
-            device=precision.device,
-            train=train,
-        )
-    extra: dict[str, Any] = {"checkpoint": str(loaded.source.folder), "text": str(path)}
-    if share:
-        extra["unknown"] = Told(unknown.describe_unknown(share), share)
-    return ScoreTable("language model", {"text": scores}, extra)

@@ -1,10 +1,12 @@
-"""`plmctl eval task=held_out`: a pretrained checkpoint's own objectives on held-out rows."""
+"""The losses of pretraining on held-out documents, with rows and noise of one's choice (eval
+only).
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,15 +22,45 @@ from plmctl.config.token_settings import refuse_decided
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.core.locate import locate, parameters
+from plmctl.core.parts import part_of
 from plmctl.data.shards import is_tokens
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, batches_beside, open_held_out
-from plmctl.tasks.held_out import HeldOut
+from plmctl.probes.base import Opened, Probe
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.device.precision import Precision
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World
 from plmctl.use.asked_task import is_pretrained, suggest_task
+from plmctl.use.predict import ScoreTable
+
+
+@part_of("probe")
+@dataclass(frozen=True, kw_only=True)
+class HeldOut(Probe):
+    """Mean losses and accuracies of a pretrained checkpoint's own objectives on held-out rows.
+
+    Rows and noise may be others than in training: a head that was trained on one kind of pairs can
+    be measured on another kind (next sentence on sentence order: Lan et al., 2020,
+    arXiv:1909.11942, table 5).
+
+    Of a text that the run has not trained on, all documents count; of its own, those held out.
+
+    `exact/...`, of rows: for a model that writes from left to right it is the share of rows that
+    greedy search writes exactly, since each answer follows right ones until the first that is
+    wrong.
+    """
+
+    objectives: Sequence[str] | None = None  # of the checkpoint's own; None: all
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of all these, not as in training
+    rows: int | None = None  # at most; None: all
+    seed: int = 0  # of rows and noise
+    exact: bool = False  # also the share of rows in which every answer is right; rows one by one
+
+    def measure(self, opened: Opened) -> ScoreTable:
+        """The losses and accuracies of each corpus."""
+        scores = score_held_out(opened.asked, opened.loaded, self, opened.precision)
+        return ScoreTable("held-out rows", scores, {"checkpoint": opened.folder})
 
 
 def score_held_out(

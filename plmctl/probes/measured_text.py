@@ -2,16 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from plmctl.config.groups import Data
-from plmctl.core.errors import ConfigError
-from plmctl.tasks.lm import Text
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.data.encoding import close_lines
+from plmctl.text.document import Document
 from plmctl.text.layout import RUNNING
 from plmctl.text.reader import read_documents
-from plmctl.text.running import check_span
+from plmctl.text.running import check_span, join_parts
 from plmctl.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text as ids, and its size in the units that perplexities are stated in."""
+
+    ids: list[list[int]]  # by document
+    words: int  # runs of characters that are not white space
+    characters: int
+    bytes: int
+    # the ends of its lines are tokens, and words in what is counted: nothing is added to it
+    running: bool = False
+
+    @classmethod
+    def of(cls, documents: Iterable[str], tokenizer: Any) -> Text:
+        """`documents` as ids, those without text left out; DataError if none is left."""
+        kept = [document for document in documents if document.strip()]
+        ids = tokenizer.encode_batch(kept)
+        if not any(ids):
+            raise DataError("no text to measure", fix="data.path=<a file with text>")
+        return cls(
+            ids,
+            sum(len(d.split()) for d in kept),
+            sum(map(len, kept)),
+            sum(len(d.encode()) for d in kept),
+        )
+
+    @classmethod
+    def of_running(cls, documents: Iterable[Document], tokenizer: Tokenizer) -> Text:
+        """Running text as ids, files apart; DataError if there is none."""
+        ids: list[list[int]] = []
+        words = characters = size = 0
+        for pieces in join_parts(documents):
+            ids.append(close_lines(pieces, *tokenizer.encode_flat(pieces), tokenizer)[0].tolist())
+            words += sum(len(piece.split()) + piece.endswith("\n") for piece in pieces)
+            characters += sum(map(len, pieces))
+            size += sum(len(piece.encode()) for piece in pieces)
+        if not any(ids):
+            raise DataError("no text to measure", fix="data.path=<a file with text>")
+        return cls(ids, words, characters, size, running=True)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all documents."""
+        return sum(map(len, self.ids))
+
+    def join(self, end: int) -> list[int]:
+        """All documents behind each other; each but those of running text is closed by `end`."""
+        closing = [] if self.running else [end]
+        return [token for ids in self.ids for token in (*ids, *closing)]
 
 
 def read_text(data: Data, path: Any, tokenizer: Tokenizer) -> Text:

@@ -5,7 +5,7 @@ again what BM25 or a bi-encoder has found in it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -14,6 +14,7 @@ from plmctl.config.build import build
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import counted
+from plmctl.probes.base import Opened
 from plmctl.tasks import inference
 from plmctl.tasks.bi_encoder import VectorRanking
 from plmctl.tasks.cross_encoder import CrossEncoder
@@ -34,30 +35,31 @@ from plmctl.use.sentence_vectors import SentencePooling, embed_texts
 AT_ONCE = 64  # questions whose pairs are laid out together
 
 
-def rank_corpus(
-    spec: Evaluate, loaded: Loaded, task: RankingTask, precision: Precision
-) -> ScoreTable:
+def rank_corpus(opened: Opened, task: RankingTask) -> ScoreTable:
     """Rank the corpus for every question of a split, or of `input`, and write the rankings; returns
     their scores, beside those of what found the texts first.
     """
-    name, examples = read_examples(spec, task)
-    corpus = task.read_corpus(ALSO.get(spec.split, spec.split))
+    asked, loaded, precision = opened.asked, opened.loaded, opened.precision
+    name, examples = read_examples(asked, task)
+    corpus = task.read_corpus(ALSO.get(asked.split, asked.split))
     names, texts = list(corpus), list(corpus.values())
     queries = [str(example.fields["query"]) for example in examples]
     rankings: dict[str, list[Ranked]] = {}
-    given: dict[str, Any] = {"batch_size": spec.batch_size, "precision": precision}
-    if isinstance(task, VectorRanking):
-        rankings[name] = search_corpus(loaded, task, queries, corpus, top=task.depth, **given)
-    elif isinstance(task, CrossEncoder):
-        first = _find_first(spec, task, precision, queries, corpus)
-        rankings[name] = _order_again(spec, loaded, task, precision, queries, corpus, first)
+    given: dict[str, Any] = {"batch_size": asked.batch_size, "precision": precision}
+    if task.first is None:
+        encoder = cast(VectorRanking, task)
+        rankings[name] = search_corpus(loaded, encoder, queries, corpus, top=task.depth, **given)
+    else:
+        judge = cast(CrossEncoder, task)
+        first = _find_first(asked, judge, precision, queries, corpus)
+        rankings[name] = _order_again(asked, loaded, judge, precision, queries, corpus, first)
         rankings[f"first ({task.first})"] = first
     if BM25 in task.beside:
         rankings[BM25] = list(search_words(queries, texts, names, top=task.depth))
     written = {key: task.write_rankings(examples, own, names) for key, own in rankings.items()}
-    out = choose_out(spec, loaded)
+    out = choose_out(asked, loaded)
     rows = written[name]
-    file = write_results(out, name, rows, overwrite=spec.overwrite, guarded=spec.guard_cells)
+    file = write_results(out, name, rows, overwrite=asked.overwrite, guarded=asked.guard_cells)
     scored = all(example.label is not None for example in examples)
     scores = {}
     if scored:  # in fine-tuning the same metrics are of the texts of a split alone
@@ -105,7 +107,7 @@ def search_corpus(
 
 
 def _find_first(
-    spec: Evaluate,
+    asked: Evaluate,
     task: CrossEncoder,
     precision: Precision,
     queries: Sequence[str],
@@ -115,11 +117,11 @@ def _find_first(
     if task.first == BM25:
         texts, names = list(corpus.values()), list(corpus)
         return list(search_words(queries, texts, names, top=task.candidates))
-    other = load(task.first, plugins=spec.plugins)
+    other = load(task.first, plugins=asked.plugins)
     node = other.own_task()
-    given = describe_model(other, spec.plugins)
-    known = build(node, given, spec.plugins, path="task") if node else None
-    if not isinstance(known, VectorRanking):
+    given = describe_model(other, asked.plugins)
+    known = build(node, given, asked.plugins, path="task") if node else None
+    if known is None or not known.ranks or known.first is not None:
         allowed = "bm25, or a run of plmctl finetune task=bi_encoder"
         raise ConfigError("task.first", task.first, allowed, fix="task.first=bm25")
     other.model.to(precision.device)
@@ -129,13 +131,13 @@ def _find_first(
         queries,
         corpus,
         top=task.candidates,
-        batch_size=spec.batch_size,
+        batch_size=asked.batch_size,
         precision=precision,
     )
 
 
 def _order_again(
-    spec: Evaluate,
+    asked: Evaluate,
     loaded: Loaded,
     task: CrossEncoder,
     precision: Precision,
@@ -151,7 +153,7 @@ def _order_again(
         rows = task.encode_pairs(pairs, loaded.tokenizer)
         with torch.no_grad(), precision.autocast():
             logits, _ = inference.run(
-                loaded.model, task, rows, batch_size=spec.batch_size, device=precision.device
+                loaded.model, task, rows, batch_size=asked.batch_size, device=precision.device
             )
         at = 0
         for _, own in some:

@@ -19,7 +19,7 @@ from plmctl.config.spec import thaw
 from plmctl.core.errors import PlmctlError
 from plmctl.core.rounding import round_floats
 from plmctl.tasks.intervals import find_intervals
-from plmctl.tasks.task import Task
+from plmctl.tasks.task import Task, as_task
 from plmctl.use.calibrating import decide_by_kept
 
 
@@ -89,5 +89,4 @@ def read_task(folder: Path, plugins: Sequence[str] = ()) -> Task | None:
         return None
     parts = [config.get(name) for name in ("task", "model", "pattern")]
     confirm(named(parts), plugins, of=folder)
-    task = build(config["task"], reading(config, plugins), plugins, path="task")
-    return task if isinstance(task, Task) else None
+    return as_task(build(config["task"], reading(config, plugins), plugins, path="task"))

@@ -30,7 +30,7 @@ from plmctl.runs.adapt import complete
 from plmctl.runs.task_fit import fit_lengths
 from plmctl.tasks import inference
 from plmctl.tasks.record import Reader
-from plmctl.tasks.task import Task
+from plmctl.tasks.task import Task, as_task
 from plmctl.text.tokenizer import Tokenizer
 
 MODELS = ("init", "checkpoint", "teacher")  # settings that name trained models
@@ -42,8 +42,8 @@ OF_SIZE = ("pattern", "position", "kernel", "first_vectors")
 
 def build_task(spec: Finetune) -> Task:
     """The task of a fine-tuning run, which is one that can be trained on."""
-    task = build(spec.task, reading(spec, spec.plugins), spec.plugins, path="task")
-    if not isinstance(task, Task):
+    task = as_task(build(spec.task, reading(spec, spec.plugins), spec.plugins, path="task"))
+    if task is None:
         name = spec.task.get("name") or spec.task["_target_"]
         fix = "plmctl help task, which lists those with labels"
         raise UsageError(f"task={name} is for plmctl eval, it has nothing to train\n  fix: {fix}")

@@ -65,7 +65,8 @@ class CrossEncoder(RankingTask):
     def __init__(self, **settings: Any) -> None:
         own = self.Settings(**settings)
         super().__init__(own)
-        self.first, self.candidates = own.first, own.candidates
+        self.first: str = own.first
+        self.candidates = own.candidates
 
     def describe_known(self, examples: Sequence[Example]) -> list[str]:
         """Nothing; DataError where no text is wrong, from which a model learns to say yes."""

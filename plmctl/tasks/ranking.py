@@ -45,6 +45,8 @@ class RankingTask(Task):
     """
 
     chooses = False
+    ranks = True
+    first: str | None = None  # what finds the texts that it orders again; None: its own vectors
     typed = "questions that you type, one a line"
 
     Settings: ClassVar[type[RankingSettings]] = RankingSettings

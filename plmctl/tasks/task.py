@@ -110,6 +110,8 @@ class Task(Objective):
     chooses: bool = True  # among labels, each with a probability
     # its head predicts tokens of the vocabulary
     asks_tokens: bool = False
+    # whether `plmctl eval` ranks a whole corpus by it
+    ranks: bool = False
     # what the language-model heads that it looks up predict
     language_heads_about: About = "next"
     # its labels are classes or numbers, not texts that are written
@@ -483,6 +485,11 @@ class Task(Objective):
         """
         rows = POOLINGS[self.pooling].read(features_of(model, batch), batch)
         return pool(model, add_rows(rows, batch) if together else rows)
+
+
+def as_task(part: Any) -> Task | None:
+    """What stands at `task` in a config, where it is a task; None for a probe."""
+    return part if isinstance(part, Task) else None
 
 
 def _check_folds(settings: TaskSettings) -> None:

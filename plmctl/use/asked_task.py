@@ -17,6 +17,7 @@ from plmctl.config.spec import Part
 from plmctl.config.uses import Attack, Evaluate
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate
+from plmctl.core.parts import declared
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
 from plmctl.heads.base import language_heads
@@ -160,8 +161,8 @@ def choose_task(spec: Evaluate | Attack, loaded: Loaded) -> dict[str, Any]:
             raise ConfigError("checkpoint", spec.checkpoint, what, fix=fix)
         return own
     asked: dict[str, Any] = plain(spec.task)
-    kind = locate(asked["_target_"], spec.plugins)
-    if not (isinstance(kind, type) and issubclass(kind, Task)):
+    kind: Any = locate(asked["_target_"], spec.plugins)
+    if declared(kind) == "probe":
         return asked  # the model itself says whether it has the heads
     decided = {name: own[name] for name in DECIDED if name in own}
     if own.get("name") == asked.get("name"):

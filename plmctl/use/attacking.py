@@ -27,6 +27,7 @@ from plmctl.storage.gate import own
 from plmctl.tasks import inference
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.record import Example
+from plmctl.tasks.task import as_task
 from plmctl.text.segment import Segmenter
 from plmctl.text.segment import find as find_segmenter
 from plmctl.text.sentences import CHINESE
@@ -235,7 +236,7 @@ def explain_unchanged(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _read(spec: Attack, task: Any) -> list[Example]:
     """The first examples of the split, each with a label and the text that is changed."""
-    if not isinstance(task, Classification):
+    if (labels := as_task(task)) is None or labels.answer != "class":
         allowed = "classes of texts: classification, pair_classification, sst2, mnli and the like"
         raise ConfigError("task", getattr(task, "name", None), allowed)
     examples = task.read(spec.split)[: spec.rows]

@@ -38,6 +38,7 @@ from plmctl.config.uses import Embed
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.heads.sentences import REDUCTIONS
+from plmctl.knowledge.vector_files import find_static
 from plmctl.storage.arrays import write_npz
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.storage.paths import refuse_ending
@@ -51,7 +52,6 @@ from plmctl.use.sentence_vectors import (
     count_weights,
 )
 from plmctl.use.static_embedding import embed_static
-from plmctl.use.static_evaluation import find_static
 from plmctl.use.vectors import choose_layers, count_states, embed
 
 

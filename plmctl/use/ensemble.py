@@ -25,7 +25,7 @@ from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import join
 from plmctl.tasks.predictions import STDOUT
 from plmctl.tasks.record import Example
-from plmctl.tasks.task import Task
+from plmctl.tasks.task import Task, as_task
 from plmctl.use.asked_task import (
     ask_all,
     check_out,
@@ -109,8 +109,8 @@ def ask_members(
         own = replace(spec, checkpoint=checkpoint)
         loaded, precision = load_for(own)
         given = describe_model(loaded, spec.plugins)
-        task = build(choose_task(own, loaded), given, spec.plugins, path="task")
-        if not isinstance(task, Task):
+        task = as_task(build(choose_task(own, loaded), given, spec.plugins, path="task"))
+        if task is None:
             allowed = "a task with labels: an ensemble is of fine-tuned models"
             fix = spell_setting("checkpoint", checkpoint)
             raise ConfigError("task", spec.task.get("name"), allowed, fix=fix)

@@ -20,7 +20,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import measure_calibration
 from plmctl.tasks.record import Example
-from plmctl.tasks.task import Task
+from plmctl.tasks.task import Task, as_task
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import decide_again
 from plmctl.use.predict import Told, predict
@@ -81,7 +81,7 @@ def refuse_perturbed(spec: Evaluate, task: Any = None) -> None:
     """ConfigError for several checkpoints, a leader board, or a task that scores no texts of a
     table.
     """
-    columns = task.columns if isinstance(task, Task) else {}
+    columns = known.columns if (known := as_task(task)) else {}
     why = ""
     if task is None:
         why = "several checkpoints or tasks are scored on the texts as they stand"

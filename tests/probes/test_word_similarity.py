@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from plmctl.artifacts.loading import Loaded, load
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
-from plmctl.probes.word_similarity import find_occurrences, read_states, read_table
-from plmctl.tasks.word_similarity import WordSimilarity
+from plmctl.probes.word_similarity import WordSimilarity, find_occurrences, read_states, read_table
 from plmctl.training.device.precision import choose
 from plmctl.use.embedding_lines import EmbeddingLine
 from plmctl.use.vectors import make_batch

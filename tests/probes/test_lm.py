@@ -19,9 +19,9 @@ from plmctl.models.base import Hidden
 from plmctl.noise.autoencode import Autoencode
 from plmctl.noise.token_mask import TokenMask
 from plmctl.noise.whole_word_mask import WholeWordMask
-from plmctl.tasks.dynamic import RMSAdaptation, SGDAdaptation
-from plmctl.tasks.layouts.windows import causal_windows
-from plmctl.tasks.lm import LanguageModel, Text
+from plmctl.probes.dynamic import RMSAdaptation, SGDAdaptation
+from plmctl.probes.lm import LanguageModel, Text
+from plmctl.probes.windows import causal_windows
 
 DOCUMENTS = [
     "the cat sat on the mat and the dog sat on the cat, said the mouse.",
@@ -69,7 +69,7 @@ def _measure(model, tokenizer, documents=DOCUMENTS, batch_size=3, **settings):
     part = LanguageModel(noise=noise, **settings)
     with torch.no_grad():
         text = Text.of(documents, tokenizer)
-        return text, part.measure(
+        return text, part.score(
             model, text, tokenizer.vocab, batch_size=batch_size, device=torch.device("cpu")
         )
 
@@ -113,7 +113,7 @@ def test_a_noise_that_does_not_fit_the_task_is_told(toy):
 
     def measure(kind, **settings):
         part, device = LanguageModel(noise=lambda: kind(**settings)), torch.device("cpu")
-        part.measure(model, text, toy.vocab, batch_size=3, device=device)
+        part.score(model, text, toy.vocab, batch_size=3, device=device)
 
     with pytest.raises(ConfigError, match=r"WholeWordMask .* reads 'tracks\.word_start', which"):
         measure(WholeWordMask, vocab=toy.vocab, rate=0.15)
@@ -297,7 +297,7 @@ def test_dynamic_evaluation_is_the_formula(remembering, toy, rule):
     noise = functools.partial(TokenMask, vocab=toy.vocab, rate=0.15)
     part = LanguageModel(noise=noise, dynamic=kind(**rule, **more), **settings)
     with torch.no_grad():
-        found = part.measure(
+        found = part.score(
             remembering,
             text,
             toy.vocab,

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +19,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.knowledge.subwords import Ngrams, Subwords
 from plmctl.knowledge.vector_files import write_static
-from plmctl.tasks.word_analogies import WordAnalogies
-from plmctl.use.static_evaluation import refuse_analogies
+from plmctl.probes.word_analogies import WordAnalogies
 
 WORDS = [f"w{n}" for n in range(30)]
 TABLE = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
@@ -139,9 +140,9 @@ def test_eval_takes_a_file_of_vectors(vectors: Path, file: Path, tmp_path: Path)
 
 
 def test_a_model_is_refused_with_the_command_that_makes_vectors() -> None:
-    spec = Evaluate(checkpoint="runs/x")
+    opened: Any = SimpleNamespace(asked=Evaluate(checkpoint="runs/x"))
     with pytest.raises(ConfigError, match="fix: plmctl vectors method=distilled checkpoint=runs/x"):
-        refuse_analogies(spec)
+        WordAnalogies(path="x").measure(opened)
 
 
 def test_embed_writes_bags_of_vectors(vectors: Path, tmp_path: Path) -> None:

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from plmctl.core.errors import ConfigError, DataError
+import torch
+
+from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
+from plmctl.generation.fill import fill
+from plmctl.generation.prompts import batch_by_length
+from plmctl.probes.base import Opened, Probe
 from plmctl.text.inputs import read_lines
+from plmctl.use.predict import ScoreTable
+from plmctl.use.prompting import make_prompt_reader
 
 Relation = Literal["antonym", "hypernym", "cohyponym", "corruption"]
 GROUPS = ("rare", "medium", "frequent")
@@ -53,9 +60,9 @@ class ProbeEntry:
     targets: frozenset[str]
 
 
-@part_of("task")
+@part_of("probe")
 @dataclass(frozen=True, kw_only=True)
-class WNLaMPro:
+class WNLaMPro(Probe):
     """Mean reciprocal rank and precision of what a model predicts at masks in patterns.
 
     An entry's reciprocal rank is the largest over its patterns of 1 / rank of the first target
@@ -134,6 +141,36 @@ class WNLaMPro:
         names = [f"entries/{group}" for group in GROUPS]
         counts = [len(values[f"mrr/{group}"]) for group in GROUPS]
         return means | {name: float(n) for name, n in zip(names, counts, strict=True) if n}
+
+    def measure(self, opened: Opened) -> ScoreTable:
+        """The scores of a checkpoint on a split."""
+        asked, loaded, precision = opened.asked, opened.loaded, opened.precision
+        split = "dev" if asked.split == "valid" else asked.split
+        entries = self.read(split)
+        reader = make_prompt_reader(loaded, str(self.path))
+        if reader.kind != "fill":
+            fix = "a checkpoint of BERT, RoBERTa or the like, with its head"
+            raise UsageError(f"task=wnlampro asks a model that fills masks\n  fix: {fix}")
+        texts = [(n, text) for n, entry in enumerate(entries) for text in self.patterns(entry)]
+        prompts = [reader(text, number) for number, (_, text) in enumerate(texts)]
+        words: list[list[str]] = [[] for _ in prompts]
+        vocab = loaded.vocab
+        spelled = [
+            text if start else "" for text, start in zip(vocab.texts, vocab.word_start, strict=True)
+        ]
+        top = min(self.top, vocab.size)
+        for index in batch_by_length(prompts, asked.batch_size):
+            batch = reader.batch([prompts[i] for i in index]).to(precision.device)
+            with torch.no_grad(), precision.autocast():
+                filled = fill(loaded.model, batch, mask=vocab.id("mask"), top=top, size=vocab.size)
+            for i, masks in zip(index, filled, strict=True):
+                words[i] = [spelled[token].lower() for token, _ in masks[0]]
+        predicted: list[list[list[str]]] = [[] for _ in entries]
+        for (n, _), found in zip(texts, words, strict=True):
+            predicted[n].append(found)
+        extra = {"checkpoint": str(loaded.source.folder), "entries": len(entries)}
+        scores = {split: self.score(entries, predicted)}
+        return ScoreTable("wnlampro", scores, extra)
 
 
 def _rank(entry: ProbeEntry, patterns: Sequence[Sequence[str]]) -> float:

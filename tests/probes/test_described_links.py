@@ -16,8 +16,8 @@ from plmctl.artifacts.loading import load
 from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.knowledge.triples import read_graph
+from plmctl.probes.described_links import Described, DescribedLinks
 from plmctl.probes.graph_evaluation import remark_on_few
-from plmctl.tasks.described_links import Described, DescribedLinks
 from plmctl.training.checkpoint import read
 from tests.command import plmctl
 

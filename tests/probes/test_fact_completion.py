@@ -16,8 +16,14 @@ from typer.testing import CliRunner
 from plmctl.artifacts.loading import Loaded, load
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
-from plmctl.probes.fact_completion import Scorer, score_relation
-from plmctl.tasks.fact_completion import FactCompletion, Query, Relation, rank
+from plmctl.probes.fact_completion import (
+    FactCompletion,
+    Query,
+    Relation,
+    Scorer,
+    rank,
+    score_relation,
+)
 from plmctl.training.device.precision import choose
 from plmctl.use.embedding_lines import EmbeddingLine
 from plmctl.use.vectors import make_batch

@@ -6,86 +6,38 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import torch
 
+from plmctl.config.build import plain
 from plmctl.core.batch import IGNORE
 from plmctl.core.draws import Draws
-from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.exponential import exponentiate
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
-from plmctl.data.encoding import close_lines
 from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.heads.base import about_of, language_heads
 from plmctl.models.base import Backbone, Model
 from plmctl.noise.base import Noise, add_noise
-from plmctl.tasks.dynamic import Adaptation, Learner
+from plmctl.probes.base import Opened, Probe
+from plmctl.probes.dynamic import Adaptation, Learner
+from plmctl.probes.measured_text import Text, read_text
+from plmctl.probes.windows import Window, WindowReader, causal_windows, make_rows
 from plmctl.tasks.layouts import encode
-from plmctl.tasks.layouts.windows import Window, WindowReader, causal_windows, make_rows
-from plmctl.text.document import Document
-from plmctl.text.running import join_parts
-from plmctl.text.tokenizer import Tokenizer
+from plmctl.text import unknown
 from plmctl.text.vocab import Vocab
+from plmctl.use.asked_task import suggest_task
+from plmctl.use.predict import ScoreTable, Told
 
 
-@dataclass(frozen=True)
-class Text:
-    """A text as ids, and its size in the units that perplexities are stated in."""
-
-    ids: list[list[int]]  # by document
-    words: int  # runs of characters that are not white space
-    characters: int
-    bytes: int
-    # the ends of its lines are tokens, and words in what is counted: nothing is added to it
-    running: bool = False
-
-    @classmethod
-    def of(cls, documents: Iterable[str], tokenizer: Any) -> Text:
-        """`documents` as ids, those without text left out; DataError if none is left."""
-        kept = [document for document in documents if document.strip()]
-        ids = tokenizer.encode_batch(kept)
-        if not any(ids):
-            raise DataError("no text to measure", fix="data.path=<a file with text>")
-        return cls(
-            ids,
-            sum(len(d.split()) for d in kept),
-            sum(map(len, kept)),
-            sum(len(d.encode()) for d in kept),
-        )
-
-    @classmethod
-    def of_running(cls, documents: Iterable[Document], tokenizer: Tokenizer) -> Text:
-        """Running text as ids, files apart; DataError if there is none."""
-        ids: list[list[int]] = []
-        words = characters = size = 0
-        for pieces in join_parts(documents):
-            ids.append(close_lines(pieces, *tokenizer.encode_flat(pieces), tokenizer)[0].tolist())
-            words += sum(len(piece.split()) + piece.endswith("\n") for piece in pieces)
-            characters += sum(map(len, pieces))
-            size += sum(len(piece.encode()) for piece in pieces)
-        if not any(ids):
-            raise DataError("no text to measure", fix="data.path=<a file with text>")
-        return cls(ids, words, characters, size, running=True)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all documents."""
-        return sum(map(len, self.ids))
-
-    def join(self, end: int) -> list[int]:
-        """All documents behind each other; each but those of running text is closed by `end`."""
-        closing = [] if self.running else [end]
-        return [token for ids in self.ids for token in (*ids, *closing)]
-
-
-@part_of("task")
-class LanguageModel:
+@part_of("probe")
+class LanguageModel(Probe):
     """`ppl = exp(NLL / units)`, `bits = NLL / (ln 2 * units)`; units are tokens, words, characters
     or UTF-8 bytes of the text.
 
@@ -129,7 +81,39 @@ class LanguageModel:
         self.distances = {"same_length": same_length, "clamp_len": clamp_len}
         self.pseudo_tokens, self.seed = pseudo_tokens, seed
 
-    def measure(
+    def measure(self, opened: Opened) -> ScoreTable:
+        """The perplexity of a text."""
+        asked, loaded, precision = opened.asked, opened.loaded, opened.precision
+        path, model = plain(asked.data.path), loaded.model
+        if not language_heads(model):
+            has, fix = ", ".join(model.heads) or "no head", "a checkpoint with such a head"
+            raise UsageError(
+                f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}\n"
+                f"  fix: {suggest_task(loaded)}{fix}"
+            )
+        text = read_text(asked.data, path, loaded.tokenizer)
+        share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)
+        fix = "a checkpoint whose tokenizer knows this text"
+        unknown.refuse_unknown(share, file=path, fix=fix)
+        train = None
+        if self.dynamic is not None and self.dynamic.train_path is not None:
+            data = replace(asked.data, bytes=None)
+            train = read_text(data, self.dynamic.train_path, loaded.tokenizer)
+        with torch.no_grad(), precision.autocast():
+            scores = self.score(
+                model,
+                text,
+                loaded.vocab,
+                batch_size=asked.batch_size,
+                device=precision.device,
+                train=train,
+            )
+        extra: dict[str, Any] = {"checkpoint": opened.folder, "text": str(path)}
+        if share:
+            extra["unknown"] = Told(unknown.describe_unknown(share), share)
+        return ScoreTable("language model", {"text": scores}, extra)
+
+    def score(
         self,
         model: Model,
         text: Text,

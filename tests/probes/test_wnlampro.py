@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks.wnlampro import PATTERNS, ProbeEntry, WNLaMPro
+from plmctl.probes.wnlampro import PATTERNS, ProbeEntry, WNLaMPro
 
 LINES = [
     "0\tdev\tunhappy (a,3.1,9)\tantonym\thappy (a,5.0,9000)\tglad (a,4.0,700)",

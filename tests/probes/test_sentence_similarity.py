@@ -19,7 +19,7 @@ from plmctl.artifacts.loading import Loaded, load
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.features import HIDDEN
-from plmctl.tasks.sentence_similarity import ScoredPair, SentenceSimilarity, average
+from plmctl.probes.sentence_similarity import ScoredPair, SentenceSimilarity, average
 from plmctl.training.device.precision import choose
 from plmctl.use.embedding_lines import EmbeddingLine
 from plmctl.use.sentence_vectors import SentencePooling, choose_pooling, embed_texts

@@ -18,8 +18,8 @@ from plmctl.config.build import build
 from plmctl.knowledge.triple_texts import TripleTexts
 from plmctl.knowledge.triples import read_graph
 from plmctl.probes import classified_links
+from plmctl.probes.classified_links import ClassifiedLinks, LinkQuestion
 from plmctl.tasks import batches
-from plmctl.tasks.classified_links import ClassifiedLinks, LinkQuestion
 from plmctl.tasks.record import Example
 from tests.command import plmctl
 

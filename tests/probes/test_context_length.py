@@ -17,7 +17,7 @@ import plmctl
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks.context_length import ContextLength
+from plmctl.probes.context_length import ContextLength
 
 
 def literal(

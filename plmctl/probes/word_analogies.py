@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
+from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count
 from plmctl.knowledge.static_vectors import StaticVectors
+from plmctl.knowledge.vector_files import read_static
+from plmctl.probes.base import Opened, Probe
 from plmctl.tasks.readers import files
 from plmctl.text.inputs import need_lines
+from plmctl.use.predict import ScoreTable
 
 _TOGETHER = 256  # questions that are answered at the same time
 _SMALL = 1e-3  # epsilon of 3CosMul
@@ -29,9 +34,9 @@ class WordAnalogy(NamedTuple):
     fourth: str
 
 
-@part_of("task")
+@part_of("probe")
 @dataclass(frozen=True, kw_only=True)
-class WordAnalogies:
+class WordAnalogies(Probe):
     """The share of questions whose answer is the right one, of those whose four words have vectors;
     the answer is any other word than the three of the question.
 
@@ -110,6 +115,20 @@ class WordAnalogies:
             np.put_along_axis(scores, some, -np.inf, 1)
             found.append(scores.argmax(1))
         return np.concatenate(found)
+
+    def measure(self, opened: Opened) -> ScoreTable:
+        """Raise ConfigError: analogies are asked of static vectors alone."""
+        model = spell_setting("checkpoint", opened.asked.checkpoint)
+        fix = f"plmctl vectors method=distilled {model} out=words.vec"
+        allowed = "task=word_analogies is for files of word vectors, and this is a model"
+        raise ConfigError("checkpoint", str(opened.asked.checkpoint), allowed, fix=fix)
+
+    def measure_vectors(self, file: Path) -> ScoreTable:
+        """The accuracies of static vectors."""
+        sections = self.read()
+        vectors = read_static(file, limit=self.words)
+        extra = {"vectors": str(file), "questions": sum(map(len, sections.values()))}
+        return ScoreTable("word analogies", {file.name: self.score(sections, vectors)}, extra)
 
 
 def _lower(vectors: StaticVectors, limit: int) -> StaticVectors:
