@@ -206,7 +206,7 @@ def _write_tensors(vectors: StaticVectors, file: Path) -> None:
 
 
 def find_static(checkpoint: str) -> Path | None:
-    """The file of word vectors that stands in the place of a checkpoint; None for another path."""
+    """The file of word vectors that a checkpoint names; None for another path."""
     place = Path(checkpoint).expanduser()
     stem = place.with_suffix("") if place.suffix in PACKED else place
     return place if stem.suffix in SUFFIXES and place.is_file() else None
