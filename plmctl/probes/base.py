@@ -15,7 +15,7 @@ from plmctl.use.predict import ScoreTable
 
 @dataclass(frozen=True)
 class Opened:
-    """A trained model that is asked.
+    """A trained model with the settings of a command.
 
     Args:
         loaded: The model with its tokenizer, on the device of `precision`.

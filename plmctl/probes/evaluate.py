@@ -68,7 +68,7 @@ def evaluate(spec: Evaluate) -> int:
 
 
 def _measure_vectors(spec: Evaluate, file: Path) -> ScoreTable:
-    """The scores of a file of word vectors, in place of a model."""
+    """The scores of a file of word vectors."""
     part = None if spec.task is None else build(spec.task, {}, spec.plugins, path="task")
     if isinstance(part, VectorProbe):
         return part.measure_vectors(file)
