@@ -12,6 +12,7 @@ import torch
 from plmctl.analysis.measure import Measure
 from plmctl.analysis.sample import batch_held_out
 from plmctl.artifacts.loading import Loaded
+from plmctl.models.capabilities import find_halting
 from plmctl.nn.stack import Stack
 
 
@@ -57,13 +58,14 @@ class TokenLayers(Measure):
     @torch.inference_mode()
     def of(cls, opened: Loaded) -> Self | None:
         backbone = opened.model.backbone
-        if not backbone.halting:
+        halts = find_halting(backbone)
+        if not halts:
             return None
         batch, about = batch_held_out(opened)
         pondered = opened.model(batch).pondered
         stacks = [part for part in backbone.modules() if isinstance(part, Stack)]
         found = []
-        for name, halting in backbone.halting.items():
+        for name, halting in halts.items():
             seq = batch.seqs.get(name) or batch.text
             layers = pondered[name][..., 0].round().int()
             filled = [number for number, real in enumerate(seq.real) if bool(real.any())]

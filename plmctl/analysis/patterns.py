@@ -14,7 +14,7 @@ from plmctl.analysis.measure import Measure
 from plmctl.analysis.stacks import StackReader, find_length, find_readers, list_cells
 from plmctl.artifacts.loading import Loaded
 from plmctl.attention.kernels.base import Kernel
-from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.attention.patterns.base import Full, Pattern, make_row
 from plmctl.attention.patterns.key import make_key
 from plmctl.nn.cells.base import Cell
 
@@ -73,7 +73,7 @@ class SeenPatterns(Measure):
             length = min(LONGEST, find_length(opened, part))
             for layers, heads, segments, pattern in _list_patterns(part):
                 halves = _halve(segments or (0, 1), length)
-                if isinstance(pattern.simplify(pattern.row(halves)), Full):
+                if isinstance(pattern.simplify(make_row(pattern, halves)), Full):
                     continue
                 shares, seen = evaluate(pattern, halves) if count < MOST else (torch.zeros(0), 0.0)
                 if seen == 1:
@@ -152,7 +152,7 @@ def evaluate(
     Args:
         tokens: only the first so many of the row.
     """
-    length, row = tokens or len(segments), pattern.row(segments)
+    length, row = tokens or len(segments), make_row(pattern, segments)
     n = min(cells, length)
     edges = [length * number // n for number in range(n + 1)]
     allowed, zero = pattern.simplify(row).bind(row), torch.zeros(1, 1, 1, 1, dtype=torch.long)

@@ -7,6 +7,7 @@ from typing import Any
 
 from plmctl.artifacts.assemble import row_lengths
 from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.patterns.remarks import remark_on
 from plmctl.config.build import build, plain
 from plmctl.core.errors import ConfigError, find_meant, nearest, raise_all
 from plmctl.core.locate import locate
@@ -69,7 +70,8 @@ def remark_on_model(
     the kernel cannot train this model.
     """
     longest = max(row_lengths(plain(config)).values()) if length is None else length
-    pattern = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
+    memory = getattr(backbone, "memory", 0)
+    pattern = remark_on(pattern_of(config, plugins), longest + memory)
     parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
     problems = find_kernel_problems(backbone, longest)
     if config.get("checkpoint"):  # which brings the model's settings

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 from plmctl.core.errors import find_meant, nearest
 from plmctl.core.moved import find_moved
@@ -70,19 +70,28 @@ def parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 def takes_any(part: Callable[..., Any]) -> bool:
     """Whether a part takes settings of any name."""
     found = inspect.signature(part).parameters.values()
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in found)
+    kinds = [each.annotation for each in found if each.kind is each.VAR_KEYWORD]
+    return any(not str(kind).startswith("Unpack[") for kind in kinds)
 
 
 @cache
 def _read_parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     code = part.__init__ if inspect.isclass(part) else part  # type: ignore[misc]
-    scope = vars(importlib.import_module(part.__module__))
-    by_name = {}
+    scope = getattr(code, "__globals__", vars(importlib.import_module(part.__module__)))
+    by_name, passed = {}, dict[str, inspect.Parameter]()
     for name, parameter in inspect.signature(part).parameters.items():
+        annotation = _evaluate(parameter.annotation, scope)
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            scope_of = getattr(code, "__globals__", scope)
-            by_name[name] = parameter.replace(annotation=_evaluate(parameter.annotation, scope_of))
-    return MappingProxyType(by_name)
+            by_name[name] = parameter.replace(annotation=annotation)
+        elif parameter.kind is parameter.VAR_KEYWORD and typing.get_origin(annotation) is Unpack:
+            names = typing.get_args(annotation)[0].__annotations__
+            passed = {k: v for k, v in _read_below(part).items() if k in names}
+    return MappingProxyType({**passed, **by_name})
+
+
+def _read_below(part: Any) -> Mapping[str, inspect.Parameter]:
+    """The parameters of the base class to which a class passes settings on."""
+    return _read_parameters(next(base for base in part.__mro__[1:] if "__init__" in vars(base)))
 
 
 def _attribute(module: str, name: str) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import UsageError
 from plmctl.models.base import Model
+from plmctl.models.capabilities import make_cache
 from plmctl.nn.peft.base import find_cells
 
 TOKENS, TOGETHER = 5, 2  # of a row; those that are read at once, before the others
@@ -56,7 +57,7 @@ def _compare(model: Model, batch: Batch, prompt: Seq, size: int) -> tuple[float,
     kept = [name for name in prompt.tracks if name not in ("real", "position", "document")]
     states: list[Tensor] = []
     for sizes in ([TOKENS], [TOGETHER, *[1] * (TOKENS - TOGETHER)]):
-        cache, begin = model.backbone.fresh_cache(batch), 0
+        cache, begin = make_cache(model.backbone, batch), 0
         for count in sizes:
             some = ids[begin : begin + count].expand(rows, -1)
             tracks = {name: prompt.tracks[name][:, -1:].expand(-1, count) for name in kept}

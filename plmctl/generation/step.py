@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
+from plmctl.models.capabilities import make_cache
 
 Tracks = dict[str, Tensor]
 
@@ -32,7 +33,7 @@ class Reading:
         mask: int | None = None,
     ) -> None:
         self.model, self.head, self.size, self.segment, self.mask = model, head, size, segment, mask
-        self.cache = model.backbone.fresh_cache(batch)
+        self.cache = make_cache(model.backbone, batch)
         self.prompt, self.shared = prompt, prompt.ids.shape[1]
         # of the last token: next ones follow
         self.tracks = {name: track[:, -1:] for name, track in prompt.tracks.items()}

@@ -8,18 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import break_graphs
 from plmctl.core.parts import base_of
-from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import RowSize
 from plmctl.nn.dropout import Dropout
-from plmctl.nn.halting import Halting
 from plmctl.nn.peft.base import Method
 from plmctl.nn.restrained import Noted
 from plmctl.nn.stack import Stack
@@ -37,7 +34,7 @@ class Hidden:
     recorded: Mapping[str, list[Tensor]] = field(default_factory=dict)
     # [B, T, 2] by sequence: layers of each token and its remainder, where tokens halt
     pondered: Mapping[str, Tensor] = field(default_factory=dict)
-    # [B] losses of the model's own, by the name of their term: `Backbone.own_losses`
+    # [B] losses of the model's own, by the name of their term: `Costly`
     losses: Mapping[str, Tensor] = field(default_factory=dict)
     # what parts of cells have stated of this pass: `Env.note`
     noted: Noted = field(default_factory=dict)
@@ -79,24 +76,9 @@ class Backbone(nn.Module):
     streams: frozenset[str] = frozenset()
 
     @property
-    def halting(self) -> Mapping[str, Halting]:
-        """What decides when the tokens of a sequence halt, by the sequence: `Hidden.pondered`."""
-        return {}
-
-    @property
-    def prompt_reader(self) -> Backbone | None:
-        """The part that a learned prompt may stand in, before its tokens: `nn.peft.prompt`."""
-        return None
-
-    @property
     def max_target(self) -> int | None:
         """The longest text that it writes, as far as positions allow; None: any."""
         return self.max_length
-
-    @property
-    def own_losses(self) -> Mapping[str, float]:
-        """{the name of a loss of its own: its weight}: `Hidden.losses`."""
-        return {}
 
     def parts(self) -> list[object]:
         """Itself, all modules inside, and their patterns."""
@@ -143,23 +125,6 @@ class Backbone(nn.Module):
             return self.writes != seq  # without a pattern: it reads token by token
         return any(pattern.looks_ahead(segment) for segment in pattern.prefix_segments or (0,))
 
-    def list_layer_parts(self) -> list[list[nn.Module]]:
-        """The modules that compute the input of the first layer, then those of each layer; empty:
-        `go_on` cannot begin at a layer.
-        """
-        return []
-
-    def go_on(
-        self, states: Sequence[Tensor], batch: Batch, record: frozenset[str] = frozenset()
-    ) -> Hidden:
-        """The states of a batch from what its first layers gave, without running these again.
-
-        Args:
-            states: [B, T, W] the input of the first layer, and the output of the layers that are
-                not run; all of them are recorded, the last one is read.
-        """
-        raise NotImplementedError(type(self).__name__)
-
     def set_pattern(self, pattern: Pattern) -> None:
         """Let tokens see each other by another pattern from now on; weights stay as they are.
 
@@ -169,15 +134,6 @@ class Backbone(nn.Module):
         allowed = f"none for a {type(self).__name__}, which keeps how it sees"
         raise ConfigError("pattern", type(pattern).__name__, allowed)
 
-    def fresh_cache(self, batch: Batch) -> Cache:
-        """An empty cache for `forward(..., state=cache)`, which reads token by token; an
-        encoder-decoder reads the source of `batch` first.
-
-        Raises:
-            UsageError: if the backbone cannot read token by token.
-        """
-        raise UsageError(f"{type(self).__name__} cannot read token by token")
-
     def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
         """Every stack with the size of one row in it, from which costs are computed."""
         for child in self.children():
@@ -186,20 +142,6 @@ class Backbone(nn.Module):
             else:
                 inside = (part for part in child.modules() if isinstance(part, Stack))
                 yield from ((stack, RowSize(length)) for stack in inside)
-
-    def fresh_state(self, rows: int, device: torch.device, memory: int | None = None) -> Any:
-        """The state before the first segment of `rows` streams; None for a backbone without memory.
-
-        Args:
-            memory: tokens of the memory; None: as many as in training.
-        """
-        return None
-
-    def reading_state(self, rows: int, device: torch.device, memory: int | None = None) -> Any:
-        """`fresh_state` of a model that only reads: while its weights stay as they are, a state may
-        hold what they have computed.
-        """
-        return self.fresh_state(rows, device, memory)
 
 
 class KeptStates(Protocol):

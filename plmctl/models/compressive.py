@@ -6,27 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from plmctl.attention.kernels.base import Kernel
-from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, Number
 from plmctl.models.base import Hidden
-from plmctl.models.encoder import Initializer
+from plmctl.models.encoder import EncoderParts
 from plmctl.models.xlnet import XLNet
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.compression import Compression, Expansion, attend_to
-from plmctl.nn.embeddings import Embedding
-from plmctl.nn.positions import Position
 from plmctl.nn.residual import Block
 from plmctl.nn.stack import Stack
 
@@ -116,32 +112,18 @@ class CompressiveTransformer(XLNet):
     def __init__(
         self,
         *,
-        embedding: Embedding,
-        position: Position,
         stack: Stack,
-        pattern: Pattern,
         compression: Callable[..., Compression],
         memory: Count,
         compressed: Count,
         rebuild: Rebuilding = "attention",
         weight: Number = 1.0,
-        attention_kernel: Kernel | None = None,
         clamp_len: Count | None = None,
         max_length: int | None = None,
-        initializer: Initializer | None = None,
-        classifier: Mapping[str, Any] | None = None,
+        **parts: Unpack[EncoderParts],
     ) -> None:
         super().__init__(
-            embedding=embedding,
-            position=position,
-            stack=stack,
-            pattern=pattern,
-            attention_kernel=attention_kernel,
-            memory=memory,
-            two_streams=False,
-            clamp_len=clamp_len,
-            initializer=initializer,
-            classifier=classifier,
+            stack=stack, memory=memory, two_streams=False, clamp_len=clamp_len, **parts
         )
         self.compressed, self.rebuild, self.weight = compressed, rebuild, weight
         self.compressions = nn.ModuleList(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NotRequired, Protocol, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +54,17 @@ class Remembered(Protocol):
     def length(self) -> Tensor:
         """[B] how many of them are filled, the last ones."""
         ...
+
+
+class EncoderParts(TypedDict):
+    """The settings of an `Encoder` beside its stack, which encoders of other kinds pass on."""
+
+    embedding: Embedding
+    position: Position
+    pattern: Pattern
+    attention_kernel: NotRequired[Kernel | None]
+    initializer: NotRequired[Initializer | None]
+    classifier: NotRequired[Mapping[str, Any] | None]
 
 
 @part_of("model")

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor
 
-from plmctl.attention.kernels.base import Kernel
-from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Hidden
-from plmctl.models.encoder import Encoder, Initializer, token_positions
-from plmctl.nn.embeddings import Embedding
+from plmctl.models.encoder import Encoder, EncoderParts, token_positions
 from plmctl.nn.entities import EntityVectors
-from plmctl.nn.positions import Position
 from plmctl.nn.stack import Stack
 
 
@@ -41,26 +37,9 @@ class EntityEncoder(Encoder):
     }
 
     def __init__(
-        self,
-        *,
-        embedding: Embedding,
-        position: Position,
-        stack: Stack,
-        pattern: Pattern,
-        entities: EntityVectors,
-        attention_kernel: Kernel | None = None,
-        initializer: Initializer | None = None,
-        classifier: Mapping[str, Any] | None = None,
+        self, *, stack: Stack, entities: EntityVectors, **parts: Unpack[EncoderParts]
     ) -> None:
-        super().__init__(
-            embedding=embedding,
-            position=position,
-            stack=stack,
-            pattern=pattern,
-            attention_kernel=attention_kernel,
-            initializer=initializer,
-            classifier=classifier,
-        )
+        super().__init__(stack=stack, **parts)
         self.entities = entities
 
     def encode(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from plmctl.attention.kernels.base import Kernel
-from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
@@ -18,11 +16,9 @@ from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 from plmctl.knowledge.candidates import CandidateTable
 from plmctl.models.base import Hidden
-from plmctl.models.encoder import Encoder, Initializer
+from plmctl.models.encoder import Encoder, EncoderParts
 from plmctl.nn.cells.knowledge_attention import KnowledgeAttention, name_stream, number_documents
-from plmctl.nn.embeddings import Embedding
 from plmctl.nn.entities import EntityVectors
-from plmctl.nn.positions import Position
 from plmctl.nn.stack import Stack
 
 
@@ -81,26 +77,13 @@ class KnowBert(Encoder):
     def __init__(
         self,
         *,
-        embedding: Embedding,
-        position: Position,
         stack: Stack,
-        pattern: Pattern,
         entities: EntityVectors,
         candidates: CandidateTable,
         further: Mapping[str, KnowledgeBase] = MappingProxyType({}),
-        attention_kernel: Kernel | None = None,
-        initializer: Initializer | None = None,
-        classifier: Mapping[str, Any] | None = None,
+        **parts: Unpack[EncoderParts],
     ) -> None:
-        super().__init__(
-            embedding=embedding,
-            position=position,
-            stack=stack,
-            pattern=pattern,
-            attention_kernel=attention_kernel,
-            initializer=initializer,
-            classifier=classifier,
-        )
+        super().__init__(stack=stack, **parts)
         self.entities, self.candidates = entities, candidates
         self.further = nn.ModuleDict(further)
         # in a list, since both are parts of the model by the names above

@@ -4,9 +4,8 @@ mention.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -14,15 +13,13 @@ from torch import Tensor
 from plmctl.attention.kernels.auto import Auto
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.kernels.dense import Dense
-from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.attention.patterns.base import Full
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Hidden
-from plmctl.models.encoder import Encoder, Initializer, token_positions
-from plmctl.nn.embeddings import Embedding
+from plmctl.models.encoder import Encoder, EncoderParts, token_positions
 from plmctl.nn.entity_tokens import EntityTokens
-from plmctl.nn.positions import Position
 from plmctl.nn.stack import Stack
 
 
@@ -46,25 +43,14 @@ class Luke(Encoder):
     def __init__(
         self,
         *,
-        embedding: Embedding,
-        position: Position,
         stack: Stack,
-        pattern: Pattern,
         entities: EntityTokens,
         read_entities: bool = True,
-        attention_kernel: Kernel | None = None,
-        initializer: Initializer | None = None,
-        classifier: Mapping[str, Any] | None = None,
+        **parts: Unpack[EncoderParts],
     ) -> None:
-        super().__init__(
-            embedding=embedding,
-            position=position,
-            stack=stack,
-            pattern=pattern,
-            attention_kernel=_choose_kernel(attention_kernel),
-            initializer=initializer,
-            classifier=classifier,
-        )
+        parts["attention_kernel"] = _choose_kernel(parts.get("attention_kernel"))
+        super().__init__(stack=stack, **parts)
+        pattern = parts["pattern"]
         if not isinstance(pattern, Full):
             allowed = "full: words and entities all see each other"
             raise ConfigError("pattern", type(pattern).__name__, allowed, fix="pattern=full")

@@ -6,22 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels.base import Kernel
-from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Whole
 from plmctl.models.base import Hidden
-from plmctl.models.encoder import Encoder, Initializer, refuse_halting
+from plmctl.models.encoder import Encoder, EncoderParts, refuse_halting
 from plmctl.nn.cells.base import Cell, Spanning
-from plmctl.nn.embeddings import Embedding
-from plmctl.nn.positions import Position
 from plmctl.nn.stack import Stack
 
 _SPARE = 64  # tokens that a layer remembers beyond what it sees, since spans may grow
@@ -52,25 +48,12 @@ class MemoryDecoder(Encoder):
     def __init__(
         self,
         *,
-        embedding: Embedding,
-        position: Position,
         stack: Stack,
-        pattern: Pattern,
-        attention_kernel: Kernel | None = None,
         memory: Whole | None = None,
         max_length: int | None = None,
-        initializer: Initializer | None = None,
-        classifier: Mapping[str, Any] | None = None,
+        **parts: Unpack[EncoderParts],
     ) -> None:
-        super().__init__(
-            embedding=embedding,
-            position=position,
-            stack=stack,
-            pattern=pattern,
-            attention_kernel=attention_kernel,
-            initializer=initializer,
-            classifier=classifier,
-        )
+        super().__init__(stack=stack, **parts)
         self.memory = _settle_memory(stack, memory, max_length)
         if self.memory:
             self.needs |= {"values.continues"}

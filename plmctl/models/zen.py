@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels.base import Kernel
-from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 from plmctl.models.base import Hidden
-from plmctl.models.encoder import Encoder, Initializer, refuse_halting
+from plmctl.models.encoder import Encoder, EncoderParts, refuse_halting
 from plmctl.nn.cells.base import RowSize
-from plmctl.nn.embeddings import Embedding
 from plmctl.nn.ngram_lexicon import Matches, NgramLexicon
 from plmctl.nn.ngram_stack import NgramStack
-from plmctl.nn.positions import Position
 from plmctl.nn.stack import Stack
 
 
@@ -38,25 +34,12 @@ class Zen(Encoder):
     def __init__(
         self,
         *,
-        embedding: Embedding,
-        position: Position,
         stack: NgramStack,
-        pattern: Pattern,
         lexicon: NgramLexicon,
         ngrams: Encoder,
-        attention_kernel: Kernel | None = None,
-        initializer: Initializer | None = None,
-        classifier: Mapping[str, Any] | None = None,
+        **parts: Unpack[EncoderParts],
     ) -> None:
-        super().__init__(
-            embedding=embedding,
-            position=position,
-            stack=stack,
-            pattern=pattern,
-            attention_kernel=attention_kernel,
-            initializer=initializer,
-            classifier=classifier,
-        )
+        super().__init__(stack=stack, **parts)
         for part in (stack, ngrams.stack):
             refuse_halting(part, "tokens read n-grams in every layer")
             if part.reversible:

@@ -9,6 +9,7 @@ import torch
 
 from plmctl.core.batch import Batch
 from plmctl.models.base import Backbone, Once
+from plmctl.models.capabilities import find_own_losses
 from plmctl.objectives.base import ModelCost, Output, Term
 
 
@@ -23,7 +24,8 @@ class OwnLosses(ModelCost):
     @classmethod
     def of(cls, backbone: Backbone) -> OwnLosses | None:
         """Those of a backbone; None if it has none."""
-        return cls(backbone.own_losses) if backbone.own_losses else None
+        losses = find_own_losses(backbone)
+        return cls(losses) if losses else None
 
     @property
     def terms(self) -> frozenset[str]:

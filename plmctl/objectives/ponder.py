@@ -11,6 +11,7 @@ from torch import Tensor
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Backbone, Once
+from plmctl.models.capabilities import find_halting
 from plmctl.objectives.base import ModelCost, Output, Term
 
 
@@ -28,7 +29,7 @@ class PonderCost(ModelCost):
     @classmethod
     def of(cls, backbone: Backbone) -> PonderCost | None:
         """The cost of a backbone; None if none of its tokens halt."""
-        weights = {key: halting.weight for key, halting in backbone.halting.items()}
+        weights = {key: halting.weight for key, halting in find_halting(backbone).items()}
         return cls(weights) if weights else None
 
     @property

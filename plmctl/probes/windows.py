@@ -17,6 +17,7 @@ from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
 from plmctl.heads.base import head_of
 from plmctl.models.base import Model
+from plmctl.models.capabilities import start_memory, start_reading
 from plmctl.tasks.layouts import encode
 from plmctl.text.vocab import Vocab
 
@@ -80,7 +81,7 @@ class WindowReader:
             raise ConfigError(
                 "task.memory", memory, "0 (none) or more tokens, or null: as in training"
             )
-        has_state = self.model.backbone.fresh_state(1, self.device, memory) is not None
+        has_state = start_memory(self.model.backbone, 1, self.device, memory) is not None
         if memory and not has_state:
             allowed = "null: this model has no memory, its windows overlap (task.stride)"
             raise ConfigError("task.memory", memory, allowed, fix="task.memory=null")
@@ -140,8 +141,8 @@ class WindowReader:
             iter(()) for _ in range(min(self.batch_size, len(documents)))
         ]
         backbone = self.model.backbone
-        start = backbone.reading_state if self.watch is None else backbone.fresh_state
-        state = start(len(reading), self.device, memory)
+        start = start_reading if self.watch is None else start_memory
+        state = start(backbone, len(reading), self.device, memory)
         while True:
             group = [next(windows, None) for windows in reading]
             goes_on = [window is not None for window in group]

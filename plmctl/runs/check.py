@@ -23,6 +23,7 @@ from plmctl.data.shards import is_tokens
 from plmctl.heads.base import WORDS, about_of
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
+from plmctl.models.capabilities import find_prompt_reader
 from plmctl.nn.tables import Lookup, TokenTable
 from plmctl.objectives.base import Objective
 from plmctl.runs.fit import refuse_idle_patience
@@ -223,7 +224,8 @@ def _refuse_frozen_methods(spec: Finetune, model: Model) -> None:
 
 def _refuse_long_prompts(spec: Finetune, task: Task, model: Model) -> None:
     """ConfigError where rows are longer than the positions that methods leave them."""
-    reader, taken = model.backbone.prompt_reader, sum(method.places for method in model.methods)
+    reader = find_prompt_reader(model.backbone)
+    taken = sum(method.places for method in model.methods)
     if taken and reader and reader.max_length and task.longest + taken > reader.max_length:
         left = reader.max_length - taken
         allowed = f"at most {left}: a prompt takes {taken} of the {reader.max_length} positions"

@@ -7,6 +7,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
+from plmctl.models.capabilities import list_layer_parts
 from plmctl.training.stages import Stage
 
 SETTING = "train.unfreeze"
@@ -20,7 +21,7 @@ def group_layers(model: Model) -> list[list[str]]:
         ConfigError: The model has no layers that can be told apart.
     """
     backbone = model.backbone
-    parts = backbone.list_layer_parts()
+    parts = list_layer_parts(backbone)
     if not parts:
         allowed = f"false: the layers of a {type(backbone).__name__} are not trained one by one"
         raise ConfigError(SETTING, True, allowed, fix=f"{SETTING}=false")

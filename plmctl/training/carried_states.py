@@ -13,6 +13,7 @@ from torch.utils import _pytree as tree
 
 from plmctl.core.errors import UsageError
 from plmctl.models.base import Backbone
+from plmctl.models.capabilities import start_memory
 
 
 class CarriedStates:
@@ -29,7 +30,7 @@ class CarriedStates:
             return self._slots[slot]
         if self._rest is not None:
             return self._take(rows)
-        return self._backbone.fresh_state(rows, self._device)
+        return start_memory(self._backbone, rows, self._device)
 
     def keep(self, slot: int, state: Any) -> None:
         """Keep the state that the objective returned, detached from its graph."""
@@ -76,7 +77,7 @@ class CarriedStates:
                 "this run carries memory from row to row, and an update has more rows than before\n"
                 "  fix: leave train.batch_size out"
             )
-        leaves, shape = tree.tree_flatten(self._backbone.fresh_state(rows, self._device))
+        leaves, shape = tree.tree_flatten(start_memory(self._backbone, rows, self._device))
         return tree.tree_unflatten([some.get(i, leaf) for i, leaf in enumerate(leaves)], shape)
 
 

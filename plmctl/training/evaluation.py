@@ -11,6 +11,7 @@ from torch import Tensor
 
 from plmctl.core.batch import Batch
 from plmctl.models.base import Model
+from plmctl.models.capabilities import start_memory
 from plmctl.objectives.base import Contrast, Objective, Output
 from plmctl.training.meter import Entry, Meter, compute_means, sum_parts
 from plmctl.training.processes.world import World
@@ -68,7 +69,8 @@ def measure(
         contrasts: list[Mapping[Name, Contrast]] = []
         for batch in share(objective, together, world):
             rows, counts = len(batch.key), objective.counts(batch)
-            state = model.backbone.fresh_state(rows, world.device) if state is None else state
+            if state is None:
+                state = start_memory(model.backbone, rows, world.device)
             if seed is not None:
                 seed_batch(seed, batch)
             output = objective(model, batch.to(world.device), state)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError, PlmctlError
 from plmctl.models.base import Backbone, Hidden, Model
+from plmctl.models.capabilities import Layered, find_halting, find_own_losses, list_layer_parts
 from plmctl.storage.atomic import write_json
 from plmctl.storage.gate import admit
 from plmctl.storage.reading import parse_json
@@ -57,7 +58,7 @@ class FrozenPart:
         if not trained:
             _refuse_more(backbone, asked)
             return cls(backbone.num_layers, True, backbone.num_layers + 1 if mixed else 1)
-        parts, fix = backbone.list_layer_parts(), f"train.frozen=[backbone], or {SETTING}=batch"
+        parts, fix = list_layer_parts(backbone), f"train.frozen=[backbone], or {SETTING}=batch"
         if not parts:
             allowed = f"batch: a {type(backbone).__name__} has to be frozen as a whole"
             raise ConfigError(SETTING, asked, allowed, fix=fix)
@@ -90,13 +91,14 @@ class FrozenPart:
             return None
         if not self.whole:
             below = states if self.states > 1 else states * (self.layers + 1)
+            assert isinstance(backbone, Layered)
             return backbone.go_on(below, batch, record)
         return Hidden(states[-1], recorded={"hidden": states} if record else {})
 
 
 def _refuse_more(backbone: Backbone, asked: str) -> None:
     """ConfigError for a model whose heads or losses read more than states."""
-    if backbone.streams or backbone.halting or backbone.own_losses:
+    if backbone.streams or find_halting(backbone) or find_own_losses(backbone):
         allowed = f"batch: a {type(backbone).__name__} gives more than the states of tokens"
         raise ConfigError(SETTING, asked, allowed, fix=f"{SETTING}=batch")
 

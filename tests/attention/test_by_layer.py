@@ -13,11 +13,12 @@ from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.contract.contract import find_mismatches
-from plmctl.attention.patterns.base import Not, Pattern
+from plmctl.attention.patterns.base import Not, Pattern, make_row
 from plmctl.attention.patterns.by_layer import ByLayer
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.global_tokens import Global
+from plmctl.attention.patterns.remarks import remark_on
 from plmctl.attention.patterns.window import Window
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
@@ -100,17 +101,17 @@ def test_equal_windows_are_one_window(kernel: str) -> None:
 def test_all_layers_together(pattern: Pattern, reach: tuple[Any, Any]) -> None:
     assert pattern.layers == 2
     assert pattern.reach() == reach
-    seen = pattern.at_layer(0).dense(pattern.row(torch.zeros(12, dtype=torch.long)))
-    whole = pattern.dense(pattern.row(torch.zeros(12, dtype=torch.long)))
+    seen = pattern.at_layer(0).dense(make_row(pattern, torch.zeros(12, dtype=torch.long)))
+    whole = pattern.dense(make_row(pattern, torch.zeros(12, dtype=torch.long)))
     assert seen is not None
     assert whole is None or bool((seen <= whole).all())
 
 
 def test_the_longest_window_decides_what_is_said() -> None:
-    assert Window(reach=[31, 31]).remark(32)
-    assert Window(reach=[3, 31]).remark(32).endswith("the longest here, in layer 2")
-    assert (Window(reach=31) | Global(tokens=1)).remark(32)  # a window wider than the row
-    assert not (Window(reach=30) | Global(tokens=1)).remark(32)
+    assert remark_on(Window(reach=[31, 31]), 32)
+    assert remark_on(Window(reach=[3, 31]), 32).endswith("the longest here, in layer 2")
+    assert remark_on(Window(reach=31) | Global(tokens=1), 32)  # a window wider than the row
+    assert not remark_on(Window(reach=30) | Global(tokens=1), 32)
 
 
 def test_numbers_of_layers_that_do_not_fit() -> None:

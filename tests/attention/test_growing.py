@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.patterns.base import Pattern, make_row
 from plmctl.attention.patterns.growing import growing
 from plmctl.core.errors import ConfigError
 
@@ -21,7 +21,7 @@ def small(**more: int) -> Pattern:
 def measure(pattern: Pattern, layer: int, head: int) -> tuple[int, int]:
     """(keys before the query, distance from one to the next) of the last query of a row."""
     part = pattern.at_layer(layer)
-    allowed = part.bind(part.row(torch.zeros(4 * LENGTH, dtype=torch.long)))
+    allowed = part.bind(make_row(part, torch.zeros(4 * LENGTH, dtype=torch.long)))
     keys = torch.arange(4 * LENGTH).view(1, 1, 1, -1)
     query, zero = (
         torch.full((1, 1, 1, 1), 4 * LENGTH - 1),

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from plmctl.attention.patterns.anticausal import Anticausal
-from plmctl.attention.patterns.base import Full, Pattern, Reach
+from plmctl.attention.patterns.base import Full, Pattern, Reach, make_row
 from plmctl.attention.patterns.by_segment import BySegment
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.global_tokens import Global
+from plmctl.attention.patterns.hops import reaches_all
 from plmctl.attention.patterns.offsets import Offsets
 from plmctl.attention.patterns.order import Order
 from plmctl.attention.patterns.padding import Padding
@@ -170,7 +171,7 @@ def test_documents_skip_the_blocks_of_others() -> None:
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda x: type(x).__name__)
 @pytest.mark.parametrize("segment", [0, 1])
 def test_looking_ahead_is_what_the_mask_shows(pattern: Pattern, segment: int) -> None:
-    seq = pattern.row(torch.full([1600], segment))
+    seq = make_row(pattern, torch.full([1600], segment))
     shown = bool(everything(pattern, seq).any(1).any(0).triu(1).any())
     stated = pattern.looks_ahead(segment)
     assert stated == shown or (stated and not pattern.sight(segment).exact)
@@ -190,15 +191,15 @@ def closure(pattern: Pattern, seq: Seq, place: int) -> bool:
 @pytest.mark.parametrize("place", [0, -1])
 def test_who_is_heard_of(pattern: Pattern, place: int) -> None:
     half = torch.tensor([0] * 50 + [1] * 50)
-    expected = closure(pattern, pattern.row(half), place)
-    assert pattern.reaches_all(place, (0, 1), 100) == expected
+    expected = closure(pattern, make_row(pattern, half), place)
+    assert reaches_all(pattern, place, (0, 1), 100) == expected
 
 
 def test_a_dilation_longer_than_a_row_is_not_heard_through() -> None:
     far = Dilated(reach=1, dilation=[1500])
     assert far.looks_ahead()
-    assert not far.reaches_all(0, (0, 0), 1000)
-    assert (far | Window(reach=1)).reaches_all(0, (0, 0), 3000)
+    assert not reaches_all(far, 0, (0, 0), 1000)
+    assert reaches_all((far | Window(reach=1)), 0, (0, 0), 3000)
 
 
 def test_parts_that_tell_other_numbers_of_heads_apart_do_not_fit() -> None:

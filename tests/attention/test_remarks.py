@@ -15,6 +15,7 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.padding import Padding
+from plmctl.attention.patterns.remarks import remark_on
 from plmctl.attention.patterns.sparse_transformer import sparse_transformer
 from plmctl.attention.patterns.window import Window
 from plmctl.cli.app import make_app
@@ -58,7 +59,7 @@ def sparse(*, stride: int, factors: str) -> Pattern:
     ids=lambda part: type(part).__name__,
 )
 def test_rows_of_32_tokens(pattern: Pattern, told: str) -> None:
-    assert pattern.remark(32) == told
+    assert remark_on(pattern, 32) == told
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.diet import diet
 from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.own_block import OwnBlock
+from plmctl.attention.patterns.remarks import remark_on
 from plmctl.attention.patterns.sparse_transformer import sparse_transformer
 from plmctl.attention.patterns.strided import Strided
 from plmctl.attention.patterns.summaries import Summaries
@@ -378,8 +379,12 @@ def test_numbers_of_masks_grow_with_the_length() -> None:
 
 def test_idle_layers_are_named() -> None:
     told = "forbids nothing in rows of 32 tokens, the longest here"
-    assert windows(reach=[40, 4, 31], num_heads=H).remark(32) == f"{told}, in layers 1, 3"
-    assert windows(reach=[40, 31], num_heads=H).remark(32) == f"{told}: the same as pattern=full"
-    assert windows(reach=[3, 4], num_heads=H).remark(32) == ""
-    assert bird(num_layers=2).remark(16) == f"{told.replace('32', '16')}: the same as pattern=full"
-    assert Dilated(reach=3, dilation=[2]).remark(16) == ""
+    assert remark_on(windows(reach=[40, 4, 31], num_heads=H), 32) == f"{told}, in layers 1, 3"
+    assert (
+        remark_on(windows(reach=[40, 31], num_heads=H), 32) == f"{told}: the same as pattern=full"
+    )
+    assert remark_on(windows(reach=[3, 4], num_heads=H), 32) == ""
+    assert (
+        remark_on(bird(num_layers=2), 16) == f"{told.replace('32', '16')}: the same as pattern=full"
+    )
+    assert remark_on(Dilated(reach=3, dilation=[2]), 16) == ""

@@ -23,6 +23,7 @@ from plmctl.artifacts.contract.contract import check_contract, find_unmeasured
 from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.cost import cost
 from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.attention.patterns.hops import reaches_all
 from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
 from plmctl.config.spec import thaw
@@ -252,7 +253,7 @@ def test_a_pattern_with_a_track_of_its_own_beside_a_question_about_the_row(
     assert SameTone().looks_ahead()
     both = SameTone() & Full()
     assert both.needs == {"tracks.tone"}
-    assert both.reaches_all(0, (0, 1), 32)
+    assert reaches_all(both, 0, (0, 1), 32)
 
 
 @pytest.mark.parametrize(

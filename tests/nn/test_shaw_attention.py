@@ -16,6 +16,7 @@ from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
+from plmctl.models.capabilities import start_memory, start_reading
 from plmctl.nn.cells.shaw_attention import ShawAttention
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
@@ -166,8 +167,8 @@ def test_segments_with_memory_are_one_long_row() -> None:
         return Batch(torch.arange(1), {"text": seq}, values={"continues": torch.tensor([goes_on])})
 
     whole = made(read(ids, False)).last
-    for start in (made.backbone.fresh_state, made.backbone.reading_state):
-        state, parts = start(1, ids.device), []
+    for start in (start_memory, start_reading):
+        state, parts = start(made.backbone, 1, ids.device), []
         for number, part in enumerate(ids.split(4, 1)):
             hidden = made(read(part, number > 0), state)
             parts.append(hidden.last)

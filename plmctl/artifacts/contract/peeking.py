@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from plmctl.attention.patterns.hops import reaches_all
 from plmctl.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,5 +81,5 @@ def find_unheard(
     for name, objective in objectives.items():
         if not objective.facts.asks_row or pattern is None:
             continue
-        if not pattern.reaches_all(place, segments, format.max_length):
+        if not reaches_all(pattern, place, segments, format.max_length):
             yield ConfigError(f"objective.{name}", ..., allowed, fix=fix)

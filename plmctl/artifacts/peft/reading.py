@@ -18,6 +18,7 @@ from plmctl.core.errors import DataError, nearest
 from plmctl.interop import hf
 from plmctl.interop.family import find_token_tables
 from plmctl.models.base import Model
+from plmctl.models.capabilities import find_prompt_reader
 from plmctl.nn.peft.base import find_cells
 from plmctl.storage.reading import read_json, read_tensors
 
@@ -226,7 +227,7 @@ def _read_prompt(adapter: PeftFolder) -> tuple[dict[str, Any], dict[str, Tensor]
     node = {"_target_": "plmctl.nn.peft.prompt.PromptTuning", "length": length, "first": "random"}
     model = adapter.build(node)
     (name,) = model.methods[0].trains(model.backbone)
-    reader: Any = model.backbone.prompt_reader
+    reader = find_prompt_reader(model.backbone)
     vectors = adapter.tensors["prompt_embeddings"][:length] / reader.embedding.factor
     return node, {f"backbone.{name}": _fit(adapter, "the prompt", vectors, reader.prompt.vectors)}
 

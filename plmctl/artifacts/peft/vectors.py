@@ -9,6 +9,7 @@ from torch import Tensor
 
 from plmctl.core.errors import UsageError
 from plmctl.models.base import Model
+from plmctl.models.capabilities import find_prompt_reader
 from plmctl.nn.cells.base import Prefixed
 from plmctl.nn.peft.base import find_cells
 from plmctl.nn.peft.prefix import PrefixTuning
@@ -43,7 +44,7 @@ def write_vectors(model: Model, method: PromptTuning | PrefixTuning, *, of_rows:
         "token_dim": model.backbone.width,
     }
     if isinstance(method, PromptTuning):
-        reader: Any = model.backbone.prompt_reader
+        reader = find_prompt_reader(model.backbone)
         vectors = reader.prompt.vectors * reader.embedding.factor
         return "PROMPT_TUNING", {VECTORS: vectors.detach().contiguous()}, settings
     if not method.shift:

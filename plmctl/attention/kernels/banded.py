@@ -42,7 +42,7 @@ from torch.nn import functional as F
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Mask, attend, attend_part
 from plmctl.attention.kernels.tiling import BLOCK, Tiling, cut_tiles, group_heads
-from plmctl.attention.patterns.base import Pattern, spread
+from plmctl.attention.patterns.base import Pattern, make_row, spread
 from plmctl.attention.patterns.key import make_key
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
@@ -84,7 +84,7 @@ class Banded(Kernel):
         return plans[key]
 
     def share(self, pattern: Pattern, length: int) -> float:
-        row = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu"))
+        row = make_row(pattern, torch.zeros(length, dtype=torch.long, device="cpu"))
         active, computed, heads = pattern.simplify(row), 0, 0
         for group, part in group_heads(active):
             tiles = cut_tiles(part.simplify(row), row, self.block)

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from plmctl.attention.patterns.base import Pattern, View, spread
+from plmctl.attention.patterns.base import Pattern, View, make_row, spread
 from plmctl.attention.patterns.key import make_key
 from plmctl.attention.patterns.padding import Padding
 from plmctl.core.batch import Seq
@@ -107,7 +107,11 @@ def share_of_blocks(pattern: Pattern, length: int, size: int = BLOCK) -> float:
     """The share of the scores of a full row that blocks of `size` queries and keys hold, where
     each head computes those that it needs.
     """
-    row, needed, heads = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu")), 0, 0
+    row, needed, heads = (
+        make_row(pattern, torch.zeros(length, dtype=torch.long, device="cpu")),
+        0,
+        0,
+    )
     for group, part in group_heads(pattern.simplify(row)):
         needed += len(group) * int(part.simplify(row).blocks(row, size).sum())
         heads += len(group)

@@ -27,7 +27,7 @@ from plmctl.attention.kernels.bands import Band
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, changes_scores, refuse_dropout
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.kernels.tiling import BLOCK, group_heads, share_of_blocks
-from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.patterns.base import Pattern, make_row
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs
@@ -148,7 +148,7 @@ class Varlen(Kernel):
     ) -> ConfigError | None:
         if torch.cuda.is_available():
             find_varlen()
-        row = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu"))
+        row = make_row(pattern, torch.zeros(length, dtype=torch.long, device="cpu"))
         if any(band is None for _, band in _find_bands(pattern.simplify(row), row)):
             return _refuse_pattern()
         if dropout:

@@ -30,7 +30,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.attention.patterns.hops import hears_all
 from plmctl.attention.patterns.offsets import Offsets, Sight
 from plmctl.attention.patterns.picture import draw
 from plmctl.core.batch import Seq
@@ -191,20 +190,11 @@ class Pattern:
         Raises:
             UsageError: if `seq` lacks a track that the pattern needs.
         """
-        self.check_tracks(seq)
+        check_tracks(self, seq)
         allowed = self.predicate(seq)
         if q_index is not None:
             return lambda b, h, q, k: allowed(b, h, q_index[b, q], k)
         return lambda b, h, q, k: allowed(b, h, q + k_offset, k)
-
-    def check_tracks(self, seq: Seq) -> None:
-        """Raise UsageError if `seq` lacks a track that the pattern needs."""
-        for field in sorted(self.needs):
-            if field.startswith("tracks.") and field.removeprefix("tracks.") not in seq.tracks:
-                known = {**COMMON, **self.fields}.get(field)
-                fix = f"\n  fix: {known.without}" if known and known.without else ""
-                problem = f"this model's pattern reads {field}, which these rows do not have"
-                raise UsageError(f"{problem}{fix}")
 
     def dense(self, seq: Seq, *, q_index: Tensor | None = None, k_offset: int = 0) -> Tensor | None:
         """bool [B | 1, H | 1, Tq, Tk]; a leading size is 1 if the pattern does not depend on it;
@@ -224,19 +214,6 @@ class Pattern:
         )
         return pattern.bind(seq, q_index=q_index, k_offset=k_offset)(b, h, q, k)
 
-    def remark(self, length: int) -> str:
-        """A line for the user about this pattern in rows of up to `length` tokens, or ""."""
-        layers = [self.at_layer(number).find_equal(length) for number in range(self.layers)]
-        idle = [str(number) for number, name in enumerate(layers, start=1) if name]
-        if isinstance(self, Full) or not idle:
-            return ""
-        equal = "/".join(sorted({name for name in layers if name}))
-        what = "nothing" if equal == "full" else f"no more than pattern={equal}"
-        where = f"forbids {what} in rows of {length} tokens, the longest here"
-        if len(idle) == len(layers):
-            return f"{where}: the same as pattern=full" if equal == "full" else where
-        return f"{where}, in layer{'s' * (len(idle) > 1)} {', '.join(idle)}"
-
     def find_equal(self, length: int) -> str:
         """The name of a simpler pattern that is the same in rows of `length` tokens, or ""."""
         return "full" if self.allows_all(length) else ""
@@ -246,27 +223,6 @@ class Pattern:
         row = torch.zeros(1, length, dtype=torch.long, device="cpu")
         seq = Seq(row, torch.tensor([length], device="cpu"), full=True)
         return self.static and isinstance(self.simplify(seq), Full)
-
-    def reaches_all(self, position: int, segments: tuple[int, int], length: int) -> bool:
-        """Whether, over many layers, information from every token reaches the token at `position`,
-        in a row of `length` tokens whose halves are of these segments.
-        """
-        half = torch.full([length], segments[0], device="cpu")
-        half[length // 2 :] = segments[1]
-        seq = self.row(half)
-        allowed = self.simplify(seq).bind(seq)
-        return hears_all(allowed, position, heads=self.heads, length=length)
-
-    def row(self, segments: Tensor) -> Seq:
-        """One full row with these `segments [T]`, and 0 in every other track that the pattern
-        needs.
-        """
-        zeros = torch.zeros_like(segments)[None]
-        names = (
-            field.removeprefix("tracks.") for field in self.needs if field.startswith("tracks.")
-        )
-        tracks = {**dict.fromkeys(names, zeros), "segment": segments[None]}
-        return Seq(zeros, torch.tensor([len(segments)], device="cpu"), tracks, full=True)
 
     def picture(self, cells: int = 24, size: int | None = None) -> str:
         """The pattern as text: a line for each query, a column for each key.
@@ -278,11 +234,11 @@ class Pattern:
         Returns:
             `#` where all tokens of a cell see each other, `+` where some do, `.` where none does.
         """
-        return draw(self._halves, cells, size)
 
-    def _halves(self, length: int) -> Tensor | None:
-        """`dense` for a full row whose first half is of segment 0, the second of segment 1."""
-        return self.dense(self.row(torch.arange(length, device="cpu") * 2 // length))
+        def see(length: int) -> Tensor | None:  # the halves of a full row are of segments 0 and 1
+            return self.dense(make_row(self, torch.arange(length, device="cpu") * 2 // length))
+
+        return draw(see, cells, size)
 
     def _take_fields(self, parts: Sequence[Pattern]) -> None:
         """Take over the fields that `parts` read."""
@@ -299,6 +255,28 @@ class Pattern:
 
     def __invert__(self) -> Pattern:
         return Not(self)
+
+
+def check_tracks(pattern: Pattern, seq: Seq) -> None:
+    """Raise UsageError if `seq` lacks a track that the pattern needs."""
+    for field in sorted(pattern.needs):
+        if field.startswith("tracks.") and field.removeprefix("tracks.") not in seq.tracks:
+            known = {**COMMON, **pattern.fields}.get(field)
+            fix = f"\n  fix: {known.without}" if known and known.without else ""
+            problem = f"this model's pattern reads {field}, which these rows do not have"
+            raise UsageError(f"{problem}{fix}")
+
+
+def make_row(pattern: Pattern, segments: Tensor) -> Seq:
+    """One full row with these `segments [T]`, and 0 in every other track that the pattern
+    needs.
+    """
+    zeros = torch.zeros_like(segments)[None]
+    names = (
+        field.removeprefix("tracks.") for field in pattern.needs if field.startswith("tracks.")
+    )
+    tracks = {**dict.fromkeys(names, zeros), "segment": segments[None]}
+    return Seq(zeros, torch.tensor([len(segments)], device="cpu"), tracks, full=True)
 
 
 @lru_cache(maxsize=64)  # called before every generated text, always for the same few patterns

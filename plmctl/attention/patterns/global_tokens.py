@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.attention.patterns.base import Full, MaskMod, Not, Pattern, spread
+from plmctl.attention.patterns.base import Full, MaskMod, Not, Pattern, check_tracks, spread
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
@@ -48,7 +48,7 @@ class Global(Pattern):
         marked = seq.tracks.get("global")
         if marked is not None:
             return marked > 0
-        self.check_tracks(seq)
+        check_tracks(self, seq)
         position = seq.tracks.get("position")
         if position is None:
             position = torch.arange(seq.ids.shape[1], device=seq.ids.device)[None]

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from plmctl.attention.patterns.base import Pattern, make_row
+
 _CHUNK = 64  # queries that one step of the search evaluates together
 
 
@@ -43,3 +45,14 @@ def hears_all(
         left = (reached & ~visited).nonzero()[:, 0].tolist()
         waiting = left[: _CHUNK // 2] + left[_CHUNK // 2 :][-_CHUNK // 2 :]
     return bool(reached.all())
+
+
+def reaches_all(pattern: Pattern, position: int, segments: tuple[int, int], length: int) -> bool:
+    """Whether, over many layers, information from every token reaches the token at `position`,
+    in a row of `length` tokens whose halves are of these segments.
+    """
+    half = torch.full([length], segments[0], device="cpu")
+    half[length // 2 :] = segments[1]
+    seq = make_row(pattern, half)
+    allowed = pattern.simplify(seq).bind(seq)
+    return hears_all(allowed, position, heads=pattern.heads, length=length)

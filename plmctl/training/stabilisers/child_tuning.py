@@ -15,6 +15,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Share
 from plmctl.models.base import Model
+from plmctl.models.capabilities import list_layer_parts
 from plmctl.objectives.base import Objective, Term
 from plmctl.training.stabilisers.base import Beginning, KeptTensors, Stabiliser
 
@@ -68,7 +69,7 @@ class TaskChild(Stabiliser):
 
     def begin(self, given: Beginning) -> None:
         model = given.model
-        layers = [part for own in model.backbone.list_layer_parts()[1:] for part in own]
+        layers = [part for own in list_layer_parts(model.backbone)[1:] for part in own]
         inside = {id(weight) for part in layers for weight in part.parameters()}
         weights = {
             name: weight

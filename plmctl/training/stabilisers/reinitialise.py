@@ -12,6 +12,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.heads.base import POOLER
+from plmctl.models.capabilities import list_layer_parts
 from plmctl.training.stabilisers.base import Beginning, Stabiliser
 
 
@@ -29,7 +30,7 @@ class Reinitialised(Stabiliser):
 
     def begin(self, given: Beginning) -> None:
         backbone = given.model.backbone
-        parts = backbone.list_layer_parts()[1:]
+        parts = list_layer_parts(backbone)[1:]
         if not parts:
             allowed = f"a model with layers of its own; this one is a {type(backbone).__name__}"
             raise ConfigError("stabiliser", "reinitialise", allowed)
