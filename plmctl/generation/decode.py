@@ -18,7 +18,7 @@ from plmctl.generation.search import Hypothesis, Search, Start
 from plmctl.generation.step import Reading, pad_left
 from plmctl.heads.base import about_of, heads_about
 from plmctl.models.base import Backbone, Model
-from plmctl.models.capabilities import Cached
+from plmctl.models.capabilities import Caching
 from plmctl.text.vocab import Vocab
 
 _FIX = (
@@ -97,7 +97,7 @@ def find_writing_head(model: Model, head: str | None = None) -> str:
         raise UsageError(
             f"the model cannot write: it needs a head that predicts tokens, and has {heads}{_FIX}"
         )
-    if not isinstance(backbone, Cached):
+    if not isinstance(backbone, Caching):
         raise UsageError(
             f"the model cannot write: {type(backbone).__name__} does not read token by token{_FIX}"
         )

@@ -26,7 +26,7 @@ from plmctl.data.shards import Shards
 from plmctl.data.stream_reader import StreamReader
 from plmctl.data.text_stream import TextStream
 from plmctl.inputs.corpus import Corpus
-from plmctl.models.base import Model
+from plmctl.models.base import Model, list_parts
 from plmctl.noise.base import Chain
 from plmctl.objectives.base import Facts, Objective
 from plmctl.text.tokenizer import Tokenizer
@@ -53,7 +53,7 @@ class BatchFields:
         """All that the model, the objective and its teachers read."""
         facts = objective.facts if objective else Facts()
         backbones = [model.backbone, *(helper.backbone for helper, _ in facts.helpers)]
-        parts = [part for backbone in backbones for part in backbone.parts()]
+        parts = [part for backbone in backbones for part in list_parts(backbone)]
         uses = facts.uses.union(*(getattr(part, "uses", ()) for part in parts))
         labels = objective.labels if objective else None
         return cls(model.backbone.needs | facts.needs, uses, labels)

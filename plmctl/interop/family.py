@@ -15,9 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from plmctl.core.errors import ConfigError, DataError, list_some
 from plmctl.core.used_cells import drop_unused_cells
-from plmctl.heads.features import BEFORE_HEADS
 from plmctl.interop.difference import list_differences
 from plmctl.interop.names import NameRule, Tensors, find_missing, linear
 from plmctl.interop.settings import Activation, Numbers, Settings, make_schema
@@ -26,11 +24,6 @@ from plmctl.nn.layout import parse
 Node = dict[str, Any]
 
 
-ROW_HEADS = (  # whichever family the backbone is of
-    "fine-tune with a head that a published class has: heads.class.dense=true"
-    " heads.class.activation=gelu (ELECTRA's), heads.class.dense=true (RoBERTa's), or with the"
-    " pooler (BERT's, ALBERT's)"
-)
 # where a model has its table
 TOKENS = ("backbone.embedding.token.weight", "backbone.encoder.embedding.token.weight")
 CLUSTER = "backbone.embedding.token.tables.{}.weight"
@@ -218,17 +211,9 @@ class Family:
         pooling = _at(config, "model.classifier.pooling")
         if pooling not in (None, "first", "last"):
             differences.append(f"model.classifier.pooling={pooling} (published: one token)")
-        for name, lines in self.compare_heads(config, numbers).items():
+        for name, lines in compare_heads(self, config, numbers).items():
             differences += [] if name in self.unread else lines
         return differences
-
-    def compare_heads(self, config: Mapping[str, Any], numbers: Numbers) -> dict[str, list[str]]:
-        """{name: differences} of every head that some class of the family has."""
-        return {
-            name: list_differences(node, self.head(name, numbers, 0), f"heads.{name}")
-            for name, node in (config.get("heads") or {}).items()
-            if node is not None and name in self.heads
-        }
 
     def describe_reading(self, numbers: Numbers) -> str:
         """A line on where the model answers otherwise than the published one, or ""."""
@@ -238,84 +223,16 @@ class Family:
         """Export: the properties of a member that a published folder does not state, in words."""
         return []
 
-    def architecture_for(self, heads: Sequence[str]) -> tuple[Architecture, list[str]]:
-        """(the class that holds most of `heads`, the heads it leaves out)."""
-        between = [name for name in BEFORE_HEADS if name in heads]
-        if between:
-            fix = (
-                "fine-tune with features=last head_encoder=none,"
-                " or keep the run as it is: plmctl.load reads it"
-            )
-            allowed = (
-                f"null: no class of {self.model_type} has anything between the last layer and its"
-                " heads"
-            )
-            raise ConfigError(f"heads.{between[0]}", ", ".join(heads), allowed, fix=fix)
-        architecture = next(a for a in self.architectures if set(a.heads) <= set(heads))
-        if "pooler" in heads and not architecture.bare:
-            architecture = self.with_pooler(architecture)
-        lost = [name for name in heads if name not in architecture.heads]
-        if lost and architecture.bare:
-            able = [a for a in self.architectures if lost[0] in a.heads]
-            needs = (
-                "; ".join(f"{a.name} has {', '.join(a.heads)}" for a in able)
-                or f"no class of {self.model_type} has such a head"
-            )
-            fix = (
-                ROW_HEADS
-                if lost[0] in ("class", "score")
-                else "keep the run as it is: plmctl.load reads it"
-            )
-            raise ConfigError(
-                f"heads.{lost[0]}",
-                ", ".join(heads),
-                f"heads that a published class has: {needs}",
-                fix=fix,
-            )
-        return architecture, lost
 
-    def architecture_of(self, name: str | None, tensors: Mapping[str, Tensor]) -> Architecture:
-        """The class called `name` (None: any), or one with more heads if their tensors are there.
-
-        (The released bert-base is called BertForMaskedLM and has the pooler and the next-sentence
-        head.)
-        """
-        # with the names of the bare class
-        plain = {key.removeprefix(self.prefix): tensor for key, tensor in tensors.items()}
-        known = [a for a in self.architectures if name in (None, a.name)]
-        matching = next((a for a in known if a.in_file(plain if a.bare else tensors)), None)
-        if matching is None:
-            absent = [part for part in known[0].tensors if part not in tensors]
-            raise DataError(
-                f"{name} without its tensors {list_some(absent)}",
-                fix="check that the download is complete",
-            )
-        more = [
-            a
-            for a in self.architectures
-            if set(matching.heads) < set(a.heads) and not matching.bare and a.in_file(tensors)
-        ]
-        architecture = max([matching, *more], key=lambda a: len(a.heads))
-        carried = not architecture.bare and all(
-            self.prefix + part in tensors for rule in self.pooler for part in rule.theirs
-        )
-        return self.with_pooler(architecture) if carried else architecture
-
-    def bare_in(self, tensors: Mapping[str, Tensor]) -> Architecture:
-        """The backbone alone, or with its pooler, whichever is in `tensors` (without prefix)."""
-        return next(a for a in self.architectures if a.bare and a.in_file(tensors))
-
-    def with_pooler(self, architecture: Architecture) -> Architecture:
-        """`architecture` with the family's pooler beside its own heads."""
-        if not self.pooler or "pooler" in architecture.heads:
-            return architecture
-        rules = [
-            replace(rule, theirs=tuple(self.prefix + name for name in rule.theirs))
-            for rule in self.pooler
-        ]
-        return replace(
-            architecture, heads=(*architecture.heads, "pooler"), rules=[*architecture.rules, *rules]
-        )
+def compare_heads(
+    family: Family, config: Mapping[str, Any], numbers: Numbers
+) -> dict[str, list[str]]:
+    """{name: differences} of every head that some class of the family has."""
+    return {
+        name: list_differences(node, family.head(name, numbers, 0), f"heads.{name}")
+        for name, node in (config.get("heads") or {}).items()
+        if node is not None and name in family.heads
+    }
 
 
 def drop_aliases(

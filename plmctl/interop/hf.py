@@ -22,9 +22,10 @@ from plmctl.interop.albert import AlbertFamily
 from plmctl.interop.bart import BartFamily
 from plmctl.interop.bert import BertFamily
 from plmctl.interop.big_bird import BigBirdFamily
+from plmctl.interop.classes import architecture_for, architecture_of, bare_in
 from plmctl.interop.difference import spell_layouts
 from plmctl.interop.electra import ElectraFamily
-from plmctl.interop.family import TOKENS, Family, drop_aliases, find_token_tables
+from plmctl.interop.family import TOKENS, Family, compare_heads, drop_aliases, find_token_tables
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
 from plmctl.interop.led import LEDFamily
@@ -116,11 +117,11 @@ def read(
     name = _choose_class(family, name, end)
     published = drop_aliases(published, family.ties, family.prefix, tied=numbers.tied)
     numbers, published = family.adapt(numbers, published)
-    architecture = family.architecture_of(name, published)
+    architecture = architecture_of(family, name, published)
     # the name of a class with heads, but only the backbone
     if not architecture.bare and not any(key.startswith(family.prefix) for key in published):
         if architecture.tensors:
-            architecture = family.bare_in(published)
+            architecture = bare_in(family, published)
         else:  # its heads are tied to the table and have no tensors
             own = {part for rule in architecture.rules for part in rule.theirs}
             published = {
@@ -185,7 +186,7 @@ def export(
     config, tensors, unread = _simplify(config, tensors)
     family, numbers, misfits = _match_family(config, tensors, _pad_of(config, pad))
     heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
-    architecture, lost = family.architecture_for([name for name in heads if name not in misfits])
+    architecture, lost = architecture_for(family, [name for name in heads if name not in misfits])
     lost += misfits
     kept = {
         name: t
@@ -382,7 +383,7 @@ def _compare(
 ) -> _Comparison:
     """What the model and its heads would lose in one family."""
     numbers = family.measure(config, tensors, pad)
-    compared = family.compare_heads(config, numbers)
+    compared = compare_heads(family, config, numbers)
     heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
     return _Comparison(
         family,

@@ -80,18 +80,6 @@ class Backbone(nn.Module):
         """The longest text that it writes, as far as positions allow; None: any."""
         return self.max_length
 
-    def parts(self) -> list[object]:
-        """Itself, all modules inside, and their patterns."""
-        inside = list(self.modules())
-        return [
-            *inside,
-            *(
-                part.pattern
-                for part in inside
-                if isinstance(getattr(part, "pattern", None), Pattern)
-            ),
-        ]
-
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         """[B, T, W] the input of the first layer."""
         raise NotImplementedError(type(self).__name__)
@@ -142,6 +130,15 @@ class Backbone(nn.Module):
             else:
                 inside = (part for part in child.modules() if isinstance(part, Stack))
                 yield from ((stack, RowSize(length)) for stack in inside)
+
+
+def list_parts(backbone: Backbone) -> list[object]:
+    """A backbone, all modules inside, and their patterns: the parts that state which fields they
+    read.
+    """
+    inside = list(backbone.modules())
+    patterns = [getattr(part, "pattern", None) for part in inside]
+    return [*inside, *(pattern for pattern in patterns if isinstance(pattern, Pattern))]
 
 
 class KeptStates(Protocol):

@@ -16,7 +16,7 @@ from plmctl.nn.halting import Halting
 
 
 @runtime_checkable
-class Cached(Protocol):
+class Caching(Protocol):
     """A backbone that reads token by token."""
 
     def fresh_cache(self, batch: Batch) -> Cache:
@@ -106,7 +106,7 @@ class Costly(Protocol):
 
 def make_cache(backbone: Backbone, batch: Batch) -> Cache:
     """The cache of a backbone; UsageError for one that cannot read token by token."""
-    if not isinstance(backbone, Cached):
+    if not isinstance(backbone, Caching):
         raise UsageError(f"{type(backbone).__name__} cannot read token by token")
     return backbone.fresh_cache(batch)
 

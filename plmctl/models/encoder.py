@@ -57,7 +57,7 @@ class Remembered(Protocol):
 
 
 class EncoderParts(TypedDict):
-    """The settings of an `Encoder` beside its stack, which encoders of other kinds pass on."""
+    """The settings of an `Encoder` without its stack; encoders of other kinds pass them on."""
 
     embedding: Embedding
     position: Position

@@ -21,6 +21,7 @@ from plmctl.config.compose import compose
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.inputs.known_text import describe_links
+from plmctl.models.base import list_parts
 from plmctl.nn.cells.graph_attention import GraphAttention
 from plmctl.nn.env import Env, Streams
 
@@ -109,7 +110,7 @@ def test_in_a_model() -> None:
     config = compose("pretrain", "bert", [*words, "data.path=a.jsonl"])
     check_contract(config)
     model = build_model(config, vocab_size=50, seed=0).eval()
-    uses = frozenset().union(*(getattr(part, "uses", ()) for part in model.backbone.parts()))
+    uses = frozenset().union(*(getattr(part, "uses", ()) for part in list_parts(model.backbone)))
     assert "tracks.edge" in uses
     with pytest.raises(ConfigError, match="Causal allows less"):
         model.backbone.set_pattern(Causal())
