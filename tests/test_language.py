@@ -27,7 +27,7 @@ DATA = {
 # Hits that are left: a number may only fall. Kinds that are not listed have none.
 CEILINGS: dict[str, int] = {
     "attack": 42,
-    "attention": 75,
+    "attention": 0,
     "core": 69,
     "data": 140,
     "distill": 75,
@@ -37,10 +37,10 @@ CEILINGS: dict[str, int] = {
     "interop": 25,
     "knowledge": 223,
     "models": 58,
-    "nn": 211,
+    "nn": 0,
     "noise": 60,
     "objectives": 106,
-    "others": 1932,
+    "others": 1850,
     "settings": 135,
     "storage": 34,
     "text": 136,

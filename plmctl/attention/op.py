@@ -48,7 +48,7 @@ class MapRecorder(Protocol):
     def replace_rows(
         self, rows: GlobalRows, q: Tensor, k: Tensor, bias: Tensor | None, weigh: Weigh | None
     ) -> None:
-        """Record those of global tokens in place of what the last products gave for them."""
+        """Record the values of global tokens instead of the ones from the last products."""
 
 
 class Surroundings(Protocol):
@@ -67,9 +67,9 @@ class Surroundings(Protocol):
 class GlobalRows:
     """The global tokens of a batch, at most G in each row."""
 
-    index: Tensor  # [B, G] places among the queries, different ones in a row
+    index: Tensor  # [B, G] positions among the queries, all different within a row
     real: Tensor  # [B, G] bool, False: a token that is not global and only fills up
-    plan: Mask  # what they see, [B, H | 1, G, Tk]
+    plan: Mask  # the tokens that they see, [B, H | 1, G, Tk]
 
     def take(self, x: Tensor) -> Tensor:
         """[B, H, T, D] -> [B, H, G, D]."""
@@ -88,8 +88,8 @@ class GlobalRows:
 def find_global_rows(
     pattern: Pattern, seq: Seq, marked: Tensor, *, start: int = 0
 ) -> GlobalRows | None:
-    """The tokens `marked [B | 1, T]` as global among those of `seq` from `start` on; None: there is
-    none.
+    """The tokens `marked [B | 1, T]` as global among those of `seq` from `start` on; None if no
+    token is marked.
     """
     marked = (marked & seq.real)[:, start:]
     most = int(marked.sum(1).max())
@@ -132,8 +132,8 @@ class BoundOp:
             env: Its cache holds the keys of earlier tokens; its recorder sees the products.
             dropout: The rate, on probabilities.
             bias: A bias of the cell, added to that of the positions.
-            weigh: From scores to weights, in place of softmax; it needs all scores of a query, so
-                that no kernel leaves out any.
+            weigh: The function from scores to weights that replaces softmax. It needs all scores of
+                a query, so no kernel leaves out any.
             before: Keys and values that every query sees besides, as `attend_behind` says.
 
         Returns:
@@ -177,7 +177,7 @@ class BoundOp:
             v: [B, H, Tk, D]
             env: Its cache holds these keys of earlier tokens; its recorder sees the products.
             dropout: The rate, on probabilities.
-            weigh: From scores to weights, in place of softmax.
+            weigh: The function from scores to weights that replaces softmax.
 
         Returns:
             [B, H, Tq, D]
@@ -185,7 +185,7 @@ class BoundOp:
         rows = self.global_rows
         assert rows is not None
         own = self.positions.expand(len(y), -1).gather(1, rows.index)
-        # keys are rotated beside queries of their own length
+        # keys are rotated together with queries of their own length
         q, _ = self.position.rotate(q, q, own, own)
         k, _ = self.position.rotate(k, k, self.positions, self.positions)
         k, v = env.extend(k, v)

@@ -40,9 +40,9 @@ class AdaptiveTable(Lookup):
     The vocabulary has to be sorted by frequency. `cutoffs` [c_1, .., c_k] part it into k + 1
     clusters: c_0 = 0, c_{k+1} = V. The vectors of cluster i have `E / div_val^i` columns (E =
     `table_width`, null: the model's width), and a projection of its own leads to W; with `div_val`
-    1 one projection serves all. Where E = W there is none, except with `proj_same_dim`. (Baevski
-    and Auli, 2019, arXiv:1809.10853, sec. 3; Dai et al., 2019, arXiv:1901.02860, and its released
-    code.)
+    1 one projection serves all. If E = W there is no projection, except with `proj_same_dim`.
+    (Baevski and Auli, 2019, arXiv:1809.10853, sec. 3; Dai et al., 2019, arXiv:1901.02860, and its
+    released code.)
     """
 
     def __init__(

@@ -15,7 +15,7 @@ PLACES = ("replaces", "before", "after")
 PLACES_ALLOWED = f"one of {', '.join(PLACES)}: <a cell>, with layers: [from, to], and last: {{}}"
 Adds = Mapping[str, Any]  # {letter: where it is added, by names as in `add_cells`}
 Copy = tuple[str, int]  # the letter and the number of a cell
-# the steps of a layer that run together, each with its place in the plain layout
+# the steps of a layer that run together, each with its number in the plain layout
 Round = list[tuple[Step, Copy | None]]
 
 
@@ -39,14 +39,16 @@ def add_cells(steps: list[Step], adds: Adds) -> Extended:
         af*4 -> af ax amx*2;  af*12 -> af*5 ax amx*6
 
     Args:
-        steps: of the plain layout.
+        steps: The steps of the plain layout.
         adds: {letter: {`replaces`, `before` or `after`: the cell there, layers: [from, to]}}.
-            `from` and `to` are shares of the depth: of n layers the first is floor(from n), counted
-            from 0, and the last the one before floor(to n), but at least one; [at] is the layer
-            floor(at n) alone. Where cells run together, `before` and `after` mean all of them.
+            `from` and `to` are shares of the depth. The first layer of n is floor(from n), counted
+            from 0; the last is the one before floor(to n), but at least one layer is chosen. [at]
+            is the layer floor(at n) alone. Where cells run together, `before` and `after` mean all
+            of them.
 
     Raises:
-        ConfigError: No such cell, one that is there already, or a place that cannot be read.
+        ConfigError: An unknown cell, a letter that is used already, or a position that cannot be
+        read.
     """
     layers: list[list[Round]] = [
         [
@@ -56,7 +58,7 @@ def add_cells(steps: list[Step], adds: Adds) -> Extended:
         for own in split_layers(steps)
     ]
     _refuse_plain(adds, layers)
-    # what takes a place first: others may stand beside it
+    # replacements first: other cells may be added before or after them
     for letter, node in sorted(adds.items(), key=lambda item: "replaces" not in item[1]):
         place, anchor = _find_place(letter, node, layers)
         start, stop = _find_range(letter, node, len(layers))
@@ -136,7 +138,7 @@ def _number(layers: Sequence[Sequence[Round]]) -> Extended:
     origins: dict[Copy, Copy] = {}
     for layer in layers:
         for step, origin in (pair for together in layer for pair in together):
-            # what ran several times shares its weights still
+            # a cell that ran several times still shares its weights
             known = numbers.setdefault(step.letter, {})
             copy = known.setdefault(step.copy, len(known))
             steps.append(replace(step, copy=copy, ends=False))
@@ -153,14 +155,14 @@ def rename_plain(
     *,
     stack: str,
 ) -> dict[str, Tensor]:
-    """`tensors` of a model with the plain layout, by the names where cells are added: a cell that
-    takes the place of another has its block.
+    """The `tensors` of a model with the plain layout, under the names that they have with added
+    cells. A cell that replaces another has its block.
 
     Args:
-        tensors: of the whole model.
-        origins: as in `Extended`.
+        tensors: The tensors of the whole model.
+        origins: The origins of `Extended`.
         continues: {letter: the part of such a cell that goes on as the other one}.
-        stack: what the names of the stack's blocks begin with, `backbone.stack.blocks`.
+        stack: The prefix of the names of the stack's blocks, `backbone.stack.blocks`.
     """
     old = tuple(f"{stack}.{letter}." for letter, _ in origins.values())
     renamed = {name: tensor for name, tensor in tensors.items() if not name.startswith(old)}

@@ -34,8 +34,7 @@ def build_cells(
         last: {letter: settings of its last copy}.
 
     Raises:
-        ConfigError: A letter or a setting that is not there, a list of another length, a wrong
-            value.
+        ConfigError: An unknown letter or setting, a list of another length, a wrong value.
     """
     for letter in by_layer:
         if letter not in copies:
@@ -83,7 +82,7 @@ def _fit_settings(
 def _build_cell(letter: str, factory: Factory, settings: Mapping[str, Any]) -> Cell:
     try:
         return factory(**settings)
-    except ConfigError as error:  # the cell knows what is wrong, but not its place in the config
+    except ConfigError as error:  # the cell knows what is wrong, but not where in the config
         name = error.path.rpartition(".")[2]
         if name not in settings:
             raise

@@ -70,7 +70,9 @@ class Slot:
         return self.fixed
 
     def derive(self, source: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """What `compute` makes of `source`, a tensor for all rows; made again only of another."""
+        """The result of `compute` for `source`, a tensor for all rows; computed again only for
+        another `source`.
+        """
         if self.derived is None or self.derived[0] is not source:
             self.derived = source, compute(source)
         return self.derived[1]
@@ -133,8 +135,8 @@ class Cache:
 
         Args:
             same_source: each row replaces one with the same source.
-            shared: if given, B' = B, and so many first tokens of each row equal those of the row
-                that it replaces, so they are not copied.
+            shared: None, or the number of first tokens of each row that equal those of the row that
+                it replaces. They are not copied, and B' = B.
         """
         shared = None if shared is None else max(0, shared - self.dropped)
         for slot in self.slots:

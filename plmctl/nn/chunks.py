@@ -54,8 +54,8 @@ def _number_first(shape: torch.Size, x: Tensor) -> Tensor:
 class _Select(Function):
     """The tokens of `x [..., D]` at `index [B, H, R, L]`, [B, H, R, L, D].
 
-    The gradient of a token is the sum over the R tokens of the result at `copies`, where it went:
-    it gathers, which is faster than to scatter.
+    The gradient of a token is the sum over the R copies of it in the result, at `copies`. The
+    backward pass gathers, which is faster than to scatter.
     """
 
     @staticmethod

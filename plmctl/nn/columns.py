@@ -1,4 +1,4 @@
-"""Which columns of the stream a cell reads and writes."""
+"""The columns of the stream that a cell reads and writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def find_columns(
         width: The number of all columns.
 
     Raises:
-        ConfigError: A letter that is not there, or shares that are no whole columns.
+        ConfigError: An unknown letter, or shares that are no whole columns.
     """
     columns: dict[str, slice] = {}
     for letter, share in shares.items():
@@ -40,11 +40,11 @@ def find_columns(
 def describe_rounds(
     columns: Mapping[str, slice], rounds: Iterable[Sequence[str]], width: int
 ) -> str:
-    """Which columns several cells in parallel share, and which none of them has; "" where they
-    divide all columns.
+    """The columns that several cells in parallel share, and the columns that none of them has; ""
+    if they divide all columns.
 
     Args:
-        columns: {letter: its columns}, of those that do not have all.
+        columns: {letter: its columns}, for letters that do not have all columns.
         rounds: The letters of each group of cells in parallel.
         width: The number of all columns.
     """

@@ -21,7 +21,7 @@ class LearnedDistances(Position, Starting):
     models.py: key_pe.)
 
     Args:
-        width: of the stream.
+        width: The width of the stream.
         num_heads: D is `width / num_heads` where `head_width` is null.
         longest: tokens.
         head_width: D, if the heads have another width.

@@ -21,14 +21,13 @@ class Embedding(nn.Module):
     et al., 2019, sec. 3, fig. 2).
 
     `segments = 0` omits the segment table (RoBERTa, GPT), `norm = None` the norm (GPT). Rows
-    without a segment track have segment 0. `languages` is another such table, by
-    tracks.language (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1). With `table_width` E,
-    tables, positions and norm have E columns and a linear map leads from E to W: the factorised
-    embedding (Lan et al., 2020, arXiv:1909.11942, sec. 3.1). E = W is the same as none. With
-    `scaled`, token vectors count sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4).
-    `table` makes another table of tokens, such as one by clusters of frequency
-    (`nn.adaptive.AdaptiveTable`). `tracks` add vectors of what else is known of a token
-    (`nn.track_vectors`).
+    without a segment track have segment 0. `languages` is another such table, by tracks.language
+    (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1). With `table_width` E, tables, positions
+    and norm have E columns and a linear map leads from E to W: the factorised embedding (Lan et
+    al., 2020, arXiv:1909.11942, sec. 3.1). E = W is the same as none. With `scaled`, token vectors
+    count sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4). `table` makes another
+    table of tokens, such as one by clusters of frequency (`nn.adaptive.AdaptiveTable`). `tracks`
+    add vectors of other known facts about a token (`nn.track_vectors`).
     """
 
     uses = frozenset({"tracks.segment", "tracks.language"})

@@ -1,5 +1,5 @@
-"""Frozen vectors of entities that a model reads beside its tokens; they are never trained, and no
-checkpoint holds them.
+"""Frozen vectors of entities that a model reads in addition to its tokens; they are never trained,
+and no checkpoint holds them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class EntityVectors(nn.Module):
     """The vector of each marked entity, [B, T] -> [B, T, E] (Zhang et al., 2019, arXiv:1905.07129,
     sec. 4.1: fixed vectors of TransE).
 
-    `tracks.entity` counts entities from 1, 0 is none, and a negative number -n is any entity, the
-    one at n - 1 modulo their number (noise/entity_drop.py). What has no vector is no entity.
-    A checkpoint holds a fingerprint of the vectors, and refuses others.
+    `tracks.entity` counts entities from 1, and 0 is none. A negative number -n is any entity, the
+    one at n - 1 modulo their number (noise/entity_drop.py). An entity without a vector counts as
+    none. A checkpoint holds a fingerprint of the vectors, and refuses others.
 
     Args:
         path: a vectors directory, or a run of plmctl graph; None: random vectors, `count` of them.
@@ -37,8 +37,8 @@ class EntityVectors(nn.Module):
         count: entities without `path`.
         entity_width: E, without `path`.
         control: "shuffled" gives each entity the vector of another, "random" random ones.
-        seed: of the control, or of vectors without `path`.
-        marks: of the text that mean these entities.
+        seed: The seed of the control, or of vectors without `path`.
+        marks: The marks of the text that mean these entities.
     """
 
     opens: ClassVar[Opens] = {"path": confirm_vectors, "knowledge": confirm}
@@ -130,7 +130,7 @@ class EntityVectors(nn.Module):
 def _read(
     path: str, knowledge: str | None, control: Control, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(vectors [n, E] by the ids of the text, [n] whether each is there)."""
+    """(vectors [n, E] by the ids of the text, [n] whether each has a vector)."""
     found = read_vectors(Path(path).expanduser(), control, seed)
     if knowledge is None:
         return found.entity, np.ones(len(found.entity), bool)

@@ -34,7 +34,7 @@ class EntityTokens(FitsIn):
             allow.
         norm: makes the norm.
         dropout: the rate.
-        asked: vectors of entities that a task asks about, beside the table.
+        asked: The vectors of entities that a task asks about, in addition to the table.
     """
 
     def __init__(

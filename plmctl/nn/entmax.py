@@ -14,7 +14,7 @@ from plmctl.core.parts import part_of
 from plmctl.nn.starting import Starting
 from plmctl.nn.weights import AttentionWeights
 
-_LEAST = 1.001  # of alpha: at 1, which is softmax, the formula is 0 / 0
+_LEAST = 1.001  # least alpha: at 1, which is softmax, the formula is 0 / 0
 
 
 @part_of("weights")
@@ -82,7 +82,7 @@ class _Entmax(Function):
         highest = scores.amax(-1, keepdim=True)
         # a query that may see nothing
         highest = highest.masked_fill(highest == -torch.inf, 0)
-        # what is 1 or more below the highest has no weight; -inf would become NaN
+        # scores 1 or more below the highest have no weight; -inf would become NaN
         x = ((alpha - 1) * (scores - highest)).clamp(min=-2)
         if exact:
             tau = _find_tau_of_square(x) if float(alpha) == 1.5 else _find_tau_of_line(x)
@@ -110,8 +110,8 @@ class _Entmax(Function):
 
 
 def _bisect(x: Tensor, power: Tensor) -> Tensor:
-    """`[x - tau]_+^power` for x [..., K] whose highest is 0 or hidden: the sum over K falls with
-    tau from 1 or more at -1 to 1 or less at -K^(-1 / power).
+    """`[x - tau]_+^power` for x [..., K] whose highest is 0 or hidden. The sum over K falls with
+    tau: it is 1 or more at -1, and 1 or less at -K^(-1 / power).
     """
     low = torch.full_like(x[..., :1], -1.0)
     width = 1 - torch.tensor(float(x.shape[-1]), dtype=x.dtype, device=x.device) ** (-1 / power)
@@ -125,7 +125,7 @@ def _bisect(x: Tensor, power: Tensor) -> Tensor:
 
 
 def _find_tau_of_line(x: Tensor) -> Tensor:
-    """[..., 1] tau of alpha = 2: the mean of the k highest, less 1 / k, for the largest k whose
+    """[..., 1] tau of alpha = 2: the mean of the k highest, less 1 / k. The largest k counts whose
     k-th is above it.
     """
     ordered, count = _order(x)

@@ -19,9 +19,10 @@ from plmctl.nn.recorder import Recorder
 class Streams:
     """Named tensors [B, T, W] that the cells of a stack read and write; never changed in place.
 
-    `text` is what a model computes. `source` holds the states that cross-attention reads, `memory`
-    the input of a layer in earlier segments, `ponder` [B, T, 2] the layers of each token and its
-    remainder where tokens halt (nn/halting.py), 0 at padding. A model may add its own streams.
+    `text` is what a model computes. `source` holds the states that cross-attention reads, and
+    `memory` the input of a layer in earlier segments. If tokens halt (nn/halting.py), `ponder` [B,
+    T, 2] holds the layers of each token and its remainder, 0 at padding. A model may add its own
+    streams.
     """
 
     tensors: Mapping[str, Tensor]
@@ -53,18 +54,18 @@ class Env:
 
     # attention by the stream whose tokens are its keys: "text" to itself, "source" from the text
     ops: Mapping[str, BoundOp]
-    # of the text to itself by layer, where layers differ; `ops` has that of the first
+    # operators from the text to itself by layer, if layers differ; `ops` has that of the first
     by_layer: Sequence[BoundOp] = ()
     seq: Seq | None = None  # the tokens, for cells that use no pattern
     cache: Cache | None = None
     recorder: Recorder | None = None  # records self-attention
-    step: int = 0  # of the layout
-    # what cells remember for a second run of the forward pass, by step; None: there is none
+    step: int = 0  # the step of the layout
+    # values that cells store for a second run of the forward pass, by step; None: no second run
     remembered: dict[int, Tensor] | None = None
     inside: tuple[str, ...] = ()  # the parts of the cell that run, the outer one first
-    # [B] how many states of the stream `memory` are real, the last ones; None: there is none
+    # [B] how many states of the stream `memory` are real, the last ones; None: no memory
     filled: Tensor | None = None
-    # what parts of cells state of this pass, for their penalties (nn/restrained.py)
+    # values of this pass that parts of cells note for their penalties (nn/restrained.py)
     notes: dict[nn.Module, list[Tensor]] = field(default_factory=dict)
 
     @property
@@ -92,8 +93,8 @@ class Env:
         return self.documents if seen is None else _number_documents(seen)
 
     def remember(self, compute: Callable[[], Tensor]) -> Tensor:
-        """What `compute` gives, computed once a step: the second run of a forward pass, whose
-        input may differ by rounding, has the same.
+        """The result of `compute`, computed once a step. The second run of a forward pass has the
+        same result, though its input may differ by rounding.
         """
         if self.remembered is None:
             return compute()

@@ -1,4 +1,4 @@
-"""Vectors of tokens that know which tokens stand beside which, before any training."""
+"""Vectors of tokens that know which tokens are neighbours, before any training."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class FirstVectors:
 @part_of("first_vectors")
 @dataclass(frozen=True, kw_only=True)
 class PairVectors(FirstVectors):
-    """The right singular vectors of `log(1 + c(v, w) / (k p(w)))`, c the pairs in which w stands
-    just behind v, and below them those in which it stands just before; p(w) the share of w in the
-    corpus, k = `prior`.
+    """The right singular vectors of `log(1 + c(v, w) / (k p(w)))`, where c counts pairs of
+    neighbours. The upper half of the rows counts w just behind v, the lower half w just before v.
+    `p(w)` is the share of w in the corpus, and k = `prior`.
 
     Without a limit of columns, `p(w) exp(that)`, scaled to 1, is how a bigram model with k added
     tokens continues v (MacKay and Peto, 1995, eq. 7). Rows and columns count p^`power` times, so
-    that the W columns keep what is frequent: with U S V^T the decomposition, the row of w is
-    `p(w)^-power (V sqrt(S))_w`, turned at random, since no column is to mean more than another,
-    and as long on average as the drawn rows were. Tokens that stand beside no other keep the row
-    that was drawn.
+    the W columns mostly describe frequent tokens. With U S V^T the decomposition, the row of w is
+    `p(w)^-power (V sqrt(S))_w`. It is turned at random, since no column is to mean more than
+    another, and scaled to the average length of the drawn rows. Tokens without neighbours keep the
+    row that was drawn.
 
     Source: Levy and Goldberg, 2014, Neural word embedding as implicit matrix factorization, sec.
     4.2, whose matrix is `max(0, log(c(v, w) / (k c(v) p(w))))`; that a language model gains when

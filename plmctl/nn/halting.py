@@ -20,7 +20,7 @@ Variant = Literal["basic", "accumulated"]
 
 @dataclass(frozen=True, eq=False)
 class Pondering:
-    """What the tokens of one forward pass have come to so far, in fp32 or wider.
+    """The state of halting of the tokens of one forward pass so far, in fp32 or wider.
 
     Args:
         halted: [B, T] the probability that a token has halted; 1 if it has.
@@ -53,8 +53,8 @@ class Halting(Starting):
     Args:
         width: W.
         variant: "basic" interpolates, as released; "accumulated" sums, as Graves (2016).
-        epsilon: how near to 1 is enough.
-        weight: of the cost in the loss.
+        epsilon: The tolerance: a sum of 1 - epsilon is enough.
+        weight: The weight of the cost in the loss.
         bias: b at first.
     """
 

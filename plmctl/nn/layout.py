@@ -81,7 +81,7 @@ def make_sandwich(layout: str, k: int) -> str:
     """The sandwich `a*k af*(n-k) f*k` of a layout `af*n`: as many cells in another order, all
     before the last round first (Press et al., 2020, arXiv:1911.03864, sec. 4).
 
-    k = 0 is the layout itself. Of cells in parallel, `a|wf*n` gives `a|w*k a|wf*(n-k) f*k`.
+    k = 0 is the layout itself. For cells in parallel, `a|wf*n` gives `a|w*k a|wf*(n-k) f*k`.
 
     Raises:
         ConfigError: The layout is no group with weights of its own and at least two rounds, or k is
@@ -106,7 +106,7 @@ def make_sandwich(layout: str, k: int) -> str:
 def _share_copies(
     steps: list[Step], counts: Mapping[str, int], share: Mapping[str, int]
 ) -> list[Step]:
-    """The steps with `share[letter]` copies in place of `counts[letter]`."""
+    """The steps with `share[letter]` copies instead of `counts[letter]`."""
     for letter, copies in share.items():
         most = counts.get(letter, 0)
         if not 1 <= copies <= most or most % copies:

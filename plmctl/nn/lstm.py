@@ -16,11 +16,11 @@ class ProjectedLSTM(Starting):
     keeps x in [-clip, clip].
 
     i, f, o are sigmoids, and g a sum, of `W x_t + U h + b`; the weights are torch's, with both its
-    biases in one. What is clipped and projected is what the next step reads (Sak et al., 2014,
+    biases in one. The next step reads the clipped and projected output (Sak et al., 2014,
     arXiv:1402.1128, sec. 3; allenai/bilm-tf training.py: clip 3). Without `clip` it is torch's LSTM
-    with `proj_size`, which no CPU runs faster than
-    this loop. First weights as there: matrices U(-k, k),
-    k^2 = 6 / (rows + columns), biases 0 and 1 for f (published: the 1 is added when it runs).
+    with `proj_size`, which no CPU runs faster than this loop. First weights as there: matrices
+    U(-k, k), k^2 = 6 / (rows + columns), biases 0 and 1 for f (published: the 1 is added when it
+    runs).
     """
 
     def __init__(

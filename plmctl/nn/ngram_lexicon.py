@@ -156,8 +156,8 @@ def count_ngrams(
 
 
 def find_bonds(ids: np.ndarray, special: np.ndarray, pmi: float) -> np.ndarray:
-    """[N - 1] bool: tokens i and i + 1 of `ids [N]` stand together with this mutual information,
-    `log(c(x y) N / (c(x) c(y)))`, c being how often they stand in `ids`, or more.
+    """[N - 1] bool: whether tokens i and i + 1 of `ids [N]` have at least this mutual information,
+    `log(c(x y) N / (c(x) c(y)))`. Here c counts how often they occur in `ids`.
     """
     before, after = ids[:-1], ids[1:]
     single = np.bincount(ids, minlength=len(special)).astype(np.float64)

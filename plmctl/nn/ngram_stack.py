@@ -26,8 +26,8 @@ class NgramStack(Stack):
     all n-grams that cover it (Diao et al., 2019, arXiv:1911.00720, sec. 2.2; sinovation/ZEN,
     modeling.py: layers above the last one of the n-grams add its states again).
 
-    Streams: `text` [B, T, W], `ngrams` [L, B, K, W] mu after each layer of the n-grams, and `cover`
-    [B, T, K], 1 where an n-gram covers a token, else 0.
+    Streams: `text` [B, T, W]; `ngrams` [L, B, K, W], mu after each layer of the n-grams; `cover`
+    [B, T, K], 1 if an n-gram covers a token, else 0.
     """
 
     def layer(self, number: int, streams: Streams, env: Env) -> Streams:

@@ -14,7 +14,8 @@ from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import base_of, part_of
 from plmctl.core.values import Count
 
-LAYOUTS, FREQUENCIES = ("halves", "interleaved"), ("paper", "released")  # of `Sinusoidal`
+# the choices of `Sinusoidal`
+LAYOUTS, FREQUENCIES = ("halves", "interleaved"), ("paper", "released")
 
 
 @base_of("position")
@@ -143,10 +144,10 @@ class EveryStep(Sinusoidal):
     where a token stands, and how often it was computed (Dehghani et al., 2019, arXiv:1807.03819,
     sec. 2.1).
 
-    Both begin at `first`, in the paper 1. `learned_steps`: so many learned vectors in place of
+    Both begin at `first`, in the paper 1. `learned_steps`: so many learned vectors replace
     waves(t), as in the authors' code (tensor2tensor, universal_transformer_util.py,
     add_step_timing_signal). In training all positions of a batch are moved by one random number
-    from 0 to `shift`, another one at every step, so that later positions are known, too (sec. 3.3;
+    from 0 to `shift`, another one at every step. So later positions are learned, too (sec. 3.3;
     add_position_timing_signal).
     """
 
@@ -241,10 +242,11 @@ class RelativeBuckets(Position):
     the same in every layer.
 
     Where `bidirectional`, half of the `buckets` are for keys behind the query, else all are for
-    keys at it or before it. Of these n, n/2 hold one distance each, the others ranges that widen in
-    proportion up to `max_distance`, the last all beyond: bucket(a) = a for a < n/2, else min(n - 1,
-    n/2 + floor(ln(a / (n/2)) / ln(max_distance / (n/2)) n/2)). (Raffel et al., 2020,
-    arXiv:1910.10683, sec. 2.1; mesh_tensorflow, transformer_layers.py, _relative_position_bucket.)
+    keys at it or before it. Each side has n of them. The first n/2 hold one distance each; the
+    others hold ranges that widen in proportion up to `max_distance`, and the last also all beyond.
+    In short, bucket(a) = a for a < n/2, else `min(n - 1, n/2 + floor(ln(a / (n/2)) /
+    ln(max_distance / (n/2)) n/2))`. (Raffel et al., 2020, arXiv:1910.10683, sec. 2.1;
+    mesh_tensorflow, transformer_layers.py, _relative_position_bucket.)
     """
 
     def __init__(

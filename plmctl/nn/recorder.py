@@ -20,10 +20,10 @@ class Recorder:
     """Lists by name, one tensor for each layer of self-attention that has run.
 
     "queries", "keys", "values" [B, H, T, D] as the linear maps give them; "scores" [B, H, Tq, Tk]:
-    `q k^T / sqrt(D)` and the position bias, the lowest number where a token may not see;
-    "attention": their softmax, or what stands in its place, without dropout, 0 there.
-    "buckets" [B, H, R, T]: of each token in each round, where attention hashes; rows that are short
-    enough to be seen as a whole have none.
+    `q k^T / sqrt(D)` and the position bias, the lowest number for tokens that may not be seen;
+    "attention": their softmax, or the function that replaces it, without dropout, 0 for the same
+    tokens. "buckets" [B, H, R, T]: of each token in each round, where attention hashes; rows that
+    are short enough to be seen as a whole have none.
     """
 
     recorded: dict[str, list[Tensor]]
@@ -77,8 +77,8 @@ class Recorder:
         bias: Tensor | None,
         weigh: Weigh | None = None,
     ) -> None:
-        """Record scores and attention of global tokens, q [B, H, G, D], in place of those that the
-        last `products` gave for them.
+        """Record scores and attention of global tokens, q [B, H, G, D], instead of the rows that
+        the last `products` gave for them.
         """
         new = Recorder({name: [] for name in self.recorded.keys() & ATTENTION})
         new.products(q, k, rows.plan, bias, weigh)

@@ -86,7 +86,7 @@ class Recurrence(Starting):
 
         Args:
             documents: [B, T] numbers of documents; None if all are one, number 0.
-            kept: what the call before returned, if this one continues it.
+            kept: The result of the call before, if this one continues it.
         """
         with torch.autocast(x.device.type, enabled=False):
             x = x.to(next(self.net.parameters()).dtype)

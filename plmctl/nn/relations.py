@@ -42,7 +42,7 @@ class Relations:
         """[B, H, Tq, K] out of `scores [B, H, Tq, n]`, the score of every query for every distance.
 
         Query r of the first ones wants columns `high - first - r + (0 .. K - 1)`, one further to
-        the left than query r - 1: the same numbers in rows of n - 1 instead of n shift them so (Dai
+        the left than query r - 1. The same numbers in rows of n - 1 instead of n shift them so (Dai
         et al., 2019, arXiv:1901.02860, appendix B).
         """
         parts = []

@@ -50,10 +50,11 @@ class Block(nn.Module):
             n or nn.Identity() for n in (norm_in, norm_out, norm_sum)
         )
         self.dropout = Dropout(rate=dropout)
-        self.columns: slice | None = None  # of the stream, if the cell reads and writes no others
+        # the columns of the stream, if the cell reads and writes no others
+        self.columns: slice | None = None
 
     def forward(self, streams: Streams, env: Env) -> Streams:
-        """The streams after the cell has changed the one that it writes."""
+        """The streams after the cell has changed its own stream."""
         name, read = self.cell.facts.writes, self.normalize(streams, self.cell.facts.reads)
         read = self.cell.prepare(read, env)
         for other in self.cell.facts.also_writes:
@@ -97,7 +98,7 @@ class Block(nn.Module):
         self.columns = columns
 
     def _own(self, read: Streams) -> Streams:
-        """The streams with the block's own columns of the one that it writes."""
+        """The streams, reduced to the block's own columns of the stream that it writes."""
         return read.replace(self.cell.facts.writes, read[self.cell.facts.writes][..., self.columns])
 
     def join(self) -> None:
@@ -108,7 +109,7 @@ class Block(nn.Module):
 
 
 class BareBlock(Block):
-    """A cell alone: its output stands in place of its input."""
+    """A cell alone: its output replaces its input."""
 
     sums = False
 

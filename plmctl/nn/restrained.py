@@ -1,4 +1,4 @@
-"""Weights with a penalty of their own, beside the loss of their predictions."""
+"""Weights with a penalty of their own, in addition to the loss of their predictions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 from torch import Tensor, nn
 
-# what parts have noted in the passes over a batch (`Env.note`)
+# the notes of parts in the passes over a batch (`Env.note`)
 Noted: TypeAlias = Mapping[nn.Module, Sequence[Tensor]]
 
 
 class Restrained(nn.Module):
-    """A part whose `penalty()`, [], is added to the loss; there is none if `strength` is 0.
+    """A part whose `penalty()`, [], is added to the loss, unless `strength` is 0.
 
     `term` names the sum of such penalties in the loss. Parts that are `always` restrained have the
     term at strength 0, too: they are measured, or keep their weights within bounds.
@@ -21,10 +21,10 @@ class Restrained(nn.Module):
     strength: float = 0.0
     term = "penalty"
     always = False
-    measures: frozenset[str] = frozenset()  # the names of what `measure` gives
+    measures: frozenset[str] = frozenset()  # the names of the results of `measure`
 
     def penalty(self, noted: Sequence[Tensor] = ()) -> Tensor:
-        """The penalty, a scalar tensor, of its weights or of what it has `noted`."""
+        """The penalty, a scalar tensor, of its weights or of its notes in `noted`."""
         raise NotImplementedError(type(self).__name__)
 
     def after_step(self) -> None:

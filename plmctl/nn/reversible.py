@@ -34,7 +34,7 @@ class ReversiblePair:
     def __init__(self, x: Tensor, *, stored: bool = False, join: Join = "mean") -> None:
         self._stored = stored or not torch.is_grad_enabled()
         self._join = join
-        # the stream that the next step changes, and the one that it reads
+        # the two streams: the next step changes one and reads the other
         self._changed: Tensor | None = x
         self._read: Tensor | None = x
         self._steps = 0

@@ -56,7 +56,7 @@ class SenseTable(TokenTable, Lookup, FitsIn):
     computes what it did.
 
     Args:
-        senses: which senses words may have; the rows of S.
+        senses: The senses that words may have; the rows of S.
         shown: whether they are added to the input; else S belongs to the head alone.
         learned: false: S stays as it was drawn, so that a sense is a random vector (a control).
     """

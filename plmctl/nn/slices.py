@@ -15,8 +15,8 @@ from plmctl.core.graphs import outside_graphs
 def run_in_slices(function: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
     """`function(x [B, T, W])` from slices [B, size, W], side by side.
 
-    Nothing inside of a slice is stored: it runs again in the backward pass, so that at no time more
-    than one slice has activations (Kitaev et al., 2020, arXiv:2001.04451, sec. 3).
+    Nothing inside of a slice is stored. It runs again in the backward pass, so at no time more than
+    one slice has activations (Kitaev et al., 2020, arXiv:2001.04451, sec. 3).
     """
     slices = x.split(size, 1)
     if len(slices) == 1 or not torch.is_grad_enabled():

@@ -26,7 +26,7 @@ class AdaptiveSpan(Starting, Restrained):
         longest: S, tokens.
         ramp: R, tokens over which the mask falls from 1 to 0.
         start: the share of S that every head begins with.
-        strength: of the penalty.
+        strength: The strength of the penalty.
         learned: whether spans are; where not, all stay S and cost nothing.
     """
 
@@ -106,7 +106,7 @@ class DynamicSpan(Starting, Restrained):
         longest: S, tokens.
         ramp: R, tokens over which the mask falls from 1 to 0.
         start: sigmoid(b) at first, the share of S that every token begins with.
-        strength: of the penalty.
+        strength: The strength of the penalty.
     """
 
     term = "span"
@@ -155,8 +155,8 @@ class DynamicSpan(Starting, Restrained):
         return _reach(self.longest * share, self.ramp, self.longest)
 
     def note(self, spans: Tensor, real: Tensor | None) -> Tensor:
-        """[B, 2, H] what `summarize` reads: mean and longest z over the tokens of each row, of
-        those that are `real [B, T]`.
+        """[B, 2, H], the input of `summarize`: mean and longest z over the tokens `real [B, T]` of
+        each row.
         """
         if real is None:
             return torch.stack([spans.mean(-1), spans.detach().amax(-1)], 1)
@@ -184,7 +184,7 @@ class DynamicSpan(Starting, Restrained):
         return measure_spans(parts, noted)
 
 
-FLOOR = 1e-20  # what a mask of 0 counts as: no weight, beside 1, in fp32 or wider
+FLOOR = 1e-20  # the value of a mask of 0: no weight, compared to 1, in fp32 or wider
 
 
 def log_mask(spans: Tensor, distance: Tensor, ramp: float) -> Tensor:

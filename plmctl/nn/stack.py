@@ -49,7 +49,7 @@ class Stack(nn.Module):
     Parameters are named by letter and ordinal: `blocks.a.0`, `blocks.f.0`.
 
     Args:
-        layout: Which cells run in which order.
+        layout: The layout: which cells run in which order.
         cells: {letter of the layout: factory of the cell}.
         residual: The position of the norms.
         share: {letter: number of copies}, each for as many neighbours.
@@ -64,8 +64,8 @@ class Stack(nn.Module):
             [0.5, 1]}`.
         width: W, which the columns are shares of.
         reversible: Two streams, which the cells read and change in turn (nn/reversible.py).
-        join: What the two streams become at the end: their "mean", W wide, or "concatenate", 2 W
-            wide, with one norm over all of it (Kitaev et al., 2020, arXiv:2001.04451, released).
+        join: The result of the two streams at the end (Kitaev et al., 2020, arXiv:2001.04451,
+            released): their "mean", W wide, or "concatenate", 2 W wide. One norm covers all of it.
         halting: Every token decides after how many layers its state is final; None: after all.
     """
 

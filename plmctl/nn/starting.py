@@ -17,5 +17,5 @@ class FitsIn(nn.Module):
     """A module that a system adds to a model that is trained already."""
 
     def fit_in(self) -> None:
-        """Set the weights with which it begins there, in place of those that were drawn."""
+        """Replace the drawn weights by the ones with which the module begins."""
         raise NotImplementedError(type(self).__name__)

@@ -1,4 +1,4 @@
-"""Vectors of what is known of each token, added to its embedding (Ke et al., 2020, SentiLARE)."""
+"""Vectors of known facts about each token, added to its embedding (Ke et al., 2020, SentiLARE)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from plmctl.knowledge.sentiment import Sentiment
 from plmctl.nn.starting import FitsIn, Starting
 from plmctl.text.vocab import Vocab
 
-_COLUMNS = ("polarity", "pos")  # of `Sentiment.of_vocab`
+_COLUMNS = ("polarity", "pos")  # columns of `Sentiment.of_vocab`
 
 
 class TokenTags(Starting):

@@ -1,4 +1,4 @@
-"""From scores to the weights of attention, in place of softmax."""
+"""Functions from scores to the weights of attention that replace softmax."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Windows of tokens: what stands around each token in its own document, also token by token, and
-sums over windows in time linear in the length.
+"""Windows of tokens: the neighbours of each token in its own document, also token by token. Sums
+over windows take time linear in the length.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class TokenWindow:
     def surround(
         self, x: Tensor, documents: Tensor | None, slot: Slot | None
     ) -> tuple[Tensor, Tensor | None]:
-        """`x` and its documents with all that windows reach at both ends: zeros of no document, or
-        with a cache the tokens read before, which it keeps.
+        """`x` and its documents, extended at both ends by the reach of windows. The added vectors
+        are zeros of no document, or with a cache the stored earlier tokens.
 
         Args:
             x: [B, T, ...]

@@ -26,10 +26,11 @@ class Auto(Kernel):
     """In rows of `LEAST` tokens or more, if the pattern leaves out half of the scores, `flex` on a
     GPU and `banded` elsewhere; otherwise `dense`.
 
-    The pattern is judged in a full row of one document: the choice depends on the settings and the
-    length of a row, not on its content. `flex` is chosen where it can be compiled and can train the
-    layers of the model (`settle`), `banded` in its place otherwise. A window of 513 tokens in
-    8,192, bf16, H200, forward and backward: dense 5.7 ms, banded 2.6, varlen 0.9, flex 0.8.
+    The pattern is judged in a full row of one document. The choice therefore depends on the
+    settings and the length of a row, not on its content. `flex` is chosen if it can be compiled and
+    can train the layers of the model (`settle`); otherwise `banded` is chosen. A window of 513
+    tokens in 8,192, bf16, H200, forward and backward: dense 5.7 ms, banded 2.6, varlen 0.9, flex
+    0.8.
     """
 
     def __init__(self) -> None:

@@ -1,23 +1,23 @@
 """Blocks of queries against the keys that they may see, and no others.
 
 A row is cut into blocks of queries, and its keys into cells of a few tokens. The pattern says which
-cells a block may need (`Pattern.blocks`): for a window those around it, with global tokens also the
-first one, of packed documents those of the same documents. The needed cells are gathered side by
-side, and the dense kernel computes each block against its own row of keys. With a window of r
-tokens time and memory grow with T r instead of T T, forward and backward, on CPU and GPU; with
-random or fixed blocks, with their number.
+cells a block may need (`Pattern.blocks`). For a window these are the cells around the block; with
+global tokens also the first cell; for packed documents the cells of the same documents. The needed
+cells are gathered side by side, and the dense kernel computes each block against its own row of
+keys. With a window of r tokens time and memory grow with T r instead of T T, forward and backward,
+on CPU and GPU; with random or fixed blocks, with their number.
 
-Blocks of queries that need about equally many keys are computed together, so that a block with a
-global token, which needs all keys, does not slow down the others. Window 1, blocks and cells of 2
-tokens, 8 tokens, the first one global:
+Blocks of queries that need about equally many keys are computed together. A block with a global
+token needs all keys, and so does not slow down the others. Window 1, blocks and cells of 2 tokens,
+8 tokens, the first one global:
 
     block of queries    0        1        2        3
     cells of keys       0 1 2 3  0 1 2    0 1 2 3  0 2 3      (0: the global token)
     classes             {0, 1, 2, 3}: each needs more than half of 4, so all are computed with 4
 
 Heads with different patterns are computed in groups of equal ones. A pattern that sees tokens at
-multiples of a distance d (`Pattern.views`) is computed in d rows of T / d tokens, where these stand
-side by side. Dilation 2, reach 1, 8 tokens:
+multiples of a distance d (`Pattern.views`) is computed in d rows of T / d tokens. In such a row
+these tokens are neighbours. Dilation 2, reach 1, 8 tokens:
 
     0 1 2 3 4 5 6 7     ->    0 2 4 6        token 4 sees 2, 4, 6: a window of 1
                               1 3 5 7
@@ -58,8 +58,8 @@ _KEPT = 4  # sizes of batches whose plans of static patterns are kept: training 
 
 @part_of("kernel")
 class Banded(Kernel):
-    """Each block of `block` queries, or fewer where that spares more, meets the keys in reach:
-    time and memory are linear in the length of a row where the pattern's reach is bounded.
+    """Each block of `block` queries, or fewer if that saves more, meets the keys in reach. If the
+    pattern's reach is bounded, time and memory are linear in the length of a row.
     """
 
     def __init__(self, *, block: int = BLOCK) -> None:
@@ -135,8 +135,8 @@ class BlockClass:
 
 @dataclass(frozen=True, eq=False)
 class BlockPlan(StructuredPlan):
-    """The blocks of one batch: N = ceil(T / size) in each of its B rows, which are `gap` times as
-    many and as short as those of the batch.
+    """The blocks of one batch: N = ceil(T / size) in each of its B rows. For `gap` > 1 there are
+    `gap` times as many rows, each `gap` times as short as in the batch.
     """
 
     gap: int
@@ -190,7 +190,7 @@ class BlockPlan(StructuredPlan):
         k_positions: Tensor,
         bias: Bias | None,
     ) -> Parts:
-        """What `compute` gives for the blocks of each class, in the order of the rows."""
+        """The results of `compute` for the blocks of each class, in the order of the rows."""
         length, batch = q.shape[2], q.shape[0]
         q, k, v = (_spread_heads(x, self.gap) for x in (q, k, v))
         rows, heads, short, width = q.shape
@@ -321,7 +321,7 @@ def _make_plan(active: Pattern, seq: Seq, tiling: Tiling) -> BlockPlan:
 
 
 def _mask(tiling: Tiling, queries: Tensor, keys: Tensor, needed: Tensor) -> Mask:
-    """The mask for the blocks `queries [R]` and the cells `keys [R, m]`; only those that are
+    """The mask for the blocks `queries [R]` and the cells `keys [R, m]`; only the cells with
     `needed [R, m]` count.
     """
     pattern, seq, size, cell = tiling.pattern, tiling.seq, tiling.size, tiling.cell

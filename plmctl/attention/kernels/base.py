@@ -40,13 +40,15 @@ def refuse_dropout(kernel: str, rate: float) -> ConfigError:
 
 
 def changes_scores(bias: Bias | None, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> bool:
-    """Whether `bias` adds anything: it is asked about a single query and key."""
+    """Whether `bias` adds anything: it is called with a single query and key."""
     one = (q[:1, :, :1], q_positions[:1, :1], k_positions[:1, :1])
     return bias is not None and bias(*one) is not None
 
 
 class KernelPlan(ABC):
-    """What a kernel has computed from the pattern for one batch; all layers of a model use it."""
+    """The data that a kernel has computed from the pattern for one batch; all layers of a model use
+    it.
+    """
 
     @abstractmethod
     def attend(
@@ -69,7 +71,7 @@ class KernelPlan(ABC):
             v: [B, H, Tk, D]
             q_positions: [B | 1, Tq] integers that `bias` receives.
             k_positions: [B | 1, Tk]
-            bias: What is added to the scores.
+            bias: The function whose values are added to the scores.
             dropout: The rate, on probabilities.
 
         Returns:
@@ -99,19 +101,20 @@ class Kernel(ABC):
         """
 
     def settle(self, *, bias: Bias | None, dropout: float, head_width: int) -> Kernel:
-        """The kernel for layers to whose scores positions add `bias`, with this rate of dropout on
-        probabilities and heads of at least so many columns: itself, unless it chooses among others.
+        """The kernel for layers with the position bias `bias`, this rate of dropout on
+        probabilities and heads of at least so many columns. By default it is the kernel itself; a
+        kernel that chooses among others returns its choice.
         """
         return self
 
     def problem(
         self, pattern: Pattern, length: int, *, bias: Bias | None, dropout: float
     ) -> ConfigError | None:
-        """What keeps it from training a layer with this pattern; None: nothing.
+        """The reason why the kernel cannot train a layer with this pattern; None if it can.
 
         Args:
             length: Tokens of the longest row.
-            bias: What positions add to scores.
+            bias: The function of positions that is added to scores.
             dropout: The rate, on probabilities.
         """
         return None

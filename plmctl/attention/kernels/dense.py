@@ -88,7 +88,7 @@ class Mask(KernelPlan):
         """
         if self.mask is None:
             return None
-        if torch.compiler.is_compiling():  # which makes it once by itself
+        if torch.compiler.is_compiling():  # the compiler makes the mask once by itself
             blind = ~self.mask.any(-1, keepdim=True)
             return self.mask | blind, blind
         if torch.bool not in self._derived:
@@ -151,7 +151,7 @@ def attend_part(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Mask, bias: Tensor | None = None, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """`attend` over some of the keys, [B, H, Tq, D], and z = log sum exp of their scores, [B, H,
-    Tq, 1]: with y_i and z_i of disjoint parts, `sum_i softmax(z)_i y_i` attends to all of them.
+    Tq, 1]. With y_i and z_i of disjoint parts, `sum_i softmax(z)_i y_i` attends to all of them.
     """
     if q.device.type == "cpu" and not torch.compiler.is_compiling():
         return _AttendPart.apply(q, k, v, bias, *(mask.derive(q, k) or (None, None)), dropout)
@@ -176,7 +176,7 @@ def attend_by(
     bias: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """`attend` with `weigh` in place of softmax: all scores at once, whatever the plan."""
+    """`attend` with `weigh` instead of softmax: all scores at once, whatever the plan."""
     p = weigh(score(q, k, plan=plan, bias=bias, low=-torch.inf))
     return F.dropout(p, dropout).to(v.dtype) @ v
 
@@ -285,7 +285,7 @@ def _compute(
     allowed: Tensor | None,
     rate: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(output, scores, probabilities), with what `_go_back` needs in `ctx`."""
+    """(output, scores, probabilities), and in `ctx` the tensors that `_go_back` needs."""
     ctx.root, ctx.scale = q.shape[-1] ** -0.5, 1 / keep_rate(rate)
     ctx.bias = None if bias is None else bias.shape
     with torch.autocast("cpu", enabled=False):

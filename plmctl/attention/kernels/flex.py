@@ -2,9 +2,9 @@
 
 The block mask is made once for a batch, from the blocks that the pattern itself says each head may
 need; for static patterns it is cached. In blocks that a band fills, no mask is read. A bias that
-depends on the distance of two tokens is read from a table of all distances, [H, 2 n + 1], while
-scores are computed. (Dong et al., 2024, arXiv:2412.05496; torch.nn.attention.flex_attention of
-torch 2.11 to 2.13.)
+depends on the distance of two tokens is read from a table of all distances, [H, 2 n + 1]. It is
+read while scores are computed. (Dong et al., 2024, arXiv:2412.05496;
+torch.nn.attention.flex_attention of torch 2.11 to 2.13.)
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ def compile_flex() -> FlexAttention:
 
 @part_of("kernel")
 class Flex(Kernel):
-    """FlexAttention on CUDA, the banded kernel elsewhere: without dropout on probabilities, and of
-    position biases those by distance, which the dense and the banded kernel support, too.
+    """FlexAttention on CUDA, the banded kernel on other devices. It has no dropout on
+    probabilities, and it supports only position biases by distance, as the dense and the banded
+    kernel do, too.
     """
 
     stores_scores = False
@@ -152,7 +153,7 @@ class FlexPlan(StructuredPlan):
         return self.function(q, k, v, score_mod=change, block_mask=self.block_mask)
 
     def _add(self, bias: Bias, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> ScoreMod:
-        """What adds `bias` to a score."""
+        """A score function that adds `bias` to a score."""
         most, batch = self.farthest, len(q)
         own = q_positions.new_full((1, 1), most)
         others = torch.arange(2 * most + 1, device=q.device)[None]
@@ -170,8 +171,8 @@ class FlexPlan(StructuredPlan):
 
 
 def _find_blocks(active: Pattern, seq: Seq) -> tuple[Tensor, Tensor]:
-    """Which blocks of keys each block of queries may need, and which it sees without a mask, both
-    bool [B | 1, H | 1, N, N].
+    """The blocks of keys that each block of queries may need, and the blocks that it sees without a
+    mask. Both are bool [B | 1, H | 1, N, N].
     """
     groups = group_heads(active)
     heads = sorted((head, number) for number, (group, _) in enumerate(groups) for head in group)

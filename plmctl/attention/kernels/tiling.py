@@ -1,4 +1,4 @@
-"""Which keys each block of queries needs: the structure of a pattern in one batch."""
+"""The keys that each block of queries needs: the structure of a pattern in one batch."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ GATHER = 32
 class Tiling:
     """The needed keys of each block of `size` queries, in cells of `cell` keys.
 
-    The rows of `seq` are those of the batch, or for `gap` > 1 every `gap`-th token of them, from
-    each of the first `gap`: B rows of T tokens in any case.
+    The rows of `seq` are those of the batch; for `gap` > 1 they are every `gap`-th token of them,
+    from each of the first `gap`. There are B rows of T tokens in either case.
     """
 
-    pattern: Pattern  # what is seen in these rows, the same in all heads
+    pattern: Pattern  # the predicate of these rows, the same in all heads
     seq: Seq
     gap: int
     size: int
@@ -59,8 +59,8 @@ class Tiling:
 
     @cached_property
     def classes(self) -> list[tuple[Tensor, int]]:
-        """(numbers of blocks of queries, most cells of keys that one needs) of each class: a class
-        holds those that need more than half of what its largest member needs.
+        """(numbers of blocks of queries, most cells of keys that one needs) of each class. Each
+        block of a class needs more than half as many cells as its largest member.
         """
         classes, counts = [], self.counts
         left = torch.ones_like(counts, dtype=torch.bool)
@@ -104,8 +104,8 @@ def group_heads(pattern: Pattern) -> list[tuple[list[int], Pattern]]:
 
 
 def share_of_blocks(pattern: Pattern, length: int, size: int = BLOCK) -> float:
-    """The share of the scores of a full row that blocks of `size` queries and keys hold, where
-    each head computes those that it needs.
+    """The share of the scores of a full row that lie in blocks of `size` queries and keys. Each
+    head computes only the blocks that it needs.
     """
     row, needed, heads = (
         make_row(pattern, torch.zeros(length, dtype=torch.long, device="cpu")),

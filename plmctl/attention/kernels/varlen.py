@@ -1,8 +1,8 @@
 """Windows and packed documents without a mask, on CUDA: torch's `varlen_attn`.
 
-The real tokens of all rows stand one after the other in a single sequence, and the numbers of the
-tokens at which a document begins tell them apart. Padding is not computed, no mask is read, and no
-scores are kept. Two rows, the first of two documents, the second of one and padding:
+The real tokens of all rows follow each other in a single sequence, and the numbers of the tokens at
+which documents begin separate them. Padding is not computed, no mask is read, and no scores are
+kept. Two rows, the first of two documents, the second of one and padding:
 
     a a a b b | c c c . .     ->     a a a b b c c c     begins at 0, 3, 5; ends at 8
 
@@ -60,15 +60,15 @@ def find_varlen() -> VarlenAttention:
 class Packing:
     """The tokens of a batch in one sequence of S documents."""
 
-    index: Tensor | None  # [N] places of the tokens among the B T of the batch; None: all
+    index: Tensor | None  # [N] positions of the tokens among the B T of the batch; None: all
     begins: Tensor  # [S + 1] int32, the first token of each document, and N
     longest: int  # tokens of the longest document, or a few more
     contiguous: bool  # no document has padding between its tokens
 
     @classmethod
     def of(cls, seq: Seq, *, padding: bool, documents: bool) -> Packing | None:
-        """The packing of `seq`; None: there is none, since a document stands in two places of a
-        row, or no row has a token.
+        """The packing of `seq`. It is None if a document has two separate parts in a row, or if no
+        row has a token.
         """
         rows, length = seq.ids.shape[:2]
         size = rows * length

@@ -8,9 +8,10 @@ A pattern states four facts, and the algebra derives each of them for compositio
     blocks      which blocks of keys a block of queries may need; the others are never computed.
     simplify    what remains of the pattern in one batch: without padding, `Padding` is `Full`.
 
-One that differs from layer to layer or from head to head also gives that of a layer (`at_layer`)
-and of a head (`of_head`), and one that sees tokens at multiples of a distance alone gives what it
-is among those (`views`, `thin`): kernels gather such tokens side by side.
+A pattern that differs from layer to layer or from head to head also gives the pattern of a layer
+(`at_layer`) and of a head (`of_head`). A pattern that only sees tokens at multiples of a distance
+gives its form among these tokens (`views`, `thin`). Kernels then gather such tokens next to each
+other.
 
 True always means *may attend*. With a cache, `seq` describes all keys (the oldest first) and query
 row q is at key q + k_offset.
@@ -71,9 +72,9 @@ class Pattern:
     """A predicate `(b, h, q, k) -> bool`; a subclass writes `predicate`, whose q and k are
     positions in the same sequence.
 
-    A subclass that sees only some offsets states them in `sight`, and one that sees only some
-    blocks in `blocks`: otherwise every kernel computes all pairs, and a model with it counts as one
-    that looks ahead.
+    A subclass that sees only some offsets states them in `sight`; one that sees only some blocks
+    states them in `blocks`. Otherwise every kernel computes all pairs, and a model with it counts
+    as one that looks ahead.
     """
 
     needs: frozenset[str] = frozenset()  # fields of the batch
@@ -115,7 +116,7 @@ class Pattern:
         return reduce(and_, sight.heads) if sight.exact else nothing
 
     def blocks(self, seq: Seq, size: int) -> Tensor:
-        """Which blocks of `size` keys some query of a block of `size` queries may see.
+        """The blocks of `size` keys that some query of a block of `size` queries may see.
 
         Returns:
             bool [B | 1, N, N], N = ceil(T / size), by row, block of queries, block of keys. True
@@ -134,7 +135,7 @@ class Pattern:
         return None
 
     def change_parts(self, change: Callable[[Pattern], Pattern]) -> Pattern:
-        """The same pattern with other ones in place of its parts; itself if it has none."""
+        """The same pattern with other parts; the pattern itself if it has no parts."""
         return self
 
     def at_layer(self, layer: int) -> Pattern:
@@ -152,9 +153,9 @@ class Pattern:
         return [View(1, self)]
 
     def thin(self, gap: int, seq: Seq) -> Pattern | None:
-        """The same among every `gap`-th token of the rows of `seq`: its predicate for the queries
-        r + gap i and the keys r + gap j as a function of i and j, for any r < gap. None: there is
-        none. It is asked about the rows that `spread` gives.
+        """The same pattern among every `gap`-th token of the rows of `seq`. Its predicate for the
+        queries r + gap i and the keys r + gap j, r < gap, depends on i and j alone. None if no such
+        pattern exists. It is called for the rows that `spread` gives.
         """
         return None
 

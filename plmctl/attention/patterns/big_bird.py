@@ -29,9 +29,8 @@ class BigBird(Pattern):
         last: Global blocks at its end, at that of the longest row of a batch; published: 1.
         random: Random blocks for each block, others in each layer; published: 3. Fewer where no
             more are left.
-        seed: Of the random blocks. They depend on it, on the layer and on the number of blocks of a
-            row, and on nothing else, so that training, evaluation and a resumed run see the same
-            ones.
+        seed: The seed of the random blocks. The blocks depend only on it, on the layer and on the
+            number of blocks of a row. So training, evaluation and a resumed run see the same ones.
         num_layers: Layers of the stack.
 
     The last block may be shorter. Differs: the heads of a layer share their random blocks, which

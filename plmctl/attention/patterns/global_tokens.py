@@ -14,14 +14,13 @@ from plmctl.core.parts import part_of
 
 @part_of("pattern")
 class Global(Pattern):
-    """`g[b, q] or g[b, k]`, g the tokens that the track `global` marks: those that a task chooses.
+    """`g[b, q] or g[b, k]`, g the tokens that the track `global` marks. A task chooses them.
     Without it the first `tokens` of a row, or of each document of a packed row; 0: none, as in
     Longformer's pretraining. Where `tokens` is null, the track must be there.
 
-    Beside a window, it lets distant tokens reach each other within two layers (Beltagy et al.,
-    2020, arXiv:2004.05150, sec. 3.1; the "internal" global tokens of Zaheer et al., 2020,
-    arXiv:2007.14062, sec. 2).
-    Cells of `GlobalAttention` have projections of their own for them.
+    Together with a window, it lets distant tokens reach each other within two layers (Beltagy et
+    al., 2020, arXiv:2004.05150, sec. 3.1; the "internal" global tokens of Zaheer et al., 2020,
+    arXiv:2007.14062, sec. 2). Cells of `GlobalAttention` have projections of their own for them.
     """
 
     uses = frozenset({"tracks.position", "tracks.global"})

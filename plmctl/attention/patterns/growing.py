@@ -27,16 +27,16 @@ def growing(
     `last` in the highest; in the upper half of the layers, the last `heads` see only every second,
     every third ... token (Beltagy et al., 2020, arXiv:2004.05150, sec. 4.1 and table 12).
 
-    Of L layers, layer l = 0, 1, ... has a reach of `first 2^round(log2(last / first) l / (L - 1))`.
+    Layer l = 0, 1, ... of L layers has a reach of `first 2^round(log2(last / first) l / (L - 1))`.
     The upper half is cut into `gaps` parts, and part g = 1, 2, ... leaves out g tokens between two
-    keys. 12 layers, 32 to 512 keys, 3 gaps:
+    keys. Example with 12 layers, 32 to 512 keys, 3 gaps:
 
         reach   32 32 64 64 64 128 128 256 256 256 512 512
         gap      0  0  0  0  0   0   1   1   2   2   3   3
 
     Args:
         first: Keys on each side, or before the query if `causal`.
-        last: Those of the highest layer; fewer than `first` where windows shrink.
+        last: The number of keys of the highest layer; fewer than `first` if windows shrink.
         divide: Divides both: half of the windows in the stage of training before this one.
         gaps: The largest gap; 0: none.
         heads: Heads of a layer with gaps.

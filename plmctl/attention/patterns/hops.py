@@ -1,4 +1,4 @@
-"""What tokens hear of each other over many layers."""
+"""How tokens reach each other over many layers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def hears_all(
     """Whether, over many layers, information from every token reaches the token at `position` of a
     row of `length` tokens.
 
-    The search goes from token to token, a few at a time, the outermost first: a window takes as
+    The search goes from token to token, a few at a time, the outermost first. A window takes as
     many evaluations as it has steps, and nothing of size T x T is computed.
 
     Args:
         allowed: `(b, h, q, k) -> bool`, who sees whom.
-        position: Of the token; negative: from the end.
+        position: The position of the token; a negative one counts from the end.
         heads: Heads that see.
         length: T.
     """

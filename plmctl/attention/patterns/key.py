@@ -1,4 +1,4 @@
-"""Which patterns are the same: kernels and operators compute what they need once for each."""
+"""Keys for equal patterns: kernels and operators compute what they need once for each."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from plmctl.core.parts import part_of
 
 @part_of("pattern")
 class Linked(Pattern):
-    """`tag[b, q] = tag[b, k] > 0` for some of the `tags`, or q = k: the tokens of a row that carry
-    the same number are linked, and a token sees itself.
+    """`tag[b, q] = tag[b, k] > 0` for some of the `tags`, or q = k. The tokens of a row with the
+    same number are linked, and a token sees itself.
 
     The data mark the links (`data.tags=[edge]`): an edge between two words is one number at both.
     A word with several edges needs as many tags. Tags that the data do not have link nothing.

@@ -43,7 +43,7 @@ class Offsets:
         return cls(False, edges[keep].astype(np.int64))
 
     def contains(self, numbers: np.ndarray) -> np.ndarray:
-        """Which of `numbers` belong to the set: bool of their shape."""
+        """Whether each of `numbers` belongs to the set: bool of their shape."""
         changes = np.searchsorted(self.steps, numbers, side="right")
         return (changes % 2 == 1) ^ self.first
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-TELLING = 0.4  # of the cells are not seen in a picture that tells more than causal or full
+TELLING = 0.4  # share of hidden cells above which a picture shows more than causal or full do
 
 
 def draw(see: Callable[[int], Tensor | None], cells: int, size: int | None) -> str:

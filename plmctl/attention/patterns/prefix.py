@@ -13,8 +13,8 @@ class CausalWithPrefix(Pattern):
     """`segment[b, k] = source  or  k <= q`: the segment `source` is seen by all, what follows it
     left to right.
 
-    (Dong et al., 2019, arXiv:1905.03197, sec. 2.3.)
-    A query of the source sees nothing of what follows, since all of it lies to the right.
+    (Dong et al., 2019, arXiv:1905.03197, sec. 2.3.) A query of the source sees nothing of the
+    target, since all of it lies to the right.
     """
 
     needs = frozenset({"tracks.segment"})

@@ -1,4 +1,4 @@
-"""Two hops in place of one: the Sparse Transformer's factorised attention."""
+"""Two hops instead of one: the Sparse Transformer's factorised attention."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def sparse_transformer(
             first of those sees nothing by the second part.
         stride: Published: 128 or 256 in text.
         columns: Published: 8, 16 or 32; null where strided.
-        factors: Where the parts are: in "layers" in turn, in half of the "heads" each, or "merged"
-            in every head.
+        factors: The layers or heads that have the parts: "layers" in turn, half of the "heads"
+            each, or "merged" in every head.
         num_heads: Heads of the model.
         num_layers: Layers of the stack.
     """

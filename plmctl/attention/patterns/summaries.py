@@ -16,8 +16,8 @@ from plmctl.core.parts import part_of
 @part_of("pattern")
 class Summaries(Pattern):
     """`k mod stride >= stride - columns`: all tokens see the last `columns` of every block of
-    `stride`, which sum it up (Child et al., 2019, arXiv:1904.10509, sec. 4.3: A^(2) of fixed
-    attention, there among earlier tokens).
+    `stride`, which sum it up. (Child et al., 2019, arXiv:1904.10509, sec. 4.3: A^(2) of fixed
+    attention; the paper restricts it to earlier tokens.)
     """
 
     def __init__(self, *, stride: int, columns: int) -> None:

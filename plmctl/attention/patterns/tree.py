@@ -10,9 +10,9 @@ from plmctl.core.parts import part_of
 
 @part_of("pattern")
 class Tree(Pattern):
-    """`branch[q] = branch[k]  or  word[q] = word[k] > 0 and (branch[q] = 0 or branch[k] = 0)`: the
-    tokens of the sentence see each other, those of a branch see each other, and a branch and the
-    word that it hangs on see each other (Liu et al., 2020, arXiv:1909.07606, eq. 3).
+    """`branch[q] = branch[k]  or  word[q] = word[k] > 0 and (branch[q] = 0 or branch[k] = 0)`. The
+    tokens of the sentence see each other, and so do those of a branch; a branch and the word that
+    it hangs on see each other (Liu et al., 2020, arXiv:1909.07606, eq. 3).
 
     Branches are numbered from 1, 0 is the sentence. Without these tracks everything is seen.
     """

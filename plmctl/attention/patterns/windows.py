@@ -27,8 +27,8 @@ def windows(
     0`, d = `dilation` (Beltagy et al., 2020, arXiv:2004.05150, sec. 3.1 and 4.1).
 
     Args:
-        reach: Keys on each side; a list has one entry for each layer, the first layer first, or a
-            single one for all, and an entry that is a list has one number for each head.
+        reach: The number of keys on each side. A list has one entry for each layer, the first layer
+            first, or a single one for all. An entry that is a list has one number for each head.
         dilation: The distance between neighbouring keys, 1: no gaps (in the paper's tables 0); a
             list as that of `reach`.
         num_heads: Heads of the model.

@@ -36,16 +36,15 @@ class Attention(Cell):
     the probabilities.
 
     [B, T, W] -> [B, T, W]. The rows of `qkv.weight [3 H D, W]` are all of q, then k, then v, each
-    ordered (head, D).
-    `scores`: scaled, dot (Raffel et al., 2020, T5) or general, see nn/scores.py. `projections`:
-    "shared", one map makes q and k, `qkv.weight [2 H D, W]` (Kitaev et al., 2020, arXiv:2001.04451,
-    sec. 2); "none": q, k and v of a head are its D columns of the stream, and only `out` is
-    learned. `qk_norm`: every query and key is divided by its root mean square over its D columns
-    and multiplied by learned weights, one for each column and the same in all heads, before
-    positions turn it (Henry et al., 2020, arXiv:2010.04245, with a norm for a learned temperature;
-    Dehghani et al., 2023, arXiv:2302.05442, sec. 2.2, with layer norms). `weights`: in place of
-    softmax (nn/entmax.py).
-    Differs: shared keys keep their length, and a token sees itself.
+    ordered (head, D). `scores`: scaled, dot (Raffel et al., 2020, T5) or general, see nn/scores.py.
+    `projections`: "shared", one map makes q and k, `qkv.weight [2 H D, W]` (Kitaev et al., 2020,
+    arXiv:2001.04451, sec. 2); "none": q, k and v of a head are its D columns of the stream, and
+    only `out` is learned. `qk_norm`: every query and key is divided by its root mean square over
+    its D columns and multiplied by learned weights, before positions turn it. There is one weight
+    for each column, the same in all heads. (Henry et al., 2020, arXiv:2010.04245, with a norm for a
+    learned temperature; Dehghani et al., 2023, arXiv:2302.05442, sec. 2.2, with layer norms.)
+    `weights` replaces softmax (nn/entmax.py). Differs: shared keys keep their length, and a token
+    sees itself.
     """
 
     facts = CellFacts(computes="attention", records=True, takes_prefix=True)
@@ -93,7 +92,7 @@ class Attention(Cell):
         )
         self.out = nn.Linear(inner, width, bias=bias)
         self.weigh = make_weights(weights, num_heads)
-        self.prefix: Prefix | None = None  # what every token sees besides
+        self.prefix: Prefix | None = None  # keys and values that every token sees in addition
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]

@@ -167,8 +167,8 @@ class Cell(nn.Module):
         raise NotImplementedError(type(self).__name__)
 
     def prepare(self, streams: Streams, env: Env) -> Streams:
-        """The streams with those that it changes beside its result, and with what `forward` needs
-        of that.
+        """The streams, with all that the cell changes in addition to its result, and all that
+        `forward` needs.
         """
         return streams
 

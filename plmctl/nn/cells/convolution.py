@@ -1,5 +1,5 @@
-"""Convolutional cells: gated, in place of attention (Gehring et al., 2017, arXiv:1705.03122, sec.
-3.1 and 3.2), and depthwise, plain or separable, beside it.
+"""Convolutional cells: gated ones that replace attention (Gehring et al., 2017, arXiv:1705.03122,
+sec. 3.1 and 3.2); depthwise ones, plain or separable, that are added to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from plmctl.nn.window import TokenWindow
 
 
 class Windowed(Cell):
-    """What reads a window of `kernel` tokens around each one, and nothing else of the row.
+    """A cell that reads only a window of `kernel` tokens around each token of the row.
 
     `causal`: the window ends at the token; otherwise the token stands in its middle. Beyond the
     ends of a document are zeros.
@@ -51,9 +51,9 @@ class Convolution(Windowed):
 
     [B, T, W] -> [B, T, W] through `hidden_width` channels. `causal`: the window ends at t, reach =
     kernel - 1; otherwise t stands in its middle. The columns of `taps.weight [2 hidden_width,
-    kernel W]` are those of W_0, then W_1, ...
-    Differs: the map `out`, the width of the window's channels, and norms and residual sums of the
-    stack for the paper's weight normalisation and its factor sqrt(1/2).
+    kernel W]` are those of W_0, then W_1, ... Differs: the map `out`, and the width of the window's
+    channels. The norms and residual sums of the stack replace the paper's weight normalisation and
+    its factor sqrt(1/2).
     """
 
     def __init__(self, *, width: int, hidden_width: int, kernel: int, causal: bool) -> None:
@@ -72,15 +72,14 @@ class Convolution(Windowed):
 
 @part_of("cells")
 class DepthwiseConvolution(Windowed):
-    """`y_t = sum_j (w_j + a_j) * x_(t + j - reach)`, j = 0 .. kernel - 1, each column of the stream
-    for itself: tokens see their neighbours before any attention has learned to look there.
+    """`y_t = sum_j (w_j + a_j) * x_(t + j - reach)`, j = 0 .. kernel - 1, for each column of the
+    stream separately. Tokens see their neighbours before any attention has learned to look there.
 
     [B, T, W] -> [B, T, W]. `causal`: the window ends at t, reach = kernel - 1; otherwise t stands
-    in its middle. `taps.weight [W, kernel]` holds the w_j as columns. a_j is `adjacent` for the
-    tokens next to t and 0 for others: with more than 0, neighbours count before anything is
-    learned.
-    Source: So et al., 2021, arXiv:2109.08668, sec. 4 (there behind the maps of q, k and v);
-    Allen-Zhu, 2025, Physics of Language Models 4.1, "Canon-A" (before the cell, as here).
+    in its middle. The columns of `taps.weight [W, kernel]` are the w_j. `a_j` is `adjacent` for the
+    tokens next to t and 0 for others. With more than 0, neighbours count before anything is
+    learned. Source: So et al., 2021, arXiv:2109.08668, sec. 4 (there behind the maps of q, k and
+    v); Allen-Zhu, 2025, Physics of Language Models 4.1, "Canon-A" (before the cell, as here).
     Differs: the residual sum and the norm are those of the stack.
     """
 

@@ -19,9 +19,8 @@ class CrossAttention(Cell):
     `source`.
 
     [B, T, W] -> [B, T, W]. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered
-    (head, D). Keys have no
-    positions: the states already contain them. `scores`: scaled, dot (T5) or general, see
-    nn/scores.py. `weights`: in place of softmax (nn/entmax.py).
+    (head, D). Keys have no positions: the states already contain them. `scores`: scaled, dot (T5)
+    or general, see nn/scores.py. `weights` replaces softmax (nn/entmax.py).
     """
 
     facts = CellFacts(computes="attention", reads=frozenset({"text", "source"}))

@@ -26,8 +26,8 @@ class DistanceAttention(RelativeAttention):
                     + (g_cos sin p_i - g_sin cos p_i) sin p_j
 
     for sin(a - b) = sin a cos b - cos a sin b, and cos(a - b) likewise. So a query of D + W columns
-    meets a key of D + W columns: there is no table of distances and nothing is gathered, and each
-    kernel computes only the scores that the pattern allows, of windows with gaps, too. (Dai et al.,
+    meets a key of D + W columns. No table of distances is needed and nothing is gathered. Each
+    kernel computes only the scores that the pattern allows, also of windows with gaps. (Dai et al.,
     2019, arXiv:1901.02860, sec. 3.3; for windows: Beltagy et al., 2020, arXiv:2004.05150, sec.
     4.2.) Differs: in bf16 the angles of far positions are rounded one by one, not their difference.
     """

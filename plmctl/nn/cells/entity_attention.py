@@ -16,8 +16,8 @@ from plmctl.nn.env import Env, Streams
 
 @part_of("cells")
 class EntityAttention(Cell):
-    """`out(softmax(q k^T / sqrt(D)) v)` over the stream `entity`, [B, T, E] -> [B, T, E], in which
-    a token sees the tokens with an entity of its own document, and the first of the document.
+    """`out(softmax(q k^T / sqrt(D)) v)` over the stream `entity`, [B, T, E] -> [B, T, E]. A token
+    sees the tokens of its own document that have an entity, and the first token of the document.
 
     That one has no entity, so that no token without others sees nothing. (Zhang et al., 2019,
     arXiv:1905.07129, eq. 2; thunlp/ERNIE, modeling.py.)

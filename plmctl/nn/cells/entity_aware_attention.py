@@ -21,9 +21,9 @@ from plmctl.nn.weights import WeightsFactory
 
 @part_of("cells")
 class EntityAwareAttention(Attention, FitsIn):
-    """`Attention` whose queries depend on what asks and what is asked: from words to words by the
-    query map of `qkv`, from words to entities, entities to words and entities to entities by maps
-    of their own; keys and values are the same for all.
+    """`Attention` whose query map depends on the types of the query and the key. From words to
+    words it is the query map of `qkv`. Words to entities, entities to words and entities to
+    entities have maps of their own. Keys and values are the same for all.
 
     [B, T + E, W] -> [B, T + E, W]; the last E are entities, as many as the stream `entities` has.
     Without that stream it is `Attention`. The rows of `queries.weight [3 H D, W]` are those of
@@ -96,7 +96,7 @@ class EntityAwareAttention(Attention, FitsIn):
         if self.q_norm is not None and self.k_norm is not None:
             first, other, key = self.q_norm(first), self.q_norm(other), self.k_norm(key)
         first, other, op = self.score(first), self.score(other), env.ops["text"]
-        # what scores of entities lack where queries are those for words; turning is linear
+        # the difference of entity scores if queries are those for words; turning is linear
         turned, keys = op.position.rotate(other - first, key, op.positions, op.positions)
         missing = turned @ keys[:, :, words:].transpose(2, 3) * self.head_width**-0.5
         bias = F.pad(missing, [words, 0])  # [B, H, T + E, T + E]

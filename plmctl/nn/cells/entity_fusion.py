@@ -22,7 +22,7 @@ from plmctl.nn.starting import FitsIn
 @part_of("cells")
 class EntityFusion(Cell, FitsIn):
     """`h = activation(up(w) + up_entity(m e))`, then `down(h)` for the stream `text`, and `norm(m e
-    + dropout(down_entity(h)))` in place of the stream `entity`; m is 1 at tokens with an entity.
+    + dropout(down_entity(h)))` as the new stream `entity`; m is 1 at tokens with an entity.
 
     text [B, T, W], entity [B, T, E] (thunlp/ERNIE, modeling.py, BertIntermediate and BertOutput).
     `up`, `activation` and `down` are those of `words`, the feed-forward cell that the layer had; a

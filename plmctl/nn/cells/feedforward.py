@@ -48,8 +48,8 @@ def find_activation(name: str) -> Activation:
 class PositionWise(Cell):
     """A cell that computes each token for itself and ends with the map `down`.
 
-    With `chunk`, it computes so many tokens of each row at a time, and nothing between is stored
-    for the backward pass (nn/slices.py): the same result, with other draws of dropout.
+    With `chunk`, it computes so many tokens of each row at a time, and stores nothing between for
+    the backward pass (nn/slices.py). The result is the same, but for other draws of dropout.
     """
 
     facts = CellFacts(computes="feed-forward")

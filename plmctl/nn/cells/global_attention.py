@@ -41,8 +41,8 @@ class GlobalMaps(Starting):
 
 @part_of("cells")
 class GlobalAttention(Attention):
-    """`Attention`, and for the global tokens of the pattern `out(softmax(q' k'^T / sqrt(D)) v')`
-    in its place, with q', k', v' from the maps `global_maps`.
+    """`Attention`; for the global tokens of the pattern the result is `out(softmax(q' k'^T /
+    sqrt(D)) v')` instead, with q', k', v' from the maps `global_maps`.
 
     [B, T, W] -> [B, T, W]. A global token sees what the pattern allows it, all real tokens of its
     document; other tokens see global ones by q, k and v. Time and memory grow with T G for G global

@@ -30,8 +30,8 @@ class GraphAttention(Cell):
         width: W.
         num_heads: heads, each of W / heads columns.
         structure: the neighbours, such as `Linked`.
-        slope: of leaky_relu below 0.
-        dropout: on alpha.
+        slope: The slope of leaky_relu below 0.
+        dropout: The rate of dropout on alpha.
     """
 
     facts = CellFacts(computes="attention", ahead=True, biased=False, turned=False)

@@ -18,13 +18,13 @@ from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.starting import FitsIn, Starting
 
-LOW = -1e4  # the score of what is no candidate
+LOW = -1e4  # the score of a slot without a candidate
 LINKER = 100  # columns inside of the linker
 STREAMS = ("mentions", "candidates", "priors", "possible")
 
 
 def name_stream(name: str, base: str) -> str:
-    """What a stream of mentions is called: that of the first base by its name alone."""
+    """The name of a stream of mentions: for the first base its name alone."""
     return f"{base}.{name}" if base else name
 
 
@@ -46,7 +46,7 @@ class ThereAndBack(Starting):
 
     @torch.no_grad()
     def refit(self) -> None:
-        """Let the way back be the inverse of what the way there has become."""
+        """Set the way back to the inverse of the trained way there."""
         self.back.weight.copy_(inverse := torch.linalg.pinv(self.there.weight))
         self.back.bias.copy_(0 - inverse @ self.there.bias)
 

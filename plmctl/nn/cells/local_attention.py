@@ -30,9 +30,9 @@ class LocalAttention(Cell):
     `qkv.weight [3 H D, W]` are all of q, then k, then v, each ordered (head, D). Chunks are counted
     from the first token of a row that is no padding; packed documents do not see each other. With
     `wraps`, the first chunk of a longer row follows the last one, which matters where `causal` is
-    false (google/trax and transformers; not in the paper). `weights`: in place of softmax
-    (nn/entmax.py). The row need be no multiple of `chunk`.
-    (arXiv:2001.04451, sec. 5; google/trax, layers/research/efficient_attention.py, SelfAttention.)
+    false (google/trax and transformers; not in the paper). `weights` replaces softmax
+    (nn/entmax.py). The row need be no multiple of `chunk`. (arXiv:2001.04451, sec. 5; google/trax,
+    layers/research/efficient_attention.py, SelfAttention.)
     """
 
     facts = CellFacts(computes="attention")

@@ -32,24 +32,25 @@ class LSHAttention(Cell):
 
     [B, T, W] -> [B, T, W]. The rows of `qkv.weight [2 H D, W]` are q, then v, each ordered (head,
     D). A score is `q_i . q_j / |q_j|`. In each of `rounds` rounds the tokens are sorted by the hash
-    of q (nn/hashing.py), those of one bucket by position, and cut into chunks of `chunk`. A token
-    sees its own chunk and the one before, itself only if there is nothing else. With z_ir the log
-    of the sum of exponentiated scores in round r, o_i = sum_r softmax_r(z_ir) o_ir.
+    of q (nn/hashing.py), and tokens of one bucket by position. They are then cut into chunks of
+    `chunk`. A token sees its own chunk and the one before, itself only if there is nothing else.
+    With z_ir the log of the sum of exponentiated scores in round r, o_i = sum_r softmax_r(z_ir)
+    o_ir.
 
     `variant="paper"` (appendix A, eq. 11 to 16): only tokens of the same bucket, and log N less for
-    a pair that N rounds put into one bucket. "released" (trax and transformers): all of the two
-    chunks, where the first one of a round follows the last one of the round before, and the first
-    of all the last of all; rows of up to `chunk` tokens see all.
+    a pair that N rounds put into one bucket. "released" (trax and transformers): a token sees all
+    of the two chunks, and rows of up to `chunk` tokens see all. The first chunk of a round follows
+    the last one of the round before; the first of all follows the last of all.
 
     Args:
         chunk: Tokens of a chunk; rows are padded to a multiple inside.
         rounds: Hashes; each costs as much time and memory as the first.
-        causal: Only earlier tokens are seen. Which chunk a token falls into depends on all tokens
-            of its row, which no gradient shows.
+        causal: Only earlier tokens are seen. The chunk of a token depends on all tokens of its row,
+            and no gradient shows this.
         buckets: Even number, or even factors of it ([16, 32] are 512); null: twice as many as
             there are chunks in a row, in two factors from 128 on.
-        hash_seed: of the rotations in evaluation, the same in all layers. In training each pass
-            draws its own, from the generator that a run resumes.
+        hash_seed: The seed of the rotations in evaluation, the same in all layers. In training each
+            pass draws its own, from the generator that a run resumes.
         max_length: Tokens of the longest row.
 
     Padding and packed documents have buckets of their own and see each other nowhere. The rotations
@@ -200,8 +201,8 @@ class LSHAttention(Cell):
 
 
 class _Softmax(Function):
-    """p = softmax(s), and z = log sum exp s [..., 1]: ds = p (dp - sum(dp p) + dz), for which p
-    alone is kept.
+    """p = softmax(s), and z = log sum exp s [..., 1]. The gradient is `ds = p (dp - sum(dp p) +
+    dz)`, so only p is stored.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Recurrent cells in place of attention: LSTM (Hochreiter and Schmidhuber, 1997) and GRU (Cho et
+"""Recurrent cells that replace attention: LSTM (Hochreiter and Schmidhuber, 1997) and GRU (Cho et
 al., 2014).
 """
 

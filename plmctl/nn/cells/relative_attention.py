@@ -22,14 +22,14 @@ class RelativeAttention(Cell):
     e_{[segment i = segment j]}.
 
     [B, Tq, W] -> [B, Tq, W]; R are sinusoids of the distance (`nn/relations.py`), u, v, s learned
-    vectors of each head. Keys and values are made of the stream `memory` [B, M, W] and
-    of the first `keys` rows of the text (`RelativeOp`), all if that is None; the rows after them
-    are only queries: the query stream of XLNet. Without `segments` the last term is left out. No
-    map has a bias. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D).
+    vectors of each head. Keys and values are made of the stream `memory` [B, M, W] and of the first
+    `keys` rows of the text (`RelativeOp`). None means all rows. The rows after them are only
+    queries: the query stream of XLNet. Without `segments` the last term is left out. No map has a
+    bias. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D).
     (arXiv:1901.02860, sec. 3.3; arXiv:1906.08237, sec. 2.5 and appendix A.2; zihangdai/xlnet,
     modeling.py: rel_attn_core.) Differs: only e_different - e_same is added, for different
     segments, since softmax ignores what all keys share. Each layer has u and v of its own (untie_r
-    of the released code). `weights`: in place of softmax (nn/entmax.py).
+    of the released code). `weights` replaces softmax (nn/entmax.py).
     """
 
     facts = CellFacts(computes="attention", reads=frozenset({"text", "memory"}))

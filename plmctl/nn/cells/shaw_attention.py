@@ -22,11 +22,11 @@ class ShawAttention(Cell):
     [B, T, W] -> [B, T, W]. The vectors a and b of D columns are the same in all heads, row c +
     `clip` of their tables; without `values` there is no b. Keys and values are made of the stream
     `memory` [B, M, W], too, where a model has one. All scores are computed, whatever the kernel.
-    The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D).
-    `weights`: in place of softmax (nn/entmax.py). (arXiv:1803.02155, sec. 3.2 and 3.3.)
-    `learned=False`: a = b = [sin(x w_0), cos(x w_0), sin(x w_1), ...], w_i = 10000^(-2i / D), fixed
-    (Wei et al., 2019, arXiv:1909.00204, NEZHA: functional relative positional encoding). Differs
-    from its formula, as its released code does: x is the row of the table, c + `clip`.
+    The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D). `weights`
+    replaces softmax (nn/entmax.py). (arXiv:1803.02155, sec. 3.2 and 3.3.) `learned=False`: a = b =
+    [sin(x w_0), cos(x w_0), sin(x w_1), ...], w_i = 10000^(-2i / D), fixed (Wei et al., 2019,
+    arXiv:1909.00204, NEZHA: functional relative positional encoding). Differs from its formula, as
+    its released code does: x is the row of the table, c + `clip`.
     """
 
     facts = CellFacts(computes="attention", reads=frozenset({"text", "memory"}))

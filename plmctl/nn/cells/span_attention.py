@@ -27,20 +27,20 @@ class SpanAttention(Cell):
     """`out(a v)`, a_x = m_z(x) exp(s_x) / sum_y m_z(y) exp(s_y) over the `span` tokens before a
     token, which does not see itself; s_x = q k_x / sqrt(D) and what positions add.
 
-    [B, T, W] -> [B, T, W]. m_z is the soft mask of each head (nn/spans.py): ones up to the learned
-    z, then a `ramp` down to 0. With `dynamic` z follows from the token that looks back, with
-    `adaptive=False` all heads see all of `span`. Keys and values are made of the stream `memory`
-    [B, M, W], too, and only of as much as the longest span sees, that of a head or of a token in
-    the batch: time and memory of a layer grow with it, T (z + R) instead of T (M + T). Blocks of
-    queries meet the keys in their reach. The rows of `kv.weight [2 H D, W]` are all of k, then v,
-    each ordered (head, D). (Sec. 2.2 and 2.3; facebookresearch/adaptive-span, models.py.)
-    Differs: memory that is not filled is never seen (released: zeros are). Dynamic spans are not
-    in the released code; all memory in `span` is kept for them, since a later token may see it.
+    [B, T, W] -> [B, T, W]. `m_z` is the soft mask of each head (nn/spans.py): ones up to the
+    learned z, then a `ramp` down to 0. With `dynamic`, z depends on the token that looks back. With
+    `adaptive=False`, all heads see all of `span`. Keys and values are also made of the stream
+    `memory` [B, M, W], but only as far back as the longest span in the batch. Time and memory of a
+    layer grow with it, T (z + R) instead of T (M + T). Blocks of queries meet the keys in their
+    reach. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D). (Sec.
+    2.2 and 2.3; facebookresearch/adaptive-span, models.py.) Differs: memory that is not filled is
+    never seen (released: zeros are). Dynamic spans are not in the released code; all memory in
+    `span` is kept for them, since a later token may see it.
 
     Args:
         width: W.
         num_heads: H.
-        dropout: on the normalised weights.
+        dropout: The rate of dropout on the normalised weights.
         span: S, the most tokens that a head can look back.
         ramp: R, tokens.
         start: the share of S that every head begins with.
@@ -48,7 +48,7 @@ class SpanAttention(Cell):
         adaptive: whether z is learned.
         dynamic: whether each token has its own z, a learned function of x.
         head_width: D; null: W / H.
-        bias: of the linear maps.
+        bias: Whether the linear maps have a bias.
     """
 
     facts = CellFacts(computes="attention", reads=frozenset({"text", "memory"}), ahead=False)

@@ -1,4 +1,6 @@
-"""What a method of parameter-efficient fine-tuning is, and how its parts are added to a model."""
+"""The base of the methods of parameter-efficient fine-tuning, and how their parts are added to a
+model.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,12 @@ def check_size(name: str, value: int, most: int, why: str) -> None:
 class Method:
     """Adds what is trained to a model whose other weights stay as they are.
 
-    `mark`: the name under which it stands in each module that it adds something to, and so in the
-    names of what it trains.
+    `mark`: the name of the method in each module that it adds to, and so in the names of the
+    parameters that it trains.
     """
 
     mark: str = ""
-    places: int = 0  # that it takes of a row beside its tokens
+    places: int = 0  # columns of a row that it takes in addition to the tokens
     # whether its setting `adapters` is what the checkpoints of its setting `runs` have learned
     takes_runs: bool = False
 
@@ -44,7 +46,7 @@ class Method:
         """Add its parts to a model, before any weights are drawn or loaded.
 
         Raises:
-            ConfigError: The model has no place for them.
+            ConfigError: The model has no modules for them.
         """
 
     def trains(self, model: nn.Module) -> list[str]:
@@ -53,7 +55,9 @@ class Method:
         return [name for name, _ in model.named_parameters() if inside in f".{name}"]
 
     def prepare(self, model: nn.Module, tokenizer: Any) -> None:
-        """Take what its first weights need of a tokenizer, before those of the model are there."""
+        """Read what the first weights of the method need from a tokenizer, before the weights of
+        the model exist.
+        """
 
     def check_folding(self) -> None:
         """Raise ConfigError where no weights of a model compute what it adds."""
@@ -68,11 +72,11 @@ class Added(Starting):
     """A module that a method adds to another one, whose input or result it changes."""
 
     def change_input(self, x: Tensor) -> Tensor:
-        """What the module reads in place of `x`."""
+        """The input that the module reads instead of `x`."""
         return x
 
     def change(self, x: Any, y: Tensor) -> Tensor:
-        """What the module gives in place of `y`, its result for `x`."""
+        """The output of the module instead of `y`, its result for `x`."""
         return y
 
     def fold_result(self, owner: nn.Module) -> None:

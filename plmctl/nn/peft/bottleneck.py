@@ -1,4 +1,4 @@
-"""Adapters: a narrow network behind or beside a cell (Houlsby et al., 2019)."""
+"""Adapters: a narrow network behind a cell, or in parallel to it (Houlsby et al., 2019)."""
 
 from __future__ import annotations
 
@@ -86,18 +86,19 @@ class Bottleneck(Method):
     """`y + up(activation(down(y)))` on the result y of a cell, before it is added to the stream
     (Houlsby et al., 2019, arXiv:1902.00751, sec. 2.1).
 
-    Behind the feed-forward cell alone, and `normed`, it is that of Pfeiffer et al. (2021,
-    arXiv:2005.00247, sec. 3.1; released code); beside it (`parallel`), with a factor, that of He et
-    al. (2022, arXiv:2110.04366, sec. 4.6). Differs: dropout of the residual connection comes after
-    it, not before.
+    Behind the feed-forward cell alone, and `normed`, it is the adapter of Pfeiffer et al. (2021,
+    arXiv:2005.00247, sec. 3.1; released code). In parallel to it (`parallel`), with a factor, it is
+    that of He et al. (2022, arXiv:2110.04366, sec. 4.6). Differs: dropout of the residual
+    connection comes after it, not before.
 
     Args:
-        cells: which ones have one, by what they compute: attention, feed-forward.
+        cells: The cells that have an adapter, by kind: attention, feed-forward.
         inner_width: m, columns inside.
         activation: between its maps.
         parallel: reads what the cell reads, not its result.
-        scale: s, the factor of what it adds.
-        std: of both matrices at first, normal and cut off at two; None: `up` is 0.
+        scale: The factor s of the adapter's result.
+        std: The deviation of both matrices at first, normal and cut off at two deviations; None:
+            `up` is 0.
         norms: the norms of the model are trained, too.
         normed: reads norm(x + y), with x what the cell reads and the norm behind the sum; y where
             no norm stands there (pre-norm).

@@ -88,8 +88,8 @@ class TrainedAdapters(Method):
     Differs: without invertible adapters at the tokens (sec. 3.2).
 
     Args:
-        runs: checkpoints of runs with one method, an adapter, beside the same base.
-        adapters: what these are; it follows from `runs`.
+        runs: The checkpoints of runs with one method, an adapter, and the same base.
+        adapters: The names of these adapters, derived from `runs`.
     """
 
     mark = "below"
@@ -114,7 +114,7 @@ class TrainedAdapters(Method):
             attach(cell, self.mark, self.join(cell, own))
 
     def join(self, cell: Cell, adapters: Mapping[int, BottleneckChange]) -> TrainedChange:
-        """What stands behind a cell."""
+        """The parts behind a cell."""
         return TrainedChange(adapters)
 
     def trains(self, model: nn.Module) -> list[str]:
@@ -138,10 +138,10 @@ class AdapterFusion(TrainedAdapters):
     what the last adapter reads behind its cell: its result, or the normed sum of the layer.
 
     Args:
-        runs: checkpoints of runs with one method, an adapter, beside the same base.
-        adapters: what these are; it follows from `runs`.
+        runs: The checkpoints of runs with one method, an adapter, and the same base.
+        adapters: The names of these adapters, derived from `runs`.
         penalty: lambda of `lambda |V - I|^2` in the loss.
-        std: of the first queries and keys, normal.
+        std: The deviation of the first queries and keys, normal.
     """
 
     mark = "fusion"

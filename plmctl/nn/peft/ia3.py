@@ -13,7 +13,7 @@ from plmctl.nn.peft.base import Added, Method, attach, find_maps
 
 
 class Scaled(Added):
-    """`l * y` on some rows of a linear map's result; or, `before` it, of what the map reads."""
+    """`l * y` on some rows of a linear map's result; with `before`, on the input of the map."""
 
     def __init__(self, maps: Mapping[str, LinearRows], *, before: bool) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Scaled(Added):
             weight.mul_(factor)
 
     def _spread(self, y: Tensor) -> Tensor:
-        """[rows] the factors of all rows, 1 where there is none."""
+        """[rows] the factors of all rows, 1 for rows without one."""
         parts: list[Tensor] = []
         place = 0
         for name, rows in sorted(self.rows.items(), key=lambda item: item[1].start):
@@ -68,8 +68,8 @@ class LearnedScales(Method):
     first (Liu et al., 2022, arXiv:2205.05638, sec. 3.3).
 
     Args:
-        maps: whose results are scaled: key, value.
-        inputs: whose inputs are scaled: down.
+        maps: The maps whose results are scaled: key, value.
+        inputs: The maps whose inputs are scaled: down.
     """
 
     mark = "ia3"

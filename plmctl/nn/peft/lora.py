@@ -60,15 +60,15 @@ class LowRankChange(Added):
 
 @part_of("peft")
 class LowRank(Method):
-    """`W x + (alpha / r) B A x` in place of `W x`, W fixed, B = 0 at first (Hu et al., 2022,
+    """`W x + (alpha / r) B A x` instead of `W x`, W fixed, B = 0 at first (Hu et al., 2022,
     arXiv:2106.09685, sec. 4.1).
 
     Args:
-        maps: what the chosen maps give: query, key, value, output, up, gate, down.
+        maps: The outputs of the chosen maps: query, key, value, output, up, gate, down.
         rank: r.
-        alpha: of the factor.
+        alpha: The numerator of the factor.
         root: the factor is alpha / sqrt(r) (Kalajdzievski, 2023, arXiv:2312.03732).
-        dropout: of what A reads.
+        dropout: The rate of dropout on the input of A.
     """
 
     mark = "lora"

@@ -90,13 +90,14 @@ class PrefixTuning(Method):
 
     Its keys stand nowhere: positions neither turn them nor change their scores. It makes all scores
     at once, whatever the kernel. Differs: the network that makes them stays in the checkpoint
-    (published: what it has made is kept in its place).
+    (published: only its output is stored).
 
     Args:
         length: P, keys and values in each layer.
-        inner_width: of the network that makes those of all layers in training (published for text
-            that is written: 512, 800; sec. 4.3); None: they are learned themselves.
-        std: of the first weights, normal.
+        inner_width: The inner width of the network that makes the keys and values of all layers in
+            training (published for generation of text: 512, 800; sec. 4.3); None: they are learned
+            themselves.
+        std: The deviation of the first weights, normal.
         shift: tokens stand at positions from P on, as in the released code and in `peft`, where a
             prefix is a past.
     """

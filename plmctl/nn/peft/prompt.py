@@ -1,4 +1,4 @@
-"""Soft prompts: learned vectors in the place of tokens before the input (Lester et al., 2021)."""
+"""Soft prompts: learned vectors before the input, as if they were tokens (Lester et al., 2021)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LearnedPrompt(Starting, FitsIn):
             self.vectors.copy_(self._table[0](self.ids.to(self.vectors.device)))
 
     def extend(self, seq: Seq) -> Seq:
-        """`seq` with P places before its tokens, as real as these and without marks."""
+        """`seq` with P more tokens at its beginning, as real as the others and without marks."""
         tracks = {name: self._lead(name, track) for name, track in seq.tracks.items()}
         first = seq.ids[:, :1].expand(-1, self.length, *seq.ids.shape[2:])
         ids = torch.cat([first, seq.ids], 1)
@@ -62,7 +62,7 @@ class LearnedPrompt(Starting, FitsIn):
         return torch.cat([own, vectors], 1)
 
     def _lead(self, name: str, track: Tensor) -> Tensor:
-        """[B, P + T] a track from the first place of the prompt on."""
+        """[B, P + T] a track from the first token of the prompt on."""
         lead = torch.zeros_like(track[:, :1]).expand(-1, self.length, *track.shape[2:])
         if name == "real":
             lead = torch.ones_like(lead)
@@ -76,21 +76,21 @@ class LearnedPrompt(Starting, FitsIn):
 
 @part_of("peft")
 class PromptTuning(Method):
-    """P learned vectors stand before the input in the place of tokens, and nothing else is added
+    """P learned vectors precede the input, as if they were tokens, and nothing else is added
     (Lester et al., 2021, arXiv:2104.08691, sec. 2; P-tuning v1 without its network: Liu et al.,
     2021, arXiv:2103.10385).
 
-    Tokens stand behind it, at positions from P on; states of the prompt are left out of the
-    result. Of an encoder-decoder the encoder has it, and the decoder reads its states.
-    Differs: vectors of the vocabulary are drawn from the first 5,000 ids, not from the 5,000 most
-    frequent tokens of the corpus.
+    Tokens stand behind it, at positions from P on; states of the prompt are left out of the result.
+    In an encoder-decoder the encoder has the prompt, and the decoder reads its states. Differs:
+    vectors of the vocabulary are drawn from the first 5,000 ids, not from the 5,000 most frequent
+    tokens of the corpus.
 
     Args:
         length: P.
         first: the vectors at first: of tokens of the "vocabulary", or "random", U(-bound, bound).
-        text: whose tokens' vectors it begins with, from the beginning again where it is short
-            (labels: sec. 3.2); None: `first` says it.
-        bound: of random vectors.
+        text: The text whose tokens give the first vectors, repeated from the beginning if it is
+            short (labels: sec. 3.2); None: `first` decides.
+        bound: The bound of random vectors.
     """
 
     mark = "prompt"

@@ -1,5 +1,5 @@
-"""What several tasks have trained beside one model, in that model at once: each row of a batch
-meets what its own task has learned.
+"""The trained parts of several tasks in one model at once: each row of a batch meets the parts of
+its own task.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MARK = "tasks"
 
 @dataclass
 class Routes:
-    """Which rows of the batch that runs belong to which task: (its number, its rows), neighbours,
-    first rows first; None: all rows belong to the task `alone`.
+    """The rows of the current batch by task: (number of the task, its rows), neighbours, first rows
+    first; None: all rows belong to the task `alone`.
     """
 
     rows: Sequence[tuple[int, slice]] | None = None
@@ -79,8 +79,8 @@ class Routed(Added):
 
 
 class OwnModule(Added):
-    """What a linear map or a norm gives with the weights of a task in place of those of the model:
-    where its bias alone is another, the difference is added.
+    """The result of a linear map or a norm with the weights of a task instead of those of the
+    model. If only the bias is another, the difference is added.
     """
 
     def __init__(self, own: nn.Module, shared: nn.Module) -> None:
@@ -153,8 +153,9 @@ def _spread(parts: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
 
 
 def graft(shared: nn.Module, tuned: Sequence[nn.Module], routes: Routes) -> None:
-    """Let `shared`, the backbone of a model, compute for the rows of task i what `tuned[i]` does:
-    that backbone with methods, whose parts and weights of its own are taken over.
+    """Let `shared`, the backbone of a model, compute for the rows of task i what `tuned[i]`
+    computes. `tuned[i]` is that backbone with methods; its parts and its own weights are taken
+    over.
 
     Raises:
         UsageError: A task has trained weights that rows of a batch cannot have apart.
@@ -178,8 +179,8 @@ def graft(shared: nn.Module, tuned: Sequence[nn.Module], routes: Routes) -> None
 
 
 def _refuse_of_rows(own: nn.Module) -> None:
-    """UsageError for what changes how long rows are, or where their tokens stand: all rows of a
-    batch have that in common.
+    """UsageError for methods that change the length of rows, or the positions of their tokens: all
+    rows of a batch have these in common.
     """
     if getattr(own, "prompt", None) is not None or getattr(own, "offset", False):
         what = "prompts and shifted prefixes cannot be those of one row of a batch alone"
