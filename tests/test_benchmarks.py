@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import runpy
 import shlex
 import subprocess
@@ -203,3 +204,13 @@ runpy.run_path(sys.argv[0], run_name="__main__")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "documents of about 9" in done.stdout
+
+
+def test_a_setting_passes_few_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The goals are those of the script; what is reached here may only fall."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    way = importlib.import_module("config_path").trace("train.clip=0.4375")
+    assert "plmctl.training.update" in way.modules  # where it acts
+    assert len(way.before()) <= 17
+    assert len(way.specs) <= 28
+    assert not way.climbs

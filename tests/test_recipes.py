@@ -233,7 +233,7 @@ def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[.
     corpus = open_corpus(Texts.of(cfg))
     # no dropout
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).eval()
-    objective = build_objective(cfg, model, corpus.vocab)
+    objective = build_objective(cfg.objective, model, corpus.vocab, seed=cfg.seed)
     objective.eval()
     optimizer = build(cfg.optim, path="optim")(parameters=list(model.named_parameters()))
     with open_training_loader(
@@ -637,7 +637,7 @@ def test_validation_goes_on_where_the_row_before_ended(
     )
     corpus = open_corpus(Texts.of(cfg))
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).eval()
-    objective = build_objective(cfg, model, corpus.vocab)
+    objective = build_objective(cfg.objective, model, corpus.vocab, seed=cfg.seed)
     held_out = open_held_out(Feed.of(cfg), corpus, World(), BatchFields.by(model, objective))
     batches = next(iter(held_out.values()))
     kept = list(islice(batches, 3))

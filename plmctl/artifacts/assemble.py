@@ -180,23 +180,27 @@ def known_to_objectives(
 
 
 def build_objective(
-    config: Any,
+    nodes: Any,
     model: Model,
     vocab: Vocab | None = None,
     *,
+    seed: int,
     vocab_size: int | None = None,
     plugins: Sequence[str] = (),
 ) -> Mix:
-    """The mix of everything under `objective`, each with its weight and the data source it looks
-    at, asked of `model`; [] asks nothing.
+    """The mix of all objectives, each with its weight and the data source it looks at, asked of
+    `model`; [] asks nothing.
 
     `seed` fixes the first weights of what objectives own; the state of torch's global generator is
     left as it was.
+
+    Args:
+        nodes: {name: part}, those under `objective`.
     """
     given, entries = known_to_objectives(model, vocab, vocab_size=vocab_size), {}
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        for name, node in (plain(config.objective) or {}).items():
+        torch.manual_seed(seed)
+        for name, node in (plain(nodes) or {}).items():
             part, weight, source = entry(node, f"objective.{name}")
             entries[name] = Entry(
                 build(part, given, plugins, path=f"objective.{name}"), weight, source

@@ -63,7 +63,12 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def remark_on_model(
-    config: Any, backbone: Backbone, plugins: Sequence[str], length: int | None = None
+    config: Any,
+    backbone: Backbone,
+    plugins: Sequence[str],
+    length: int | None = None,
+    *,
+    trained: bool = False,
 ) -> dict[str, str]:
     """{"pattern", "attention", its kernel, and "columns", of cells in parallel: what one should
     know of them in rows of `length` tokens, of the formats without one}; or nothing. ConfigError if
@@ -74,7 +79,7 @@ def remark_on_model(
     pattern = remark_on(pattern_of(config, plugins), longest + memory)
     parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
     problems = find_kernel_problems(backbone, longest)
-    if config.get("checkpoint"):  # which brings the model's settings
+    if trained:  # its checkpoint brings the settings of the model
         problems = [
             ConfigError(error.path, error.value, error.allowed, fix=error.fix.partition(" or ")[0])
             for error in problems

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from plmctl.config import schema
 from plmctl.config.command import RECIPE, find_command
 from plmctl.config.plain_composition import (
+    UNSET,
     PartFile,
     Unusual,
     compose_plainly,
     read_package,
     read_part,
-    set_plainly,
 )
 from plmctl.config.published import take_published_form
 from plmctl.config.quoting import read_names
@@ -430,10 +430,27 @@ def set_values(config: dict[str, Any], words: Sequence[str]) -> list[UsageError]
             if key in schema.MANY and isinstance(value, list) and select(config, key) is None:
                 bad.append(_explain_list(key, value, config))
                 continue
-            set_plainly(config, key, value, adds=override.is_add())
+            _set_plainly(config, key, value, adds=override.is_add())
         except Unusual:
             bad += _set_by_hydra(config, override)
     return bad
+
+
+def _set_plainly(config: dict[str, Any], key: str, value: Any, *, adds: bool) -> None:
+    """Put a value at a dotted key; with `adds`, the name must be new."""
+    node: Any = config
+    *above, last = key.split(".")
+    for name in above:
+        node = node.get(name) if type(node) is dict else None
+    if type(node) is not dict or not re.fullmatch(r"\w+", last):
+        raise Unusual
+    old = node.get(last)
+    if (last in node) == adds or isinstance(old, dict):
+        raise Unusual
+    refers = any("${" in str(each) for each in (old, value) if isinstance(value, (str, list)))
+    if isinstance(value, dict) or refers or value == UNSET:
+        raise Unusual
+    node[last] = value
 
 
 def _set_by_hydra(config: dict[str, Any], override: HydraOverride) -> Iterator[UsageError]:

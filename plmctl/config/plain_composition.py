@@ -111,23 +111,6 @@ def compose_plainly(
     return config
 
 
-def set_plainly(config: dict[str, Any], key: str, value: Any, *, adds: bool) -> None:
-    """Put a value at a dotted key; with `adds`, the name must be new."""
-    node: Any = config
-    *above, last = key.split(".")
-    for name in above:
-        node = node.get(name) if type(node) is dict else None
-    if type(node) is not dict or not re.fullmatch(r"\w+", last):
-        raise Unusual
-    old = node.get(last)
-    if (last in node) == adds or isinstance(old, dict):
-        raise Unusual
-    refers = any("${" in str(each) for each in (old, value) if isinstance(value, (str, list)))
-    if isinstance(value, dict) or refers or value == UNSET:
-        raise Unusual
-    node[last] = value
-
-
 def copy_plain(value: Any) -> Any:
     """A copy of nested mappings and lists."""
     if type(value) is dict:

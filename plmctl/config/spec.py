@@ -90,7 +90,8 @@ class Record(Mapping[str, Any]):
 
     def select(self, path: str) -> Any:
         """The value at a dotted key, or None where there is nothing."""
-        return select(self, path)
+        key, _, rest = path.partition(".")
+        return select(self.get(key), rest) if rest else self.get(key)
 
     @classmethod
     @functools.cache

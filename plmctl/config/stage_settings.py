@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 from plmctl.config.build import build, check_parts, plain
-from plmctl.config.groups import Train
 from plmctl.config.make_spec import make_spec
 from plmctl.config.recipes import load, part_files
 from plmctl.config.stage_mistakes import at_stage, change_stage, is_in, spell_stages
@@ -115,7 +114,7 @@ def check_updates(spec: Any, processes: int, plugins: Sequence[str] = ()) -> Non
             staged = stage_config(spec, number)
             if stages:
                 raise_all(_misfits(spec, staged, number, plugins))
-            micro_batch_rows(staged.train, processes)
+            micro_batch_rows(staged.train.batch_size, staged.train.micro_batch_size, processes)
         errors += [at_stage(error, stages, number) for error in found] if stages else found
     raise_all(errors)
     raise_all(_wrong_shares(stages))
@@ -255,16 +254,15 @@ def _misfits(spec: Any, staged: Any, number: int, plugins: Sequence[str]) -> lis
     ]
 
 
-def micro_batch_rows(train: Train, processes: int) -> int:
+def micro_batch_rows(rows: int, micro_rows: int | None, processes: int) -> int:
     """The rows of one backward pass of each process, which must share out an update evenly."""
-    rows = train.batch_size
     if rows % processes:
         fix = f"train.batch_size={max(1, round(rows / processes)) * processes}"
         raise ConfigError(
             "train.batch_size", rows, f"must be a multiple of the {processes} processes", fix=fix
         )
     share = rows // processes
-    micro = train.micro_batch_size or share
+    micro = micro_rows or share
     if share % micro:
         fix = f"train.micro_batch_size={max(n for n in range(1, micro + 1) if share % n == 0)}"
         allowed = f"must divide the {share} rows that a process has in an update"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from plmctl.config.asked import is_asked
 from plmctl.config.build import build, plain
-from plmctl.config.groups import Corpora, Data, Eval, Train
+from plmctl.config.groups import Corpora, Data, Eval
 from plmctl.config.stage_settings import stage_config
 from plmctl.text.recipe import Recipe
 
@@ -70,12 +70,17 @@ class Feed:
 
     Args:
         sources: {name: {corpora, format, noise, weight}}.
+        rows: The rows of an update, over all processes.
+        micro_rows: The rows of one backward pass; None: the share of a process.
+        order: How the rows of several sources are put together.
         temperature: Shares of corpora without weights go as tokens ** (1 / temperature).
         stage: The number of the stage whose settings these are.
     """
 
     sources: Mapping[str, Mapping[str, Any]]
-    train: Train
+    rows: int
+    micro_rows: int | None
+    order: Literal["together", "alternated", "sampled"]
     eval: Eval
     seed: int
     temperature: float | None = None
@@ -88,7 +93,9 @@ class Feed:
         staged = spec if stage is None else stage_config(spec, stage)
         return cls(
             sources(staged),
-            staged.train,
+            staged.train.batch_size,
+            staged.train.micro_batch_size,
+            staged.train.sources,
             staged.eval,
             staged.seed,
             staged.data.temperature,

@@ -83,7 +83,7 @@ def describe_unread(source: RowSource, read: frozenset[str]) -> list[str]:
 
 def open_training_loader(feed: Feed, corpus: Corpus, world: World, fields: BatchFields) -> Loader:
     """The updates of one stage, this rank's share of each."""
-    rows = feed.train.batch_size
+    rows = feed.rows
     opened = {
         name: build_source(
             node,
@@ -110,10 +110,10 @@ def open_training_loader(feed: Feed, corpus: Corpus, world: World, fields: Batch
             raise ConfigError("format.streams", streams, allowed, fix=f"format.streams={rows}")
     return Loader(
         opened,
-        micro_batch_size=micro_batch_rows(feed.train, world.size),
+        micro_batch_size=micro_batch_rows(feed.rows, feed.micro_rows, world.size),
         labels=fields.labels,
         seed=feed.seed,
-        schedule=feed.train.sources,
+        schedule=feed.order,
         keep=fields.kept,
         pinned=world.device.type == "cuda",
     )
@@ -158,17 +158,17 @@ def rows_of_evaluation(feed: Feed, processes: int) -> int:
     """Rows of a batch of validation in each process: those of a micro-batch of training, or a
     process' share of `eval.batch_size`.
     """
-    train, most = feed.train, feed.eval.batch_size
-    if most is None and train.micro_batch_size:
-        return int(train.micro_batch_size)
-    return max(1, (most or train.batch_size) // processes)
+    most = feed.eval.batch_size
+    if most is None and feed.micro_rows:
+        return feed.micro_rows
+    return max(1, (most or feed.rows) // processes)
 
 
 def batches_beside(feed: Feed, processes: int) -> int:
     """The number of batches of validation in each process that hold all rows which are compared in
     training, or in `eval.batch_size`.
     """
-    compared = feed.eval.batch_size or feed.train.batch_size
+    compared = feed.eval.batch_size or feed.rows
     return max(1, compared // (processes * rows_of_evaluation(feed, processes)))
 
 

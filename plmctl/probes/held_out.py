@@ -85,7 +85,7 @@ def score_held_out(
     if not corpus.held_out():
         what = f"the run of checkpoint={spec.checkpoint} has held no document out of its text"
         raise DataError(what, fix="data.path=<a text that it has not trained on>")
-    objective = build_objective(run, model, corpus.vocab, plugins=plugins)
+    objective = build_objective(run.objective, model, corpus.vocab, plugins=plugins, seed=run.seed)
     file = folder / "objective.safetensors"
     load_exactly(objective, read(folder).objective, file=file, without=model)
     objective.to(precision.device).eval()

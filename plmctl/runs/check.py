@@ -10,6 +10,7 @@ from plmctl.artifacts.contract.stand_in import TINY, stand_in_for
 from plmctl.artifacts.loading import open_source, without_spare_rows
 from plmctl.artifacts.model_facts import stated_pooling
 from plmctl.config.build import build
+from plmctl.config.model_settings import model_settings
 from plmctl.config.part_help import name_part
 from plmctl.config.schema import Finetune, Pretrain
 from plmctl.config.spec import thaw
@@ -59,7 +60,7 @@ def check_settings(spec: Pretrain) -> None:
         processes = max(environment()[2], spec.train.processes)
         check_updates(spec, processes=processes, plugins=spec.plugins)
     with collect(errors):
-        stated_pooling(spec)
+        stated_pooling(model_settings(spec))
     if spec.init_into and not spec.init:
         allowed = "maps the weights of init=..., which is not set"
         errors.append(ConfigError("init_into", spec.init_into, allowed))
@@ -159,8 +160,12 @@ def outline_pretraining(
     """
     size = vocabulary_size(spec) if vocab_size is None else vocab_size
     with without_weights():
-        model = model or build_model(spec, vocab_size=size, vocab=TINY, plugins=spec.plugins)
-        own = build_objective(spec, model, TINY, vocab_size=size, plugins=spec.plugins)
+        model = model or build_model(
+            model_settings(spec), vocab_size=size, vocab=TINY, plugins=spec.plugins
+        )
+        own = build_objective(
+            spec.objective, model, TINY, vocab_size=size, plugins=spec.plugins, seed=spec.seed
+        )
     lengths = row_lengths(thaw(spec))
     return Outline(model, outline_teacher(spec, model, own, lengths))
 
@@ -183,7 +188,7 @@ def outline_task(spec: Finetune, task: Task) -> Model:
         task.check_vocabulary(size)
     rows = (size or 1) + task.new_tokens
     with without_weights():
-        model = build_model(spec, vocab_size=rows, plugins=spec.plugins)
+        model = build_model(model_settings(spec), vocab_size=rows, plugins=spec.plugins)
     if task.new_tokens and not any(
         isinstance(part, TokenTable | Lookup) for part in model.modules()
     ):

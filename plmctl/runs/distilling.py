@@ -167,7 +167,9 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Trial:
     corpus: Corpus = session.prepared
     models = [each.model for each in loaded]
     objectives = [
-        build_objective(spec, model, corpus.vocab, plugins=spec.plugins).to(world.device).eval()
+        build_objective(spec.objective, model, corpus.vocab, plugins=spec.plugins, seed=spec.seed)
+        .to(world.device)
+        .eval()
         for model in models
     ]
     fields = BatchFields.by(models[-1], objectives[-1])

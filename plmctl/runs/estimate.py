@@ -18,6 +18,7 @@ from plmctl.artifacts.cost import Cost, cost
 from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.config.build import build
 from plmctl.config.groups import Train
+from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Finetune, Pretrain
 from plmctl.config.stage_settings import count_stages, share_of, stage_config, stage_pattern
 from plmctl.core.progress import clock
@@ -63,7 +64,8 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
     numbers = {"examples": examples, **labels, "updates an epoch, at least": updates}
     numbers |= {f"parameters of {name}": count(part) for name, part in parts.items()}
     report = estimate_task(spec, outline, task, updates=updates)
-    remarks = remark_on_model(spec, model.backbone, spec.plugins, task.longest)
+    settings, trained = model_settings(spec), spec.checkpoint is not None
+    remarks = remark_on_model(settings, model.backbone, spec.plugins, task.longest, trained=trained)
     extra = remarks | (report if as_json else {})
     ScoreTable(f"finetune task={task.name}", {"train": numbers}, extra).show(as_json=as_json)
     if not as_json:
@@ -80,7 +82,7 @@ def estimate(spec: Pretrain, outline: Outline | None = None) -> dict[str, dict[s
     if spec.train.checkpoint_activations:
         checkpoint_stacks(*outline)
     stages = [_measure_stage(spec, outline, number) for number in range(count_stages(spec))]
-    remarks = remark_on_model(spec, outline.model.backbone, spec.plugins)
+    remarks = remark_on_model(model_settings(spec), outline.model.backbone, spec.plugins)
     return _report(spec, stages, spec.train, first=_vocabulary(outline.model) | remarks)
 
 

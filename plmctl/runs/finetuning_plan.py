@@ -20,6 +20,7 @@ from plmctl.artifacts.loading import Source, open_source, without_spare_rows
 from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.artifacts.taking import initialize, take
 from plmctl.config.build import build
+from plmctl.config.model_settings import model_settings
 from plmctl.config.spec import thaw
 from plmctl.config.walks import select
 from plmctl.core.batch import Rows
@@ -103,7 +104,14 @@ def plan(session: Session) -> FinetuningPlan:
     data = _read(session, task, tokenizer)
     model, begin = _model(session, task, tokenizer)
     rows = data["train"].rows
-    for name, line in remark_on_model(spec, model.backbone, spec.plugins, task.longest).items():
+    remarks = remark_on_model(
+        model_settings(spec),
+        model.backbone,
+        spec.plugins,
+        task.longest,
+        trained=spec.checkpoint is not None,
+    )
+    for name, line in remarks.items():
         session.say(f"{name} {line}")
     for line in describe_links(model, partial(_has_marks, rows)):
         session.say(line)
@@ -261,7 +269,11 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, S
     size, new = source.vocab_size if source else tokenizer.vocab.size, task.new_tokens
     size = max(size, tokenizer.vocab.size + new) if new else size
     model = build_model(
-        spec, vocab_size=size, vocab=tokenizer.vocab, seed=spec.seed, plugins=plugins
+        model_settings(spec),
+        vocab_size=size,
+        vocab=tokenizer.vocab,
+        seed=spec.seed,
+        plugins=plugins,
     )
     head_seed = spec.seed if spec.head_seed is None else spec.head_seed
     draw = cast(Callable[..., None], model.backbone.initializer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from plmctl.artifacts.cost import own_parameters
 from plmctl.artifacts.model_facts import remark_on_model
+from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Pretrain
 from plmctl.config.stage_settings import count_stages, share_of, stage_config
 from plmctl.core.errors import ConfigError
@@ -55,7 +56,7 @@ def describe_run(
             *warn_of_poor_fit(shards, tokenizer.vocab),
         ]
         lines += [line.strip() for line in warnings]
-    remarks = remark_on_model(spec, model.backbone, spec.plugins)
+    remarks = remark_on_model(model_settings(spec), model.backbone, spec.plugins)
     return [*lines, *(f"{name} {remark}" for name, remark in remarks.items())]
 
 

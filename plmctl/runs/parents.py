@@ -17,6 +17,7 @@ from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.model_facts import reading
 from plmctl.config.build import MISSING, build, plain
 from plmctl.config.headers import naming_source
+from plmctl.config.model_settings import model_settings
 from plmctl.config.opened import check_opened
 from plmctl.config.references import at_origin
 from plmctl.config.schema import Finetune, Graph, Pretrain, WriteTriples
@@ -42,7 +43,8 @@ OF_SIZE = ("pattern", "position", "kernel", "first_vectors")
 
 def build_task(spec: Finetune) -> Task:
     """The task of a fine-tuning run, which is one that can be trained on."""
-    task = as_task(build(spec.task, reading(spec, spec.plugins), spec.plugins, path="task"))
+    facts = reading(model_settings(spec), spec.plugins)
+    task = as_task(build(spec.task, facts, spec.plugins, path="task"))
     if task is None:
         name = spec.task.get("name") or spec.task["_target_"]
         fix = "plmctl help task, which lists those with labels"

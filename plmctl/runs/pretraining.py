@@ -7,6 +7,7 @@ from typing import Any
 
 from plmctl.artifacts.assemble import build_model, build_objective, without_weights
 from plmctl.artifacts.model_facts import heads_about
+from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import thaw
 from plmctl.config.texts import Feed, Texts
@@ -87,7 +88,7 @@ def commands_after(spec: Pretrain, *, held_out: bool = True) -> dict[str, str]:
         prompt = spell_setting("prompt", _choose_prompt(spec)).replace("{", "{{").replace("}", "}}")
         commands[f"plmctl generate checkpoint={{run}} {prompt}"] = ""
     if spec.objective and held_out:
-        lm = "text" in {*predicted, *heads_about(spec, spec.plugins)}
+        lm = "text" in {*predicted, *heads_about(model_settings(spec), spec.plugins)}
         text = "data.path and data.target_path" if pairs else "data.path"
         about = f"on another text: task={'lm' if lm else 'held_out'} and its {text}"
         commands["plmctl eval task=held_out checkpoint={run}"] = about
@@ -145,8 +146,12 @@ def _preview(spec: Pretrain, *, fits: bool) -> None:
     if fits:
         vocab, plugins = corpus.vocab, spec.plugins
         with without_weights():
-            model = build_model(spec, vocab_size=vocab.size, vocab=vocab, plugins=plugins)
-            objective = build_objective(spec, model, vocab, plugins=plugins)
+            model = build_model(
+                model_settings(spec), vocab_size=vocab.size, vocab=vocab, plugins=plugins
+            )
+            objective = build_objective(
+                spec.objective, model, vocab, plugins=plugins, seed=spec.seed
+            )
         fields = replace(BatchFields.by(model, objective), needs=objective.facts.needs)
     loader = open_training_loader(Feed.of(spec, 0), corpus, World(), fields)
     for name, source in loader.sources.items():

@@ -14,6 +14,7 @@ from plmctl.artifacts.model_facts import pattern_of
 from plmctl.artifacts.taking import initialize
 from plmctl.config.build import build
 from plmctl.config.glossary import token_targets
+from plmctl.config.model_settings import model_settings
 from plmctl.config.reached import Reached, read_reached
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import thaw
@@ -139,8 +140,10 @@ def plan(session: Session) -> PretrainingPlan:
 def _build(session: Session, corpus: Corpus, *, fresh: bool) -> tuple[Model, Objective]:
     """The model and its own objective; with `fresh`, their first weights."""
     spec, vocab, plugins = session.spec, corpus.vocab, session.spec.plugins
-    model = build_model(spec, vocab_size=vocab.size, vocab=vocab, seed=spec.seed, plugins=plugins)
-    own: Objective = build_objective(spec, model, vocab, plugins=plugins)
+    model = build_model(
+        model_settings(spec), vocab_size=vocab.size, vocab=vocab, seed=spec.seed, plugins=plugins
+    )
+    own: Objective = build_objective(spec.objective, model, vocab, plugins=plugins, seed=spec.seed)
     if fresh and spec.init:
         into, layers = spec.init_into, thaw(spec.kept_layers)
         initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
@@ -194,7 +197,7 @@ def _stage_settings(spec: Pretrain, number: int) -> dict[str, Any]:
     settings |= {key: stage[key] for key in STAGE_KEYS if key in stage}
     staged, plugins = stage_config(spec, number), spec.plugins
     if any(sets(spec, each, "pattern") for each in range(len(spec.train.stages))):
-        settings["pattern"] = pattern_of(staged, plugins)
+        settings["pattern"] = pattern_of(model_settings(staged), plugins)
     if sets(spec, number, "schedule"):
         settings["schedule"] = build(staged.schedule, plugins=plugins, path="schedule")
     return settings

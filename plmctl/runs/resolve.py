@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from plmctl.artifacts.model_facts import reading
+from plmctl.config.model_settings import model_settings
 from plmctl.config.opened import check_opened
 from plmctl.config.plugins import confirm
 from plmctl.config.run_name import runs_of
@@ -98,7 +99,9 @@ def outline_later(
     with checking_parents(spec):
         spec = fit_to(spec, config)
         task = build_task(spec)
-        key = json.dumps([thaw(spec.task), reading(spec, spec.plugins)], sort_keys=True)
+        key = json.dumps(
+            [thaw(spec.task), reading(model_settings(spec), spec.plugins)], sort_keys=True
+        )
         if key not in tasks:
             check_splits(spec, task)
             tasks[key] = task

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.artifacts.model_facts import pooling, stated_pooling
+from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Finetune
 from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError, find_meant, nearest
@@ -28,7 +29,7 @@ def fit_row_heads(spec: Finetune) -> Finetune:
         return spec
     settings = dict(spec.model.get("classifier") or {})
     settings.pop("pooling", None)
-    vectors = POOLINGS[stated_pooling(spec) or "first"].vectors
+    vectors = POOLINGS[stated_pooling(model_settings(spec)) or "first"].vectors
     settings |= {"vectors": vectors} if vectors > 1 else {}
     pooled = settings.pop("pooler", False)
     heads = {name: node for name, node in spec.heads.items() if name != POOLER or pooled}
@@ -63,7 +64,7 @@ def find_classifier(spec: Finetune, heads: Mapping[str, Any]) -> dict[str, bool]
     """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare
     head, otherwise RoBERTa's.
     """
-    causal, pooler = pooling(spec, spec.plugins) == "last", POOLER in heads
+    causal, pooler = pooling(model_settings(spec), spec.plugins) == "last", POOLER in heads
     return {"pooler": pooler, "dense": not pooler and not causal, "bias": not causal}
 
 

@@ -98,7 +98,7 @@ def _sitting(
     world = join(spec.train.device)
     try:
         # the words of the command line stay those of this process
-        spec = replace(world.broadcast(spec), provenance=spec.provenance)
+        spec = spec if world.alone else replace(world.broadcast(spec), provenance=spec.provenance)
         if not world.main:
             spec, prepared = prepare(spec)
         session = _session(spec, world, prepared)

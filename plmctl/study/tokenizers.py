@@ -130,7 +130,9 @@ def _build_parts(config: Mapping[str, Any], known: _Tried, given: Provenance) ->
     spec, plugins = spec_of("pretrain", dict(config), given), given.plugins
     with without_weights():
         model = build_model(config, vocab_size=size, vocab=vocab, plugins=plugins)
-        build_objective(spec, model, vocab, vocab_size=size, plugins=plugins)
+        build_objective(
+            spec.objective, model, vocab, vocab_size=size, plugins=plugins, seed=spec.seed
+        )
     reads = ToNoises(vocab=vocab, corpus_sample=np.zeros(1, np.int64)).by_name()
     for node in sources(spec).values():
         build(node["format"], {"vocab": vocab}, plugins, path="format")

@@ -113,7 +113,7 @@ def begun(place: Path, recipe: str) -> SimpleNamespace:
     cfg: Any = read_spec(place / recipe)
     corpus, teacher = open_corpus(Texts.of(cfg)), loading.load(place / "bert").model
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=cfg.seed)
-    own = build_objective(cfg, model, corpus.vocab)
+    own = build_objective(cfg.objective, model, corpus.vocab, seed=cfg.seed)
     made = distillation(cfg, model, own, Frozen(model=teacher, name="the teacher"))
     fields = BatchFields.by(model, made)
     with open_training_loader(Feed.of(cfg, 0), corpus, World(), fields) as loader:

@@ -158,7 +158,9 @@ def _generator_of(run: Path, loaded: Any) -> Any:
     from plmctl.training.checkpoint import load_exactly
 
     spec = read_spec(run)
-    objective = build_objective(spec, loaded.model, vocab_size=loaded.vocab.size).eval()
+    objective = build_objective(
+        spec.objective, loaded.model, vocab_size=loaded.vocab.size, seed=spec.seed
+    ).eval()
     file = loaded.source.folder / "objective.safetensors"
     load_exactly(
         objective, load_file(file) if file.exists() else {}, file=file, without=loaded.model

@@ -224,7 +224,7 @@ def test_no_gradient_passes_between_the_two_losses(kind: str) -> None:
 def test_the_loss_is_a_term_with_its_weight() -> None:
     cfg = compose("pretrain", "compressive_transformer", [*SMALL, *OWN, "model.weight=0.5"])
     model = make_model("model.weight=0.5")
-    objective = build_objective(cfg, model, TINY)
+    objective = build_objective(cfg.objective, model, TINY, seed=cfg.seed)
     assert objective.facts.terms == {"clm", "compression"}
     _, _, state = read_in_order(model, draw(3))
     targets = Targets(torch.tensor([0, 1]), torch.tensor([11, 12]), 2)
@@ -240,7 +240,7 @@ def test_the_loss_is_a_term_with_its_weight() -> None:
     new = objective(model, replace(batch, values=make_batch(draw(1), False).values), state)
     assert new.terms["compression"].total == 0
     # without weights there is nothing to learn
-    plain = build_objective(cfg, make_model(*KINDS["mean"]), TINY)
+    plain = build_objective(cfg.objective, make_model(*KINDS["mean"]), TINY, seed=cfg.seed)
     assert plain.facts.terms == {"clm"}
 
 

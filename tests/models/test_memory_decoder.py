@@ -141,7 +141,7 @@ def test_the_penalty_is_a_term_and_spans_are_logged() -> None:
     assert [part.share.tolist() for part in soft] == [[0.0, 0.0]] * 2
     soft[0].share.data = torch.tensor([0.1, 0.5])
     soft[1].share.data = torch.tensor([0.2, 0.2])
-    objective = build_objective(cfg, model, TINY)
+    objective = build_objective(cfg.objective, model, TINY, seed=cfg.seed)
     targets = Targets(torch.tensor([0, 1]), torch.tensor([11, 12]), 2)
     batch = replace(make_batch(draw(1)), targets={"clm": targets}, counts={"clm": 2})
     assert objective.facts.terms == {"clm", "span"}
@@ -168,7 +168,8 @@ def test_the_penalty_of_dynamic_spans_is_that_of_the_tokens(checkpointed: bool) 
     """Its gradient reaches v, b and what made x; a second run in the backward pass adds nothing."""
     words = (*DYNAMIC, "model.stack.cells.a.penalty=0.01")
     model = make_model(more=words).train()
-    objective = build_objective(compose("pretrain", "adaptive_span", [*SMALL, *words]), model, TINY)
+    spec = compose("pretrain", "adaptive_span", [*SMALL, *words])
+    objective = build_objective(spec.objective, model, TINY, seed=spec.seed)
     if checkpointed:
         checkpoint_stacks(model, objective)
     soft = [part for part in model.modules() if isinstance(part, DynamicSpan)]

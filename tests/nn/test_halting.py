@@ -341,7 +341,7 @@ def test_weights_do_not_depend_on_the_number_of_layers() -> None:
 def test_the_cost_is_a_term_over_real_tokens(recipe: str) -> None:
     cfg, model = make_model(recipe)
     model.eval()
-    objective = build_objective(cfg, model, TINY)
+    objective = build_objective(cfg.objective, model, TINY, seed=cfg.seed)
     batch = with_targets(make_batch(recipe), recipe)
     out = objective(model, batch)
     names = {"ponder", "ponder_source"} if recipe == "transformer" else {"ponder"}

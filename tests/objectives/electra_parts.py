@@ -31,7 +31,7 @@ def made(*words: str, seed: int = 0) -> tuple[Any, Any, Any]:
     """
     cfg = compose("pretrain", "electra", [*SMALL, *words])
     model = build_model(cfg, vocab_size=V, seed=seed)
-    mix = build_objective(cfg, model, vocab_size=V)
+    mix = build_objective(cfg.objective, model, vocab_size=V, seed=cfg.seed)
     generator = torch.Generator().manual_seed(seed + 1)
     both = nn.ModuleList([model, mix]).double()
     for parameter in both.parameters():

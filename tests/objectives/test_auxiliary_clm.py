@@ -38,7 +38,11 @@ SMALL = [
 def build(*words: str) -> tuple[Model, AuxiliaryCLM]:
     spec: Any = compose("pretrain", "gpt", [*SMALL, *words])
     model = build_model(spec, vocab_size=VOCAB.size, vocab=VOCAB, seed=0).double().eval()
-    objective = build_objective(spec, model, VOCAB).double().parts["auxiliary_clm"]
+    objective = (
+        build_objective(spec.objective, model, VOCAB, seed=spec.seed)
+        .double()
+        .parts["auxiliary_clm"]
+    )
     assert isinstance(objective, AuxiliaryCLM)
     return model, objective
 

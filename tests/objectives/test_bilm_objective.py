@@ -56,7 +56,7 @@ def test_rare_words_are_asked_for_as_the_unknown_one() -> None:
 def test_the_loss_is_the_mean_of_both_directions() -> None:
     cfg = compose("pretrain", "elmo", ["data.path=x", *SMALL])
     model = build_model(cfg, vocab_size=TINY.size, vocab=TINY, seed=0).double().eval()
-    objective = build_objective(cfg, model, TINY)
+    objective = build_objective(cfg.objective, model, TINY, seed=cfg.seed)
     given = rows()
     batch = collate(given.with_targets(**objective.labels(given)), {})
     out, counts = objective(model, batch), objective.counts(batch)

@@ -380,7 +380,7 @@ def test_the_published_small_model_and_its_generator() -> None:
     with torch.device("meta"):
         cfg = cfg.replace({"format.max_length": 512})
         model = build_model(cfg, vocab_size=V)
-        mix = build_objective(cfg, model, vocab_size=V)
+        mix = build_objective(cfg.objective, model, vocab_size=V, seed=cfg.seed)
     layers = lambda h, f: 12 * (4 * (h * h + h) + 2 * h * f + f + h + 4 * h)  # noqa: E731
     tables = (V + 512 + 2) * E + 2 * E
     assert count(model.backbone) == tables + E * H + H + layers(H, F_) == 13_483_008
@@ -420,7 +420,7 @@ def test_first_weights_follow_the_seed_alone() -> None:
         cfg = compose("pretrain", "electra", SMALL)
         model = build_model(cfg, vocab_size=V, seed=0)
         before = torch.get_rng_state()
-        mix = build_objective(cfg, model, vocab_size=V)
+        mix = build_objective(cfg.objective, model, vocab_size=V, seed=cfg.seed)
         assert torch.equal(torch.get_rng_state(), before)
         found.append({name: p.detach() for name, p in mix.named_parameters()})
     assert all(found[0][name].equal(found[1][name]) for name in found[0])

@@ -171,7 +171,7 @@ def batches(recipe: str, tokens_of: Callable[..., Path], *more: str) -> tuple[Mo
         torch.nn.init.normal_(
             parameter, std=0.3, generator=torch.Generator().manual_seed(parameter.numel())
         )
-    objective = build_objective(cfg, model, corpus.vocab)
+    objective = build_objective(cfg.objective, model, corpus.vocab, seed=cfg.seed)
     with open_training_loader(
         Feed.of(cfg, 0), corpus, World(), BatchFields.by(model, objective)
     ) as loader:

@@ -35,7 +35,7 @@ def find_in_stages(
     Afterwards the model has the pattern of the run again.
     """
     errors: list[PlmctlError] = []
-    stages = (plain(cfg["train"]) or {}).get("stages") or []
+    stages = plain(cfg.train.stages)
     for number in range(len(stages)):
         staged, found = stage_config(cfg, number), list[PlmctlError]()
         if sets(cfg, number, "format") or sets(cfg, number, "noise"):
