@@ -192,6 +192,15 @@ def test_weighted_kappa_is_that_of_scikit_learn() -> None:
     assert weighted_kappa([1, 1], [1, 1]) == 0
 
 
+def test_anisotropy_is_the_mean_cosine_of_all_pairs() -> None:
+    from own_parts.anisotropy import mean_cosine
+
+    vectors = np.random.default_rng(0).normal(1, 1, (6, 4))
+    pairs = [(a, b) for n, a in enumerate(vectors) for b in vectors[:n]]
+    cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in pairs]
+    assert mean_cosine(vectors) == pytest.approx(float(np.mean(cosines)))
+
+
 def test_models_train_with_parts_of_ones_own(
     tmp_path: Path, tokens_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,3 +226,7 @@ def test_models_train_with_parts_of_ones_own(
         run("finetune", *words, *tuned)
     scores = json.loads(Path("ratings/result.json").read_text(encoding="utf-8"))
     assert -1 <= scores["metrics"]["dev"]["kappa"] <= 1
+    Path("texts.txt").write_text("a b\nc d\ne f\n", encoding="utf-8")
+    asked = ["task=anisotropy", "task.path=texts.txt", "checkpoint=blocks", *OWN, "--json"]
+    found = json.loads(run("eval", *asked))
+    assert -1 <= found["metrics"]["texts"]["cosine"] <= 1
