@@ -55,6 +55,15 @@ def test_chart_draws_each_curve_where_it_belongs():
     assert "floor" in [text.text for text in tree.iter(f"{SVG}text")]
 
 
+def test_chart_fills_the_room_between_its_title_and_its_axis():
+    tree = ElementTree.fromstring(draw_lines({"a": [(0, 0), (1, 8)]}, title="t", x="x", y="y"))
+    rules = tree.findall(f"{SVG}line[@class='grid']")
+    heights = [float(rule.get("y1")) for rule in rules]
+    line = tree.find(f"{SVG}polyline").get("points").split()
+    ends = [float(point.split(",")[1]) for point in line]
+    assert [heights[0], heights[-1]] == ends == [254, 34]
+
+
 def test_chart_leaves_out_what_is_not_finite():
     svg = draw_lines(
         {"a": [(0, 1.0), (1, math.nan), (2, math.inf), (3, 2.0)]}, title="t", x="x", y="y"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from plmctl.analysis.runs import RunLog
 from plmctl.cli.app import make_app
 from plmctl.report import study_panels
 from plmctl.report.page import Chart, render_html
@@ -66,6 +67,15 @@ def test_expectations_without_a_verdict_are_counted() -> None:
         ["undecided at this scale", "0"],
         ["not run", "1"],
     ]
+
+
+def test_losses_of_half_of_the_arms_are_drawn() -> None:
+    def arm(*names: str) -> list[RunLog]:
+        return [RunLog(Path("x"), {}, {f"valid/loss{name}": [(1, 2.0)] for name in names})]
+
+    arms = [arm("", "/mlm"), arm("", "/mlm", "/nsp"), arm("/clm"), arm("")]
+    assert study_panels._list_losses(arms) == ["valid/loss/mlm"]
+    assert study_panels._list_losses([arm("", "/mlm"), arm("", "/clm"), arm("")]) == ["valid/loss"]
 
 
 def test_its_jobs(study: Path) -> None:
