@@ -18,16 +18,15 @@ from plmctl.text.vocab import TokenLack, Vocab
 
 @base_of("noise")
 class Noise:
-    """One published idea of what the input hides and what the model predicts. It runs in the loader
-    and never uses a network.
+    """One published idea: the part of the input that is hidden, and the tokens that the model
+    predicts. It runs in the loader and never uses a network.
 
     `reads`, `writes` and `removes` name fields ("tracks.word_start", "targets.mlm"); the contract
     check uses them. "input" is the sequence that noise changes, `rows.input`: `source` if there is
-    one, else `text`.
-    `changes`: it replaces or moves tokens of the input. `uses`: fields that it reads if they are
-    there. `fields`: those that it introduces. `positions`: how many it may give to
-    tokens; None: it leaves them as they are.
-    A subclass is one file with a keyword-only constructor of numbers and the `vocab`.
+    one, else `text`. `changes`: it replaces or moves tokens of the input. `uses`: fields that it
+    reads if a row has them. `fields`: the fields that it introduces. `positions`: how many it may
+    give to tokens; None: it leaves them as they are. A subclass is one file with a keyword-only
+    constructor of numbers and the `vocab`.
     """
 
     reads: frozenset[str] = frozenset({"input"})
@@ -39,8 +38,8 @@ class Noise:
     positions: int | None = None
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
-        """Return new rows with noise; every random number comes from `draws`. What is in `writes`
-        has to be there, which each batch is asked.
+        """Return new rows with noise; every random number comes from `draws`. Each batch must have
+        the fields in `writes`, and is checked for them.
         """
         raise NotImplementedError(type(self).__name__)
 

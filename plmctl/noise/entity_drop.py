@@ -20,8 +20,8 @@ from plmctl.noise.units import find_spans
 
 @part_of("noise")
 class EntityDrop(Noise):
-    """Of the marked entities, `replaced` are shown as any other one, `dropped` are not shown, and
-    all are asked for (Zhang et al., 2019, arXiv:1905.07129, sec. 3.4: 5% and 15%).
+    """`replaced` of the marked entities are shown as any other one, `dropped` are not shown, and
+    all are predicted (Zhang et al., 2019, arXiv:1905.07129, sec. 3.4: 5% and 15%).
 
     `tracks.entity` is the id plus 1, 0 for none, and below 0 for any entity, which the model's
     table chooses (nn/entities.py). `unit`: each "position" is drawn by itself, as the released code

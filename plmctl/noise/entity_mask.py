@@ -25,7 +25,7 @@ class MarkedSpans(Select):
 
     `span_share=None`: all units in one random order; else spans come first, with at most this share
     of the budget, and the other units get the rest. A span that is not chosen stays visible either
-    way. `scattered`: spans of the same lengths at random places.
+    way. `scattered`: spans of the same lengths at random positions.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class EntityMask(Masking):
     """Masks marked spans (`spans: [entity, phrase]`; where two overlap, the first name wins)
     instead of single tokens.
 
-    Sun et al., 2019, arXiv:1904.09223, sec. 3.2: the unit of masking grows from tokens to phrases
-    to entities, and all tokens of a unit are predicted. As in the published reader, a unit is
+    The unit of masking grows from tokens to phrases to entities, and all tokens of a unit are
+    predicted (Sun et al., 2019, arXiv:1904.09223, sec. 3.2). As in the published reader, a unit is
     chosen like any other (`span_share: null`), and 80/10/10 applies to each token separately.
     `span_share: 0.5` gives half of the budget to the spans (SpanBERT's comparison, Joshi et al.,
     2020, sec. 6.1). Without names of spans the units are tokens, or with `words` whole words: the
-    first stages of the paper. `control: random` masks spans of the same lengths at random places.
-    Differs: the reader chooses every unit with probability 15%; here units are taken in random
-    order up to an exact budget, and one that would exceed it is skipped.
+    first stages of the paper. `control: random` masks spans of the same lengths at random
+    positions. Differs: the reader chooses every unit with probability 15%; here units are taken in
+    random order up to an exact budget, and one that would exceed it is skipped.
     """
 
     fields: Mapping[str, Field] = {

@@ -49,14 +49,13 @@ class EntityReplace(Noise):
         mentions     Paris*   France   Seine*   Rome*   Ada       Ada has no type: not judged
         replaced     Oslo     France   Thames   Rome    Ada       Rome: its neighbour was replaced
 
-    A name that has the tokens of the original, or that the original entity has too, is drawn
-    again, at most 8 times. `copies`: the replacements of an epoch come again after so many epochs
-    (the paper's copies of a chunk). `room`: tokens of a row that are kept free for longer names; a
-    replacement for which there is none left is left out.
-    Controls: `shuffled` gives types and names to other entities, by this seed; `any_type` draws the
-    other entity from all.
-    Differs: the rate is not published. Mentions that could not have been replaced are not judged:
-    they would be true by their type alone.
+    A name that has the tokens of the original, or that the original entity has too, is drawn again,
+    at most 8 times. `copies`: the replacements of an epoch come again after so many epochs (the
+    paper's copies of a chunk). `room`: tokens of a row that stay free for longer names; a
+    replacement that does not fit into them is left out. Controls: `shuffled` gives types and names
+    to other entities, by this seed; `any_type` draws the other entity from all. Differs: the rate
+    is not published. Mentions that could not have been replaced are not judged: they would be true
+    by their type alone.
     """
 
     reads = frozenset({"input", "spans.entity"})
@@ -99,7 +98,7 @@ class EntityReplace(Noise):
 
     @cached_property
     def pools(self) -> Pools:
-        """What may stand in for what."""
+        """The entities and names that may replace each mention."""
         assert self._tokenizer is not None
         pools = Pools(
             self.knowledge,
@@ -172,8 +171,8 @@ class EntityReplace(Noise):
         Args:
             rows: the rows.
             mention: row, start, length, id.
-            number: of the mention.
-            lots: for each try 32 random bits for type, entity and name.
+            number: The number of the mention.
+            lots: The random bits: for each try 32 for type, entity and name.
         """
         row, start, length, entity = mention.tolist()
         kinds = self.pools.kinds[entity]
@@ -202,7 +201,7 @@ class EntityReplace(Noise):
         first = table[:, 0] * width + table[:, 1]
         pieces, at = [], 0
         slots = np.flatnonzero(np.arange(width) < np.asarray(seq.length)[:, None])
-        position = np.searchsorted(slots, first)  # of each mention among the real tokens
+        position = np.searchsorted(slots, first)  # position of each mention among the real tokens
         size, length = table[:, 2].copy(), np.asarray(seq.length).astype(np.int64)
         for change in changes:
             begin, count = int(position[change.mention]), len(change.tokens)

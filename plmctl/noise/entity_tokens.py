@@ -24,16 +24,16 @@ UNKNOWN, MASKED, FIRST = 1, 2, 3  # as in nn/entity_tokens.py: what a network's 
 
 @part_of("noise")
 class EntityTokenMask(Noise):
-    """The marked entities of a row as the sequence `entities`, in the order of the text; each is
-    hidden with probability `rate` and then asked for (Yamada et al., 2020, arXiv:2010.01057, sec.
+    """The marked entities of a row as the sequence `entities`, in the order of the text. Each is
+    hidden with probability `rate` and then predicted (Yamada et al., 2020, arXiv:2010.01057, sec.
     3.3: 15%).
 
-    `spans.entity` says where and which. Entities from `count` on are unknown and not asked for; of
-    more than `most` in a row the last are left out.
-    Controls, which keep all else: every mention shows, and asks for, an entity that is drawn from
-    all mentions of the knowledge directory (`control="shuffled"`: entities are as frequent as they
-    were), or from all entities ("random"). To exchange the entities of all mentions of one with
-    those of another would change nothing, since their vectors are learned.
+    `spans.entity` says where and which. Entities from `count` on are unknown and not predicted; if
+    a row has more than `most`, the last are left out. Two controls change only the entity that a
+    mention shows and predicts. `control="shuffled"` draws it from all mentions of the knowledge
+    directory, so entities are as frequent as before; "random" draws it from all entities. To
+    exchange the entities of all mentions of one with those of another would change nothing, since
+    their vectors are learned.
     """
 
     reads = frozenset({"input", "spans.entity"})

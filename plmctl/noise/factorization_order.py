@@ -46,16 +46,15 @@ class FactorizationOrder(Noise):
     content stream also those of its own.
 
     Tokens that are not predicted have the lowest order of their section, so all see them; predicted
-    and special tokens have random ranks above it. About one token in `context` is predicted: an
-    n-gram, n in 1..`most` with p(n) ~ 1/n, somewhere in a context of `context * n` tokens,
-    beginning at a word; single tokens fill the rest of the budget. A document is cut into sections
-    of `block` tokens (null: one section); a later one sees all of an earlier one, never the
-    reverse. In rows that run backwards (`values.reversed`) n-grams are chosen in the order of the
-    text: their first token there begins a word. `selection="exact"`: n-grams that never touch and
-    cover the budget, each arrangement with the same probability. (Yang et al., 2019,
-    arXiv:1906.08237, sec. 2.3, 2.4 and A.3: K = 6, n <= 5; zihangdai/xlnet, data_utils.py:
-    _sample_mask, _local_perm with perm_size 256.) `whole_words=False`: n counts pieces, as that
-    code does.
+    and special tokens have random ranks above it. About one token in `context` is predicted. An
+    n-gram, n in 1..`most` with p(n) ~ 1/n, lies somewhere in a context of `context * n` tokens and
+    begins at a word. Single tokens fill the rest of the budget. A document is cut into sections of
+    `block` tokens (null: one section); a later one sees all of an earlier one, never the reverse.
+    In rows that run backwards (`values.reversed`) n-grams are chosen in the order of the text:
+    their first token there begins a word. `selection="exact"`: n-grams that never touch and cover
+    the budget, each arrangement with the same probability. (Yang et al., 2019, arXiv:1906.08237,
+    sec. 2.3, 2.4 and A.3: K = 6, n <= 5; zihangdai/xlnet, data_utils.py: _sample_mask, _local_perm
+    with perm_size 256.) `whole_words=False`: n counts pieces, as that code does.
 
     One section with context 2, most 2 (budget 4 of 8 tokens):
 
@@ -188,7 +187,7 @@ class FactorizationOrder(Noise):
         return predicted
 
     def _spread(self, rows: Rows, draws: Draws, units: Units, sections: Sections) -> np.ndarray:
-        """[n*T] bool: the published sampler; each step places one n-gram in every section."""
+        """[n*T] bool: the published sampler; each step chooses one n-gram in every section."""
         n, width = rows.seqs[rows.input].ids.shape
         row, column = np.divmod(sections.start, width)
         length = rows.seqs[rows.input].length

@@ -71,10 +71,9 @@ class Lengths:
 class Walk:
     """Records which units are taken, and takes more.
 
-    The result equals, choice by choice, that of visiting one run after the other. It is faster: of
-    a document's first runs, those without a token of an earlier run are taken at once, up to the
-    first one that would exceed the budget; only the few visits from there on are made one by one,
-    in all documents at once.
+    The result equals, choice by choice, that of visiting one run after the other. It is faster. In
+    a document, the first runs without a token of an earlier run are taken at once, until one would
+    exceed the budget. Only the few visits after it are made one by one, in all documents at once.
     """
 
     def __init__(self, rows: Rows, units: Units, lengths: Lengths, draws: Draws) -> None:
@@ -168,11 +167,11 @@ class Walk:
 def take_first_come(
     begin: np.ndarray, end: np.ndarray, size: int, taken: np.ndarray | None = None
 ) -> np.ndarray:
-    """[k] bool: which of the runs `begin .. end - 1` over 0 .. size-1 are taken, if each in turn is
+    """[k] bool: which of the runs `begin .. end - 1` over 0 .. size-1 are taken. Each in turn is
     taken unless part of it is `taken` already.
 
-    Rounds instead of a loop: a run is taken as soon as no undecided run before it has any of its
-    members, and refused as soon as a taken one has. For the runs 0..2, 2..4, 4..6, 3..3 in this
+    Rounds replace a loop. A run is taken as soon as no undecided run before it shares a member with
+    it. It is refused as soon as a taken run does. For the runs 0..2, 2..4, 4..6, 3..3 in this
     order:
 
         round 1   0..2 has no earlier run: taken. 2..4 waits for 0..2, 4..6 for 2..4, 3..3 for 2..4

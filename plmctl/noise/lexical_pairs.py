@@ -1,5 +1,5 @@
-"""Pairs of related words beside the rows of text (Lauscher et al., 2020, LIBERT): what lexical
-relation classification asks for.
+"""Pairs of related words in addition to the rows of text, for lexical relation classification
+(Lauscher et al., 2020, LIBERT).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LexicalPairs(Noise):
 
     Args:
         pairs: the lexicon; the objective needs the same.
-        share: of the rows; 0.25 of 64 rows are the paper's 16 pairs.
+        share: The share of pairs in the rows; 0.25 of 64 rows are the paper's 16 pairs.
         held_out: pairs with a word that training never sees, for validation.
     """
 

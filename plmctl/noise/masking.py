@@ -130,10 +130,9 @@ class NoiseBudget:
     `selection="exact"`: `min(max_predictions, max(1, round(rate * length)))` (BERT,
     create_pretraining_data.py); `selection="probabilistic"`: `floor(rate * length + u)`, u ~ U[0,
     1) (RoBERTa's code, so short rows may get none); `selection="ceiling"`: `ceil(rate * length)`
-    (SpanBERT's code).
-    `length` counts all tokens of the row, of "ceiling" those that are not special, as SpanBERT's
-    code does; `count_specials` states it otherwise. Documents of a packed row share its budget in
-    proportion to their lengths, see `share_out`.
+    (SpanBERT's code). `length` counts all tokens of the row; for "ceiling" only the tokens that are
+    not special, as SpanBERT's code does. `count_specials` overrides this. Documents of a packed row
+    share its budget in proportion to their lengths, see `share_out`.
     """
 
     SELECTIONS = ("exact", "probabilistic", "ceiling")

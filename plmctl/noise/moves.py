@@ -1,9 +1,9 @@
 """Moves, deletions and insertions of tokens with all that belongs to them: tracks, targets, spans,
 anchors and positions.
 
-A move names for every token of the new rows the slot it comes from: slot = row * T + column of the
-input, flattened. Tokens never leave their row; noise that also keeps them in their document gets
-positions that restart there as before.
+A move names for every token of the new rows the slot from which it comes. Slots are counted as slot
+= row * T + column in the flattened input. Tokens never leave their row. If noise also keeps them in
+their document, positions restart there as before.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def gather(
         for name, x in seq.tracks.items()
     }
     if "position" in tracks and restart:
-        part = np.zeros(seq.ids.shape, np.int32)  # of the row, up to where positions restart
+        part = np.zeros(seq.ids.shape, np.int32)  # part of the row, up to where positions restart
         np.cumsum(
             seq.tracks["position"][:, 1:] <= seq.tracks["position"][:, :-1], axis=1, out=part[:, 1:]
         )

@@ -26,12 +26,12 @@ class NgramHole(Noise):
     """The tokens `x_i .. x_j` of a row become the mask; j - i + 1 ~ N(mean, deviation^2), rounded,
     within 1 .. max_tokens; i uniform.
 
-    Writes spans.chosen `[m, 3]` = row, start, length, and the tokens as targets. What an earlier
-    noise hid stays hidden and predicted, and the n-gram is one of the original text:
+    Writes spans.chosen `[m, 3]` = row, start, length, and the tokens as targets. Tokens that an
+    earlier noise hid stay hidden and predicted, and the n-gram is one of the original text:
     `noise=[token_mask,ngram_hole]`. (Kong et al., 2020, arXiv:1910.08350, sec. 4.2: mean 5,
-    deviation 1, clipped to 1 .. 10.)
-    Differs: lengths count tokens; an n-gram lies between special tokens, leaves at least one token
-    of its row, and is shorter if there is no room; a row of one token has none.
+    deviation 1, clipped to 1 .. 10.) Differs: lengths count tokens; an n-gram lies between special
+    tokens, leaves at least one token of its row, and is shorter if there is no room; a row of one
+    token has none.
     """
 
     fields = MASKED

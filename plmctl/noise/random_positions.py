@@ -18,7 +18,7 @@ KINDS = ("subset", "offset")
 
 @part_of("noise")
 class RandomPositions(Noise):
-    """Token i stands at position p_i of 0 .. `range` - 1 in place of i; tokens keep their order.
+    """Token i has position p_i of 0 .. `range` - 1 instead of i; tokens keep their order.
 
         subset   p_i = the i-th smallest of T numbers drawn without replacement
         offset   p_i = i + u, u uniform in 0 .. range - T
@@ -30,8 +30,8 @@ class RandomPositions(Noise):
     Differs: Ruoss et al. draw in evaluation, too; here `eval.noise` decides it.
 
     Args:
-        range: how many positions there are.
-        kind: how they are drawn.
+        range: The number of positions.
+        kind: The way in which positions are drawn.
     """
 
     reads = frozenset({"input"})

@@ -1,4 +1,4 @@
-"""A fact that is asked before a document (ERICA; Qin et al., 2021): the name of its relation, and
+"""A fact as a question before a document (ERICA; Qin et al., 2021): the name of its relation, and
 its head.
 """
 
@@ -49,7 +49,7 @@ class RelationQuery(Noise):
     def __init__(self, *, vocab: Vocab, facts: FactTable, longest: Count = 16) -> None:
         self.vocab, self.table, self.longest = vocab, facts, longest
         self.end = vocab.sep if vocab.sep is not None else vocab.eos
-        self._spelled: dict[int, list[int]] = {}  # of relations
+        self._spelled: dict[int, list[int]] = {}  # tokens of relations
 
     def input_length(self, length: int) -> int:
         return length - self.longest

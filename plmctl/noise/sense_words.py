@@ -41,7 +41,7 @@ class SenseWords(Noise):
 
     def __init__(self, *, vocab: Vocab, senses: Senses, average: bool = False) -> None:
         self.vocab, self.senses, self.average = vocab, senses, average
-        self._known: dict[bytes, int] = {}  # of words of several tokens
+        self._known: dict[bytes, int] = {}  # senses of words of several tokens
 
     @cached_property
     def bits(self) -> np.ndarray:

@@ -19,7 +19,7 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class SentencePermute(Denoising):
-    """`ceil(rate * s)` of a document's s sentences change places among themselves, uniformly; the
+    """`ceil(rate * s)` of a document's s sentences are permuted among themselves, uniformly; the
     others stay.
 
     (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2 and 5.1: all of them.) If special tokens divide
@@ -53,7 +53,7 @@ class SentencePermute(Denoising):
     def _order(
         self, rows: Rows, draws: Draws, start: np.ndarray, stretch: np.ndarray
     ) -> np.ndarray:
-        """[s]: the sentence that moves to the place of each one."""
+        """[s]: the sentence that moves to each position."""
         word = draws.words_at(
             rows.key, "sentence", *np.divmod(start, rows.seqs[rows.input].ids.shape[1])
         )

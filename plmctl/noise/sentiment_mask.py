@@ -29,15 +29,15 @@ TAGS = ("polarity", "pos")  # columns of `Sentiment`
 @part_of("noise")
 class SentimentMask(Noise):
     """Hides whole words, `rate` of the neutral ones and `sentiment_rate` of those with a polarity;
-    80/10/10 for each token. Their polarity and part of speech become 0 in the input, and are asked
-    for at each of their tokens.
+    80/10/10 for each token. In the input their polarity and part of speech become 0; they are
+    predicted at each of their tokens.
 
-    Where the data have a track `rating` (data.tags=[rating], from 1), all tokens of a row are shown
-    it (early fusion); in a `late` share of the rows it is hidden, and asked of the first token
+    If the data have a track `rating` (data.tags=[rating], from 1), all tokens of a row are shown it
+    (early fusion). In a `late` share of the rows it is hidden, and predicted from the first token
     (late supervision). A row with several ratings has none. (Ke et al., 2020, arXiv:1911.02493,
     sec. 3.3, and its released code.) Tags come from the lexicon; tracks `polarity` and `pos` of the
-    data (data.tags) go before it.
-    Differs: the paper draws each word by itself; here the number of tokens of each kind is exact.
+    data (data.tags) go before it. Differs: the paper draws each word by itself; here the number of
+    tokens of each kind is exact.
     """
 
     reads = frozenset({"input", "tracks.word_start"})
@@ -89,7 +89,7 @@ class SentimentMask(Noise):
             random_share=random_share,
             random_specials=random_specials,
         )
-        self._known: dict[bytes, WordPolarity] = {}  # of words of several tokens
+        self._known: dict[bytes, WordPolarity] = {}  # polarity of words of several tokens
 
     @cached_property
     def table(self) -> np.ndarray:
@@ -164,7 +164,7 @@ class SentimentMask(Noise):
         return lengths
 
     def _fuse(self, rows: Rows, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """The track that is shown and the labels that are asked, each [n, T]."""
+        """The track that is shown, and the labels to predict, each [n, T]."""
         seq = rows.seqs[rows.input]
         shown, asked = np.zeros(seq.ids.shape, np.int64), np.full(seq.ids.shape, IGNORE)
         given = seq.tracks.get("rating")

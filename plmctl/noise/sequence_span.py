@@ -33,18 +33,17 @@ class SequenceSpan(Noise):
     """`x_u .. x_v` with `v - u + 1 = round(rate * m)`; 80% of its tokens show the mask, 10% a
     random token, 10% themselves.
 
-    It is at the beginning or the end with probability `edge_share` each, else anywhere. The
-    target is `x_u .. x_v`: the decoder reads `x_{u-1} .. x_{v-1}` (`target.tracks.previous`) at the
+    It is at the beginning or the end with probability `edge_share` each, else anywhere. The target
+    is `x_u .. x_v`: the decoder reads `x_{u-1} .. x_{v-1}` (`target.tracks.previous`) at the
     positions that these have in the text (`tracks.position`), and nothing else of it. `tokens`
-    gives their number in place of `rate`: 1 is masked language modelling; rate 1 is a language
+    gives their number instead of `rate`: 1 is masked language modelling; rate 1 is a language
     model. (Song et al., 2019, arXiv:1905.02450, sec. 3.2; microsoft/MASS,
     MASS-unsupNMT/src/trainer.py: rate 0.5, edge_share 0.2.) The ablations of its table 7:
     `contiguous=False` ("Discrete") draws as many tokens anywhere; with `feed` the decoder reads all
-    of the text and predicts only the span.
-    Differs: m counts ordinary tokens, where the code counts the sentence's end, which the span may
-    hold there. Documents of a packed row, and stretches between special tokens, have a span each
-    and share the row's budget by length. Before a document's first token, where the text has none,
-    the decoder reads the end-of-text token.
+    of the text and predicts only the span. Differs: m counts ordinary tokens, where the code counts
+    the sentence's end, which the span may hold there. Documents of a packed row, and stretches
+    between special tokens, have a span each and share the row's budget by length. Before a
+    document's first token, where the text has none, the decoder reads the end-of-text token.
     """
 
     reads = frozenset({"text"})
@@ -135,7 +134,7 @@ class SequenceSpan(Noise):
         return replace(rows, seqs=seqs | {"target": target})
 
     def _add_previous(self, seq: Seq) -> Seq:
-        """The text with what the decoder reads at each token: the token before it, and that token's
+        """The text with the decoder's input at each token: the token before it, and that token's
         position.
         """
         position = seq.tracks.get(

@@ -26,7 +26,7 @@ from plmctl.text.vocab import Vocab
 
 @base_of("sampler")
 class Sampler:
-    """Places spans of given lengths in documents."""
+    """Chooses positions for spans of given lengths in documents."""
 
     def __call__(
         self, rows: Rows, units: Units, budget: NoiseBudget, lengths: Lengths, draws: Draws
@@ -103,9 +103,9 @@ class Anchored(Sampler):
     (pretraining/fairseq/data/masking.py).
 
     A length and an anchor token are drawn; if the anchor is covered already, both are drawn again.
-    The span goes from the beginning of the anchor's unit over as many units as the length says,
-    covered ones included, or to the end of the stretch; the last span ends where the budget is
-    used up, so it may cut a word. With a budget of 5 of 10 tokens:
+    The span begins with the anchor's unit and covers as many units as the length says, covered ones
+    included. It ends at the end of the stretch at the latest; the last span ends where the budget
+    is used up, so it may cut a word. With a budget of 5 of 10 tokens:
 
         tokens                0 1 2 3 4 5 6 7 8 9
         length 3, anchor 4    . . . . x x x . . .     3 covered
@@ -120,7 +120,8 @@ class Anchored(Sampler):
     ) -> np.ndarray:
         first, share = share_budget(rows, units, budget, draws)
         end = np.append(first[1:], len(units.ordinary))
-        tokens = lengths.mean * len(units.of_slot) / max(1, len(units.stretch))  # of a span, about
+        # tokens of a span, about
+        tokens = lengths.mean * len(units.of_slot) / max(1, len(units.stretch))
         covered, drawn = [], 3 + (self.SPARE * share / tokens).astype(np.int64)
         scratch, open_ = np.zeros(len(units.ordinary), np.int32), np.flatnonzero(share > 0)
         while len(open_):
@@ -187,8 +188,8 @@ def place_spans(
         [slots] the number of the first taken span that covers the slot, k if none; so span k is
             taken if its anchor has the number k.
 
-    Rounds instead of a loop: a span is taken as soon as no undecided span before it covers its
-    anchor, and refused as soon as a taken one before it does.
+    Rounds replace a loop. A span is taken as soon as no undecided span before it covers its anchor.
+    It is refused as soon as a taken one before it does.
     """
     holder = np.full(len(scratch), len(anchor), np.int32)
     open_ = np.flatnonzero(end > begin)

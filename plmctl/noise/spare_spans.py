@@ -18,7 +18,7 @@ from plmctl.noise.units import find_spans
 
 @part_of("noise")
 class SpareSpans(Noise):
-    """What an earlier noise has hidden inside of the `spans` is put back, and not asked for
+    """Tokens that an earlier noise has hidden inside of the `spans` are restored, and not predicted
     (thunlp/ERICA, dataset.py, mlm_mask).
 
     Each token outside is hidden as often as before, so that in all fewer are.

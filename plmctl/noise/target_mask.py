@@ -45,9 +45,10 @@ class TargetMask(Masking):
     """`min(max_predictions, max(1, round(rate * target tokens)))` tokens of the target are
     predicted, 80/10/10 each.
 
-    Dong et al., 2019, arXiv:1905.03197, sec. 2.5, and microsoft/unilm, unilm-v1, seq2seq_loader.py:
-    the end token of the target may be chosen, so that the model learns to stop, but does not count
-    for the budget; source tokens are never chosen. The target is the segment of number `segment`.
+    Dong et al., 2019, arXiv:1905.03197, sec. 2.5, and microsoft/unilm, unilm-v1, seq2seq_loader.py.
+    The end token of the target may be chosen, so that the model learns to stop, but it does not
+    count for the budget. Source tokens are never chosen. The target is the segment of number
+    `segment`.
     """
 
     def __init__(

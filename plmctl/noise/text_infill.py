@@ -222,7 +222,7 @@ def draw_gaps(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(document, gap in 0..count) of `extra` tokens inserted into each document of `count` tokens.
 
-    Every set of positions in the longer text is equally likely: the i-th token goes to a random gap
+    Every set of positions in the longer text is equally likely. The i-th token goes to a random gap
     or, with probability i / (count + 1 + i), to the gap of an earlier one (Polya's urn).
     """
     document, number = (

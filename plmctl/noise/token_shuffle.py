@@ -29,11 +29,11 @@ class TokenShuffle(Noise):
     tokens.
 
     (Wang et al., 2020, arXiv:1908.04577, sec. 2.2: 5%, after masking:
-    noise=[token_mask,token_shuffle].) `size`: tokens of a run, K in the paper. What it leaves open:
-    the share is of all runs that could be taken, each counted by its first token, or with
-    `count="tokens"` of the ordinary tokens; runs are drawn one after the other and never overlap;
-    none touches a special token; a run whose tokens are all equal is not drawn, and all orders that
-    change a run are equally likely.
+    noise=[token_mask,token_shuffle].) `size`: tokens of a run, K in the paper. The paper leaves
+    some choices open. Here the share is of all runs that could be taken, each counted by its first
+    token, or with `count="tokens"` of the ordinary tokens. Runs are drawn one after the other and
+    never overlap, and none touches a special token. A run whose tokens are all equal is not drawn,
+    and all orders that change a run are equally likely.
     """
 
     writes = frozenset({"targets.shuffle"})
@@ -104,8 +104,8 @@ class TokenShuffle(Noise):
     def _choose(
         self, rows: Rows, draws: Draws, heads: np.ndarray, first: np.ndarray, budget: np.ndarray
     ) -> np.ndarray:
-        """[m] first slots of the runs: the shuffled heads one after the other, without those that
-        meet an earlier one.
+        """[m] first slots of the runs: the shuffled heads one after the other, without runs that
+        overlap an earlier one.
         """
         order = Shuffled(rows, draws, exclude(~heads))
         room = np.diff(first, append=heads.size)

@@ -17,12 +17,12 @@ class UnilmMask(Masking):
     length equally likely.
 
     Dong et al., 2019, arXiv:1905.03197, sec. 2.4 (80% one token, 20% a bigram or trigram) and
-    microsoft/unilm, unilm-v1, loader_utils.py, get_masked_pos: a token that is predicted already is
-    not chosen again, but an n-gram may run over one; it ends at special tokens and where the budget
-    is used up. BERT's budget and 80/10/10 for each token separately.
-    Differs: if less budget is left than an n-gram has tokens, the code cuts the n-gram to that many
-    tokens; here it is cut to that many new tokens. The two differ only for a trigram that runs over
-    a chosen token as the last choice of a row (1 row in 90).
+    microsoft/unilm, unilm-v1, loader_utils.py, get_masked_pos. A token that is predicted already is
+    not chosen again, but an n-gram may run over one. It ends at special tokens and where the budget
+    is used up. BERT's budget and 80/10/10 for each token separately. Differs: if less budget is
+    left than an n-gram has tokens, the code cuts the n-gram to that many tokens; here it is cut to
+    that many new tokens. The two differ only for a trigram that runs over a chosen token as the
+    last choice of a row (1 row in 90).
     """
 
     def __init__(

@@ -87,8 +87,8 @@ def find_spans(rows: Rows, name: str) -> np.ndarray:
 
 
 def scatter_spans(rows: Rows, spans: np.ndarray, vocab: Vocab, draws: Draws) -> np.ndarray:
-    """`spans` [m, 3+] at random places: as many in each stretch of ordinary tokens, as long, and
-    apart from each other; what is longer than its stretch stays.
+    """`spans` [m, 3+] at random positions: as many in each stretch of ordinary tokens, as long, and
+    apart from each other; a span that is longer than its stretch stays.
     """
     units = find_units(rows, vocab, words=False)
     width = rows.seqs[rows.input].ids.shape[1]

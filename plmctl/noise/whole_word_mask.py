@@ -17,12 +17,12 @@ class WholeWordMask(Masking):
     """Hides words in random order until `rate` of the tokens are predicted; a word that would
     exceed this is skipped.
 
-    A word is what `tracks.word_start` says: its first piece and those that continue it, or the
-    characters of a segmented Chinese word (Cui et al., 2021, arXiv:1906.08101, sec. 3.1). The
+    `tracks.word_start` defines words: a word is its first piece and the pieces that continue it, or
+    the characters of a segmented Chinese word (Cui et al., 2021, arXiv:1906.08101, sec. 3.1). The
     budget counts tokens, special ones included in the length, and each token separately becomes
-    mask or random or stays (google-research/bert, create_pretraining_data.py).
-    Differs: a piece that continues a word begins a group after a special token; the code joins it
-    to the word before that token.
+    mask or random or stays (google-research/bert, create_pretraining_data.py). Differs: a piece
+    that continues a word begins a group after a special token; the code joins it to the word before
+    that token.
     """
 
     def __init__(

@@ -27,10 +27,9 @@ class Adversarial(Electra):
     Reward R_i = the model's loss at position i of targets.mlm; policy loss `- sum_i (R_i - b_i) log
     p_G(sample_i)`; baseline `b_i = - log sigmoid(w h_i)`, learned by cross-entropy of sigmoid(w
     h_i) with exp(-R_i), the model's chance of being right (Clark et al., 2020, arXiv:2003.10555,
-    sec. 3.3 and appendix F). The paper leaves some choices open; here a sample's effect
-    on the loss at other positions is neglected, the baseline sends no gradient into the generator's
-    states, and policy and baseline are means over the masked positions, with the weights
-    `policy_weight` and 1.
+    sec. 3.3 and appendix F). The paper leaves some choices open. Here a sample's effect on the loss
+    at other positions is neglected, and the baseline sends no gradient into the generator's states.
+    Policy and baseline are means over the masked positions, with the weights `policy_weight` and 1.
     """
 
     def __init__(

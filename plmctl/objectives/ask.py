@@ -1,4 +1,4 @@
-"""What most objectives share: one head that predicts the tokens of one set of targets."""
+"""The base of most objectives: one head that predicts the tokens of one set of targets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Causal language modelling of deep models: layers below the last are asked, too, and further
-tokens than the next (Al-Rfou et al., 2019).
+"""Causal language modelling of deep models: layers below the last predict, too, and also tokens
+after the next (Al-Rfou et al., 2019).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class AuxiliaryCLM(CLM):
     """`sum_l [CE(token_{t+1}) + extra_weight sum_{j=2..targets} CE(token_{t+j})]` over layers l.
 
     Term `clm` is that of the last layer and the next token, by the head "clm"; every other one of
-    layer and target has a linear classifier of its own, which only training needs. Layer l of n is
-    asked during the first `l / (2 n)` of `updates`, so that after half of the training only the
-    last one is. Evaluation asks the last layer alone. `clm_2` and `layers_2`: the second token,
+    layer and target has a linear classifier of its own, which only training needs. Layer l of n
+    predicts during the first `l / (2 n)` of `updates`, so after half of the training only the last
+    one does. Evaluation asks the last layer alone. `clm_2` and `layers_2`: the second token,
     `layers`: all layers below the last. (arXiv:1808.04444, "Auxiliary Losses".)
 
     Args:
         targets: tokens behind each one that are predicted.
-        layers: whether layers below the last are asked.
-        updates: of the whole training.
-        asked: as of `CLM`.
+        layers: Whether layers below the last predict, too.
+        updates: The updates of the whole training.
+        asked: The share of each row that is predicted, as in `CLM`.
     """
 
     done: Tensor
@@ -142,7 +142,7 @@ class AuxiliaryCLM(CLM):
         return [1.0, *[self.extra_weight] * (len(self.names) - 1)]
 
     def _find_layers(self) -> list[int]:
-        """The layers below the last that are asked now, counted from 1."""
+        """The layers below the last that now predict, counted from 1."""
         if not self.training:
             return []
         if self._done is None:

@@ -1,4 +1,4 @@
-"""What every objective is: totals by name, whose counts are known before the first backward."""
+"""The base of every objective: totals by name, whose counts are known before the first backward."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Term:
 
     total: Tensor  # [] sum over this micro-batch, fp32
     weight: float = 1.0
-    # of what a contrast gives: its summands, which no micro-batch alone knows
+    # summands of a contrast, which no micro-batch alone knows
     count: int | Tensor | None = None
 
 
@@ -39,7 +39,7 @@ class Output:
         terms: summed losses by name, those of `Objective.counts`.
         logs: `{name: (total, count)}` to be logged as means, such as "acc/mlm".
         state: the memory that the model carries into the next batch; None without one.
-        contrasts: those of the terms and logs that compare rows with others, by any name.
+        contrasts: The names of the terms and logs that compare rows with others.
     """
 
     terms: Mapping[str, Term]
@@ -60,13 +60,14 @@ class Contrast:
     whatever micro-batches and processes they are.
 
     Args:
-        compare: (vectors, beside) of any rows, in their order -> terms, each with its `count`, and
+        compare: (vectors, others) of any rows, in their order -> terms, each with its `count`, and
             logs. It draws nothing.
-        vectors: by name, [n, ...] of the rows of a micro-batch, with a gradient.
-        beside: by name, [n', ...] what else is compared, without one; rows that are shorter than
-            others are filled with IGNORE.
-        numbers: by name, [n'] further ones, which number parts of the micro-batch from 0; those of
-            the next micro-batch go on behind them.
+        vectors: The tensors to compare by name, [n, ...] of the rows of a micro-batch, with a
+            gradient.
+        beside: Other tensors to compare by name, [n', ...], without a gradient; short rows are
+            filled with IGNORE.
+        numbers: Further tensors by name, [n'], which number parts of the micro-batch from 0; the
+            numbers of the next micro-batch continue them.
     """
 
     compare: Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Output]
@@ -94,11 +95,11 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of an objective before it reads a batch.
+    """The facts about an objective that are known before it reads a batch.
 
     Args:
         needs: fields of the batch that it cannot do without.
-        uses: fields that it reads where they are there.
+        uses: The fields that it reads if a batch has them.
         heads: names that it looks up in `model.heads`.
         terms: names of its losses, those of `counts`.
         label_heads: {label that the format numbers (`Format.meanings`): the head that has one
@@ -107,17 +108,17 @@ class Facts:
         least_rows: rows of an update that it compares.
         contrasts: its outputs may have `contrasts`.
         shares: it has something to `share` between the rows of an update.
-        asks_next: the sequence whose every state is asked for the token behind it, so that none may
-            have seen it.
-        asks_row: one token is asked about all of its row.
+        asks_next: The sequence in which every state predicts the next token, so no state may have
+            seen it.
+        asks_row: Whether one token predicts a label of its whole row.
         reads_text: `labels` takes labels from the text, which no noise may have changed.
-        heads_learn: training changes what the heads predict, so that their scores tell which
-            checkpoint is best.
+        heads_learn: Whether training changes the predictions of the heads, so that their scores
+            show which checkpoint is best.
         helpers: models that read every batch without being trained, each with the heads that are
             used: for the count of FLOPs.
-        asked_at: {head: the targets at whose positions it is asked}, where not all heads are asked
-            at all targets in `needs`.
-        measures: names of what it logs beside losses and accuracies.
+        asked_at: {head: the targets at whose positions it predicts}, if not all heads predict at
+            all targets in `needs`.
+        measures: The names of logged values other than losses and accuracies.
     """
 
     needs: frozenset[str] = frozenset()
@@ -138,7 +139,7 @@ class Facts:
     measures: frozenset[str] = frozenset()
 
     def targets_of(self, head: str) -> frozenset[str]:
-        """The names of the targets at whose positions a head is asked; without an entry in
+        """The names of the targets at whose positions a head predicts; without an entry in
         `asked_at` all targets that the objective needs.
         """
         needed = frozenset(
@@ -148,8 +149,8 @@ class Facts:
 
     @classmethod
     def of_all(cls, parts: Sequence[Facts]) -> Facts:
-        """What holds where all of `parts` are asked; what only one of them can say
-        (`asks_next`, `asks_row`, `reads_text`) is left to them.
+        """The facts of an objective that trains all of `parts`; facts that only a single part can
+        state (`asks_next`, `asks_row`, `reads_text`) are left to the parts.
         """
         return cls(
             needs=frozenset().union(*(part.needs for part in parts)),
@@ -173,7 +174,7 @@ class Facts:
         )
 
     def charged(self, costs: Sequence[ModelCost]) -> Facts:
-        """These facts with the terms of a model's own costs, and with what they measure."""
+        """These facts with the terms and the measures of a model's own costs."""
         return replace(
             self,
             terms=self.terms.union(*(cost.terms for cost in costs)),
@@ -192,7 +193,7 @@ class ModelCost(ABC):
     @property
     @abstractmethod
     def measures(self) -> frozenset[str]:
-        """The names of what it logs beside them."""
+        """The names of its further logged values."""
 
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -203,7 +204,7 @@ class ModelCost(ABC):
         """`out`, with its terms and logs.
 
         Args:
-            out: what the objective made of the batch.
+            out: The objective's result for the batch.
             once: the model, and the passes that the objective has run.
             batch: a micro-batch.
         """
@@ -217,16 +218,16 @@ class Objective(nn.Module):
     """One published training objective. It owns what only training needs (a generator, a
     projection); heads belong to the model.
 
-    `facts` is all that tools know of it: a class states them, what depends on settings is added by
-    `self.facts = replace(self.facts, ...)`, and a wrapper derives its own from those of what it
-    wraps. `fields`: the fields that it introduces.
+    Tools read only `facts` of an objective. A class states them; a constructor adds facts that
+    depend on settings with `self.facts = replace(self.facts, ...)`; a wrapper derives its facts
+    from those of the wrapped objective. `fields`: the fields that it introduces.
     """
 
     facts: Facts = Facts()
     fields: Mapping[str, Field] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """TypeError for a fact beside `facts`, where nothing would read it."""
+        """TypeError for a fact outside of `facts`, where nothing would read it."""
         super().__init_subclass__(**kwargs)
         if beside := sorted({fact.name for fact in dataclasses.fields(Facts)} & vars(cls).keys()):
             raise TypeError(f"{cls.__name__}: state {', '.join(beside)} in `facts = Facts(...)`")
@@ -260,15 +261,16 @@ class Objective(nn.Module):
         raise NotImplementedError(type(self).__name__)
 
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
-        """Called when the gradient and the rates of an update are there, before it is made.
+        """Called when the gradient and the rates of an update are computed, before the update is
+        made.
 
         Args:
-            share: of the run that is done with this update.
+            share: The share of the run that is done with this update.
         """
 
     def exchange(self, model: Model) -> None:
-        """Exchange the weights that are trained with those that are evaluated and saved, where
-        these are others; the second time undoes it.
+        """Exchange the trained weights with the weights that are evaluated and saved, if these
+        differ; the second call undoes it.
         """
 
     def after_step(self, model: Model, step: int) -> None:

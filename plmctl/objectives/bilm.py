@@ -23,10 +23,10 @@ class BidirectionalLM(Objective):
     the head "bilm".
 
     A format whose rows continue in the next batch gives both words itself; otherwise they are taken
-    from the row, within its document. Words of the vocabulary beyond the first `words` are asked
-    for as the unknown word, and read as they are spelled. The perplexity of the paper's sec. 3.4 is
-    exp(loss). (arXiv:1802.05365, sec. 3.1; allenai/bilm-tf training.py.) Differs: the equation of
-    sec. 3.1 is the sum of both directions, the released code half of it, as here.
+    from the row, within its document. Words beyond the first `words` of the vocabulary are
+    predicted as the unknown word, and read as they are spelled. The perplexity of the paper's sec.
+    3.4 is exp(loss). (arXiv:1802.05365, sec. 3.1; allenai/bilm-tf training.py.) Differs: the
+    equation of sec. 3.1 is the sum of both directions, the released code half of it, as here.
     """
 
     facts = Facts(

@@ -19,9 +19,9 @@ class CLM(Objective):
     """`- sum_t log p(token_{t+1} | tokens 0..t)`; there is no target at the end of a document
     or before padding.
 
-    (Radford et al., 2018, sec. 3.1). Needs a causal pattern: otherwise the input holds the
-    label. A format whose rows continue in the next batch gives the next tokens itself; otherwise
-    they are taken from the row. Only the last `asked` of each row is asked: of 0.5 every prediction
+    (Radford et al., 2018, sec. 3.1). Needs a causal pattern: otherwise the input holds the label. A
+    format whose rows continue in the next batch gives the next tokens itself; otherwise they are
+    taken from the row. Only the last `asked` of each row is predicted: with 0.5 every prediction
     has at least half a row before it (Dai et al., 2019, arXiv:1901.02860, sec. 4.2: half loss).
     """
 
@@ -42,7 +42,7 @@ class CLM(Objective):
         labels = rows.targets["clm"] if "clm" in rows.targets else find_neighbours(text, after=True)
         if self.asked == 1:
             return {"clm": labels}
-        first = np.ceil(text.length * (1 - self.asked))  # [n] the first token that is asked
+        first = np.ceil(text.length * (1 - self.asked))  # [n] the first token that is predicted
         early = np.arange(labels.shape[1]) < first[:, None]
         return {"clm": np.where(early, IGNORE, labels).astype(labels.dtype)}
 
@@ -54,8 +54,8 @@ class CLM(Objective):
 
 
 def find_neighbours(text: Seq, *, after: bool) -> np.ndarray:
-    """[n, T] the token after each one, or before it, in the same document; IGNORE where there is
-    none.
+    """[n, T] the token after each one, or before it, in the same document; IGNORE if the document
+    has no such token.
     """
     left, right = slice(None, -1), slice(1, None)
     near = text.real[:, left] & text.real[:, right]

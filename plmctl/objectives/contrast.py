@@ -30,7 +30,7 @@ def info_nce(scores: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def multiply(a: Tensor, b: Tensor) -> Tensor:
-    """`a b^T` [N, M] in fp32 or wider also under autocast: in bf16 a product of 700 may be wrong
+    """`a b^T` [N, M] in fp32 or wider, also under autocast. In bf16 a product of 700 may be wrong
     by 2, and so may its logit.
     """
     wide = torch.promote_types(a.dtype, torch.float32)

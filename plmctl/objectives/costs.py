@@ -1,5 +1,5 @@
-"""What a model costs of its own, beside any objective: layers of tokens that halt, penalties,
-losses of its passes.
+"""A model's own costs in addition to any objective: layers of tokens that halt, penalties, losses
+of its passes.
 """
 
 from __future__ import annotations

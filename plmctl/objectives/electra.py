@@ -1,5 +1,5 @@
-"""ELECTRA (Clark et al., 2020): a generator fills masks, and the model tells which tokens it got
-wrong.
+"""ELECTRA (Clark et al., 2020): a generator fills masks, and the model detects the tokens that it
+got wrong.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Electra(Objective):
         )
 
     def generate(self, drawn: Drawn) -> Output:
-        """What the generator learns from: the tokens that were hidden."""
+        """The generator's loss: it predicts the tokens that were hidden."""
         loss, right = self.generator.head.loss(drawn.features, drawn.batch.targets["mlm"].ids)
         return Output({"mlm": Term(loss)}, {"acc/mlm": (right, drawn.batch.counts["mlm"])})
 
     def discriminate(self, model: Model, drawn: Drawn) -> Output:
-        """What the model learns from: which tokens the generator changed."""
+        """The model's loss: it predicts which tokens the generator changed."""
         logits, replaced, compared = self.score_tokens(model, drawn)
         total, logs = detect(logits, replaced, compared, self.counts(drawn.batch)["rtd"])
         return Output({"rtd": Term(total, self.rtd_weight)}, logs)

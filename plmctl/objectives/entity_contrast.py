@@ -1,5 +1,5 @@
-"""Entity discrimination (ERICA; Qin et al., 2021): a document is asked for the tail of a fact, by
-the name of the relation and the head before it.
+"""Entity discrimination (ERICA; Qin et al., 2021): a document predicts the tail of a fact from the
+name of the relation and the head before it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from plmctl.objectives.mentions import Mentions
 
 @part_of("objective")
 class EntityContrast(Objective):
-    """`- log [exp(s_ht / t) / sum_l exp(s_hl / t)]`, s the cosine of two entities of a document, h
-    and t head and tail of the fact in `spans.query`, l all other entities of the document (Qin et
-    al., 2021, arXiv:2012.15022, eq. 3; thunlp/ERICA, NTXentLoss_wiki).
+    """`- log [exp(s_ht / t) / sum_l exp(s_hl / t)]`, s the cosine of two entities of a document.
+    The fact in `spans.query` has head h and tail t; l are all other entities of the document (Qin
+    et al., 2021, arXiv:2012.15022, eq. 3; thunlp/ERICA, NTXentLoss_wiki).
 
     Entities are means over their mentions in the document (objectives/mentions.py); the query
     before it is no mention. `twice`: the denominator has the tail twice, as in the released code.

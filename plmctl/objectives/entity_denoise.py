@@ -26,9 +26,9 @@ class EntityDenoise(Objective):
     """`- sum over tokens with an entity of log softmax_j(head(h) . v_j)[its own]`, v_j the frozen
     vectors of the candidates (Zhang et al., 2019, arXiv:1905.07129, eq. 6).
 
-    Candidates are the entities of the update, or of the token's own row (`candidates:
-    sequence`); with `none`, the zero vector is one of them, whose logit is 0. The label is the true
-    entity, whatever the model was shown; entities without a vector are not asked for (thunlp/ERNIE,
+    Candidates are the entities of the update, or of the token's own row (`candidates: sequence`);
+    with `none`, the zero vector is one of them, whose logit is 0. The label is the true entity,
+    whatever the model was shown; entities without a vector are not predicted (thunlp/ERNIE,
     run_pretrain.py).
     """
 

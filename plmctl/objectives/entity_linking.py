@@ -28,10 +28,10 @@ class EntityLinking(Objective):
 
     Args:
         model: one with knowledge attention.
-        loss: of each mention.
-        margin: of the loss of this name.
-        base: whose linkers are asked; "": those of the first base, else one of its `further` ones,
-            which adds a term of its own.
+        loss: The loss of each mention.
+        margin: The margin of the loss `margin`.
+        base: The base whose linkers are trained. "" is the first base; a name is one of its
+            `further` ones, which adds a term of its own.
     """
 
     facts = Facts(
@@ -66,7 +66,7 @@ class EntityLinking(Objective):
         self._model = [backbone]  # not a part of the objective
 
     def _find_gold(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(int64 [g] mentions that can be right, int64 [g] the place of the right candidate)."""
+        """(int64 [g] mentions that can be right, int64 [g] the index of the right candidate)."""
         backbone = self._model[0]
         choices = backbone.find_choices(batch.text, self.base)
         rows = backbone.find_base(self.base).find_rows(choices)

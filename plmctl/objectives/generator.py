@@ -25,7 +25,8 @@ from plmctl.nn.positions import ALiBi, Position
 
 Tied = Literal["none", "tokens", "all", "weights"]
 EMBEDDINGS = ("embedding.token", "embedding.segment", "embedding.norm", "position")
-SHARED: dict[Tied, tuple[str, ...]] = {  # which modules of the backbone are those of the model
+# the modules of the backbone that are shared with the model
+SHARED: dict[Tied, tuple[str, ...]] = {
     "none": (),
     "tokens": ("embedding.token",),
     "all": EMBEDDINGS,
@@ -35,7 +36,7 @@ SHARED: dict[Tied, tuple[str, ...]] = {  # which modules of the backbone are tho
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the generator made of a batch; P counts the positions of `targets.mlm`, spare slots
+    """The generator's result for a batch; P counts the positions of `targets.mlm`, spare slots
     included.
     """
 
@@ -126,7 +127,7 @@ def initialize(part: nn.Module, backbone: Encoder) -> None:
 
 
 def tie(backbone: Encoder, model: Model, tied: Tied) -> None:
-    """Put modules of the model in the place of `backbone`'s own, as `SHARED` says; those without
+    """Replace modules of `backbone` by modules of the model, as `SHARED` says; modules without
     weights stay.
     """
     for path in SHARED[tied]:

@@ -15,7 +15,7 @@ from plmctl.core.values import Amount, Count
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Objective, Output, Term
 
-TEXTS = 4  # head, tail, an entity in place of the head, one in place of the tail
+TEXTS = 4  # head, tail, another entity for the head, another one for the tail
 
 
 @part_of("objective")
@@ -24,14 +24,14 @@ class Kepler(Objective):
     another head and with another tail; `s = gamma - ||h + r - t||` (Wang et al., 2021,
     arXiv:1911.06136, eq. 2 and 3; THU-KEG/KEPLER, criterions/MLMetKE.py: equal weights).
 
-    h and t are the states of the first token of descriptions, r is a row of a table, uniform in
-    -(gamma + 2) / W to (gamma + 2) / W at first. Logged: `acc/kepler`, how often the right triple
+    h and t are the states of the first token of descriptions. `r` is a row of a table, at first
+    uniform in -(gamma + 2) / W to (gamma + 2) / W. Logged: `acc/kepler`, how often the right triple
     has a higher score than with another head or tail; `mrr`, the mean of 1 / rank of the right tail
     among all tails of the micro-batch, ties averaged.
 
     Args:
-        width: of the states.
-        relations: how many there are.
+        width: The width of the states.
+        relations: The number of relations.
         gamma: the distance at which a triple is as likely as not.
     """
 

@@ -31,11 +31,11 @@ class LexicalRelation(Objective):
     """`- sum over rows "cls w1 sep w2 sep" of log p(related | pooled state)`, three rows for each
     pair (w1, w2) of `spans.lexical`: the pair itself, (w1, w2') and (w1', w2).
 
-    w1' is the word of the update that is nearest to w1 by cosine, of those that are neither w1 nor
-    w2 and stand in no relation to w2; and so is w2'. (Lauscher et al., 2020, arXiv:1909.02339, sec.
-    3.2: the sum with the losses of masked tokens and of segments, all with weight 1.)
-    Differs: without `vectors`, which the paper takes from other embeddings, words are as near as
-    the model's own embeddings of their tokens.
+    `w1'` is the word of the update that is nearest to w1 by cosine; w1 and w2 are left out, and so
+    are words in any relation to w2. w2' is found likewise. (Lauscher et al., 2020,
+    arXiv:1909.02339, sec. 3.2: the sum with the losses of masked tokens and of segments, all with
+    weight 1.) Differs: without `vectors`, which the paper takes from other embeddings, words are as
+    near as the model's own embeddings of their tokens.
 
     Args:
         pairs: the lexicon, the same as that of the noise.

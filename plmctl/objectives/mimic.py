@@ -28,7 +28,7 @@ class Groups:
     """Rows that are contexts of one word, side by side."""
 
     of_row: Tensor  # [n] number of the group
-    place: Tensor  # [n] place of the row in its group
+    place: Tensor  # [n] index of the row in its group
     first: Tensor  # [G] the first row of each group
 
     @classmethod
@@ -52,8 +52,8 @@ class Groups:
 def read_contexts(
     model: Model, batch: Batch, words: Sequence[str], groups: Groups, *, mode: Mode
 ) -> dict[str, Tensor]:
-    """The tensors that `combine` needs of each row: in modes with contexts its "states" [n, H], in
-    those that mix in the form of its word, or have nothing else, the "form" [n, d].
+    """The tensors that `combine` needs of each row. Modes with contexts need its "states" [n, H].
+    Modes that mix in the form of its word, or use nothing else, need the "form" [n, d].
     """
     head, anchors = cast(MimicHead, model.heads["mimic"]), batch.anchors
     if mode == "form":
@@ -87,17 +87,17 @@ def make_vectors(
     Args:
         model: an encoder.
         batch: one context in each row, with the mask at the anchor of the row.
-        words: of each group.
-        groups: of the rows.
-        mode: how the form of a word enters.
+        words: The word of each group.
+        groups: The group of each row.
+        mode: The mode: how the form of a word enters.
     """
     rows = read_contexts(model, batch, words, groups, mode=mode)
     return combine(cast(MimicHead, model.heads["mimic"]), rows, groups)
 
 
 def embed_with(backbone: Backbone, batch: Batch, column: Tensor, vectors: Tensor) -> Tensor:
-    """[n, T, W] the input of the first layer where the token at `column [n]` of each row has the
-    vector `vectors [n, d]`, before positions, segments and norm are applied.
+    """[n, T, W] the input of the first layer, before positions, segments and norm are applied. The
+    token at `column [n]` of each row has the vector `vectors [n, d]`.
     """
     assert isinstance(backbone, Encoder)
     table = backbone.embedding.token(batch.text.ids)
@@ -117,7 +117,7 @@ class Mimic(Objective):
     timoschick/bertram.)
 
     Args:
-        model: whose vectors are imitated, an encoder.
+        model: The model whose vectors are imitated, an encoder.
         words: the table of words that the marks in the text point into, or its folder.
     """
 

@@ -24,8 +24,8 @@ class Entry:
     """An objective of a mix.
 
     Args:
-        objective: what is trained.
-        weight: of its terms.
+        objective: The objective to train.
+        weight: The weight of its terms.
         on: the data source whose batches it reads; None for every batch.
     """
 

@@ -1,4 +1,4 @@
-"""The losses that a model computes of its own in each pass, beside those of any objective."""
+"""The losses that a model computes itself in each pass, in addition to those of any objective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the objectives of BERT, ALBERT and StructBERT on two segments have in common."""
+"""The common base of the objectives of BERT, ALBERT and StructBERT on two segments."""
 
 from __future__ import annotations
 

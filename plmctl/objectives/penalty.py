@@ -1,5 +1,5 @@
-"""The penalties that parts of a model put on their own weights or states, beside the loss of any
-objective (nn/restrained.py).
+"""The penalties that parts of a model put on their own weights or states, in addition to the loss
+of any objective (nn/restrained.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Penalties(ModelCost):
         return dict.fromkeys(self.parts, len(batch.key))
 
     def add(self, out: Output, once: Once, batch: Batch) -> Output:
-        """`out`, with the penalties, and with what the parts measure."""
+        """`out`, with the penalties and the measures of the parts."""
         rows, terms, logs = len(batch.key), dict(out.terms), dict(out.logs)
         noted = _collect_notes(once)
         for name, parts in self.parts.items():
@@ -66,7 +66,7 @@ class Penalties(ModelCost):
 
 
 def _collect_notes(once: Once) -> dict[nn.Module, list[Tensor]]:
-    """What each part has noted in all passes."""
+    """The notes of each part in all passes."""
     noted: dict[nn.Module, list[Tensor]] = {}
     for hidden in once.passes:
         for part, notes in hidden.noted.items():

@@ -1,4 +1,4 @@
-"""The cost of layers where tokens halt, beside the loss of any objective (nn/halting.py)."""
+"""The cost of layers if tokens halt, in addition to the loss of any objective (nn/halting.py)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class PonderCost(ModelCost):
     """The mean over tokens of layers and remainder, for each stack whose tokens halt.
 
     Terms `ponder`, and `ponder_source` of an encoder whose decoder writes. Logged are the mean
-    layers of a token as `layers` and `layers_source`. Of several passes over a batch the costs are
-    added.
+    layers of a token as `layers` and `layers_source`. The costs of several passes over
+    a batch are added.
     """
 
     weights: Mapping[str, float]  # by the sequence whose tokens halt

@@ -26,7 +26,7 @@ from plmctl.objectives.mentions import Mentions, seed_of
 
 @dataclass(frozen=True)
 class Tuples:
-    """What is compared: pairs of entities, each with a relation, or -1 without one.
+    """The pairs of entities to compare, each with a relation, or -1 without one.
 
     Args:
         head: int64 [n] entities, tail: int64 [n], relation: int64 [n].
@@ -45,8 +45,8 @@ class Tuples:
 @part_of("objective")
 class RelationContrast(Objective):
     """`- log [exp(s_AB / t) / (exp(s_AB / t) + sum_C exp(s_AC / t))]`, s the cosine of `[e_head;
-    e_tail]` of two tuples, B a tuple with the relation of A, C tuples with another one, or with
-    none (Qin et al., 2021, arXiv:2012.15022, eq. 4; thunlp/ERICA, NTXentLoss_doc).
+    e_tail]` of two tuples. B is a tuple with the relation of A; C are tuples with another one, or
+    with none (Qin et al., 2021, arXiv:2012.15022, eq. 4; thunlp/ERICA, NTXentLoss_doc).
 
     Tuples are pairs of entities of one document of the update, e the mean over mentions
     (objectives/mentions.py); a pair with several relations is a tuple for each. Those of a relation
@@ -58,7 +58,7 @@ class RelationContrast(Objective):
         temperature: t.
         negatives: tuples C of an A, drawn, at most.
         unrelated: tuples without a relation of a document, drawn, at most.
-        seed: of what is drawn, with the rows of the batch.
+        seed: The seed of the draws, together with the rows of the batch.
     """
 
     facts = Facts(
@@ -163,8 +163,8 @@ def _rank(groups: np.ndarray) -> np.ndarray:
 def _pair(
     relation: np.ndarray, near: np.ndarray, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(tuples, the positive one of each): those of one relation in random order, two by two; the
-    odd one out and those that are near each other have none.
+    """(tuples, the positive one of each): tuples of one relation in random order, two by two. The
+    odd one out has no positive, and neither have tuples that are near each other.
     """
     order = generator.permutation(len(relation))
     order = order[np.argsort(relation[order], kind="stable")]

@@ -19,7 +19,7 @@ class ReplaceMLM(Objective):
     """`mean_i - log p_G(x_i | masked) + mean_i - log p(x_i | text with G's samples)`, both over
     targets.mlm.
 
-    (Clark et al., 2020, arXiv:2003.10555, sec. 3.4: it tells how much of ELECTRA's gain is that
+    (Clark et al., 2020, arXiv:2003.10555, sec. 3.4: it shows how much of ELECTRA's gain is that
     [MASK] is never seen in fine-tuning.) Differs: the paper gives no weights; here both are 1.
     """
 

@@ -1,5 +1,5 @@
 """The span boundary objective (Joshi et al., 2020): the tokens of a masked span are predicted from
-the two tokens beside it.
+the two tokens next to it.
 """
 
 from __future__ import annotations

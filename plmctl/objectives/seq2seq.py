@@ -23,9 +23,9 @@ class ConditionalLM(Objective):
     text included.
 
     With `smoothing` e each loss is `(1 - e) (- log p(y_t)) + e mean_v (- log p(v))` (Szegedy et
-    al., 2016, arXiv:1512.00567, sec. 7); `loss/seq2seq` is then the smoothed loss, `nll/seq2seq`
-    the plain one, which perplexities are of. (arXiv:1409.3215, eq. 1; Vaswani et al., 2017,
-    arXiv:1706.03762, sec. 5.4: 0.1.)
+    al., 2016, arXiv:1512.00567, sec. 7). `loss/seq2seq` is then the smoothed loss. `nll/seq2seq` is
+    the plain one, and perplexities are computed from it. (arXiv:1409.3215, eq. 1; Vaswani et al.,
+    2017, arXiv:1706.03762, sec. 5.4: 0.1.)
     """
 
     facts = Facts(

@@ -34,11 +34,9 @@ class SimCSE(Objective):
     layer belongs to the objective, so that embeddings are x. Only dropout tells the passes apart:
     it is on in validation too. Rows of equal ids are no negatives of each other. Logged, of x
     brought to length 1: `align` = mean |x_i - x'_i|^2, `uniform` = log mean_{i != j} exp(-2 |x_i -
-    x_j|^2).
-    (Gao et al., 2021, arXiv:2104.08821, sec. 3, eq. 4 and sec. 2.3; princeton-nlp/SimCSE,
-    models.py: `mlp_only_train`.)
-    Differs: equal rows are masked. Beside mlm, each mask is drawn by the noise of the run, and both
-    passes read the text before it.
+    x_j|^2). (Gao et al., 2021, arXiv:2104.08821, sec. 3, eq. 4 and sec. 2.3; princeton-nlp/SimCSE,
+    models.py: `mlp_only_train`.) Differs: equal rows are masked. Together with mlm, each mask is
+    drawn by the noise of the run, and both passes read the text before it.
     """
 
     embeds = True  # its model is one of texts, by the vectors of `pooling`

@@ -16,8 +16,8 @@ from plmctl.objectives.base import Facts, Objective, Output, Term
 
 @part_of("objective")
 class WKLM(Objective):
-    """`- sum over mentions of log p(original)` where a mention is the original, and of `log (1 -
-    p(original))` where noise has put another entity in its place.
+    """`- sum over mentions of log p(original)` for original mentions, and of `log (1 -
+    p(original))` for mentions that noise has replaced by another entity.
 
     The mentions are `spans.judged`, replaced or not; the mean is over those of an update. (Xiong et
     al., 2020, arXiv:1912.09637, sec. 2.2; criterions/kdn_loss.py of the released code.) Logged:

@@ -24,7 +24,7 @@ from plmctl.text.vocab import Vocab
 
 
 class Sides(NamedTuple):
-    """Which tokens are asked for, and what each may be made of."""
+    """The tokens to predict, and the tokens from which each may be built."""
 
     own: Tensor  # [B, T] bool: the side that is recovered, special tokens too
     asked: Tensor  # [B, T] bool: of these, words that have a translation
@@ -39,7 +39,8 @@ class WordRecovery(Objective):
         x^t_i = sum_j softmax_j(w . [x_i; y_j; x_i * y_j]) y_j
 
     x and y are the vectors of tokens in the table, w is learned, and the encoder reads x^t alone.
-    (Huang et al., 2019, arXiv:1909.00964, sec. 3.2.) Beside mlm, the text is that before its masks.
+    (Huang et al., 2019, arXiv:1909.00964, sec. 3.2.) Together with mlm, the text is the one before
+    its masks.
 
     Args:
         table_width: E, of the table of tokens.

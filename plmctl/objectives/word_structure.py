@@ -17,8 +17,8 @@ class WordStructure(Objective):
     head of masked tokens.
 
     (Wang et al., 2020, arXiv:1908.04577, sec. 2.2.1: trained jointly with MLM, with equal weight.)
-    Differs: the paper does not say what the mean is taken over; here it is over the shuffled
-    positions alone, beside MLM's own mean.
+    Differs: the paper does not state the positions of the mean; here it is over the shuffled
+    positions alone, separate from MLM's own mean.
     """
 
     facts = Facts(
