@@ -15,8 +15,7 @@ from plmctl.config.headers import naming_source
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.config.stage_settings import check_updates
-from plmctl.config.text_checks import check_data
-from plmctl.config.token_settings import refuse_decided
+from plmctl.config.text_checks import check_data, refuse_decided
 from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.core.spelling import spell
 from plmctl.data.shards import is_tokens

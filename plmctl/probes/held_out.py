@@ -17,8 +17,8 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import plain
 from plmctl.config.make_spec import spec_of
 from plmctl.config.plugins import confirm, named
+from plmctl.config.text_checks import refuse_decided
 from plmctl.config.texts import Feed, Texts, sources
-from plmctl.config.token_settings import refuse_decided
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.core.locate import locate, parameters

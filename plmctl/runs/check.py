@@ -15,9 +15,8 @@ from plmctl.config.part_help import name_part
 from plmctl.config.schema import Finetune, Pretrain
 from plmctl.config.spec import thaw
 from plmctl.config.stage_settings import check_updates
-from plmctl.config.text_checks import check_data
+from plmctl.config.text_checks import check_data, refuse_decided
 from plmctl.config.texts import sources
-from plmctl.config.token_settings import refuse_decided
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens

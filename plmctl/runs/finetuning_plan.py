@@ -123,7 +123,7 @@ def plan(session: Session) -> FinetuningPlan:
     batches = mix_batches(session, make_batches(session, task, tokenizer, rows, **before), sides)
     objective = _build_objective(session, model, task, sides, rows, tokenizer)
     epoch = batches.updates_per_epoch
-    budget = budget_of(spec, updates_per_epoch=epoch)
+    budget = budget_of(spec.train, updates_per_epoch=epoch)
     short = describe_shortness(spec, budget.steps, model.backbone.width, epoch)
     for line in (*short, *describe_empty_lexicons(model)):
         session.say(line)

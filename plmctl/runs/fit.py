@@ -245,12 +245,10 @@ def _describe_jump(session: Session, trainer: Trainer) -> str:
     )
 
 
-def budget_of(spec: Any, *, updates_per_epoch: float) -> Budget:
+def budget_of(train: Train, *, updates_per_epoch: float) -> Budget:
     """`train.steps | tokens | epochs | minutes` as a budget."""
-    lengths = {name: spec.train[name] for name in LENGTHS}
-    return Budget.of(
-        **lengths, updates_per_epoch=updates_per_epoch, least_steps=spec.train.least_steps
-    )
+    lengths = {name: train[name] for name in LENGTHS}
+    return Budget.of(**lengths, updates_per_epoch=updates_per_epoch, least_steps=train.least_steps)
 
 
 def _optimizer(session: Session, model: Model) -> OptimizerFactory:

@@ -151,7 +151,7 @@ def train(session: Session) -> Result:
         size = spec.eval.batch_size
         return rank(tables, some, graph, sides=spec.sides, batch_size=size).summarize()
 
-    budget = budget_of(spec, updates_per_epoch=batches.updates_per_epoch)
+    budget = budget_of(spec.train, updates_per_epoch=batches.updates_per_epoch)
     result = fit(
         session,
         model=model,
@@ -268,7 +268,7 @@ def _show_estimate(spec: Graph) -> None:
         "bytes with gradients and optimizer": 4 * 4 * count(tables),
         "updates of an epoch": updates,
     }
-    budget = budget_of(spec, updates_per_epoch=updates)
+    budget = budget_of(spec.train, updates_per_epoch=updates)
     took = measure_update(spec, graph)
     steps = budget.steps or (budget.tokens or 0) / spec.train.batch_size
     time_of_all = clock(60 * budget.minutes) if budget.minutes else took.describe(steps)

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from plmctl.artifacts.assemble import without_weights
 from plmctl.artifacts.contract.alone import find_wrong_numbers
 from plmctl.artifacts.contract.stand_in import TINY
@@ -18,13 +20,13 @@ from plmctl.artifacts.model_facts import reading
 from plmctl.config.build import MISSING, build, plain
 from plmctl.config.headers import naming_source
 from plmctl.config.model_settings import model_settings
-from plmctl.config.opened import check_opened
 from plmctl.config.references import at_origin
 from plmctl.config.schema import Finetune, Graph, Pretrain, WriteTriples
 from plmctl.config.spec import RunSpec, thaw
 from plmctl.config.texts import sources
-from plmctl.config.walks import select
+from plmctl.config.walks import all_parts_in, select
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
+from plmctl.core.locate import locate, parameters
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.inputs.tokenize import find_sources
 from plmctl.runs.adapt import complete
@@ -167,6 +169,31 @@ def _parents(spec: RunSpec) -> Iterator[Callable[[], object]]:
         for path in _texts(spec.get(key)):
             yield partial(open_source, path, plugins=spec.plugins)
     yield from (partial(Tokenizer.load, path) for path in _texts(spec.select("tokenizer.path")))
+
+
+def check_opened(spec: RunSpec) -> None:
+    """Raise for every file that a part of a spec will open (its class says in `opens` which) and
+    that is not there.
+
+    Of a model that starts from another one, tables that a lexicon fills come with the weights.
+    """
+    errors: list[PlmctlError] = []
+    begun = spec.provenance.resume or spec.get("init") or spec.get("checkpoint")
+    for path, node in all_parts_in(thaw(spec)):
+        try:
+            part = locate(node["_target_"], spec.plugins)
+        except ValueError:
+            continue  # told by the check of its slot
+        is_module = isinstance(part, type) and issubclass(part, nn.Module)
+        if begun and path.startswith("model.") and not is_module:
+            continue
+        known = parameters(part)
+        for name, confirm in getattr(part, "opens", {}).items():
+            given = node.get(name, known[name].default if name in known else MISSING)
+            if given != MISSING:
+                with collect(errors):
+                    confirm(given)
+    raise_all(errors)
 
 
 def check_texts(spec: RunSpec) -> None:

@@ -100,7 +100,7 @@ def plan(session: Session) -> PretrainingPlan:
     for loader in loaders:
         check_languages(spec, loader)
         check_memory(model, loader)
-    budget = budget_of(spec, updates_per_epoch=_updates_per_epoch(spec, loaders))
+    budget = budget_of(spec.train, updates_per_epoch=_updates_per_epoch(spec, loaders))
     lines = describe_run(session, corpus, model, objective, budget, loaders[0])
     if fresh and spec.init:
         target = max(source.lengths()[1] for source in loaders[0].sources.values())

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from plmctl.artifacts.model_facts import reading
 from plmctl.config.model_settings import model_settings
-from plmctl.config.opened import check_opened
 from plmctl.config.plugins import confirm
 from plmctl.config.run_name import runs_of
 from plmctl.config.schema import Finetune, Graph, Pretrain
@@ -22,6 +21,7 @@ from plmctl.runs.check import Outline, check_finetuning, check_pretraining, chec
 from plmctl.runs.init_differences import naming_kind
 from plmctl.runs.parents import (
     build_task,
+    check_opened,
     check_splits,
     check_texts,
     checking_parents,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
-from plmctl.config.token_settings import refuse_decided
+from plmctl.config.text_checks import refuse_decided
 from plmctl.core.errors import ConfigError, ConfigErrors
 
 TokensOf = Callable[..., Path]
