@@ -32,7 +32,7 @@ from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.terminal import print_table
 from plmctl.use.asked_task import choose_task, describe_model
-from plmctl.use.attacking import Victim, attack_examples, build_parts
+from plmctl.use.attacking import Victim, attack_examples
 
 PEER = Path(__file__).with_name("text_attack.py")
 Round = dict[str, Any]  # seconds: of the processor and by the clock; read: texts; rows: the ends
@@ -41,7 +41,7 @@ Round = dict[str, Any]  # seconds: of the processor and by the clock; read: text
 def attack_here(opened: tuple[Any, ...], examples: list[Any], *, alone: bool) -> Round:
     """One round of plmctl."""
     spec, loaded, precision, task = opened
-    parts = build_parts(spec, loaded, precision)
+    parts = spec.build_parts(loaded, precision)
     how = {"field": spec.field, "batch_size": spec.batch_size}
     rows, read = [], 0
     clock, work = time.perf_counter(), time.process_time()
@@ -111,8 +111,9 @@ def main() -> None:
     torch.set_num_threads(1)
     words = [f"checkpoint={given.run}", *given.words]
     spec: Any = config.compose("attack", None, words)
-    loaded, precision = load_for(spec)
-    task = build(choose_task(spec, loaded), describe_model(loaded, ()), path="task")
+    loaded, precision = load_for(str(spec.checkpoint), spec.device, spec.precision, spec.plugins)
+    node = choose_task(loaded, spec.task, spec.provenance.keys, checkpoint=spec.checkpoint)
+    task = build(node, describe_model(loaded, ()), path="task")
     examples = task.read(spec.split)[: given.rows]
     here = partial(attack_here, (spec, loaded, precision, task), examples)
     turns: dict[str, Callable[[], Round]] = {

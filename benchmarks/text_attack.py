@@ -31,7 +31,7 @@ from plmctl.config.build import build
 from plmctl.tasks import batches
 from plmctl.tasks.record import Example
 from plmctl.use.asked_task import choose_task, describe_model
-from plmctl.use.attacking import DIGITS, build_parts
+from plmctl.use.attacking import DIGITS
 
 Score = Callable[[list[str]], np.ndarray | torch.Tensor]  # texts -> [n, K]
 SHIPPED_BATCH = 32  # `model_batch_size` of TextAttack, where nothing is set
@@ -154,8 +154,9 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     spec: Any = config.compose("attack", None, given.words)
-    loaded, precision = load_for(spec)
-    task = build(choose_task(spec, loaded), describe_model(loaded, ()), path="task")
+    loaded, precision = load_for(str(spec.checkpoint), spec.device, spec.precision, spec.plugins)
+    node = choose_task(loaded, spec.task, spec.provenance.keys, checkpoint=spec.checkpoint)
+    task = build(node, describe_model(loaded, ()), path="task")
     examples = task.read(spec.split)[: given.rows]
     texts = [str(example.fields[spec.field]) for example in examples]
     golds = [task.names.index(str(example.label)) for example in examples]
@@ -179,7 +180,7 @@ def main() -> None:
         return ask(some)
 
     for _ in sys.stdin:
-        parts = translate(*build_parts(spec, loaded, precision))
+        parts = translate(*spec.build_parts(loaded, precision))
         attack = make_attack(score, **parts, batch_size=batch_size)
         read = 0
         clock, work = time.perf_counter(), time.process_time()

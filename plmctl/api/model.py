@@ -27,9 +27,10 @@ from plmctl.tasks.task import Task, as_task
 from plmctl.training.device.precision import Precision
 from plmctl.use.answering import answer_examples, answer_split
 from plmctl.use.asked_task import ask_all, choose_task, describe_model, read_examples
-from plmctl.use.embed import check_manner, choose_manner, count_manner, embed_lines
+from plmctl.use.embed import check_manner, choose_manner, embed
 from plmctl.use.embedding_lines import PlainLine, lay_out_lines, lay_out_text
 from plmctl.use.generate import make_answerer
+from plmctl.use.prompting import make_prompt_reader
 
 Pooling = Literal["mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"]
 Layers = int | Sequence[int] | Literal["all"]
@@ -164,7 +165,10 @@ class TrainedModel(Loaded):
                 task = make_task(spec, self)
             else:
                 files = path if isinstance(path, Mapping) else os.fspath(path)
-                node = {**choose_task(spec, self), "path": files}
+                node = {
+                    **choose_task(self, spec.task, given.keys, checkpoint=spec.checkpoint),
+                    "path": files,
+                }
                 task = build(node, describe_model(self, spec.plugins), spec.plugins, path="task")
             table = measure(Opened(self, self.precision, spec), task)
             if table is None:
@@ -215,11 +219,13 @@ class TrainedModel(Loaded):
         with advise(given):
             spec: Any = decide(given)
             search = build(spec.search, {}, spec.plugins, path="search")
-            asked = spec.asked(overrides=())  # a model of the other kind is refused below
-            answerer = make_answerer(asked, search, self, PLACE, self.precision.device)
+            reader = make_prompt_reader(self, PLACE)
+            lengths = {"max_new": spec.max_new, "min_length": spec.search.get("min_length", 0)}
+            where = self.precision.device
+            answerer = make_answerer(reader, search, top=spec.top, device=where, **lengths)
             if not isinstance(answerer, kind):
                 raise UsageError(f"this model does something else\n  fix: {other}")
-            prompts = answerer.reader.all(iter(listed), spec.max_new)
+            prompts = reader.all(iter(listed), spec.max_new)
             with self.precision.autocast():
                 return list(answer_in_order(prompts, answerer, spec.batch_size))
 
@@ -229,11 +235,14 @@ class TrainedModel(Loaded):
         refuse_single(texts, "model.embed([text])")
         given = {"checkpoint": str(self.source.folder), "input": PLACE, "out": PLACE}
         spec = spec_of("embed", given | settings, self._provenance())
-        check_manner(spec)
+        how = {"pooling": spec.pooling, "normalize": spec.normalize}
+        check_manner(weights_from=spec.weights_from, **how)
         lines = ((n, PlainLine(as_line(text, n))) for n, text in enumerate(texts, 1))
         rows = lay_out_lines(lines, self, PLACE)
-        manner = count_manner(choose_manner(spec, self), spec, self, rows)
-        return dict(embed_lines(spec, self, manner, rows, self.precision))
+        manner = choose_manner(self, layers=spec.layers, **how)
+        manner = manner.weigh(self, rows, source=PLACE, weights_from=spec.weights_from)
+        sizes: Any = {"batch_size": spec.batch_size, "precision": self.precision}
+        return dict(embed(self, rows, manner, **sizes))
 
     def _provenance(self, verb: str = "", words: tuple[str, ...] = ()) -> Provenance:
         return Provenance(verb, overrides=words, plugins=tuple(self.source.plugins))

@@ -1,8 +1,7 @@
-"""`plmctl inject`: a model is given tokens of whole words, with vectors from elsewhere."""
+"""Tokens of whole words for a model, with vectors from elsewhere."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,59 +12,32 @@ from torch import Tensor
 
 from plmctl.artifacts.added_tokens import write_with_tokens
 from plmctl.artifacts.assemble import longest
-from plmctl.artifacts.loading import Loaded, Source, load, open_source
+from plmctl.artifacts.loading import Loaded, Source, open_source
 from plmctl.config.build import build
-from plmctl.config.uses import Inject
 from plmctl.core.errors import ConfigError
-from plmctl.core.spelling import spell_setting
-from plmctl.core.terminal import tell
 from plmctl.distill.word_vectors import WordsToAdd, WordVectors, table_of
 from plmctl.interop.family import find_token_tables
 from plmctl.knowledge.contexts import read_contexts
 from plmctl.knowledge.words import WordCounts
-from plmctl.storage.resumable import new_folder
-from plmctl.text.injected import InjectedToken
-from plmctl.training.processes.world import device_of
+from plmctl.text.tokenizer import Tokenizer
 
 OF_RUN = ("mimic",)  # heads that make vectors, and nothing else
 
 
-def inject(spec: Inject) -> int:
-    """Write `out`, a model that any command reads, and say what is in it."""
-    out, device = new_folder(spec.out), device_of(spec.device, "device")
-    loaded = load(spec.checkpoint, plugins=spec.plugins)
-    maker = build_maker(spec.word_vectors, loaded.config, spec.plugins)
-    wanted, target = _read_words(spec, maker), _find_target(spec, loaded)
-    maker.check(wanted)
-    known = set(loaded.tokenizer.pieces(range(loaded.vocab.size)))
-    added = [InjectedToken(word, f"<word:{word}>", spec.form, spec.cased) for word in wanted.words]
-    if twice := [entry.text for entry in added if entry.token in known]:
-        raise ConfigError("words", spec.words, f"new words: {twice[0]} has a token already")
-    loaded.model.to(device)
-    vectors = maker.make(loaded.model, loaded.tokenizer, wanted).cpu()
-    fill = partial(_fill_rows, vectors)
-    write_with_tokens(_without_makers(target), loaded.tokenizer.inject(added), fill, out)
-    without = sum(word not in wanted.contexts for word in wanted.words)
-    if spec.provenance.json:
-        tell(json.dumps({"out": spec.out, "tokens": len(added), "without contexts": without}))
-        return 0
-    tell(f"{spec.out}: {len(added):,} tokens, {without:,} of them of words without contexts")
-    checkpoint = spell_setting("checkpoint", spec.out)
-    tell(f"next: plmctl finetune task=<name> task.path=<folder> {checkpoint}")
-    return 0
+def open_target(into: str, loaded: Loaded, *, checkpoint: str) -> Source:
+    """The model that gets the tokens; ConfigError for one whose tokens are others.
 
-
-def _find_target(spec: Inject, loaded: Loaded) -> Source:
-    """The model that gets the tokens; ConfigError for one whose tokens are others."""
-    if spec.into is None:
-        return loaded.source
-    target = open_source(spec.into, plugins=spec.plugins)
+    Args:
+        into: its path.
+        loaded: the model that makes the vectors, opened from `checkpoint`.
+    """
+    target = open_source(into, plugins=loaded.source.plugins)
     width = table_of(loaded.model, loaded.tokenizer).shape[1]
     rows = find_token_tables(target.tensors)
     same = target.tokenizer.fingerprint == loaded.tokenizer.fingerprint
     if not same or not rows or rows[0].shape[1] != width:
-        allowed = f"a model with the tokens and the width of {spec.checkpoint}"
-        raise ConfigError("into", spec.into, allowed, fix="into=null")
+        allowed = f"a model with the tokens and the width of {checkpoint}"
+        raise ConfigError("into", into, allowed, fix="into=null")
     return target
 
 
@@ -83,18 +55,27 @@ def build_maker(node: Any, config: Mapping[str, Any], plugins: Sequence[str]) ->
     return maker
 
 
-def _read_words(spec: Inject, maker: WordVectors) -> WordsToAdd:
-    """The words that are asked for, with their contexts."""
-    if spec.words is None:
+def read_words(words: str | None, maker: WordVectors) -> WordsToAdd:
+    """The words of a folder of contexts or of a table, with their contexts; for None, the words
+    of `maker`.
+    """
+    if words is None:
         names = maker.names()
         if names is None:
             fix = "words=<folder of plmctl data contexts>"
             raise ConfigError("words", None, "which words become tokens?", fix=fix)
         return WordsToAdd(names, {})
-    table = WordCounts.read(spec.words)
-    place = Path(spec.words).expanduser()
+    table = WordCounts.read(words)
+    place = Path(words).expanduser()
     folder = place if place.is_dir() else place.parent
     return WordsToAdd(table.spellings, read_contexts(folder, table))
+
+
+def write_words(source: Source, tokenizer: Tokenizer, vectors: Tensor, out: Path) -> None:
+    """Write a model whose tokenizer has new tokens with these vectors, [n, W]; heads that make
+    vectors are left out.
+    """
+    write_with_tokens(_without_makers(source), tokenizer, partial(_fill_rows, vectors), out)
 
 
 def _without_makers(source: Source) -> Source:

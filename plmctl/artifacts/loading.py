@@ -19,7 +19,6 @@ from plmctl.config.run_name import RUNS
 from plmctl.config.saved import read_spec, refuse_former_settings, refuse_references
 from plmctl.config.schema import Converted, Graph
 from plmctl.config.spec import Provenance, thaw
-from plmctl.config.uses import Attack, Embed, Evaluate, Generate
 from plmctl.core.errors import DataError, UsageError, did_you_mean, list_some
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import DETAIL, WARN, remark
@@ -196,12 +195,14 @@ def load_source(source: Source) -> Loaded:
     return Loaded(model.eval(), source)
 
 
-def load_for(spec: Attack | Embed | Evaluate | Generate) -> tuple[Loaded, Precision]:
-    """The model of `spec.checkpoint` on its device, and the precision in which it is used."""
-    precision = choose(spec.precision, device_of(spec.device, "device"))
-    loaded = load(str(spec.checkpoint), plugins=spec.plugins)
-    loaded.model.to(precision.device)
-    return loaded, precision
+def load_for(
+    checkpoint: str, device: str, precision: str, plugins: Sequence[str] = ()
+) -> tuple[Loaded, Precision]:
+    """The model of a checkpoint on a device, and the precision in which it is used."""
+    chosen = choose(precision, device_of(device, "device"))
+    loaded = load(checkpoint, plugins=plugins)
+    loaded.model.to(chosen.device)
+    return loaded, chosen
 
 
 def without_spare_rows(source: Source) -> Source:

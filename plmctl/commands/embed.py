@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from plmctl.config.build import MISSING
 from plmctl.config.command import About, Command, Result
-from plmctl.config.uses import Embed
+from plmctl.core.errors import ConfigError
+from plmctl.core.terminal import counted, remark, tell
+from plmctl.core.values import Batch, Count
+from plmctl.storage.atomic import is_stream, refuse_existing, write_text
+from plmctl.storage.paths import refuse_ending
+
+if TYPE_CHECKING:
+    from plmctl.use.semantic_search import VectorFile
+
+SHOWN = 10  # questions whose answers are printed
 
 
-class EmbedCommand(Embed, Command):
+@dataclass(frozen=True)
+class Embed(Command):
     """Write contextual embeddings of the lines of a file."""
 
     about = About(
@@ -24,8 +42,132 @@ class EmbedCommand(Embed, Command):
         options="json print_config config_dir plugin",
     )
 
-    def perform(self) -> Result:
-        """Do what the settings say."""
-        from plmctl.use.embed import write_embeddings
+    # or a file of word vectors: of a line their mean is written
+    checkpoint: str = MISSING
+    input: str = MISSING  # lines of text, JSON lines, or a table (.csv, .tsv, .parquet)
+    field: str = "text"  # column of a table, or key of JSON lines, that has the text
+    out: str = MISSING  # .npz; with among .jsonl
+    overwrite: bool = False  # replace an existing file
+    # a file of vectors that embed wrote, one for each line: among these lines, the nearest to each
+    # of input are written
+    among: str | None = None
+    top: Count = 5  # how many of them
+    # or numbers: 0 is the embedding output, -1 the last, [0,-1]
+    layers: int | tuple[int, ...] | Literal["all"] = "all"
+    # one vector a line, of all tokens but padding; first_last: the mean over the tokens of the
+    # first and the last layer; pooler: what predicts the next sentence; idf, sif: the mean over the
+    # tokens, of which rare ones weigh more; trained: as the model learned to compare texts (simcse,
+    # tasks of sentences)
+    pooling: Literal[
+        "none", "mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"
+    ] = "none"
+    # a file like input, in which rare tokens are rare, for idf and sif; null: input itself
+    weights_from: str | None = None
+    normalize: bool = False  # vectors of length 1, whose product is their cosine
+    logits: bool = False
+    batch_size: Batch = 32
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    # bf16, fp16: three digits; auto: as training chooses
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
 
-        return write_embeddings(self)
+    def perform(self) -> Result:
+        """Read `input` and write `out`; with `among`, the lines that are nearest to its lines."""
+        from plmctl.artifacts.loading import load_for
+        from plmctl.knowledge.vector_files import find_static
+        from plmctl.storage.arrays import write_npz
+        from plmctl.use.embed import check_manner, choose_manner, embed
+        from plmctl.use.embedding_lines import read, read_texts
+        from plmctl.use.semantic_search import Manner, VectorFile
+
+        out, file = Path(self.out), Path(self.input).expanduser()
+        if not is_stream(out):
+            if self.among is None:
+                refuse_ending(self.out, [".npz"], "arrays of numpy")
+            else:
+                refuse_ending(self.out, [".jsonl"], "an answer a line")
+        refuse_existing(out, self.overwrite)
+        if static := find_static(self.checkpoint):
+            return self._embed_static(static)
+        if self.among is not None:
+            return self._search(self.among, VectorFile.read(Path(self.among).expanduser()))
+        how: Any = {"pooling": self.pooling, "normalize": self.normalize}
+        check_manner(weights_from=self.weights_from, **how)
+        loaded, precision = load_for(self.checkpoint, self.device, self.precision, self.plugins)
+        manner = choose_manner(loaded, layers=self.layers, **how)
+        lines = read(file, loaded, field=self.field)
+        given: Any = {"weights_from": self.weights_from, "field": self.field}
+        manner = manner.weigh(loaded, lines, source=self.input, **given)
+        sizes: Any = {"batch_size": self.batch_size, "precision": precision}
+        arrays = embed(loaded, lines, manner, logits=self.logits, **sizes)
+        if manner.of_lines:
+            layers: Any = self.layers if isinstance(self.layers, int | str) else [*self.layers]
+            texts = read_texts(file, self.field)
+            made = Manner(self.checkpoint, self.pooling, layers, self.normalize, texts)
+            arrays = chain(arrays, made.write(manner.weights))
+        write_npz(out, arrays)
+        tokens = sum(len(line.ids) for line in lines)
+        counts = {"lines": len(lines), "tokens": tokens, "cut": sum(line.cut for line in lines)}
+        counts["width"] = loaded.model.backbone.width
+        words = f"{counted(len(lines), 'line')}, {counted(tokens, 'token')}, {manner.words}"
+        return self._report(words, {**counts, "of": manner.words})
+
+    def _report(self, words: str, counts: Mapping[str, Any]) -> Result:
+        """Print what was written."""
+        if self.provenance.json:
+            tell(json.dumps({"out": self.out, **counts}))
+        else:
+            remark(f"{self.out}: {words}")
+        return 0
+
+    def _embed_static(self, file: Path) -> Result:
+        """Write the mean of the vectors of the words of each line."""
+        from plmctl.storage.arrays import write_npz
+        from plmctl.use.embedding_lines import read_texts
+        from plmctl.use.static_embedding import average_words
+
+        only: dict[str, tuple[object, ...]] = {"layers": ("all",), "pooling": ("none", "mean")}
+        for name in ("layers", "pooling", "among", "weights_from"):
+            if self[name] not in only.get(name, (None,)):
+                allowed = "a setting of models: a line is the mean of the vectors of its words"
+                raise ConfigError(name, self[name], allowed, fix="leave it out")
+        texts = read_texts(Path(self.input).expanduser(), self.field)
+        averaged = average_words(texts, file, normalize=self.normalize)
+        write_npz(Path(self.out), averaged.arrays)
+        words = f"{averaged.covered:,} of {averaged.words:,} words have a vector"
+        counts = {"words": averaged.words, "with a vector": averaged.covered}
+        counts = {"lines": len(texts), **counts, "width": averaged.width}
+        return self._report(f"{len(texts)} lines, {words}", counts)
+
+    def _search(self, among: str, file: VectorFile) -> Result:
+        """Write the lines of `among` that are nearest to those of `input`."""
+        from plmctl.artifacts.loading import load_for
+        from plmctl.use.embedding_lines import read, read_texts
+        from plmctl.use.semantic_search import find_nearest
+
+        made = file.manner
+        if self.weights_from is not None:
+            allowed = f"null: the tokens weigh what {among} says"
+            raise ConfigError("weights_from", self.weights_from, allowed, fix="leave it out")
+        layers: Any = made.layers if isinstance(made.layers, int | str) else tuple(made.layers)
+        same = {"pooling": made.pooling, "layers": layers, "normalize": made.normalize}
+        for name, value in same.items():
+            if self[name] not in (value, getattr(Embed, name)):
+                allowed = f"{value}, as the vectors in {among} were made"
+                raise ConfigError(name, self[name], allowed, fix="leave it out")
+        if self.checkpoint != made.checkpoint:
+            remark(f"{among} was made with checkpoint={made.checkpoint}; it must be the same")
+        loaded, precision = load_for(self.checkpoint, self.device, self.precision, self.plugins)
+        source = Path(self.input).expanduser()
+        lines, texts = read(source, loaded, field=self.field), read_texts(source, self.field)
+        sizes: Any = {"top": self.top, "batch_size": self.batch_size, "precision": precision}
+        answers = list(find_nearest(file, loaded, lines, texts, among=among, **sizes))
+        rows = (json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
+        write_text(Path(self.out), "".join(rows))
+        if not self.provenance.json:
+            for answer in answers[:SHOWN]:
+                tell(answer["query"])
+                for each in answer["found"]:
+                    tell(f"  {each['score']:.4f}  line {each['line']}: {each['text'][:100]}")
+        count = len(file.vectors)
+        words = f"{counted(len(answers), 'question')}, among {counted(count, 'line')}"
+        return self._report(words, {"questions": len(answers), "among": count})

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from plmctl.config.build import MISSING, build
 from plmctl.config.command import About, Command, Result
-from plmctl.config.uses import Generate
+from plmctl.config.spec import key_of
+from plmctl.core.errors import ConfigError, raise_all
+from plmctl.core.terminal import tell
+from plmctl.core.values import Batch, Count
+from plmctl.storage.atomic import is_stream, refuse_existing
+from plmctl.storage.growing import open_growing
+from plmctl.storage.paths import refuse_ending
+from plmctl.text.given import read_texts
 
 
-class GenerateCommand(Generate, Command):
+@dataclass(frozen=True)
+class Generate(Command):
     """Continue a prompt, rewrite a text, or fill in masks.
 
     A decoder continues a prompt, an encoder-decoder rewrites a text, and an encoder fills in the
@@ -29,8 +46,80 @@ class GenerateCommand(Generate, Command):
         slots="search",
     )
 
-    def perform(self) -> Result:
-        """Do what the settings say."""
-        from plmctl.use.generate import generate
+    checkpoint: str = MISSING
+    # one text: a beginning to continue, a source, or a text with masks to fill
+    prompt: str | None = None
+    # a file of such texts, one a line; -: standard input, which null takes where it is no terminal
+    input: str | None = None
+    out: str | None = None  # a .jsonl file of the results; null: they are printed
+    overwrite: bool = False  # replace an existing file
+    search: Any = None
+    # number of tokens that each token of a model with memory sees, itself included, so that a long
+    # text costs no more; null: all so far, or as in training with model.same_length
+    memory: Count | None = None
+    # most tokens of a text; null: as many as the model has positions, or 128
+    max_new: Count | None = None
+    batch_size: Batch = 32  # prompts at the same time
+    top: Count = 5  # candidates for each mask
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    # bf16, fp16: three digits; auto: as training chooses
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
 
-        return generate(self)
+    def perform(self) -> Result:
+        """Answer every prompt, on the terminal or in `out`.
+
+        One prompt on a terminal is answered token by token (greedy and sampled). A file of prompts
+        gives a line for each. A task that writes lays out the prompts of its models.
+        """
+        from plmctl.artifacts.loading import load_for
+        from plmctl.generation.answers import TextAnswers, answer_in_order
+        from plmctl.use.generate import limit_memory, make_answerer
+        from plmctl.use.prompting import make_prompt_reader
+
+        search = build(self.search, {}, self.plugins, path="search")
+        if self.out is not None:
+            if not is_stream(Path(self.out)):
+                refuse_ending(self.out, [".jsonl"], "an answer a line")
+            refuse_existing(Path(self.out), self.overwrite)
+        source, lines = read_texts(self.prompt, self.input)
+        loaded, precision = load_for(self.checkpoint, self.device, self.precision, self.plugins)
+        limit_memory(loaded.model.backbone, self.memory)
+        reader = make_prompt_reader(loaded, source)
+        self._refuse_unused(reader.kind)
+        lengths: Any = {"max_new": self.max_new, "min_length": self.search.get("min_length", 0)}
+        answerer = make_answerer(reader, search, top=self.top, device=precision.device, **lengths)
+        prompts = reader.all(lines, self.max_new)
+        as_json = self.provenance.json or self.out is not None
+        alone = source == "prompt" and not as_json and search.count == 1
+        if alone and isinstance(answerer, TextAnswers):
+            with precision.autocast():
+                answerer.stream(*prompts)
+            return 0
+        total = partial(_count_lines, Path(source))
+        file = nullcontext(tell) if self.out is None else open_growing(Path(self.out), total=total)
+        spell = partial(json.dumps, ensure_ascii=False) if as_json else answerer.spell
+        typed = sys.stdin is not None and sys.stdin.isatty()
+        with precision.autocast(), file as write:
+            for answer in answer_in_order(prompts, answerer, self.batch_size, one_by_one=typed):
+                write(spell(answer))
+        return 0
+
+    def _refuse_unused(self, kind: str) -> None:
+        """ConfigErrors for settings of writing where masks are filled, and the other way round."""
+        unused, why = {"top"}, "this model writes"
+        if kind == "fill":
+            unused, why = {"search", "max_new"}, "this model fills masks"
+        words = {key_of(word): word.partition("=")[2] for word in self.provenance.overrides}
+        raise_all(
+            ConfigError(key, value, f"without effect: {why}", fix="leave it out")
+            for key, value in words.items()
+            if key.partition(".")[0] in unused
+        )
+
+
+def _count_lines(file: Path) -> int | None:
+    """The number of lines of a file; None where there is no file."""
+    if not file.is_file():
+        return None
+    with file.open("rb") as stream:
+        return sum(1 for _ in stream)

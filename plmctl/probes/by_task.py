@@ -46,7 +46,10 @@ def evaluate_by_task(spec: Evaluate) -> int:
     file = write_split(spec, out, name, [row for row, _ in rows], [answer for _, answer in rows])
     counts = {name: len(own) for name, own in examples.items()}
     extra = {"rows": counts, "predictions": name_file(file)}
-    ScoreTable(name, {}, extra).show(as_json=spec.provenance.json, aside=is_printed(spec))
+    ScoreTable(name, {}, extra).show(
+        as_json=spec.provenance.json,
+        aside=is_printed(spec.out, spec.input, submission=spec.provenance.submission),
+    )
     return 0
 
 

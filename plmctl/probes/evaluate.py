@@ -63,7 +63,10 @@ def evaluate(spec: Evaluate) -> int:
     else:
         table = _evaluate_model(spec)
     if table is not None:
-        table.show(as_json=spec.provenance.json, aside=is_printed(spec))
+        table.show(
+            as_json=spec.provenance.json,
+            aside=is_printed(spec.out, spec.input, submission=spec.provenance.submission),
+        )
     return 0
 
 
@@ -90,7 +93,7 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     """Write what is asked of a model, and return its scores; None for a submission."""
     if spec.out is not None:
         check_out(Path(spec.out), spec.overwrite, submission=spec.provenance.submission)
-    loaded, precision = load_for(spec)
+    loaded, precision = load_for(str(spec.checkpoint), spec.device, spec.precision, spec.plugins)
     task = make_task(spec, loaded)
     refuse_perturbed(spec, task)
     if (table := measure(Opened(loaded, precision, spec), task)) is not None:
@@ -145,7 +148,12 @@ def _has_examples(run: Path, split: str, count: int) -> bool:
 def make_task(spec: Evaluate, loaded: Loaded) -> Any:
     """The task that is asked of the model."""
     given = describe_model(loaded, spec.plugins)
-    return build(choose_task(spec, loaded), given, spec.plugins, path="task")
+    return build(
+        choose_task(loaded, spec.task, spec.provenance.keys, checkpoint=spec.checkpoint),
+        given,
+        spec.plugins,
+        path="task",
+    )
 
 
 def measure(opened: Opened, part: Any) -> ScoreTable | None:

@@ -5,6 +5,7 @@ predictions are written.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from plmctl.artifacts.loading import Loaded, Source
 from plmctl.artifacts.model_facts import framing, reading
 from plmctl.config.build import plain
 from plmctl.config.spec import Part
-from plmctl.config.uses import Attack, Evaluate
+from plmctl.config.uses import Evaluate
+from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate
 from plmctl.core.parts import declared
@@ -145,41 +147,51 @@ def write_for_board(out: Path, name: str, content: str, *, overwrite: bool) -> P
         return write_submission(out, name, content)
 
 
-def choose_task(spec: Evaluate | Attack, loaded: Loaded) -> dict[str, Any]:
+def choose_task(
+    loaded: Loaded, asked: Any, given: Collection[str], *, checkpoint: object
+) -> dict[str, Any]:
     """The config of the task that is asked for, else of the one that the checkpoint was fine-tuned
     on, whose labels and length count in any case.
+
+    Args:
+        loaded: The model.
+        asked: The config of another task, or None.
+        given: The settings that the command line names: "task.path".
+        checkpoint: The model as the command line names it, for messages.
     """
-    own = loaded.own_task()
-    changed = sorted(key for key in spec.provenance.keys if key.startswith("task."))
-    if spec.task is None:
+    own, plugins = loaded.own_task(), loaded.source.plugins
+    changed = sorted(key for key in given if key.startswith("task."))
+    if asked is None:
         if changed:
             fix = f"task={own.get('name', '<name>')} before it"
             raise ConfigError(changed[0], "", "of which task?", fix=fix)
         if not own:
             others = "the run of a finetune, or task=<name> for a published classifier"
             what, fix = "it was not fine-tuned on a task", f"{suggest_task(loaded)}{others}"
-            raise ConfigError("checkpoint", spec.checkpoint, what, fix=fix)
+            raise ConfigError("checkpoint", checkpoint, what, fix=fix)
         return own
-    asked: dict[str, Any] = plain(spec.task)
-    kind: Any = locate(asked["_target_"], spec.plugins)
+    asked = plain(asked)
+    kind: Any = locate(asked["_target_"], plugins)
     if declared(kind) == "probe":
         return asked  # the model itself says whether it has the heads
     decided = {name: own[name] for name in DECIDED if name in own}
+    stated = asked.get("label_names") if "task.label_names" in given else None
+    name_labels = partial(_name_labels, asked, stated, kind, loaded, checkpoint)
     if own.get("name") == asked.get("name"):
         # only what stands on the command line differs from training
         merged = Part(own)
-        for key in changed:
-            merged = merged.with_value(key.removeprefix("task."), spec.select(key))
-        return {**plain(merged), **decided, **_name_labels(spec, asked, kind, loaded)}
+        for key in (key.removeprefix("task.") for key in changed):
+            merged = merged.with_value(key, select(asked, key))
+        return {**plain(merged), **decided, **name_labels()}
     if own.get("_target_") == asked["_target_"]:
-        return {**asked, **decided, **_name_labels(spec, asked, kind, loaded)}
+        return {**asked, **decided, **name_labels()}
     # a task that writes needs no head of its own: a Transformer is pretrained to translate
     writes = not getattr(kind, "has_classes", True)
     if not own and (writes or getattr(kind, "head", None) in (loaded.config.get("heads") or {})):
         published = _read_published(asked, loaded)
-        return {**asked, **published, **_name_labels(spec, asked, kind, loaded)}
+        return {**asked, **published, **name_labels()}
     trained = f"fine-tuned on {own['name']}" if own else "not fine-tuned"
-    what, fix = f"{spec.checkpoint} was {trained}", f"task={asked.get('name')} checkpoint=..."
+    what, fix = f"{checkpoint} was {trained}", f"task={asked.get('name')} checkpoint=..."
     raise ConfigError("task", asked.get("name"), what, fix=f"plmctl finetune {fix}")
 
 
@@ -194,7 +206,7 @@ def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
 
 
 def _name_labels(
-    spec: Evaluate | Attack, asked: Mapping[str, Any], kind: type[Task], loaded: Loaded
+    asked: Mapping[str, Any], stated: Any, kind: type[Task], loaded: Loaded, checkpoint: object
 ) -> dict[str, Any]:
     """The names of the rows of its head, as the checkpoint or the user says, where it has one with
     labels; a line where the user calls them otherwise.
@@ -203,9 +215,8 @@ def _name_labels(
     rows = count_rows(loaded.config, head)
     if "label_names" not in asked or rows is None:
         return {}
-    known = labels_of(loaded.config, spec.plugins).get(head)
-    stated = asked["label_names"] if "task.label_names" in spec.provenance.keys else None
-    names, said = name_rows(stated, known, rows, place=str(spec.checkpoint))
+    known = labels_of(loaded.config, loaded.source.plugins).get(head)
+    names, said = name_rows(stated, known, rows, place=str(checkpoint))
     if said:
         remark(said)
     return {"label_names": names}
@@ -215,7 +226,7 @@ def choose_out(spec: Evaluate, loaded: Loaded) -> Path:
     """`out`, else standard output for texts of standard input, else eval/ in the run; of a
     published folder, which is not ours to write into, a folder of its name in eval/ here.
     """
-    if is_printed(spec):
+    if is_printed(spec.out, spec.input, submission=spec.provenance.submission):
         return STDOUT
     if spec.out:
         return Path(spec.out)
@@ -223,13 +234,12 @@ def choose_out(spec: Evaluate, loaded: Loaded) -> Path:
     return own(run) / "eval" if run else Path("eval") / folder.absolute().name
 
 
-def is_printed(spec: Evaluate | Attack) -> bool:
-    """Whether predictions go to standard output: this is asked for, or texts come from standard
-    input and nothing else is.
+def is_printed(out: str | None, texts: str | None = None, *, submission: bool = False) -> bool:
+    """Whether predictions go to standard output: `out` names it, or is None for `texts` from
+    standard input.
     """
-    texts = spec.input if isinstance(spec, Evaluate) else None
-    piped = texts == str(STDOUT) and not spec.provenance.submission
-    return spec.out == str(STDOUT) or (spec.out is None and piped)
+    piped = texts == str(STDOUT) and not submission
+    return out == str(STDOUT) or (out is None and piped)
 
 
 def name_file(file: Path) -> str:

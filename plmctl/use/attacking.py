@@ -1,46 +1,28 @@
-"""`plmctl attack`: which texts a fine-tuned model answers otherwise once some words change."""
+"""Attacks on a fine-tuned model: the texts that it answers otherwise once some words change."""
 
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from plmctl.artifacts.loading import Loaded, load, load_for
+from plmctl.artifacts.loading import Loaded
 from plmctl.attack.base import AttackSearch, Constraint, Pair, WordCandidates
 from plmctl.attack.together import AskedOnce, attack_together
 from plmctl.attack.word_text import WordText
-from plmctl.config.build import build
-from plmctl.config.spec import thaw
-from plmctl.config.uses import Attack
 from plmctl.core.errors import ConfigError, nearest
-from plmctl.core.locate import locate, parameters
-from plmctl.core.rounding import round_floats
-from plmctl.storage.gate import own
 from plmctl.tasks import inference
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import as_task
 from plmctl.text.segment import Segmenter
-from plmctl.text.segment import find as find_segmenter
 from plmctl.text.sentences import CHINESE
 from plmctl.training.device.precision import Precision
-from plmctl.use.asked_task import (
-    check_out,
-    choose_task,
-    describe_model,
-    is_printed,
-    name_file,
-    write_results,
-)
-from plmctl.use.predict import ScoreTable, Told
 from plmctl.use.sentence_vectors import choose_pooling, embed_texts
 
 DIGITS = 6  # of probabilities: what differs by less is equal, so that no batch decides
@@ -87,44 +69,6 @@ class Victim:
         with torch.no_grad(), self.precision.autocast():
             logits, _ = inference.run(self.loaded.model, self.task, split.rows, **how)
         return list(np.round(self.task.measure_probabilities(logits, split.rows), DIGITS))
-
-
-def attack(spec: Attack) -> int:
-    """Attack the examples of a split that the model answers right; show and write what happens."""
-    if spec.out is not None:
-        check_out(Path(spec.out), spec.overwrite)
-    segment = find_segmenter(spec.segment, spec.plugins, "segment") if spec.segment else None
-    loaded, precision = load_for(spec)
-    given = describe_model(loaded, spec.plugins)
-    task = build(choose_task(spec, loaded), given, spec.plugins, path="task")
-    examples = _read(spec, task)
-    how: dict[str, Any] = {"field": spec.field, "batch_size": spec.batch_size}
-    victim = Victim(loaded, task, precision, examples, segment=segment, **how)
-    candidates, constraints, search = build_parts(spec, loaded, precision)
-    started, model = time.perf_counter(), AskedOnce(victim.score)
-    rows = attack_examples(victim, model, candidates, constraints, search, window=spec.window)
-    seconds = time.perf_counter() - started
-    out = Path(spec.out) if spec.out else own(loaded.source.run or Path()) / "attack"
-    file = write_results(
-        out, spec.split, round_floats(rows), overwrite=spec.overwrite, guarded=spec.guard_cells
-    )
-    speed = model.answered / max(seconds, 1e-9)
-    extra = {
-        "task": task.name,
-        "checkpoint": str(loaded.source.folder),
-        "rows": len(rows),
-        "texts that the model read": Told(
-            f"{model.answered:,}, of {model.asked:,} queries", model.answered
-        ),
-        "texts a second": Told(f"{speed:.0f}", speed),
-        "attacks": name_file(file),
-    }
-    if unchanged := explain_unchanged(rows):
-        extra["unchanged"] = Told(unchanged)
-    scores = {spec.split: sum_up(rows)}
-    table = ScoreTable(f"{task.name} under attack", scores, extra)
-    table.show(as_json=spec.provenance.json, aside=is_printed(spec))
-    return 0
 
 
 def attack_examples(
@@ -234,65 +178,38 @@ def explain_unchanged(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _read(spec: Attack, task: Any) -> list[Example]:
-    """The first examples of the split, each with a label and the text that is changed."""
+def read_attacked(task: Any, split: str, field: str, rows: int | None) -> list[Example]:
+    """The first examples of the split, each with a label and the text that is changed.
+
+    Args:
+        task: The task of the model.
+        split: The name of the split.
+        field: The text of an example to change.
+        rows: The number of examples; None: all.
+    """
     if (labels := as_task(task)) is None or labels.answer != "class":
         allowed = "classes of texts: classification, pair_classification, sst2, mnli and the like"
         raise ConfigError("task", getattr(task, "name", None), allowed)
-    examples = task.read(spec.split)[: spec.rows]
+    examples = task.read(split)[:rows]
     known = [name for name, value in examples[0].fields.items() if isinstance(value, str)]
-    if spec.field not in known:
-        allowed = f"one of {', '.join(known)}{nearest(spec.field, known)}"
-        raise ConfigError("field", spec.field, allowed, fix=f"field={known[-1]}")
+    if field not in known:
+        allowed = f"one of {', '.join(known)}{nearest(field, known)}"
+        raise ConfigError("field", field, allowed, fix=f"field={known[-1]}")
     if any(example.label is None for example in examples):
-        raise ConfigError("split", spec.split, "a split with labels", fix="split=dev")
+        raise ConfigError("split", split, "a split with labels", fix="split=dev")
     return examples
 
 
-def build_parts(
-    spec: Attack, loaded: Loaded, precision: Precision
-) -> tuple[WordCandidates, list[Constraint], AttackSearch]:
-    """The three parts of an attack on a loaded model."""
-    plugins = spec.plugins
-    given: dict[str, Any] = {"model": loaded.model, "tokenizer": loaded.tokenizer}
-    writer = spec.writer
-    if "writer" in parameters(locate(spec.attack_candidates["_target_"], plugins)):
-        if writer is None:
-            allowed, fix = "a masked language model, which proposes words", "writer=runs/<bert>"
-            raise ConfigError("writer", None, allowed, fix=fix)
-        other = load(writer, plugins=plugins)
-        other.model.to(precision.device).eval()
-        given |= {"writer": other.model, "writer_tokenizer": other.tokenizer}
-    elif writer is not None:
-        allowed = "null: these candidates come from elsewhere"
-        raise ConfigError("writer", writer, allowed, fix="attack_candidates=masked_lm")
-    candidates = build(spec.attack_candidates, given, plugins, path="attack_candidates")
-    nodes: dict[str, Any] = thaw(spec.constraint) or {}
-    embed = _make_embed(spec, loaded, precision)
-    constraints = [
-        build(node, {"embed": embed}, plugins, path=f"constraint.{name}")
-        for name, node in nodes.items()
-    ]
-    return candidates, constraints, build(spec.attack_search, {}, plugins, path="attack_search")
-
-
-def _make_embed(
-    spec: Attack, loaded: Loaded, precision: Precision
+def make_embed(
+    open_embedder: Callable[[], Loaded], *, batch_size: int, precision: Precision
 ) -> Callable[[Sequence[str]], np.ndarray]:
-    """Vectors of texts by `embedder`, else by the attacked model itself."""
-
-    @functools.cache
-    def find_embedder() -> Loaded:
-        if spec.embedder is None:
-            return loaded
-        found = load(spec.embedder, plugins=spec.plugins)
-        found.model.to(precision.device).eval()
-        return found
+    """Vectors of texts by a model that is opened once, when the first ones are needed."""
+    opened = functools.cache(open_embedder)
 
     def embed(texts: Sequence[str]) -> np.ndarray:
-        own = find_embedder()
+        own = opened()
         pooling = choose_pooling(own, None, path="embedder")
-        how: dict[str, Any] = {"batch_size": spec.batch_size, "precision": precision}
+        how: dict[str, Any] = {"batch_size": batch_size, "precision": precision}
         return embed_texts(own, texts, pooling, normalize=True, **how)
 
     return embed

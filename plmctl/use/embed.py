@@ -24,174 +24,191 @@ takes how these were made, and the texts, and `weights`, [V], where tokens have 
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from plmctl.artifacts.loading import Loaded, load_for
-from plmctl.config.uses import Embed
+from plmctl.artifacts.loading import Loaded
+from plmctl.artifacts.model_facts import pooling as pooling_of
+from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
-from plmctl.core.terminal import counted, remark, tell
-from plmctl.heads.sentences import REDUCTIONS
-from plmctl.knowledge.vector_files import find_static
-from plmctl.storage.arrays import write_npz
-from plmctl.storage.atomic import is_stream, refuse_existing
-from plmctl.storage.paths import refuse_ending
+from plmctl.heads.base import Head, heads_of_states, pool
+from plmctl.heads.features import HIDDEN
+from plmctl.heads.features import read as read_features
+from plmctl.heads.rows import POOLINGS as ROW_POOLINGS
+from plmctl.heads.sentences import REDUCTIONS, Reduce, find_first, find_last
 from plmctl.training.device.precision import Precision
-from plmctl.use.embedding_lines import EmbeddingLine, read, read_texts
-from plmctl.use.semantic_search import Manner, VectorFile, find_nearest, write_found
+from plmctl.use.embedding_lines import EmbeddingLine, read
 from plmctl.use.sentence_vectors import (
     SentencePooling,
     check_weights,
     choose_pooling,
     count_weights,
 )
-from plmctl.use.static_embedding import embed_static
-from plmctl.use.vectors import choose_layers, count_states, embed
+from plmctl.use.vectors import choose_layers, count_states, group_lines, make_batch
 
 
-def write_embeddings(spec: Embed) -> int:
-    """Read `input` and write `out`; with `among`, what is nearest to its lines."""
-    out = Path(spec.out)
-    suffix = ".npz" if spec.among is None else ".jsonl"
-    if not is_stream(out):
-        kind = "arrays of numpy" if spec.among is None else "an answer a line"
-        refuse_ending(spec.out, [suffix], kind)
-    refuse_existing(out, spec.overwrite)
-    if static := find_static(str(spec.checkpoint)):
-        return embed_static(spec, static)
-    if spec.among is not None:
-        return _search(spec, VectorFile.read(Path(spec.among).expanduser()))
-    check_manner(spec)
-    loaded, precision = load_for(spec)
-    manner = choose_manner(spec, loaded)
-    lines = read(Path(spec.input), loaded, field=spec.field)
-    manner = count_manner(manner, spec, loaded, lines)
-    arrays = embed_lines(spec, loaded, manner, lines, precision)
-    if manner.whole or (spec.pooling != "none" and len(manner.layers) == 1):
-        weights = None if manner.whole is None else manner.whole.weights
-        arrays = itertools.chain(arrays, _describe(spec).write(weights))
-    write_npz(out, arrays)
-    tokens = sum(len(line.ids) for line in lines)
-    cut = sum(line.cut for line in lines)
-    if spec.provenance.json:
-        width = loaded.model.backbone.width
-        counts = {"lines": len(lines), "tokens": tokens, "cut": cut, "width": width}
-        tell(json.dumps({"out": spec.out, **counts, "of": manner.words}))
-        return 0
-    remark(f"{spec.out}: {counted(len(lines), 'line')}, {counted(tokens, 'token')}, {manner.words}")
-    return 0
-
-
-class EmbeddingManner(NamedTuple):
-    """How vectors are made: of which layers, or of the line as a whole."""
+@dataclass(frozen=True)
+class EmbeddingManner:
+    """How vectors are made: of layers, or of the line as a whole."""
 
     layers: list[int]
-    whole: SentencePooling | None
+    pool: Reduce | None  # makes one vector of the tokens of each layer
+    whole: SentencePooling | None  # makes one vector of a line instead
+    normalize: bool  # vectors have length 1
 
     @property
     def words(self) -> str:
         """What a person reads of it."""
         return f"pooling {self.whole.words}" if self.whole else f"{len(self.layers)} layers"
 
+    @property
+    def of_lines(self) -> bool:
+        """Whether a line has one vector."""
+        return self.whole is not None or (self.pool is not None and len(self.layers) == 1)
 
-def check_manner(spec: Embed) -> None:
+    @property
+    def weights(self) -> np.ndarray | None:
+        """[V] the weights of tokens, if they have any."""
+        return None if self.whole is None else self.whole.weights
+
+    def weigh(
+        self,
+        loaded: Loaded,
+        lines: Sequence[EmbeddingLine],
+        *,
+        source: str,
+        weights_from: str | None = None,
+        field: str = "text",
+    ) -> EmbeddingManner:
+        """The same, with the weights of tokens in the text `weights_from`, else in these lines of
+        `source`.
+        """
+        if self.whole is None:
+            return self
+        if weights_from is not None:
+            lines = read(Path(weights_from), loaded, field=field)
+        whole = count_weights(self.whole, loaded, lines, source=weights_from or source)
+        return replace(self, whole=whole)
+
+
+def check_manner(*, pooling: str, normalize: bool, weights_from: str | None) -> None:
     """ConfigError for settings that contradict each other."""
-    if spec.normalize and spec.pooling == "none":
+    if normalize and pooling == "none":
         allowed = "false: only vectors of lines are brought to length 1"
         raise ConfigError("normalize", True, allowed, fix="pooling=mean")
-    check_weights(spec.weights_from, spec.pooling)
+    check_weights(weights_from, pooling)
 
 
-def choose_manner(spec: Embed, loaded: Loaded) -> EmbeddingManner:
+def choose_manner(loaded: Loaded, *, pooling: str, layers: Any, normalize: bool) -> EmbeddingManner:
     """How the settings have the vectors of this model made."""
-    whole = _choose_whole(spec, loaded)
-    return EmbeddingManner(choose_layers(spec.layers, count=count_states(loaded)), whole)
+    whole = None
+    if pooling != "none" and pooling not in REDUCTIONS:
+        if layers != "all":
+            allowed = f"all: pooling={pooling} chooses the layers itself"
+            raise ConfigError("layers", layers, allowed, fix="leave it out")
+        whole = choose_pooling(loaded, pooling, path="pooling")
+    chosen = choose_layers(layers, count=count_states(loaded))
+    return EmbeddingManner(chosen, REDUCTIONS.get(pooling), whole, normalize)
 
 
-def count_manner(
-    manner: EmbeddingManner, spec: Embed, loaded: Loaded, lines: Sequence[EmbeddingLine]
-) -> EmbeddingManner:
-    """The same, with what tokens weigh in the text `weights_from`, else in these lines."""
-    if manner.whole is None:
-        return manner
-    source = spec.weights_from
-    if source is not None:
-        lines = read(Path(source), loaded, field=spec.field)
-    whole = count_weights(manner.whole, loaded, lines, source=source or spec.input)
-    return manner._replace(whole=whole)
-
-
-def embed_lines(
-    spec: Embed,
+@torch.inference_mode()
+def embed(
     loaded: Loaded,
-    manner: EmbeddingManner,
     lines: Sequence[EmbeddingLine],
+    manner: EmbeddingManner,
+    *,
+    batch_size: int,
     precision: Precision,
-) -> Iterable[tuple[str, np.ndarray]]:
-    """(name, array) of every line, as an .npz file has them."""
-    return embed(
-        loaded,
-        lines,
-        layers=manner.layers,
-        pool=None if manner.whole else REDUCTIONS.get(spec.pooling),
-        whole=manner.whole,
-        normalize=spec.normalize,
-        logits=spec.logits,
-        batch_size=spec.batch_size,
-        precision=precision,
+    logits: bool = False,
+) -> Iterator[tuple[str, np.ndarray]]:
+    """(name, array) of every line, in batches of similar length; no value depends on what else
+    is in a batch.
+
+    Args:
+        loaded: The model.
+        lines: The lines.
+        manner: The layers, and the pooling of their tokens.
+        batch_size: The number of lines at the same time, at most.
+        precision: The number type of the computation.
+        logits: Whether to give the logits of its heads, too.
+    """
+    layers, pool, whole = manner.layers, manner.pool, manner.whole
+    if logits and not heads_of_states(loaded.model):
+        fix = "embed with a model that was saved with one"
+        raise ConfigError("logits", True, "false: this model has no head", fix=fix)
+    empty = (len(layers), *([] if pool else [0]), loaded.model.backbone.width)
+    for index in group_lines([len(line.ids) for line in lines], batch_size=batch_size):
+        some = [lines[i] for i in index]
+        batch = make_batch(some, loaded.source.spelling).to(precision.device)
+        with precision.autocast():
+            hidden = loaded.model(batch, record=HIDDEN)
+            # [B, layers, T, W]
+            states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)
+            features = read_features(loaded.model, batch, hidden) if logits else None
+            answers = {} if features is None else _compute_logits(loaded, batch, features)
+            vectors = None if whole is None else whole(loaded.model, batch, hidden)[:, None]
+        if pool is not None:
+            vectors = pool(states.float(), batch.text.real)
+        if vectors is not None and manner.normalize:
+            vectors = F.normalize(vectors, dim=-1)
+        empty = empty if vectors is None else tuple(vectors.shape[1:])
+        for row, (i, line) in enumerate(zip(index, some, strict=True)):
+            size = len(line.ids)
+            yield f"hidden_{i}", _array(states[row, :, :size] if vectors is None else vectors[row])
+            yield f"ids_{i}", np.asarray(line.ids, dtype=np.int64)
+            for name, values in answers.items():
+                yield (
+                    f"{name}_{i}",
+                    _array(values[row, :size] if values.dim() == 3 else values[row]),
+                )
+    for i in (i for i, line in enumerate(lines) if not line.ids):
+        yield f"hidden_{i}", np.zeros(empty, np.float32)
+        yield f"ids_{i}", np.zeros(0, np.int64)
+
+
+def _compute_logits(loaded: Loaded, batch: Batch, features: Tensor) -> dict[str, Tensor]:
+    """{"logits": [B, T, K] or [B, K]} of the first head of states, "logits_<name>" of the
+    others.
+    """
+    heads: Any = loaded.model.heads
+    logits: dict[str, Tensor] = {}
+    for name in heads_of_states(loaded.model):
+        about_rows = heads[name].about == "rows"
+        read = _pool_rows(loaded, batch, features, heads[name]) if about_rows else features
+        logits[f"logits_{name}" if logits else "logits"] = heads[name](read)
+    return logits
+
+
+def _pool_rows(loaded: Loaded, batch: Batch, features: Tensor, head: Head) -> Tensor:
+    """[B, W] of `features [B, T, W]` what `head` reads of each row; only heads of tasks read the
+    mean of its tokens.
+    """
+    kind = pooling_of(loaded.config, loaded.source.plugins)
+    rows = torch.arange(len(features), device=features.device)
+    anchors = torch.stack([rows, _find_row_tokens(loaded, batch, kind)], 1)
+    read = ROW_POOLINGS[kind if head.of_task else "first"].read
+    return pool(loaded.model, read(features, replace(batch, anchors=anchors)))
+
+
+def _find_row_tokens(loaded: Loaded, batch: Batch, kind: str) -> Tensor:
+    """[B] the position of the token that stands for the row.
+
+    It is the first token, or the last one where only that one sees all others.
+    """
+    real = batch.text.real
+    if kind != "last":
+        return find_first(real)
+    return find_last(
+        real & (batch.text.ids != loaded.vocab.pad) if loaded.source.has_tokenizer else real
     )
 
 
-def _describe(spec: Embed) -> Manner:
-    """What a later search has to know of the vectors."""
-    texts = read_texts(Path(spec.input).expanduser(), spec.field)
-    layers: Any = spec.layers if isinstance(spec.layers, int | str) else list(spec.layers)
-    return Manner(str(spec.checkpoint), spec.pooling, layers, spec.normalize, texts)
-
-
-def _search(spec: Embed, file: VectorFile) -> int:
-    """Find the lines of `among` that are nearest to those of `input`."""
-    made = file.manner
-    if spec.weights_from is not None:
-        allowed = f"null: the tokens weigh what {spec.among} says"
-        raise ConfigError("weights_from", spec.weights_from, allowed, fix="leave it out")
-    layers: Any = made.layers if isinstance(made.layers, int | str) else tuple(made.layers)
-    same = {"pooling": made.pooling, "layers": layers, "normalize": made.normalize}
-    default = Embed()
-    for name, value in same.items():
-        given = getattr(spec, name)
-        if given not in (value, getattr(default, name)):
-            allowed = f"{value}, as the vectors in {spec.among} were made"
-            raise ConfigError(name, given, allowed, fix="leave it out")
-    if spec.checkpoint != made.checkpoint:
-        remark(f"{spec.among} was made with checkpoint={made.checkpoint}; it must be the same")
-    spec = replace(spec, **same)
-    loaded, precision = load_for(spec)
-    manner = choose_manner(spec, loaded)
-    if manner.whole is not None and manner.whole.weighs:
-        manner = manner._replace(whole=replace(manner.whole, weights=file.weights))
-    lines = read(Path(spec.input), loaded, field=spec.field)
-    arrays = embed_lines(replace(spec, logits=False), loaded, manner, lines, precision)
-    known = {name: array[0] for name, array in arrays if name.startswith("hidden_")}
-    numbers = [number for number, line in enumerate(lines) if line.ids]
-    texts = read_texts(Path(spec.input).expanduser(), spec.field)
-    vectors = np.stack([known[f"hidden_{number}"] for number in numbers])
-    answers = list(find_nearest(spec, file, [texts[number] for number in numbers], vectors))
-    write_found(spec, answers, len(file.vectors))
-    return 0
-
-
-def _choose_whole(spec: Embed, loaded: Loaded) -> SentencePooling | None:
-    """The pooling of a line as a whole; None for none, or one for each layer."""
-    if spec.pooling == "none" or spec.pooling in REDUCTIONS:
-        return None
-    if spec.layers != "all":
-        allowed = f"all: pooling={spec.pooling} chooses the layers itself"
-        raise ConfigError("layers", spec.layers, allowed, fix="leave it out")
-    return choose_pooling(loaded, spec.pooling, path="pooling")
+def _array(values: Tensor) -> np.ndarray:
+    return values.float().cpu().numpy()

@@ -64,7 +64,11 @@ def evaluate_together(spec: Evaluate) -> int:
         raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
     names = name_members(spec.checkpoint)
     joint = Path("eval") / "+".join(name.replace(os.sep, "-") for name in names)
-    out = STDOUT if is_printed(spec) else Path(spec.out or joint)
+    out = (
+        STDOUT
+        if is_printed(spec.out, spec.input, submission=spec.provenance.submission)
+        else Path(spec.out or joint)
+    )
     splits: dict[str, list[Example]] = {}
     members = list(ask_members(spec, splits))
     task, votes = members[0].task, spec.joined == "votes"
@@ -90,7 +94,8 @@ def evaluate_together(spec: Evaluate) -> int:
     if decision is not None:
         extra["decision"] = Told(f"the mean of {len(members)} models: {decision.describe()}")
     ScoreTable(f"{task.name}: {name}", scores, extra).show(
-        as_json=spec.provenance.json, aside=is_printed(spec)
+        as_json=spec.provenance.json,
+        aside=is_printed(spec.out, spec.input, submission=spec.provenance.submission),
     )
     return 0
 
@@ -107,9 +112,11 @@ def ask_members(
             what = f"{checkpoint} has vectors of a graph: an ensemble is of fine-tuned models"
             raise UsageError(f"{what}\n  fix: {spell_setting('checkpoint', checkpoint)}")
         own = replace(spec, checkpoint=checkpoint)
-        loaded, precision = load_for(own)
+        loaded, precision = load_for(str(own.checkpoint), own.device, own.precision, own.plugins)
         given = describe_model(loaded, spec.plugins)
-        task = as_task(build(choose_task(own, loaded), given, spec.plugins, path="task"))
+        keys = own.provenance.keys
+        node = choose_task(loaded, own.task, keys, checkpoint=own.checkpoint)
+        task = as_task(build(node, given, spec.plugins, path="task"))
         if task is None:
             allowed = "a task with labels: an ensemble is of fine-tuned models"
             fix = spell_setting("checkpoint", checkpoint)
@@ -120,7 +127,12 @@ def ask_members(
         if task.label_names != first.label_names:  # the same ones in another order
             loaded = load_source(with_order(loaded.source, task.head, first.names))
             loaded.model.to(precision.device)
-            task = build(choose_task(own, loaded), given, spec.plugins, path="task")
+            task = build(
+                choose_task(loaded, own.task, own.provenance.keys, checkpoint=own.checkpoint),
+                given,
+                spec.plugins,
+                path="task",
+            )
         if not splits:
             splits |= _read(spec, first)
         answers = {}

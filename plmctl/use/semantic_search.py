@@ -15,25 +15,25 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from plmctl.config.uses import Embed
+from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
-from plmctl.core.terminal import counted, remark, tell
 from plmctl.core.values import fit
 from plmctl.heads.token_weights import TOKEN_WEIGHTS
-from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import MALFORMED, parse_json
 from plmctl.storage.unpacking import refuse_bomb
 from plmctl.tasks.search import search_vectors
+from plmctl.training.device.precision import Precision
+from plmctl.use.embed import choose_manner, embed
+from plmctl.use.embedding_lines import EmbeddingLine
 
 MADE = "made"
 WEIGHTS = "weights"
-SHOWN = 10  # questions whose answers are printed
 _FIX = (
     "plmctl embed checkpoint=... input=... out=vectors.npz layers=-1 pooling=mean normalize=true,"
     " or pooling=trained of a model that was trained for it"
@@ -92,40 +92,47 @@ class VectorFile:
 
 
 def find_nearest(
-    spec: Embed, file: VectorFile, texts: Sequence[str], vectors: np.ndarray
+    file: VectorFile,
+    loaded: Loaded,
+    lines: Sequence[EmbeddingLine],
+    texts: Sequence[str],
+    *,
+    among: str,
+    top: int,
+    batch_size: int,
+    precision: Precision,
 ) -> Iterator[dict[str, Any]]:
-    """For each question its text and the `top` nearest lines, best first; of equal ones the first
-    line.
+    """For each line that is not empty its text and the `top` nearest lines of `file`, best first;
+    of equal ones the first line.
+
+    Args:
+        file: The vectors that are searched.
+        loaded: The model that made them.
+        lines: The questions, as the model reads them.
+        texts: The text of each line.
+        among: The path of the file, for messages.
+        top: The number of lines for a question.
+        batch_size: The number of questions at the same time, at most.
+        precision: The number type of the computation.
     """
+    made = file.manner
+    manner = choose_manner(
+        loaded, pooling=made.pooling, layers=made.layers, normalize=made.normalize
+    )
+    if manner.whole is not None and manner.whole.weighs:
+        manner = replace(manner, whole=replace(manner.whole, weights=file.weights))
+    known = dict(embed(loaded, lines, manner, batch_size=batch_size, precision=precision))
+    asked = [number for number, line in enumerate(lines) if line.ids]
+    vectors = np.stack([known[f"hidden_{number}"][0] for number in asked])
     if vectors.shape[1] != file.vectors.shape[1]:
         sizes = f"{file.vectors.shape[1]} numbers; those of the questions have {vectors.shape[1]}"
-        raise DataError(f"its vectors have {sizes}", file=spec.among, fix="the same checkpoint")
-    lines = np.flatnonzero(file.vectors.any(axis=1))  # lines with a text
-    names = [f"{len(lines) - place:09d}" for place in range(len(lines))]
-    ranked = search_vectors(vectors, file.vectors[lines], names, top=spec.top)
-    for text, own in zip(texts, ranked, strict=True):
+        raise DataError(f"its vectors have {sizes}", file=among, fix="the same checkpoint")
+    own = np.flatnonzero(file.vectors.any(axis=1))  # lines with a text
+    names = [f"{len(own) - place:09d}" for place in range(len(own))]
+    ranked = search_vectors(vectors, file.vectors[own], names, top=top)
+    for number, nearest in zip(asked, ranked, strict=True):
         found = [
-            {
-                "line": int(lines[number]) + 1,
-                "score": float(score),
-                "text": file.manner.texts[lines[number]],
-            }
-            for number, score in zip(own.numbers, own.scores, strict=True)
+            {"line": int(own[n]) + 1, "score": float(score), "text": made.texts[own[n]]}
+            for n, score in zip(nearest.numbers, nearest.scores, strict=True)
         ]
-        yield {"query": text, "found": found}
-
-
-def write_found(spec: Embed, answers: Sequence[dict[str, Any]], count: int) -> None:
-    """Write an answer a line, and print the first ones, or how many there are as JSON."""
-    lines = (json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
-    write_text(Path(spec.out), "".join(lines))
-    if spec.provenance.json:
-        counts = {"questions": len(answers), "among": count}
-        tell(json.dumps({"out": spec.out, **counts}))
-        return
-    for answer in answers[:SHOWN]:
-        tell(answer["query"])
-        for each in answer["found"]:
-            tell(f"  {each['score']:.4f}  line {each['line']}: {each['text'][:100]}")
-    asked = counted(len(answers), "question")
-    remark(f"{spec.out}: {asked}, among {counted(count, 'line')}")
+        yield {"query": texts[number], "found": found}

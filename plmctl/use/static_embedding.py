@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from plmctl.config.uses import Embed
-from plmctl.core.errors import ConfigError
-from plmctl.core.terminal import remark, tell
 from plmctl.knowledge.vector_files import read_static
-from plmctl.storage.arrays import write_npz
 from plmctl.text.letters import compose
-from plmctl.use.embedding_lines import read_texts
 
 _EDGES = ".,;:!?\"'()[]{}<>«»“”‘’„…"  # of a word, where it has no vector with them
 
 
-def embed_static(spec: Embed, file: Path) -> int:
-    """Write the mean of the vectors of the words of each line; zeros for a line without any.
+class AveragedLines(NamedTuple):
+    """Vectors of lines, and how many of their words have one."""
+
+    arrays: Iterator[tuple[str, np.ndarray]]  # (name, array) of every line, as .npz files have them
+    words: int
+    covered: int
+    width: int
+
+
+def average_words(texts: Sequence[str], file: Path, *, normalize: bool) -> AveragedLines:
+    """The mean of the vectors of the words of each text; zeros for one without any.
 
     A word is what is between two spaces, as written, in lower case, or without marks at its ends;
     n-grams make the vector of a word that has none.
+
+    Args:
+        file: the vectors of words.
+        normalize: whether means get length 1.
     """
-    only: dict[str, tuple[object, ...]] = {"layers": ("all",), "pooling": ("none", "mean")}
-    for name in ("layers", "pooling", "among", "weights_from"):
-        if getattr(spec, name) not in only.get(name, (None,)):
-            allowed = "a setting of models: a line is the mean of the vectors of its words"
-            raise ConfigError(name, getattr(spec, name), allowed, fix="leave it out")
-    texts = [
-        compose(text).split() for text in read_texts(Path(spec.input).expanduser(), spec.field)
-    ]
-    words = {word for line in texts for word in line}
+    lines = [compose(text).split() for text in texts]
+    words = {word for line in lines for word in line}
     bare = {word.strip(_EDGES) for word in words}
     read = read_static(file, among={*words, *bare, *map(str.lower, words), *map(str.lower, bare)})
     found: dict[str, np.ndarray] = {}
@@ -43,20 +44,13 @@ def embed_static(spec: Embed, file: Path) -> int:
         known = next((form for form in forms if form in read.number), inner or word)
         if (vector := read.find(known)) is not None:
             found[word] = vector
-    covered = sum(word in found for line in texts for word in line)
 
     def arrays() -> Iterator[tuple[str, np.ndarray]]:
-        for number, line in enumerate(texts):
+        for number, line in enumerate(lines):
             rows = [found[word] for word in line if word in found]
             mean = np.mean(rows, 0) if rows else np.zeros(read.width, np.float32)
-            size = float(np.linalg.norm(mean)) if spec.normalize else 1.0
+            size = float(np.linalg.norm(mean)) if normalize else 1.0
             yield f"hidden_{number}", (mean / (size or 1.0)).astype(np.float32)[None]
 
-    write_npz(Path(spec.out), arrays())
-    total = sum(map(len, texts))
-    if spec.provenance.json:
-        counts = {"lines": len(texts), "words": total, "with a vector": covered}
-        tell(json.dumps({"out": spec.out, **counts, "width": read.width}))
-        return 0
-    remark(f"{spec.out}: {len(texts)} lines, {covered:,} of {total:,} words have a vector")
-    return 0
+    covered = sum(word in found for line in lines for word in line)
+    return AveragedLines(arrays(), sum(map(len, lines)), covered, read.width)

@@ -171,7 +171,7 @@ def test_candidates_that_propose_nothing_are_refused(run: Path, tmp_path: Path) 
 def test_words_of_a_segmenter_are_attacked_and_marked(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plmctl.use.attacking.find_segmenter", lambda *_: pairs)
+    monkeypatch.setattr("plmctl.text.segment.find", lambda *_: pairs)
     words = [f"checkpoint={run}", f"task.path={write_chinese(tmp_path).parent}", "constraint=[]"]
     out = tmp_path / "rows.jsonl"
     plmctl("attack", *words, "attack_candidates=letters", "segment=jieba", f"out={out}")

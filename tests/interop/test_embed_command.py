@@ -15,7 +15,6 @@ from torch.testing import assert_close
 import plmctl
 from plmctl.config.make_spec import spec_of
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.use.embed import write_embeddings
 from plmctl.use.embedding_lines import read
 
 
@@ -30,7 +29,7 @@ def run(folder: Path, file: Path, **changes) -> dict[str, np.ndarray]:
     numbers |= {"field": "text", "pooling": "none", "overwrite": True} | changes
     out = file.with_name("out.npz")
     words = {"checkpoint": str(folder), "input": str(file), "out": str(out), **numbers}
-    write_embeddings(spec_of("embed", words))
+    spec_of("embed", words).perform()
     assert [path.name for path in out.parent.glob(".*")] == []
     with np.load(out) as found:
         return dict(found)
