@@ -57,7 +57,7 @@ def test_a_run_says_what_it_was_trained_on(file: Path) -> None:
 
 
 def test_evaluations_of_models_without_a_run_have_a_folder_each() -> None:
-    spec: Any = SimpleNamespace(out=None)
+    spec: Any = SimpleNamespace(out=None, input=None, provenance=Provenance("eval"))
     assert choose_out(spec, model()) == Path("eval/tickets")
     assert choose_out(spec, model(run=Path("runs/x"))) == Path("runs/x/eval")
     spec.out = "mine"
