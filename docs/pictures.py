@@ -28,6 +28,18 @@ SLOTS = {  # what each decides, in the order of a run
     "model": "what computes",
     "objective": "what is predicted",
 }
+# the rooms of the package from the bottom up: each floor uses those below it
+FLOORS: dict[str, tuple[str, ...]] = {
+    "files and values": ("core", "storage"),
+    "text and rows": ("text", "knowledge", "noise", "data"),
+    "networks": ("attention", "nn", "models", "heads", "generation"),
+    "questions": ("objectives", "graph", "vectors", "tasks", "distill", "attack"),
+    "learning": ("training",),
+    "published layouts, settings": ("interop", "config"),
+    "runs": ("inputs", "artifacts", "analysis", "use", "probes", "datasets", "runs"),
+    "many runs": ("report", "jobs", "study", "chain"),
+    "faces": ("cli", "commands", "api"),
+}
 COLUMN, ROW, LEFT = 132, 54, 146
 # ink, paper, lines, accent and its paper; light and dark
 STYLE = """
@@ -79,6 +91,21 @@ def draw_system() -> str:
     said = "one part replaced: no Python, checked before any work starts"
     lines += [text(LEFT, height - 9, said, "small")]
     return frame(lines, width, height, "A system is one part for each slot")
+
+
+def draw_rooms() -> str:
+    """The rooms of the package, floor on floor."""
+    width, left, high, step = 700, 176, 38, 46
+    lines = [text(8, 18, "a room imports rooms to its left and on the floors below it", "small")]
+    for row, (floor, rooms) in enumerate(reversed(FLOORS.items())):
+        y = 32 + step * row
+        lines += [text(8, y + 24, floor, "small")]
+        side = (width - left - 8) / max(len(rooms), 4)
+        for column, room in enumerate(rooms):
+            x = left + side * column
+            kind = "box" if floor != "runs" else "own"
+            lines += [box(x, y, side - 6, high, kind), text(x + 8, y + 24, room, "code")]
+    return frame(lines, width, 32 + step * len(FLOORS), "The rooms of the package")
 
 
 def draw_patterns() -> str:
@@ -163,6 +190,7 @@ def arrow(x: float, start: float, end: float) -> str:
 
 DRAWN: dict[str, Callable[[], str]] = {
     "system": draw_system,
+    "rooms": draw_rooms,
     "patterns": draw_patterns,
     "first-model": draw_curve,
 }

@@ -15,6 +15,7 @@ import pytest
 import plmctl
 from plmctl.report.style import STYLE
 from tests.report import parsed
+from tests.test_imports import ORDER
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -32,11 +33,17 @@ def read_script(name: str) -> Any:
 
 def test_pictures_are_current_and_well_formed() -> None:
     drawn = dict(read_script("pictures").draw_all())
-    assert len(drawn) == 3
+    assert len(drawn) == 4
     for file, content in drawn.items():
         assert file.read_text(encoding="utf-8") == content, f"{file.name} is stale: make docs"
         picture = ElementTree.fromstring(content)
         assert picture.get("aria-label"), "what a screen reader says"
+
+
+def test_the_picture_of_rooms_has_every_room_in_its_order() -> None:
+    floors = read_script("pictures").FLOORS
+    drawn = [room for rooms in floors.values() for room in rooms]
+    assert drawn == [*ORDER]
 
 
 def test_report_in_the_site_is_that_of_the_stored_study(
@@ -90,9 +97,20 @@ def test_every_column_of_a_table_has_a_name() -> None:
 
 
 def test_reference_has_every_public_name() -> None:
-    page = (DOCS / "reference/index.md").read_text(encoding="utf-8")
-    shown = {line.rpartition(".")[2] for line in page.splitlines() if line.startswith("::: ")}
-    assert {name for name in plmctl.__all__ if not name.startswith("_")} <= shown
+    """Functions on one page, each class on a page of its own, which the page of all names."""
+    folder = DOCS / "reference"
+    pages = {file.name: file.read_text(encoding="utf-8") for file in folder.glob("*.md")}
+    shown = {
+        line.rpartition(".")[2]: name
+        for name, page in pages.items()
+        for line in page.splitlines()
+        if line.startswith("::: ")
+    }
+    assert {name for name in plmctl.__all__ if not name.startswith("_")} <= shown.keys()
+    for name, page in shown.items():
+        assert page == "index.md" or f"[{name}]({page})" in pages["index.md"], name
+        own = getattr(plmctl, name, None)
+        assert isinstance(own, type) == (page != "index.md") or own is None, name
 
 
 @pytest.mark.slow
@@ -110,7 +128,7 @@ def test_site_builds_without_a_warning(tmp_path: Path, monkeypatch: pytest.Monke
     sources = DOCS.rglob("*.md")
     wanted = {file.relative_to(DOCS).with_suffix(".html").as_posix() for file in sources}
     assert wanted <= pages
-    assert "plmctl.noise.base.Noise" in (tmp_path / "reference/index.html").read_text()
+    assert "plmctl.noise.base.Noise" in (tmp_path / "reference/noise.html").read_text()
     # a server shows 404.html under any address, so its links begin at the root
     read = {page: Links(page) for page in tmp_path.rglob("*.html") if page.name != "404.html"}
     assert sum(len(page.targets) for page in read.values()) > 1000

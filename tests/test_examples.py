@@ -230,3 +230,17 @@ def test_models_train_with_parts_of_ones_own(
     asked = ["task=anisotropy", "task.path=texts.txt", "checkpoint=blocks", *OWN, "--json"]
     found = json.loads(run("eval", *asked))
     assert -1 <= found["metrics"]["texts"]["cosine"] <= 1
+
+
+def test_the_command_of_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("b a b\nb c", encoding="utf-8")
+    plugin = ["--plugin", "shuffled_tokens"]
+    done = CliRunner().invoke(make_app(), ["count", "a.txt", "top=1", "--json", *plugin])
+    assert json.loads(done.stdout) == {"b": 3}
+    shown = CliRunner().invoke(make_app(), ["count", "--help", *plugin]).stdout
+    assert "words, the most frequent first" in " ".join(shown.split())
+    done = CliRunner().invoke(make_app(), ["count", *plugin])
+    assert (done.exit_code, "text: must be given" in done.output) == (2, True)
+    named = CliRunner().invoke(make_app(), ["help", "count", "--schema", *plugin])
+    assert {"text", "top"} <= json.loads(named.stdout)["properties"].keys()

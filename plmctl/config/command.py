@@ -143,16 +143,21 @@ def find_module(verb: str, plugins: Sequence[str] = ()) -> str:
     return ""
 
 
-@functools.cache
 def load_command(module: str) -> type[Command] | type[Tool]:
     """The class that the file of a command declares, which `find_command` knows from then on."""
+    kind = _import_command(module)
+    _LOADED[kind.about.verb] = kind
+    return kind
+
+
+@functools.cache
+def _import_command(module: str) -> type[Command] | type[Tool]:
     found: list[type[Command] | type[Tool]] = [
         kind
         for kind in vars(importlib.import_module(module)).values()
         if isinstance(kind, type) and isinstance(vars(kind).get("about"), About)
     ]
     (kind,) = found
-    _LOADED[kind.about.verb] = kind
     return kind
 
 

@@ -74,7 +74,7 @@ def own_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.syspath_prepend(str(tmp_path))
     known, loaded = set(sys.modules), dict(command._LOADED)
     yield
-    for cached in (command._files, command.list_commands, command.load_command):
+    for cached in (command._files, command.list_commands, command._import_command):
         cached.cache_clear()
     command._LOADED.clear()
     command._LOADED.update(loaded)
