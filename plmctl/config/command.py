@@ -170,6 +170,11 @@ def find_command(verb: str, plugins: Sequence[str] = ()) -> type[Command]:
     return kind
 
 
+def is_ours(verb: str) -> bool:
+    """Whether a command is none of a plug-in."""
+    return find_command(verb).__module__.startswith(f"{HOME}.")
+
+
 def find_settings(verb: str) -> type[Command] | None:
     """The command whose settings the command `verb` takes: itself or another; None without any."""
     module = find_module(verb)

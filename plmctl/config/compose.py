@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 from plmctl.config.budgets import TABLE, Row, at_row, choose_row, conclude, find_given, spell_row
+from plmctl.config.command import is_ours
 from plmctl.config.composer import HydraComposer, open_composer, set_values, store_recipe
 from plmctl.config.finish import finish
 from plmctl.config.implied_task import add_task
@@ -206,7 +207,8 @@ def _compose_given(
 ) -> Composition:
     """Compose words as they stand."""
     recipe, config_dirs = given.recipe, given.config_dirs
-    if not config_dirs and (recipe is None or is_shipped(recipe)):
+    ours = is_ours(given.verb) and not config_dirs
+    if ours and (recipe is None or is_shipped(recipe)):
         known = _SHIPPED
     published = asks_for_published(given)
     ending = "_published" if published else ""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config import schema
-from plmctl.config.command import RECIPE, find_command
+from plmctl.config.command import RECIPE, Command, find_command
 from plmctl.config.plain_composition import (
     UNSET,
     PartFile,
@@ -138,7 +138,7 @@ class HydraComposer:
 
         version.setbase("1.3")
         register()
-        _store_plumbing(self.verb)
+        _store_plumbing(self.verb, find_command(self.verb))
         search = create_config_search_path(str(conf_dir()))
         for place, folder in enumerate(reversed(self._config_dirs)):
             search.prepend(f"user{place}", f"file://{Path(folder).resolve()}")
@@ -323,14 +323,14 @@ def _parse(word: str) -> HydraOverride:
 
 
 @functools.cache
-def _store_plumbing(verb: str) -> None:
+def _store_plumbing(verb: str, kind: type[Command]) -> None:
     """Make the settings that `verb` has without any part known to Hydra, and of a command without
     a file in conf/ that its slots are empty.
     """
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
-    store.store(group="plumbing", name=verb, node=thaw(find_command(verb)()), package="_global_")
+    store.store(group="plumbing", name=verb, node=thaw(kind()), package="_global_")
     if not (conf_dir() / f"{verb}.yaml").is_file():
         store.store(name=verb, node=_make_primary(verb))
 
