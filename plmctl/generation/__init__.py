@@ -12,4 +12,6 @@ packed.py    linear maps laid out for few rows at a time
 fill.py      the tokens that a model predicts at the masks of a text
 prompts.py   the prompts of `plmctl generate` as ids
 answers.py   the written texts in the order of the prompts, plain or as JSON lines
+
+`generate` is the one entry of commands and tasks.
 """

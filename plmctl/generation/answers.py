@@ -84,7 +84,7 @@ class TextAnswers:
         return self._record(prompt, [])
 
     def spell(self, answer: Answer) -> str:
-        """A line for each text; as many blank lines where there is none."""
+        """A line for each text; for a prompt without texts, as many blank lines."""
         lines = [text["text"].replace("\n", "\\n") for text in answer["texts"]]
         return "\n".join(lines or [""] * self.search.count)
 

@@ -26,12 +26,12 @@ class Beam:
     every length.
 
     `penalty`: `length`, |y|^alpha (fairseq, `transformers`), or `gnmt`, ((5 + |y|) / 6)^alpha (Wu
-    et al., 2016, arXiv:1609.08144, eq. 14); |y| counts the end token, not the prompt. Of the 2
-    `width` best continuations those that end are finished texts if they are among the `width` best;
-    the others continue. `early` decides when a row is done: `true`, with `width` finished texts;
-    `false`, when the best open text would not be better than the worst of those if it ended now;
-    `never`, if it would not be at any length. (`transformers`' rules, generation/utils.py;
-    fairseq's is `true`.) `count` texts, best first.
+    et al., 2016, arXiv:1609.08144, eq. 14); |y| counts the end token, not the prompt. The 2 `width`
+    best continuations are considered: an ended one becomes a finished text if it is among the
+    `width` best, and the others continue. `early` decides when a row is done: `true`, with `width`
+    finished texts; `false`, when the best open text would not be better than the worst of those if
+    it ended now; `never`, if it would not be at any length. (`transformers`' rules,
+    generation/utils.py; fairseq's is `true`.) `count` texts, best first.
 
     One row with width 2, log-probabilities without a penalty; </s> ends a text:
 

@@ -91,7 +91,7 @@ def find_writing_head(model: Model, head: str | None = None) -> str:
     """The head that predicts the next token; UsageError for a model that cannot write."""
     backbone = model.backbone
     heads = ", ".join(model.heads) or "none"
-    # that predicts the next token, or else the token at a mask
+    # heads for the next token, or else for the token at a mask
     name = next(iter(heads_about(model, "next", "text")), None) if head is None else head
     if name is None or name not in model.heads:
         raise UsageError(
@@ -120,7 +120,7 @@ def _is_directed(backbone: Backbone) -> bool:
 
 
 def prefix_segments(backbone: Backbone) -> tuple[int, int]:
-    """The numbers of the segment that is read and of the one that is written."""
+    """The numbers of the input's segment and of the written segment."""
     return getattr(getattr(backbone, "pattern", None), "prefix_segments", None) or (0, 1)
 
 

@@ -12,7 +12,7 @@ from plmctl.generation.walk import walk
 
 @part_of("search")
 class Greedy:
-    """`y_t = argmax_v p(v | y_<t)`; the score is `sum_t log p(y_t | y_<t)`. Of equals, the
+    """`y_t = argmax_v p(v | y_<t)`; the score is `sum_t log p(y_t | y_<t)`. Among equals, the
     lowest id.
     """
 

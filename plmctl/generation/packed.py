@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from plmctl.heads.lm import LMHead
 
 _ROOM = 1 << 30  # bytes of weights that are worth a second copy
-_TOKENS = 2  # of each row, in one step: a token, perhaps with a mask behind it
+_TOKENS = 2  # tokens of each row in one step: a token, perhaps with a mask behind it
 _packed_maps: WeakKeyDictionary[nn.Module, Packed] = WeakKeyDictionary()
 
 

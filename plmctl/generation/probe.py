@@ -13,20 +13,21 @@ from plmctl.models.base import Model
 from plmctl.models.capabilities import make_cache
 from plmctl.nn.peft.base import find_cells
 
-TOKENS, TOGETHER = 5, 2  # of a row; those that are read at once, before the others
-NEAR, ROUNDED = 1e-3, 5e-2  # of the largest state: of fp32, and of types that round
+TOKENS, TOGETHER = 5, 2  # tokens of a row; the number that is read at once, before the others
+# tolerances as shares of the largest state: for fp32, and for types that round
+NEAR, ROUNDED = 1e-3, 5e-2
 _HELD: WeakSet[Model] = WeakSet()  # models that were looked at
 
 
 @torch.no_grad()
 def check_cached(model: Model, batch: Batch, prompt: Seq, size: int) -> None:
     """Raise UsageError for a model whose own cells give other states token by token than for a
-    whole row: what it would write would be wrong. The cells of plmctl have tests; a model with
-    others is looked at once, by a few tokens.
+    whole row, since its text would be wrong. The cells of plmctl have tests; a model with others is
+    looked at once, by a few tokens.
 
     Args:
         batch: The source of an encoder-decoder.
-        prompt: What is read first; its tracks, such as segments, are those of the few tokens.
+        prompt: The input; its tracks, such as segments, are those of the few tokens.
         size: Tokens of the vocabulary.
     """
     cells = [cell for cell in find_cells(model.backbone) if _is_foreign(cell)]

@@ -29,7 +29,7 @@ class Prompt:
 
     text: str
     ids: list[int]
-    number: int  # of all texts, from 0
+    number: int  # number among all texts, from 0
     cut: int = 0  # tokens that a task leaves out of a source that is too long
 
 
@@ -38,7 +38,7 @@ class WritingTask(Protocol):
 
     head: str  # the head that writes
     max_length: int  # tokens of a source
-    max_target: int  # tokens of what is written
+    max_target: int  # most tokens of the written text
 
     def encode_source(self, text: str, tokenizer: Tokenizer) -> tuple[list[int], int]:
         """(the ids of a source as in training, how many tokens were cut off)."""
@@ -55,7 +55,7 @@ class PromptReader:
 
     Args:
         kind: "fill" (masks), "source" (of an encoder-decoder), or "text" (is continued).
-        source: Where the texts come from, for messages.
+        source: The source of the texts, for messages.
         template: Roles of special tokens around a text, which is "A".
         task: A task that writes, on which the model was fine-tuned: it encodes the sources.
     """

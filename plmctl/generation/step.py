@@ -35,7 +35,7 @@ class Reading:
         self.model, self.head, self.size, self.segment, self.mask = model, head, size, segment, mask
         self.cache = make_cache(model.backbone, batch)
         self.prompt, self.shared = prompt, prompt.ids.shape[1]
-        # of the last token: next ones follow
+        # tracks of the last token, for the tokens after it
         self.tracks = {name: track[:, -1:] for name, track in prompt.tracks.items()}
         self.key = torch.arange(len(prompt.ids), device=prompt.ids.device)
 

@@ -1,4 +1,4 @@
-"""Training batches of triples, with the entities that are drawn in place of right ones."""
+"""Training batches of triples, with the entities that are drawn as wrong answers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class TripleBatches:
     number of the triple.
 
     Args:
-        graph: of whose training triples the batches are made.
+        graph: The graph with the training triples.
         loss: says how many entities are drawn, and whether known answers are needed.
-        sides: what is asked for.
+        sides: The sides that are predicted.
         batch_size: triples of an update, over all processes.
-        micro_batch_size: of a backward pass; None: all of a process.
-        seed: of the order and the draws.
+        micro_batch_size: The triples of a backward pass; None: all of a process.
+        seed: The seed of the order and the draws.
         world: processes.
         rank: the number of this one.
     """
@@ -79,7 +79,7 @@ class TripleBatches:
         low, high = (rows.shape[-1] * rank // self.world for rank in (self.rank, self.rank + 1))
         size = self.micro_batch_size
         parts = [rows[..., at : min(at + size, high)] for at in range(low, high, size)]
-        # of fewer triples than processes, some have none
+        # with fewer triples than processes, some processes have none
         spare = [] if parts else [replace(self.make(rows[..., :1], epoch), spare=True)]
         return spare or [self.make(part, epoch) for part in parts]
 
@@ -121,7 +121,7 @@ class TripleBatches:
         )
 
     def _draw(self, rows: np.ndarray, triples: np.ndarray, side: Side, draws: Draws) -> np.ndarray:
-        """int64 [B, K] entities in place of those on `side`."""
+        """int64 [B, K] entities that replace those on `side`."""
         drawn = draws.integers(rows, f"drawn {side}", self.entities, self.loss.negatives)
         if not self.loss.filtered:
             return drawn
@@ -136,7 +136,7 @@ class TripleBatches:
         return drawn
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of updates, and what tells whether the triples are the same."""
+        """The number of updates, and a fingerprint of the triples."""
         return {"updates": self._update, **stage_of(self)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

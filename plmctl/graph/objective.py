@@ -25,16 +25,16 @@ LINK, RELATION, PENALTY = "link", "relation", "penalty"
 class LinkPrediction(Objective):
     """Asks each triple for its head and for its tail, or for one of them, and for its relation.
 
-    The relation is asked for by a softmax over all relations (Chen et al., 2021, arXiv:2110.02834,
+    The relation is predicted by a softmax over all relations (Chen et al., 2021, arXiv:2110.02834,
     eq. 4): `-log P(t | h, r) - log P(h | r, t) - 2 w log P(r | h, t)`, or with reciprocal
     relations, `-log P(t | h, r) - w log P(r | h, t)` of a triple and of its inverse.
 
     Args:
-        loss: of a question.
-        sides: what is asked for.
-        relation_weight: w, of the question for the relation beside that for an entity; 0: not
-            asked.
-        penalty: beside the loss; None: none.
+        loss: The loss of a question.
+        sides: The sides that are predicted.
+        relation_weight: The weight w of the question for the relation, relative to the question for
+            an entity; 0: no such question.
+        penalty: The penalty that is added to the loss; None: none.
         dropout: share of the numbers of a question's entity and relation that are 0 in training.
     """
 

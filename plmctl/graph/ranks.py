@@ -20,8 +20,8 @@ class Ranks:
     """The ranks of the right answers of triples, from 1, for each side.
 
     Ties count half: `1 + entities with a higher score + half of the others with the same score`,
-    the mean of the best and the worst place (Sun et al., 2020, arXiv:1911.03903: an answer by
-    constant scores is then no good one).
+    the mean of the best and the worst rank. Constant scores are then no good answer (Sun et al.,
+    2020, arXiv:1911.03903).
 
     Args:
         filtered: {side: float64 [n]} other known answers left out (Bordes et al., 2013, sec. 4.2).
@@ -84,8 +84,8 @@ def rank(
     Args:
         tables: the vectors, and their score.
         triples: int64 [n, 3].
-        graph: whose triples, of all splits, are the known answers.
-        sides: what is asked for.
+        graph: The graph whose triples, of all splits, are the known answers.
+        sides: The sides that are predicted.
         batch_size: questions at the same time.
     """
     raw: dict[Side, np.ndarray] = {}

@@ -14,8 +14,8 @@ from plmctl.models.base import Backbone
 
 
 class GraphTables(Backbone):
-    """entity [E, W] and relation [R or 2R, W']: with `reciprocal`, a relation that is asked for its
-    head has a vector of its own, behind the others, and its head is asked as a tail (Lacroix et
+    """entity [E, W] and relation [R or 2R, W']. With `reciprocal`, the question for a head has a
+    relation vector of its own, behind the others. The head is then predicted as a tail (Lacroix et
     al., 2018, arXiv:1806.07297, sec. 4.1).
     """
 
@@ -48,7 +48,7 @@ class GraphTables(Backbone):
         """[B, W] the questions for `side`.
 
         Args:
-            side: what is asked for.
+            side: The side that is predicted.
             known: [B, W] the vectors of the entities that are given.
             relation: [B, W'] those of the relations, by `find_relations`.
         """
@@ -64,7 +64,7 @@ class GraphTables(Backbone):
         """[B, E] the scores of all entities as answers.
 
         Args:
-            side: what is asked for.
+            side: The side that is predicted.
             known: [B] entities.
             relation: [B] relations.
         """

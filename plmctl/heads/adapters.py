@@ -1,4 +1,4 @@
-"""Knowledge adapters beside a model that is not trained (K-Adapter; Wang et al., 2021)."""
+"""Knowledge adapters for a model that is not trained (K-Adapter; Wang et al., 2021)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from plmctl.nn.starting import Starting
 from plmctl.storage.reading import read_tensors
 
 WEIGHTS = "model.safetensors"
-STD = 2e-4  # of the maps into an adapter and out of it (microsoft/K-Adapter)
+STD = 2e-4  # deviation of the maps into an adapter and out of it (microsoft/K-Adapter)
 
 
 class LinearMap(nn.Module):
@@ -104,8 +104,8 @@ class TrainedAdapter(Adapter, Starting):
 
 @part_of("heads")
 class KnowledgeAdapters(Layers):
-    """`[linear_a([h_L; o_a]) for each adapter a]`, [B, T, n W]: what adapters make of some layers
-    of a model, beside its last one (Wang et al., 2021, arXiv:2002.01808, sec. 3.2).
+    """`[linear_a([h_L; o_a]) for each adapter a]`, [B, T, n W]: the outputs of adapters on some
+    layers of a model, joined to its last layer (Wang et al., 2021, arXiv:2002.01808, sec. 3.2).
 
     Adapters are trained on their own, one kind of knowledge each, while the model stays as it is
     (train.frozen=[backbone]); a further task reads several of them at once. Differs: padding is
@@ -114,11 +114,11 @@ class KnowledgeAdapters(Layers):
     Args:
         adapters: {name: the run or checkpoint that has trained it, or None: a new one}; empty: a
             new one called knowledge.
-        layers: that each adapter reads, the embedding output is 0; None: 0, the middle, the last
-            but one.
+        layers: The layers that each adapter reads, 0 is the embedding output; None: 0, the middle,
+            the last but one.
         adapter_width: columns inside of an adapter; None: those of the model.
-        adapter_layers: of each of its encoders.
-        adapter_heads: of attention; None: one for 64 columns.
+        adapter_layers: The number of layers in each of its encoders.
+        adapter_heads: The number of attention heads; None: one for 64 columns.
         dropout: inside of an adapter.
     """
 

@@ -224,7 +224,7 @@ def _spread_ties(tie_projs: bool | Sequence[bool], clusters: int) -> list[bool]:
 
 
 def _check_tied(table: AdaptiveTable | None, own: Mapping[str, object]) -> None:
-    """ConfigError where there is no table to be tied to, or one of another shape is asked for."""
+    """ConfigError if the model has no table to tie to, or only one of another shape."""
     if table is None:
         allowed = "false: the embedding of this model has no clusters"
         fix = "model.embedding.table={_target_:plmctl.nn.adaptive.AdaptiveTable,cutoffs:[2000]}"

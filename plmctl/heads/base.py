@@ -1,4 +1,4 @@
-"""What every head says of itself, and which heads of a model read its last states."""
+"""The base of every head, and the heads of a model that read its last states."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from plmctl.core.batch import IGNORE
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model
 
-# what a head predicts: a label of a row (from the token that stands for it), a label of a token,
-# the two ends of a span, the token of the text at a position, the token that follows (both are
-# logits over the vocabulary); or nothing: "features" turns features into features
+# the kind of a head's predictions: a label of a row (from one token) or of a token; the two ends of
+# a span; the token of the text at a position, or the next token. The last two are logits over the
+# vocabulary. "features" predicts nothing: it turns features into features
 About = Literal["rows", "tokens", "spans", "text", "next", "features"]
 
 WORDS: tuple[About, ...] = ("text", "next")  # those over the vocabulary
 
-POOLER = "pooler"  # of `Model.heads`: what stands before heads about rows
+POOLER = "pooler"  # entry of `Model.heads` that precedes heads about rows
 
 
 @base_of("heads")
 class Head(nn.Module):
     """Features `[..., W]` to logits `[..., K]`.
 
-    `about`: what it predicts. `of_task`: fine-tuning makes it, so it tells what a fine-tuned
-    model is for. `compiled`: what its loss does with logits over a vocabulary is compiled.
+    `about`: what it predicts. `of_task`: fine-tuning makes it, so it shows the purpose of a
+    fine-tuned model. `compiled`: what its loss does with logits over a vocabulary is compiled.
     `by_label`: {tensor: its axes that have a block for each of K labels, in their order}.
     """
 
@@ -64,7 +64,7 @@ class ClassHead(Head):
 
 
 class ScoringHead(Protocol):
-    """What objectives need of a head: logits and their loss."""
+    """The part of a head that objectives need: logits and their loss."""
 
     def __call__(self, features: Tensor) -> Tensor: ...
 
@@ -107,7 +107,7 @@ def heads_about(model: Model, *about: About) -> list[str]:
 
 
 def about_of(head: nn.Module) -> About | None:
-    """What a head predicts, if it says so."""
+    """The kind of a head's predictions, if the head states it."""
     return head.about if isinstance(head, Head) else None
 
 
@@ -123,8 +123,8 @@ def language_heads(model: Model) -> list[str]:
 
 
 def heads_of_states(model: Model) -> list[str]:
-    """The heads that read the last states of a model: first those of tasks, then those of the
-    text, then those about rows that pretraining left.
+    """The heads that read the last states of a model: first heads of tasks, then of the text, then
+    heads about rows from pretraining.
     """
     heads = {name: head for name, head in model.heads.items() if isinstance(head, Head)}
     return [

@@ -24,8 +24,8 @@ class Between(nn.Module):
     features [B, T, W'] and L + 1 states [B, T, W] -> [B, T, 2 hidden_width].
 
     Args:
-        layer: of the backbone; -1: the last, both directions of a biLM side by side.
-        hidden_width: of each direction of the second layer.
+        layer: The layer of the backbone; -1: the last, both directions of a biLM side by side.
+        hidden_width: The width of each direction of the second layer.
     """
 
     # {the head that stands before it: what puts it there}

@@ -67,8 +67,8 @@ class Biaffine(Head):
         self.beside = nn.Linear(2 * relation_width, num_classes)
 
     def forward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, 1 + L, W] -> [B, L, 1 + L] the score of each word below each head, and the words
-        [B, 1 + L, n] as heads and as dependents of relations.
+        """[B, 1 + L, W] -> [B, L, 1 + L], the score of each word below each head. The second result
+        is the words [B, 1 + L, n] as heads and as dependents of relations.
         """
         states = self.dropout(states)
         scores = self.arcs(self.arc_dependent(states[:, 1:])) @ self.arc_head(states).mT

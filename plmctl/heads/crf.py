@@ -9,13 +9,13 @@ from torch import Generator, Tensor, nn
 
 from plmctl.nn.starting import Starting
 
-# what stands for minus infinity, so that no difference of two is undefined
+# replaces minus infinity, so that no difference of two is undefined
 IMPOSSIBLE = -1e4
-_LEAST = 1e-300  # of sums of exponentials in float64, whose logarithm is taken
+_LEAST = 1e-300  # least sum of exponentials in float64, before its logarithm is taken
 
 
 class Transitions(NamedTuple):
-    """What the places of tags add to the score of a sentence."""
+    """The scores of transitions between tags in a sentence."""
 
     first: Tensor  # [K] of its first tag
     last: Tensor  # [K] of its last tag
@@ -34,9 +34,9 @@ class LinearChain(Starting):
     """Transitions of K tags, and what the first and the last tag of a sentence add (Lample et al.,
     2016, arXiv:1603.01360, sec. 2.2).
 
-    They begin at 0, where the model is a softmax for each word. Differs: they are `gain` times what
-    is stored, so that under Adam, and with the rate of fine-tuning, they learn as much faster than
-    the encoder; the published models have one rate, 0.01, for all.
+    They begin at 0, where the model is a softmax for each word. Differs: they are `gain` times the
+    stored values, so under Adam, with the rate of fine-tuning, they learn as much faster than the
+    encoder. The published models have one rate, 0.01, for all.
     """
 
     def __init__(self, *, num_classes: int, gain: float = 100.0) -> None:
@@ -93,7 +93,7 @@ def find_best(chains: Chains, transitions: Transitions) -> Tensor:
     first, last, follow = transitions
     scores, (begins, ends) = chains.scores.double(), chains.edges.double().unbind(1)
     best = scores[:, 0] + begins[:, None] * first  # [B, K]
-    came: list[Tensor] = []  # of every later word, [B, K]: the tag before, by its own
+    came: list[Tensor] = []  # for every later word, [B, K]: the tag before, by its own
     own = torch.arange(scores.shape[2], device=scores.device)
     for place in range(1, scores.shape[1]):
         high, before = (best[:, :, None] + follow).max(1)

@@ -43,12 +43,12 @@ class SentenceLayer(nn.Module):
 
 @part_of("heads")
 class SummaryScores(Head):
-    """`linear(h^L)`, h^0 = vectors + sinusoidal positions, over the vectors of the sentences of a
-    document, [B, S, W] -> [B, S] the log-odds of being in the summary (Liu and Lapata, 2019,
-    arXiv:1908.08345, sec. 3.2).
+    """`linear(h^L)` over the vectors of the sentences of a document, with h^0 = vectors +
+    sinusoidal positions. [B, S, W] -> [B, S], the log-odds of being in the summary (Liu and Lapata,
+    2019, arXiv:1908.08345, sec. 3.2).
 
     `between`: how many layers L; 0: linear alone. Differs: as many heads and as wide inside as the
-    model (`size`); published: 8 and 2,048 beside BERT-base.
+    model (`size`); published: 8 and 2,048 for BERT-base.
     """
 
     about: About = "tokens"
@@ -73,7 +73,7 @@ class SummaryScores(Head):
         self.linear = nn.Linear(width, 1)
 
     def forward(self, features: Tensor, real: Tensor) -> Tensor:
-        """features [B, S, W], real [B, S] bool: sentences that are there -> [B, S]."""
+        """features [B, S, W], real [B, S] bool: whether a sentence is real -> [B, S]."""
         x = features
         if len(self.layers):
             numbers = torch.arange(x.shape[1], device=x.device)

@@ -1,5 +1,5 @@
-"""What heads read of a backbone: one layer, or several together (Devlin et al., 2019, sec. 5.3;
-Peters et al., 2018).
+"""The input of heads from a backbone: one layer, or several together (Devlin et al., 2019, sec.
+5.3; Peters et al., 2018).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from plmctl.nn.restrained import Restrained
 from plmctl.nn.starting import Starting
 
 HIDDEN = frozenset({"hidden"})
-# of `Model.heads`: what stands before the others, in this order
+# entries of `Model.heads` that precede the others, in this order
 BEFORE_HEADS = ("features", "encoder", "output")
 
 
 def read(model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
-    """[B, T, W'] what heads see of every token: `heads.features` of all layers (without it the
-    last), then `heads.encoder`, and beside that `heads.output` of all layers.
+    """[B, T, W'] the input of heads for every token: `heads.features` of all layers (without it the
+    last), then `heads.encoder`. `heads.output` of all layers is joined to it.
 
     `hidden`: the output of the backbone if it is known already; it must have recorded the layers
     that are mixed.
@@ -112,10 +112,10 @@ class ScalarMix(Layers, Starting, Restrained):
 
     s begins at 0, the mean, and gamma at 1. `layers=None`: all layers, without the embedding
     output. With `norm` each h_j is `(h_j - m) / sqrt(v)` first, m and v the mean and variance of
-    all its numbers in the batch, padding left out (sec. 3.2; allenai/bilm-tf elmo.py): of a layer,
-    not of a token, so they depend on what else is in the batch. `penalty`: lambda of `lambda
-    |s|^2`, added to the loss: 1 keeps s near the mean, 0.001 leaves it free (sec. 3.3, 5.1).
-    `dropout`: of the result.
+    all its numbers in the batch, padding left out. They belong to a layer, not to a token, so they
+    depend on the other rows of the batch (sec. 3.2; allenai/bilm-tf elmo.py). `penalty`: lambda of
+    `lambda |s|^2`, added to the loss: 1 keeps s near the mean, 0.001 leaves it free (sec. 3.3,
+    5.1). `dropout`: of the result.
     """
 
     def __init__(
@@ -158,8 +158,8 @@ class ScalarMix(Layers, Starting, Restrained):
 
 @part_of("heads")
 class Beside(nn.Module):
-    """`[h; mix]`: what the encoder before the head gives, and a `ScalarMix` of layers with weights
-    of its own beside it.
+    """`[h; mix]`: the output of the encoder before the head, and a `ScalarMix` of layers with
+    weights of its own.
 
     features [B, T, W'] and L + 1 states [B, T, W] -> [B, T, W' + W] (Peters et al., 2018,
     arXiv:1802.05365, sec. 3.3, "at the output of the task RNN").

@@ -33,9 +33,8 @@ class LMHead(Padded, ClassHead):
     from N(0, 1) (Raffel et al., 2020; mesh_tensorflow, transformer.py). `about`: whether it
     predicts the token at the position of a state, which noise masked ("text"), or the "next" one.
 
-    With `prior`, the bias starts at the log of how frequent each token is in the corpus, so that
-    no update is spent on frequencies (Lin et al., 2017, arXiv:1708.02002, sec. 3.3, for rare
-    classes).
+    With `prior`, the bias starts at the log of the frequency of each token in the corpus. No update
+    is then spent on frequencies (Lin et al., 2017, arXiv:1708.02002, sec. 3.3, for rare classes).
     """
 
     about: About = "text"

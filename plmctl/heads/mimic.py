@@ -20,7 +20,7 @@ TINY = 1e-12
 class FormVectors(nn.Module):
     """`v_form = mean of the vectors of all n-grams of a word`, words to [n, d].
 
-    The n-grams are kept beside their vectors, as letters. In training each n-gram is left out with
+    The n-grams are saved with their vectors, as letters. In training each n-gram is left out with
     probability `dropout`. (Schick and Schütze, 2020, arXiv:1910.07181, sec. 3.1;
     timoschick/bertram, ngram_models.py.) Differs: where all n-grams would be left out, all stay.
     """

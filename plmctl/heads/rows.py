@@ -1,5 +1,5 @@
-"""What stands for a row where a decision about it is read: one of its tokens, the mean of all of
-them, or its two texts side by side.
+"""The vector that represents a row in a decision about it: one of its tokens, their mean, or its
+two texts side by side.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def concatenate_pools(features: Tensor, batch: Batch) -> Tensor:
     """
     rows, counted = _find_tokens(batch)
     states = features[rows]
-    last = counted.long().cumsum(1).argmax(1)  # the first place of the highest count
+    last = counted.long().cumsum(1).argmax(1)  # the first index of the highest count
     highest = states.masked_fill(~counted[..., None], float("-inf")).amax(1)
     ends = states[torch.arange(len(rows), device=rows.device), last]
     return torch.cat([ends, highest, _average(states, counted)], -1)

@@ -18,9 +18,9 @@ class SBOHead(nn.Module):
     """`h = norm(activation(inner([before; after; place])))`, and a language-model head on h:
     `norm(activation(dense(h)))`.
 
-    Neighbours [P, W] and offsets `place` [P] in 0 .. max_targets - 1 to logits [P, V], by the table
-    of `token_embedding` and a bias of its own. (Joshi et al., 2020, arXiv:1907.10529, sec. 3.2; the
-    released code embeds offsets in 200 numbers.)
+    Neighbours [P, W] and offsets `place` [P] in 0 .. max_targets - 1 to logits [P, V]. The head
+    uses the table of `token_embedding` and a bias of its own. (Joshi et al., 2020,
+    arXiv:1907.10529, sec. 3.2; the released code embeds offsets in 200 numbers.)
     """
 
     def __init__(

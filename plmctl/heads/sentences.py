@@ -66,8 +66,8 @@ class TextPooling:
 
     Args:
         reduce: over the tokens.
-        layers: whose states are averaged first; 0 is the embedding output.
-        head: of the model, which the result passes; "": none.
+        layers: The layers whose states are averaged first; 0 is the embedding output.
+        head: The head of the model through which the result passes; "": none.
     """
 
     reduce: Reduce
@@ -94,7 +94,7 @@ def pool_text(model: Model, batch: Batch, pooling: str, hidden: Hidden | None = 
     """[B, W] the vector of each row, in fp32 or wider.
 
     Args:
-        model: whose states are read.
+        model: The model whose states are read.
         batch: its rows.
         pooling: a name of `TEXT_POOLINGS`.
         hidden: the output of the backbone if it is known already, with all layers recorded.

@@ -23,11 +23,11 @@ class SharedSoftmax(Starting):
     N(0, 2 / W), b = 0.
 
     `words`: only that many, the first of the vocabulary. With `samples` S, training compares the
-    right word with S others alone, drawn for the whole micro-batch without replacement from `q(k) =
-    log((k + 2) / (k + 1)) / log(V + 1)`, so the vocabulary has to be sorted by frequency; `log
-    E[count]` is taken from every logit, and a drawn word that is the right one does not count (Jean
-    et al., 2015, arXiv:1412.2007, sec. 3; tf.nn.sampled_softmax_loss). Evaluation compares all
-    words.
+    right word with S others alone, drawn for the whole micro-batch without replacement. The draws
+    follow `q(k) = log((k + 2) / (k + 1)) / log(V + 1)`, so the vocabulary has to be sorted by
+    frequency. `log E[count]` is subtracted from every logit, and a drawn word that is the right one
+    does not count (Jean et al., 2015, arXiv:1412.2007, sec. 3; tf.nn.sampled_softmax_loss).
+    Evaluation compares all words.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class SharedSoftmax(Starting):
             raise ConfigError("words", words, "at least 1, or null for the whole vocabulary")
         if samples is not None and samples < 1:
             raise ConfigError("samples", samples, "at least 1, or null for all words")
-        # of as many words, all are cheaper
+        # with as many samples as words, all words are cheaper
         self.samples = samples if samples is not None and samples < size else None
         self.softmax = LMHead(
             width=width // 2,

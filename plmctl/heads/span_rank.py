@@ -12,14 +12,15 @@ from plmctl.core.values import Count, DropoutRate
 from plmctl.heads.base import About, Head, widen
 from plmctl.nn.dropout import Dropout
 
-BUCKETS = 10  # of lengths and distances: 0 to 4, 5 to 7, 8 to 15, 16 to 31, 32 to 63, 64 and more
+# buckets of lengths and distances: 0 to 4, 5 to 7, 8 to 15, 16 to 31, 32 to 63, 64 and more
+BUCKETS = 10
 _ABOVE = (1, 2, 3, 4, 5, 8, 16, 32, 64)
-SPEAKERS = 3  # of a pair: not known, others, the same
+SPEAKERS = 3  # speakers of a pair: not known, others, the same
 
 
 @part_of("heads")
 class SpanRank(Head):
-    """What spans are, and how well two of them go together.
+    """Scores of spans, and of how well two of them go together.
 
     `g = [x_first; x_last; sum_t a_t x_t; width]`, a the softmax of `w x_t` over the tokens of the
     span. `s_m = FFNN(g) + FFNN(width')`, `s_c(i, j) = drop(W g_i) drop(g_j)`,
@@ -27,10 +28,10 @@ class SpanRank(Head):
     speakers are the same, of the number of spans from j to i, and of rows.
 
     Args:
-        width: of the states.
+        width: The width of the states.
         hidden: units of each FFNN, which has one layer (Joshi et al., 2019, released code).
         features: width of the learned vectors.
-        dropout: of hidden units and learned vectors.
+        dropout: The rate of dropout on hidden units and learned vectors.
     """
 
     about: About = "spans"

@@ -12,9 +12,9 @@ from torch.autograd import Function
 
 from plmctl.core.batch import IGNORE
 
-# Sizes for a CPU's caches, in positions: matrix products of this many rows run at full speed (all
-# 646 of 32 rows of 128 tokens at once: a third slower), and the fp32 logits of a block and their
-# softmax (2 x 16 x 30,522 x 4 = 3.9 MB) stay near.
+# Sizes for a CPU's caches, in positions. Matrix products of this many rows run at full speed (all
+# 646 of 32 rows of 128 tokens at once: a third slower). The fp32 logits of a block and their
+# softmax stay near (2 x 16 x 30,522 x 4 = 3.9 MB).
 _STRIP, _BLOCK = 256, 16
 
 
@@ -69,7 +69,7 @@ def cross_entropy_of_table(
         bias: [V or more].
         ids: [P] labels.
         chunk: the most logits held at once.
-        compiled: What is done with logits is one compiled graph (not with smoothing), which holds
+        compiled: Whether the work on logits is one compiled graph (not with smoothing), which holds
             no copy of them; four chunks at once then.
     """
     compiled = compiled and not smoothing.rate
@@ -82,8 +82,8 @@ def cross_entropy_of_table(
 class _CrossEntropy(Function):
     """`sum_p logsumexp(z_p) - z_p[id_p]`, z = h table^T + bias, with at most `chunk` logits alive.
 
-    The gradient by z is softmax(z) - onehot(id), known as soon as z is: gradients are made in the
-    forward pass, chunk by chunk, and the backward only scales them (Hsu et al., 2024,
+    The gradient by z is softmax(z) - onehot(id), known as soon as z is. So gradients are made in
+    the forward pass, chunk by chunk, and the backward only scales them (Hsu et al., 2024,
     arXiv:2410.10989, sec. 3.2).
     """
 

@@ -1,5 +1,5 @@
-"""The vector of a text as a mean of its tokens, of which rare ones weigh more: how rare they are is
-counted in a corpus.
+"""The vector of a text as a weighted mean of its tokens. Rare tokens weigh more; a corpus gives
+their frequencies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TokenFrequencies:
     """How often the tokens of a vocabulary stand in the texts of a corpus.
 
     Args:
-        texts: how many there are.
+        texts: The number of texts.
         holding: [V] how many of them have the token.
         said: [V] how often it stands in all of them.
     """

@@ -36,7 +36,7 @@ class Hidden:
     pondered: Mapping[str, Tensor] = field(default_factory=dict)
     # [B] losses of the model's own, by the name of their term: `Costly`
     losses: Mapping[str, Tensor] = field(default_factory=dict)
-    # what parts of cells have stated of this pass: `Env.note`
+    # values of this pass that parts of cells note: `Env.note`
     noted: Noted = field(default_factory=dict)
 
     def gather(self, index: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ def list_parts(backbone: Backbone) -> list[object]:
 
 
 class KeptStates(Protocol):
-    """What layers gave for the rows of a batch, so that they do not run again."""
+    """The stored outputs of layers for the rows of a batch, so that the layers do not run again."""
 
     def find(self, backbone: Backbone, batch: Batch, record: frozenset[str]) -> Hidden | None:
         """The result of the backbone from what is kept; None: it has to run."""
@@ -161,7 +161,7 @@ class Model(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.heads = nn.ModuleDict(heads)
-        # that were added to the backbone, in their order; empty: the whole model is trained
+        # methods that were added to the backbone, in their order; empty: the whole model is trained
         self.methods: list[Method] = []
         self.kept: KeptStates | None = None
 
@@ -188,8 +188,8 @@ class Model(nn.Module):
                 part.dropout = 0.0  # type: ignore[assignment]
 
     def trainable(self, chosen: Sequence[str] = ()) -> list[str]:
-        """What is trained, as names or globs of parameters: `chosen`, and where methods were added
-        what these train, and the heads; empty: everything.
+        """The trained parameters, as names or globs: `chosen`, and if methods were added, their own
+        parameters and the heads; empty: everything.
         """
         own = [
             f"backbone.{name}" for method in self.methods for name in method.trains(self.backbone)

@@ -24,7 +24,7 @@ from plmctl.nn.lstm import ProjectedLSTM, State
 if TYPE_CHECKING:
     from plmctl.text.vocab import Vocab
 
-CHARACTERS = 50  # of a row
+CHARACTERS = 50  # characters of a row
 Memory = tuple[Tensor, Tensor]  # h [B, 2 L, W / 2] and c [B, 2 L, H], the forward layers first
 
 
@@ -43,8 +43,8 @@ class BiLM(Backbone):
     is spelled as eos: the stream of training has a single token between two texts.
 
     `streams["forward"]` and `["backward"]` are the states [B, T, W / 2] that a softmax reads, after
-    dropout. If a batch has a sequence `reverse`, the backward stack reads it as it is, and its half
-    of `last`, `recorded` and `streams` has the positions of `reverse`. With a state (training),
+    dropout. If a batch has a sequence `reverse`, the backward stack reads it as it is. Its half of
+    `last`, `recorded` and `streams` then has the positions of `reverse`. With a state (training),
     rows that continue start from the memory of their row of the batch before; without one every row
     starts with empty memory, and so does each document of a packed row.
     """

@@ -70,7 +70,7 @@ class AgedMemory(NamedTuple):
         return {"memory": self.layers}
 
     def resume(self, continues: Tensor) -> AgedMemory:
-        """This memory for the next row; those that do not continue see none of it."""
+        """This memory for the next row; rows that do not continue see none of it."""
         goes_on = continues.long()
         return self._replace(
             filled_compressed=self.filled_compressed * goes_on,
@@ -80,7 +80,7 @@ class AgedMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class Updated:
-    """Memory after a row, and how badly what was compressed stands for what it was made of."""
+    """Memory after a row, and the error of the compressed states."""
 
     memory: AgedMemory
     loss: Tensor | None  # [B]
@@ -88,24 +88,24 @@ class Updated:
 
 @part_of("model")
 class CompressiveTransformer(XLNet):
-    """Transformer-XL with memory of two ages: of the M last states, those that T new ones push out
-    are made T / c by `compression`, one function for each layer; the last `compressed` of these are
-    kept.
+    """Transformer-XL with memory of two ages. T new states push T old ones out of the last M;
+    `compression`, one function for each layer, turns these into T / c states. The last `compressed`
+    of these are stored.
 
     Attention sees compressed states, states and the row, in this order, by the distances of their
-    places: a compressed state counts as one. What compresses learns of a loss of its own, whose
-    gradient reaches nothing else, and it is reached by no other: `rebuild="attention"`, the mean
-    squared difference of what the layer's heads see, by content, of the old states and of the
-    compressed ones; "states", that of the old states and of those that a linear map makes of the
-    compressed ones. It is summed over layers. (arXiv:1911.05507, sec. 3; Differs: a mean over
-    tokens and columns in place of a sum.)
+    positions: a compressed state counts as one. The compression learns only from a loss of its own,
+    and the gradient of that loss reaches nothing else. With `rebuild="attention"` the loss compares
+    the outputs of the layer's heads, by content, on the old states and on the compressed ones. It
+    is their mean squared difference. With "states" it is the difference between the old states and
+    the states that a linear map rebuilds from the compressed ones. It is summed over layers.
+    (arXiv:1911.05507, sec. 3; Differs: a mean over tokens and columns instead of a sum.)
 
     Args:
         memory: M.
         compressed: C.
         compression: makes the function of a layer, which says c.
         rebuild: the loss.
-        weight: of the loss.
+        weight: The weight of the loss.
         max_length: T of full rows.
     """
 
@@ -177,14 +177,14 @@ class CompressiveTransformer(XLNet):
     ) -> Updated:
         """Memory with the new row; what it pushes out is compressed."""
         room, spare = memory.recent[0].shape[1], length % self.rate
-        # of those pushed out, how many are filled: the last ones
+        # how many of the pushed-out states are filled: the last ones
         leaving = (memory.filled_recent + length - room).clamp(min=0, max=length - spare)
         compressed, recent, losses = [], [], []
         old_and_new = zip(memory.compressed, memory.recent, layers, strict=False)
         for layer, (earlier, old, new) in enumerate(old_and_new):
             new = new.detach()
             both = torch.cat([old, new], 1)
-            # of a shorter last row, the oldest states go without a trace
+            # if a last row is shorter, the oldest states go without a trace
             small, loss = self._compress(layer, both[:, spare:length], new, leaving)
             compressed.append(torch.cat([earlier, small.detach()], 1)[:, -self.compressed :])
             recent.append(both[:, -room:])
@@ -216,7 +216,9 @@ class CompressiveTransformer(XLNet):
     def _see(
         self, layer: int, new: Tensor, memory: Tensor, filled: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What the layer's heads see of memory by content, and its usage; weights as they are."""
+        """The outputs of the layer's heads on memory by content, and its usage; weights as they
+        are.
+        """
         block, cell = self._attending[layer]
         new, memory = (_apply_frozen(block.norm_in, x) for x in (new, memory))
         q, k, v = (

@@ -104,7 +104,7 @@ class Encoder(Backbone):
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text"}) | self.pattern.needs
         self.max_length = position.max_length
-        self.prompt: LearnedPrompt | None = None  # what stands before the tokens
+        self.prompt: LearnedPrompt | None = None  # learned vectors before the tokens
         self.offset = 0  # positions before that of the first token
 
     @property
@@ -151,7 +151,7 @@ class Encoder(Backbone):
 
     def list_layer_parts(self) -> list[list[nn.Module]]:
         plain = type(self).encode is Encoder.encode  # others read more streams than the text
-        # what methods of fine-tuning add beside the layers is trained
+        # parts that methods of fine-tuning add outside of the layers are trained
         plain &= not set(self._modules) - {"embedding", "position", "stack"}
         if not plain or self.stack.halting is not None or self.stack.reversible:
             return []
@@ -175,7 +175,7 @@ class Encoder(Backbone):
         yield self.stack, RowSize(length, keys=keys, stored=stored)
 
     def find_kernel_problem(self, length: int) -> ConfigError | None:
-        """What keeps the kernel from training this model in rows of up to `length` tokens."""
+        """The reason why the kernel cannot train this model in rows of up to `length` tokens."""
         rates = self._find_rates()
         if not rates:
             return None
@@ -204,7 +204,7 @@ class Encoder(Backbone):
         return {letter: heads.dropout for letter, heads in found if heads is not None}
 
     def _list_attention(self) -> dict[str, Cell]:
-        """{letter of the layout: its first cell} of those that compute attention."""
+        """{letter of the layout: its first cell}, for cells that compute attention."""
         cells: dict[str, Cell] = {
             letter: blocks[0].cell  # type: ignore[index, misc]
             for letter, blocks in self.stack.blocks.items()
@@ -219,7 +219,7 @@ class Encoder(Backbone):
         return min(heads.width for heads in found if heads is not None)
 
     def _find_bias(self) -> Bias | None:
-        """What positions add to scores; None: nothing."""
+        """The function of positions that is added to scores; None: none."""
         changes = type(self.position).bias is not Position.bias
         return self.position.bias if changes else None
 
@@ -283,7 +283,7 @@ class Encoder(Backbone):
         ops = {"text": bound, **({"source": source.op} if source else {})}
         filled = None if memory is None else memory.length
         env = Env(ops, by_layer, seq=seq, cache=cache, recorder=recorder, filled=filled)
-        # what stands in for a stack runs all of it
+        # a module that replaces a stack runs all of it
         begin = {"first": first} if first else {}
         streams, hidden = self.stack(streams, env, record="hidden" in record, **begin)
         recorded = {
@@ -301,7 +301,7 @@ class Encoder(Backbone):
 
 
 def _leave_out(hidden: Hidden, places: int) -> Hidden:
-    """`hidden` without the first places."""
+    """`hidden` without the first positions."""
     recorded = {
         name: [
             x[:, places:] if name == "hidden" else x[:, :, places:, places * (name in _PAIRS) :]

@@ -44,8 +44,8 @@ class EncoderDecoder(Backbone):
     al., 2020, arXiv:1910.13461, sec. 3.1). In packed rows a document sees only its own source.
     `tied`: one table of tokens for both stacks. `unread`: a token whose states cross-attention
     leaves out, as MASS does with the mask (microsoft/MASS, MASS-unsupNMT/src/trainer.py,
-    mass_step). `front`: another encoder, whose states the encoder reads in place of vectors of
-    tokens, so that a pretrained model learns to read another language (Lewis et al., sec. 3.4).
+    mass_step). `front`: another encoder, whose states the encoder reads instead of vectors of
+    tokens. A pretrained model so learns to read another language (Lewis et al., sec. 3.4).
 
     With a `Cache` the batch holds the very tokens that the decoder reads next, as `target`.
     """
@@ -168,7 +168,7 @@ class EncoderDecoder(Backbone):
 
     @property
     def _places(self) -> int:
-        """Of the states of the source, how many are those of a prompt."""
+        """The number of prompt states among the states of the source."""
         return 0 if self.encoder.prompt is None else self.encoder.prompt.length
 
     def _embed_source(self, source: Seq) -> Tensor:
@@ -219,7 +219,7 @@ class EncoderDecoder(Backbone):
 
 
 def _rename(**results: Hidden) -> dict[str, Tensor]:
-    """What tokens pondered by the sequences of this model; each stack calls its own `text`."""
+    """The halting states by the sequences of this model; each stack calls its own `text`."""
     return {name: x for name, hidden in results.items() for x in hidden.pondered.values()}
 
 

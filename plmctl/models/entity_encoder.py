@@ -1,4 +1,4 @@
-"""ERNIE's encoder (Zhang et al., 2019): tokens, and beside them the vectors of their entities."""
+"""ERNIE's encoder (Zhang et al., 2019): tokens, together with the vectors of their entities."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class EntityEncoder(Encoder):
     """`Encoder` with a second stream `entity` [B, T, E], the frozen vectors of the entities at the
     tokens, 0 elsewhere.
 
-    The layout says where both meet: `af` leaves entities alone, `ax` mixes them into tokens, `amx`
-    lets them see each other before: `af*5 ax amx*6` is ERNIE (Zhang et al., 2019,
+    The layout says where both meet: `af` leaves entities alone, `ax` mixes them into tokens, and
+    `amx` lets them see each other before. `af*5 ax amx*6` is ERNIE (Zhang et al., 2019,
     arXiv:1905.07129, sec. 3.3; thunlp/ERNIE: sim, mix, norm). Without `tracks.entity` no token has
     one.
     """

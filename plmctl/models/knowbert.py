@@ -27,7 +27,7 @@ class MentionChoices(NamedTuple):
 
     Args:
         mentions: int64 [m, 4] row, start, length, document.
-        ids: int64 [m, K] candidates, -1 where there is none.
+        ids: The candidates, int64 [m, K]; -1 in empty slots.
         priors: [m, K].
         gold: int64 [m] the id that the mark names.
     """
@@ -47,7 +47,7 @@ class KnowledgeBase(nn.Module):
         self.entities, self.candidates = entities, candidates
 
     def find_rows(self, choices: MentionChoices) -> Tensor:
-        """[m, K] the row of the vector of each candidate; 0 where there is none."""
+        """[m, K] the row of the vector of each candidate; 0 for empty slots."""
         rows = self.entities.find_rows((choices.ids + 1).clamp(min=0))
         return rows * (choices.ids >= 0)
 
@@ -57,14 +57,15 @@ class KnowBert(Encoder):
     """`Encoder` whose layout has a cell of knowledge attention between two layers: `af*9 afk af*2`
     (Peters et al., 2019, arXiv:1909.04164, sec. 3.3).
 
-    A mention is a run of tokens with the same number in `tracks.entity`; its candidates are those
-    of the name of that entity, of which it is told no more. Without the track nothing is mentioned.
+    A mention is a run of tokens with the same number in `tracks.entity`. Its candidates are those
+    of the name of that entity; the model learns nothing else about it. Without the track nothing is
+    mentioned.
 
     Args:
-        entities: that mentions choose among.
-        candidates: of each mention.
-        further: bases of knowledge beside it, each with mentions in the track of its name, which
-            the cells of that `base` read (the paper's Wikipedia and WordNet).
+        entities: The entities among which mentions choose.
+        candidates: The number of candidates of each mention.
+        further: Further bases of knowledge, each with mentions in the track of its name, which the
+            cells of that `base` read (the paper's Wikipedia and WordNet).
     """
 
     uses = Encoder.uses | {"tracks.entity"}

@@ -31,9 +31,9 @@ class Luke(Encoder):
     The sequence `entities` of a batch holds them (noise=entity_tokens); without it this is
     `Encoder`. In packed rows an entity belongs to the document of its mention. With
     `read_entities=False` they are not read, a control. (Yamada et al., 2020, arXiv:2010.01057, sec.
-    3.) Where positions turn queries and keys, or change scores, an entity stands at the middle
-    token of its mention; it has no neighbours, such as those that a convolution reads. A trained
-    model computes without entities what it did; with them not, since attention gives them a share.
+    3.) If positions turn queries and keys, or change scores, an entity is at the middle token of
+    its mention. It has no neighbours, as a convolution would read them. A trained model computes
+    without entities what it did; with them not, since attention gives them a share.
     """
 
     uses = Encoder.uses | {"entities", "tracks.mention_start", "tracks.mention_size"}
@@ -88,7 +88,7 @@ class Luke(Encoder):
 
 
 def _choose_kernel(kernel: Kernel | None) -> Kernel:
-    """The dense one; ConfigError for another that was asked for."""
+    """The dense kernel; ConfigError if the settings name another."""
     if kernel is None or isinstance(kernel, Auto | Dense):
         return Dense()
     allowed = "dense: scores differ between words and entities"

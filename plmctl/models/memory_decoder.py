@@ -20,7 +20,7 @@ from plmctl.models.encoder import Encoder, EncoderParts, refuse_halting
 from plmctl.nn.cells.base import Cell, Spanning
 from plmctl.nn.stack import Stack
 
-_SPARE = 64  # tokens that a layer remembers beyond what it sees, since spans may grow
+_SPARE = 64  # tokens that a layer remembers beyond its span, since spans may grow
 
 
 class RowMemory(NamedTuple):
@@ -33,8 +33,8 @@ class RowMemory(NamedTuple):
 
 @part_of("model")
 class MemoryDecoder(Encoder):
-    """An encoder under a causal pattern whose cells read the stream `memory`, too: the input of
-    their layer in earlier rows, which the row continues (`values.continues`).
+    """An encoder under a causal pattern whose cells also read the stream `memory`. It holds the
+    input of their layer in earlier rows, which the row continues (`values.continues`).
 
     State: of each layer as many tokens as its cells see at the moment and a few more, at most
     `memory`, without gradient; it begins empty. A row that does not continue sees none. Cells see
@@ -42,7 +42,7 @@ class MemoryDecoder(Encoder):
 
     Args:
         memory: the most tokens that a layer remembers; None: as many as a cell can ever see.
-        max_length: of a row.
+        max_length: The longest row.
     """
 
     def __init__(

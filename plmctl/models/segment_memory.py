@@ -1,4 +1,4 @@
-"""What a model with memory keeps of the segments that it has read (Dai et al., 2019,
+"""The memory of a model: states of the segments that it has read (Dai et al., 2019,
 arXiv:1901.02860, sec. 3.2).
 """
 
@@ -64,15 +64,15 @@ class Memory(NamedTuple):
 
 @dataclass(eq=False)
 class KeyMemory:
-    """`Memory` of a model whose weights stay as they are: keys and values of each layer are
-    computed once, and kept in place of its input. It changes in place.
+    """`Memory` of a model whose weights stay as they are. Keys and values of each layer are
+    computed once, and stored instead of its input. It changes in place.
     """
 
     cache: Cache
     length: Tensor  # [B] how many of its tokens, the latest, are of the text of a row
     room: int  # the most tokens that it holds
-    size: int = 0  # those that it holds now
-    relations: Relations | None = None  # of the last segment
+    size: int = 0  # number of tokens that it holds now
+    relations: Relations | None = None  # relations of the last segment
 
     streams: ClassVar[Mapping[str, tuple[Tensor, ...]]] = {}
 

@@ -43,11 +43,11 @@ class XLNet(Backbone):
     """Two streams over one stack: the content stream h, which sees its token, and the query stream
     g, which sees only its position.
 
-    h_t sees h of order <= its own (`tracks.order`; without it all), g_t only h of lower order; both
-    within `pattern`. Token ids [B, T] -> states h [B, T, W]; `streams["query"]` [P, W] are g at the
-    positions of `targets.plm`, and only those are computed, as rows after the content rows. g
-    begins as one learned vector. Distances and changes of segment replace absolute positions and
-    segments; in rows whose `values.reversed` is set, distances count backwards.
+    `h_t` sees h of order <= its own (`tracks.order`; without it all), and g_t only h of lower
+    order; both within `pattern`. Token ids [B, T] -> states h [B, T, W]. `streams["query"]` [P, W]
+    are g at the positions of `targets.plm`. Only those are computed, as rows after the content
+    rows. `g` begins as one learned vector. Distances and changes of segment replace absolute
+    positions and segments; in rows whose `values.reversed` is set, distances count backwards.
 
     State: each layer's input of the first `reuse` tokens of a row (null: of all) is appended to
     those of earlier rows; the last `memory` are kept (or as many as `fresh_state` was given),
@@ -172,7 +172,7 @@ class XLNet(Backbone):
     def reading_state(
         self, rows: int, device: torch.device, memory: int | None = None
     ) -> Memory | KeyMemory | None:
-        """Keys and values in place of states, unless a cell would keep something else, too."""
+        """Keys and values instead of states, unless a cell would store something else, too."""
         state = self.fresh_state(rows, device, memory)
         cells = [self.stack.block(step).cell for step in self.stack.steps]
         if state is None or any(cell.facts.ahead is not None for cell in cells):
@@ -180,8 +180,8 @@ class XLNet(Backbone):
         return KeyMemory(Cache.of(len(cells)), state.length, state.size)
 
     def fresh_cache(self, batch: Batch, memory: Memory | None = None) -> Cache:
-        """A cache to read token by token, after `memory` if it is given; with `same_length` it has
-        no more tokens than the model's memory.
+        """A cache to read token by token, after `memory` if this is not None; with `same_length` it
+        has no more tokens than the model's memory.
 
         `last` is then what predicts the token after each new one: with two streams, the query
         stream at the next position.
@@ -255,8 +255,8 @@ class XLNet(Backbone):
     def _add_memory(
         self, memory: Memory | KeyMemory | None, allowed: Tensor, places: Tensor
     ) -> Tensor:
-        """[B | 1, H | 1, Tq, M + K]: every query sees all filled memory, with `same_length` the
-        last tokens alone, as many as fit into it.
+        """[B | 1, H | 1, Tq, M + K]: every query sees all filled memory. With `same_length` it sees
+        only the last tokens, as many as fit into it.
 
         Args:
             places: [B | 1, Tq] where each query stands in the text.

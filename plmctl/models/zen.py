@@ -1,4 +1,4 @@
-"""ZEN's encoder (Diao et al., 2019): characters, and beside them the n-grams that cover them."""
+"""ZEN's encoder (Diao et al., 2019): characters, together with the n-grams that cover them."""
 
 from __future__ import annotations
 

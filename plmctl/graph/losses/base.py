@@ -1,4 +1,4 @@
-"""What losses of graph embeddings are: those of drawn negatives, and those of all entities."""
+"""The base of losses of graph embeddings: over drawn negatives, and over all entities."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from plmctl.graph.scores.base import Score
 class GraphLoss:
     """The loss of questions, each with its right answer.
 
-    `negatives`: entities that are drawn for each question, 0 where all are compared; `filtered`:
-    none of them is a known answer; `known`: all known answers of each question are needed;
-    `grouped`: the triples of an update that have the same question are asked together.
+    `negatives`: entities that are drawn for each question, 0 if all are compared. `filtered`: none
+    of them is a known answer. `known`: all known answers of each question are needed. `grouped`:
+    the triples of an update with the same question share one question.
     """
 
     negatives: int = 0

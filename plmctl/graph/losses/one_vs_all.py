@@ -18,8 +18,8 @@ HELD = 1 << 25  # scores that are in memory at once
 class OneVsAll(FullLoss):
     """`-log softmax(s)(right)` over all entities (Lacroix et al., 2018, arXiv:1806.07297, eq. 6).
 
-    Of scores that are products, the gradient is computed together with the softmax, which is half
-    of the work beside the products.
+    If scores are products, the gradient is computed together with the softmax, which saves half of
+    the work that is not in products.
 
     Args:
         grouped: triples with the same question stand in the same update, which compares it with all

@@ -20,8 +20,8 @@ class SampledSoftmax(FullLoss):
     uniformly (Ruffinelli et al., 2020, https://openreview.net/forum?id=BkxSmlBFvr, sec. 2.2:
     negative sampling with cross-entropy).
 
-    One product of matrices compares all questions with all that is drawn, so that an
-    update takes about a third of the time of one over 14,500 entities.
+    One product of matrices compares all questions with all drawn entities. An update takes about a
+    third of the time of one over 14,500 entities.
 
     Differs: all questions of a backward pass share what is drawn (published: each draws its own).
 

@@ -1,4 +1,4 @@
-"""What a penalty on vectors is."""
+"""The base of penalties on vectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from plmctl.core.parts import base_of
 
 @base_of("graph_penalty")
 class Penalty(ABC):
-    """A cost of the size of the vectors of a question and its answer, beside the loss."""
+    """A cost of the size of the vectors of a question and its answer, in addition to the loss."""
 
     weight: float
 

@@ -17,8 +17,8 @@ class Power(Penalty):
     A vector counts as often as it occurs, so frequent entities are penalised more.
 
     Args:
-        weight: of the mean over questions, beside the mean loss.
-        power: of each absolute value.
+        weight: The weight of the mean over questions, relative to the mean loss.
+        power: The power of each absolute value.
     """
 
     def __init__(self, *, weight: Number, power: Amount) -> None:

@@ -1,4 +1,4 @@
-"""What every score of a triple is: a question as a vector, compared with candidates."""
+"""The base of every score of a triple: a question as a vector, compared with candidates."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def multiply(left: Tensor, right: Tensor, *, conjugate: bool = False) -> Tensor:
     """[..., W] the product of complex vectors, each the real parts and then the imaginary ones.
 
     Args:
-        left: [..., W], the one that is conjugated where `conjugate` is set.
+        left: [..., W], the factor that is conjugated if `conjugate` is set.
         right: [..., W].
         conjugate: whether `left` is conjugated.
     """

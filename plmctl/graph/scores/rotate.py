@@ -23,7 +23,7 @@ class RotatE(Score):
     Args:
         norm: 1 for the sum of the moduli, as in the paper's code; 2 for the Euclidean length of the
             complex difference.
-        spread: of the first entities; the paper's is (gamma + 2) / d.
+        spread: The deviation of the first entities; the paper's is (gamma + 2) / d.
     """
 
     complex = True
