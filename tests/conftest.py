@@ -15,6 +15,12 @@ import pytest
 import torch
 import typer.testing
 
+# where no bytecode may lie beside the sources, each process that a test starts would compile torch
+# anew: two of its four seconds
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    bytecode = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(bytecode))
+
 torch.set_num_threads(1)  # reproducible, and other tests may run beside
 
 # what is imported while tests are collected stays, and looking through it again and again for

@@ -49,7 +49,8 @@ def test_all_that_the_user_says_beside_tokens_is_refused_at_once(tokens_of: Toke
         "data.segment=jieba",
     ]
     decided = f"the tokens of {tokens} decide this"
-    again = FIX.replace("leave", "tokenize again with data.segment=jieba; or leave")
+    other = "data.path=TEXT data.segment=jieba  # to tokenize again; or leave"
+    again = FIX.replace("# leave", other)
     assert errors_of("bert", f"data.path={tokens}", *words) == [
         f"tokenizer='unigram': {decided}: wordpiece{FIX}",
         f"tokenizer.vocab_size=99: {decided}: 600{FIX}",
