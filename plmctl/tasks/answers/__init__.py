@@ -1,0 +1,1 @@
+"""Answers: losses and decisions that several tasks share."""

@@ -1,0 +1,1 @@
+"""Layouts: the rows of examples, with special tokens, marks and windows."""

@@ -1,0 +1,1 @@
+"""Readers: one published layout of files a module; a reader gives examples."""

@@ -1,0 +1,1 @@
+"""Scores of predictions: pure functions, each with the name of its official scorer."""
