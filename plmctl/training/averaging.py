@@ -21,7 +21,7 @@ from plmctl.storage.paths import find_near
 from plmctl.training.averaged import MADE
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read, read_base
 
-BESIDE = ("config.yaml", "tokenizer")  # what a checkpoint copies from its run
+BESIDE = ("config.yaml", "tokenizer")  # files of its run that a checkpoint copies
 # prefix of the tensors of a running average, in the state of the objective
 KEPT = "teacher.average."
 

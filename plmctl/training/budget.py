@@ -24,8 +24,8 @@ class Budget:
     minutes: float | None = None
 
     def space_lines(self) -> int:
-        """The updates between two lines of the log where nobody says it: 10, and fewer in a run of
-        less than 100, so that it has ten lines, too.
+        """The default number of updates between two lines of the log: 10. A run of less than 100
+        updates has fewer, so that it has ten lines, too.
         """
         return 10 if self.steps is None else min(10, max(1, self.steps // 10))
 

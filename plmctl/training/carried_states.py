@@ -57,7 +57,7 @@ class CarriedStates:
         micro-batches come.
 
         Args:
-            ranks: what `tensors` gave, of this process, or of all in their order.
+            ranks: The results of `tensors`, of this process, or of all in their order.
             share: (the number of all rows) -> those of this process; None: all.
         """
         self.clear()

@@ -45,7 +45,7 @@ from plmctl.training.progress import Progress
 
 Say = Callable[[str], None]
 WEIGHTS = "model.safetensors"
-SEALED = (WEIGHTS, "trainer.json")  # what every checkpoint has
+SEALED = (WEIGHTS, "trainer.json")  # files of every checkpoint
 BASE = "base.json"  # of one whose other weights lie elsewhere
 OLDER = "use an older checkpoint of the run"
 
@@ -69,7 +69,7 @@ class Advanced(TypedDict):
 
 
 class Trained(Advanced):
-    """trainer.json of a run, with what it needs to continue."""
+    """trainer.json of a run, with all that it needs to continue."""
 
     reader: dict[str, Any]
     scaler: dict[str, Any]
@@ -80,9 +80,9 @@ class Trained(Advanced):
 class Base(TypedDict):
     """base.json: where the tensors lie that a model has from another one."""
 
-    path: str  # of the checkpoint or published model
+    path: str  # path of the checkpoint or published model
     relative: str  # the same, as seen from the folder of the run
-    fingerprint: str  # of these tensors: `fingerprint_tensors`
+    fingerprint: str  # fingerprint of these tensors: `fingerprint_tensors`
     tensors: list[str]
 
 
@@ -193,7 +193,7 @@ class Checkpoints:
 
 
 def write(snapshot: Snapshot, folder: Path) -> None:
-    """Write a checkpoint into a folder, with a manifest of all files that are there then."""
+    """Write a checkpoint into a folder, with a manifest of all files in it."""
     for name in ("model", "objective", "optimizer", "random"):
         tensors = getattr(snapshot, name)
         if tensors or name == "model":
@@ -226,7 +226,7 @@ def _sha256(path: Path) -> str:
 
 
 def damage(folder: Path) -> str:
-    """What is wrong with a checkpoint, in words; "" if every file is as it was written."""
+    """A description of the damage to a checkpoint; "" if every file is as it was written."""
     try:
         files = read_json(folder / "manifest.json", _Manifest)["files"]
     except DataError as error:
@@ -266,7 +266,7 @@ def read(folder: Path) -> Snapshot:
 
 
 def read_base(folder: Path) -> Base | None:
-    """What a checkpoint says of the tensors that it has from another model; None: it has its
+    """The reference of a checkpoint to the tensors that it has from another model; None: it has its
     own.
     """
     file = folder / BASE

@@ -58,7 +58,8 @@ def measure(
         batches: this rank's share. A model with memory carries it from batch to batch.
         seed: with the batch, decides what an objective draws, such as the samples of a
             generator; None: torch's generators as they are, whose state a trainer keeps.
-        exact: for each `acc/...` also `exact/...`, the share of batches with no wrong answer.
+        exact: Whether each `acc/...` also has an `exact/...`, the share of batches with no wrong
+            answer.
         beside: so many batches of each rank are compared with each other, where rows are compared.
     """
     meter = Meter()
@@ -94,7 +95,7 @@ def _note(
     *,
     exact: bool,
 ) -> None:
-    """Add what was found to the sums; a term that is not in `counts` knows its own."""
+    """Add the output to the sums; a term that is not in `counts` knows its own."""
     for name, term in output.terms.items():
         count = counts.get(name, term.count or 0)
         meter.extend([(f"loss/{name}", term.total, count)])

@@ -1,5 +1,5 @@
-"""Which parameters are trained: `trainable` and `frozen` globs over their names, of a whole run
-or of a stage; and which begin a stage as what follows from others.
+"""The choice of trained parameters: `trainable` and `frozen` globs over their names, of a whole run
+or of a stage; also the parameters that start a stage from values of others.
 """
 
 from __future__ import annotations

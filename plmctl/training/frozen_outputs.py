@@ -33,7 +33,7 @@ from plmctl.training.randomness import keep_random_state
 
 SETTING = "train.frozen_outputs"
 HIDDEN = frozenset({"hidden"})
-BYTES = 4  # of a number, at most
+BYTES = 4  # bytes of a number, at most
 TRAIN = "train"
 
 
@@ -42,15 +42,15 @@ class FrozenPart:
     """The part of a model from its input up to a layer, none of whose weights is trained."""
 
     layers: int
-    whole: bool  # of the backbone, with what follows its last layer
-    states: int  # that heads read: 1, the last one, or that of each layer and the input
+    whole: bool  # whether all of the backbone is frozen, including the parts after its last layer
+    states: int  # states that heads read: 1, the last one, or one for each layer and the input
 
     @classmethod
     def of(cls, model: Model, asked: str) -> FrozenPart:
         """The frozen part of a model whose weights have been frozen.
 
         Raises:
-            ConfigError: There is none, or its states are not all that it gives.
+            ConfigError: No part is frozen, or the frozen part gives more than states.
         """
         backbone = model.backbone
         mixed = bool({"features", "output"} & set(model.heads))
@@ -119,7 +119,7 @@ class RowStates:
         self.states: Tensor | None = None  # [states, tokens, W], in the file
 
     def open(self, width: int, dtype: torch.dtype) -> None:
-        """Take what is in the file, which is made where there is none."""
+        """Read the file, which is written first if it is missing."""
         shape = (self.number, int(self.length.sum()), width)
         size = int(np.prod(shape))
         stored = torch.from_file(str(admit(self.file)), shared=True, size=size, dtype=dtype)
@@ -152,7 +152,7 @@ class RowStates:
         return found
 
     def _find(self, index: np.ndarray, length: int) -> tuple[Tensor, Tensor]:
-        """[B, T] which positions are tokens, and [N] their places in the file."""
+        """[B, T] which positions are tokens, and [N] their rows in the file."""
         columns = np.arange(length)
         real = columns < self.length[index][:, None]
         tokens = (self.start[index][:, None] + columns)[real]
@@ -160,17 +160,17 @@ class RowStates:
 
 
 class FrozenOutputs:
-    """What the frozen part of a model gives for the rows of splits (`Model.kept`).
+    """The outputs of the frozen part of a model for the rows of splits (`Model.kept`).
 
-    Rows are computed in the batches of an evaluation, whatever the order of training, so that the
-    numbers depend on nothing but the rows and the weights: a row is the same in every epoch, and in
-    a run that was resumed. Frozen layers have no dropout, as features have none (Devlin et al.,
-    2019, sec. 5.3; Peters et al., 2018).
+    Rows are computed in the batches of an evaluation, whatever the order of training. The numbers
+    therefore depend only on the rows and the weights. A row is the same in every epoch, and in a
+    run that was resumed. Frozen layers have no dropout, as features have none (Devlin et al., 2019,
+    sec. 5.3; Peters et al., 2018).
 
     Args:
         often: Train rows are computed "once", or anew before each "epoch".
         limit: Bytes that the file of a split may take.
-        batch_size: Of an evaluation.
+        batch_size: The batch size of an evaluation.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class FrozenOutputs:
         self._check_size(limit)
 
     def before_epoch(self, epoch: int) -> None:
-        """Have the rows of training, computed anew where that is asked for."""
+        """Prepare the rows of training, computed anew if the settings say so."""
         if self.often == "epoch":
             self._complete.discard(TRAIN)
         self._prepare(TRAIN)
@@ -229,7 +229,7 @@ class FrozenOutputs:
             shutil.rmtree(admit(self.folder), ignore_errors=True)
 
     def _prepare(self, name: str) -> None:
-        """Compute the states of a split where they are not there; the main process writes them."""
+        """Compute the states of a split if they are missing; the main process writes them."""
         if name in self._complete:
             return
         split, note = self.splits[name], self.folder / f"{name}.json"
@@ -262,9 +262,9 @@ class FrozenOutputs:
         self.current = before
 
     def _describe(self, split: RowStates) -> str:
-        """What the states of a split follow from."""
+        """The facts that determine the states of a split."""
         words = [fingerprint_tensors(tensors_of(self.model.backbone)), fingerprint(split.rows)]
-        if not self.part.whole:  # what is trained above changes nothing
+        if not self.part.whole:  # parts that are trained above do not change it
             frozen = {
                 name: weight
                 for name, weight in self.model.backbone.named_parameters()

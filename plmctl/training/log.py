@@ -49,11 +49,11 @@ class Log:
     Every process has one; all but the main process's are quiet and without a folder.
 
     Args:
-        folder: of the run.
+        folder: The folder of the run.
         tensorboard: whether files for TensorBoard are written.
         quiet: whether nothing is shown.
         trackers: services that the numbers are sent to.
-        settings: of the run, for these.
+        settings: The settings of the run, for the trackers.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Log:
     ) -> None:
         self.folder, self.tensorboard, self.quiet = folder, tensorboard, quiet
         self.settings, self._waiting = settings, list(trackers)
-        self._trackers: list[Tracker] = []  # those that have begun
+        self._trackers: list[Tracker] = []  # trackers that have begun
         self._file: Any = None  # opened by the first record: `cut_back` may come before it
         self._board: Any = None
         self._display: Any = None
-        self.valid = "valid"  # what an evaluation on held-out text is called
+        self.valid = "valid"  # the name of an evaluation on held-out text
 
     def __enter__(self) -> Log:
         self._start_trackers()  # before the bar: a library may ask who is there

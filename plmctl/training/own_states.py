@@ -1,5 +1,5 @@
-"""What every process has of its own in a checkpoint: its random generators, and the states that it
-carries from row to row.
+"""The states of each process in a checkpoint: its random generators, and the states that it carries
+from row to row.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ class OwnStates:
         return {**random_state(self._world.device), **carried}
 
     def load(self, saved: Mapping[str, Tensor], *, processes: int, sources: int = 1) -> bool:
-        """Restore those of this process out of what `join` made of `processes`; False where their
-        number is another now: then generators are not restored, and carried states are shared out.
+        """Restore the states of this process from `processes`, as `join` wrote them. False if the
+        number of processes has changed: then generators are not restored, and carried states are
+        shared out.
 
         Args:
-            sources: from which rows come. States of several are of no known rows where the number
-                of processes changes.
+            sources: The sources of the rows. States of several are of no known rows where the
+                number of processes changes.
         """
         ranks = [_strip(saved, f"{rank}/{MEMORY}") for rank in range(processes)]
         world = self._world
@@ -59,7 +60,7 @@ def join(ranks: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _strip(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Those whose names begin with `prefix`, without it."""
+    """The entries whose names begin with `prefix`, without it."""
     return {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()

@@ -57,7 +57,7 @@ class Progress:
         self.stage, self.before_stage = stage, self.step
 
     def forget_best(self) -> None:
-        """What was measured so far compares with nothing that follows."""
+        """Forget earlier measurements, which are not comparable with later ones."""
         self.best = self.best_loss = self.best_step = None
         self.since_best = 0
 

@@ -22,7 +22,7 @@ def seed_rank(seed: int, rank: int, step: int = 0) -> None:
 
 
 def seed_batch(seed: int, batch: Batch) -> None:
-    """Start the generators at the place of this batch, whatever was drawn before it."""
+    """Start the generators at the number of this batch, whatever was drawn before it."""
     key = int(batch.key[0]) if len(batch.key) else 0
     torch.manual_seed(int(np.random.SeedSequence([seed, abs(key)]).generate_state(1, np.uint64)[0]))
 

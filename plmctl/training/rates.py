@@ -13,13 +13,13 @@ from plmctl.training.stages import Stage, share_of_stage
 
 @dataclass(frozen=True)
 class Rates:
-    """What the optimizer's rates are multiplied by.
+    """The factors of the optimizer's rates.
 
     Args:
-        schedule: Of the run.
+        schedule: The schedule of the run.
         stages: Each may have a schedule and a rate of its own.
         budget: The length of the run.
-        groups: For each group of the optimizer, the name of one of its parameters.
+        groups: The name of one parameter of each group of the optimizer.
     """
 
     schedule: Schedule

@@ -58,7 +58,7 @@ def refuse_live(folder: Path) -> None:
 
 
 def _name_holder(file: IO[str]) -> tuple[str, str]:
-    """(who has the lock, how one ends it): of a process that has not said who it is, ""."""
+    """(holder of the lock, how to end it); "" for a process that has not named itself."""
     file.seek(0)
     number, _, machine = file.read().partition(" ")
     return (f", process {number} on {machine}", f": kill {number}") if machine else ("", "")
@@ -123,7 +123,7 @@ def lock_folder(folder: Path) -> Iterator[dict[str, int]]:
     """Lock `folder`, so that no other process trains in it.
 
     Yields:
-        What lets child processes share the lock.
+        The environment through which child processes share the lock.
 
     The system releases the lock when the last process that has it ends. UsageError if another
     process has it.

@@ -34,17 +34,17 @@ class Stage:
 
     Args:
         batches: Opens its data.
-        share: Of the budget.
-        trainable: What of the model is trained, as in `freezing.apply_freezing`.
-        frozen: What is not.
-        pattern: Which tokens see each other; None: as in the stage before.
+        share: The share of the budget.
+        trainable: The trained parts of the model, as in `freezing.apply_freezing`.
+        frozen: The frozen parts.
+        pattern: The pattern: which tokens see each other; None: as in the stage before.
         rate: Times the learning rates of the run.
-        schedule: Of this stage alone, from its first update to its last; None: that of the run
-            goes on.
+        schedule: The schedule of this stage alone, from its first update to its last; None: that of
+            the run continues.
         losses: The terms of the objective that are trained, () for all; the others are only logged.
         refit: Modules, as in `freezing.find_refitted`, that follow from others when it begins.
         flops_per_token: Forward and backward, for MFU.
-        row_tokens: Of the longest row; 0: not known.
+        row_tokens: The tokens of the longest row; 0: not known.
     """
 
     batches: Callable[[], BatchSource]
@@ -94,8 +94,8 @@ def find_stage(stages: Sequence[Stage], done: float) -> int:
 
 
 def describe_empty_stages(stages: Sequence[Stage], steps: int | None) -> str:
-    """Which stages a run of so many updates leaves out, since their shares are too small; empty if
-    none.
+    """A list of the stages that a run of so many updates leaves out, since their shares are too
+    small; empty if none.
     """
     if steps is None:
         return ""

@@ -22,7 +22,7 @@ from plmctl.core.batch import IGNORE, Batch
 from plmctl.objectives.base import Contrast, Objective, Output
 from plmctl.training.processes.world import World
 
-Name = tuple[str, str]  # of a contrast: the source of its batches, its own
+Name = tuple[str, str]  # name of a contrast: the source of its batches, and its own name
 Pulls = Mapping[str, Tensor]  # the gradient of a loss, by name of vectors
 
 
@@ -34,7 +34,7 @@ def is_cut(batches: Sequence[Batch], world: World) -> bool:
 
 
 def share(objective: Objective, batches: Sequence[Batch], world: World) -> list[Batch]:
-    """The batches, each with what all rows of its source share, of all processes."""
+    """The batches of all processes, each with the values that all rows of its source share."""
     if not (objective.facts.shares and is_cut(batches, world)):
         return list(batches)
     own = [(batch.source, objective.share(batch)) for batch in batches]
@@ -55,9 +55,9 @@ class Joined:
     """A contrast of all rows of an update.
 
     Args:
-        vectors: by name, those of each micro-batch of this process that has some; they can have a
-            gradient of their own.
-        output: what the contrast gives.
+        vectors: The vectors of each micro-batch of this process that has some, by name; they can
+            have a gradient of their own.
+        output: The output of the contrast.
         first: no process before this one has a part of it, so that this one counts it.
     """
 
@@ -89,8 +89,8 @@ def join(
     """The contrasts of which this process has a part; every process has to call it.
 
     Args:
-        parts: those of each micro-batch of this process.
-        world: whose other processes have others.
+        parts: The vectors of each micro-batch of this process.
+        world: The processes, whose vectors differ.
         autocast: the precision in which vectors are compared.
     """
     every = world.exchange(
@@ -123,7 +123,7 @@ def find_contrasts(batch: Batch, output: Output) -> dict[Name, Contrast]:
 
 
 def drop_contrasts(output: Output) -> Output:
-    """The terms and logs of an output beside its contrasts."""
+    """The terms and logs of an output without its contrasts."""
     inside = [contrast.alone for contrast in output.contrasts.values()]
     terms, logs = ({n for each in inside for n in vars(each)[kind]} for kind in ("terms", "logs"))
     return replace(
@@ -161,7 +161,7 @@ class _Piece:
 
 
 def _stack(pieces: Sequence[_Piece]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(vectors, beside) of all pieces one after the other."""
+    """(vectors, others) of all pieces one after the other."""
     first = pieces[0]
     vectors = {name: torch.cat([piece.vectors[name] for piece in pieces]) for name in first.vectors}
     beside = {name: _pad([piece.beside[name] for piece in pieces]) for name in first.beside}

@@ -66,8 +66,8 @@ class Settings:
     best_is_largest: bool = False
     patience: int = 0  # validations in a row without a new best that end the run, 0 = none do
     seed: int = 0
-    peak_flops: float = 0.0  # of all processes together, for MFU
-    unit: str = "tokens"  # what batches count under that name: the log calls it so
+    peak_flops: float = 0.0  # total of all processes together, for MFU
+    unit: str = "tokens"  # the unit of the counts of batches under that name, for the log
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Trainer:
         return max(g["initial_lr"] * m for g, m in zip(groups, multipliers, strict=True))
 
     def _due(self, every: int | None, tenth: bool = False) -> bool:
-        """Whether it is time for what is done `every` so many updates, or at a `tenth`."""
+        """Whether an action is due that happens `every` so many updates, or at each `tenth`."""
         return tenth if every is None else every > 0 and self.progress.step % every == 0
 
     def _enter_stage(self) -> None:
@@ -221,8 +221,8 @@ class Trainer:
             part.refit()
 
     def _tell_shortening(self) -> None:
-        """Say once in the run, and in each stage with a schedule of its own, if a warm-up is
-        shortened: at once, or where the run has no number of updates, when it is over.
+        """Print once in the run, and once in each stage with a schedule of its own, that a warm-up
+        is shortened. If the run has no number of updates, print it when the run is over.
         """
         message = self.rates.describe_shortening(self.progress) if self.untold else None
         if message is not None:

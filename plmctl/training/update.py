@@ -2,8 +2,8 @@
 
 Counts of all terms are summed first; then each micro-batch has a backward pass of `sum_t weight_t
 total_t / count_t`, and gradients are summed over ranks. So 1 x 16 rows, 16 x 1 rows, and two
-processes of 8 rows are the same update, also of a loss that compares rows with each other
-(`together.py`).
+processes of 8 rows are the same update. This also holds for a loss that compares rows with each
+other (`together.py`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Update:
         """Compute the gradient, not yet clipped, in the parameters.
 
         Args:
-            step: updates before this one, for what is not done in each.
+            step: The updates before this one, for actions that are not in each.
 
         Returns:
             Its global norm, and the entries for the meter.
@@ -148,9 +148,9 @@ class Update:
         multiplier.
 
         Args:
-            multipliers: of the rates, one for each group.
-            norm: of the gradient.
-            share: of the run that is done with it.
+            multipliers: The factors of the rates, one for each group.
+            norm: The norm of the gradient.
+            share: The share of the run that is done with it.
 
         Returns:
             The largest rate.
@@ -189,7 +189,7 @@ class _Micro:
         self.batch = batch.to(self.device)
         self.last, self.state = last, update.memory.before(slot, len(batch.key))
         self.entries: list[Entry] = []
-        self.output: Output | None = None  # of the first pass, where it is kept
+        self.output: Output | None = None  # output of the first pass, if it is stored
         self.random: dict[str, Tensor] = {}  # the states in which it was made
 
     def learn(self) -> list[Entry]:
@@ -215,7 +215,7 @@ class _Micro:
         """The second pass, and its gradient.
 
         Args:
-            pulls: by name of contrasts, the gradients for their vectors.
+            pulls: The gradients for the vectors of contrasts, by name.
             whole: losses that are learned as they are.
         """
         if self.output is None:
@@ -256,7 +256,7 @@ class _Micro:
     def _read_around(
         self, question: Question | None, predict: bool
     ) -> tuple[Tensor, Predictions | None]:
-        """One of several passes; the first is the one that is logged and remembered."""
+        """One of several passes; the first is logged and remembered."""
         once: Any = Once(self.update.model) if predict else self.update.model
         loss, predictions = self._forward(once), None
         if predict and question is not None:

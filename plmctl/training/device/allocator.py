@@ -11,9 +11,9 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # numbers of options, <malloc.h>
 def keep_freed_memory() -> bool:
     """Let malloc keep freed memory, and return whether it does; only glibc can.
 
-    By default glibc gets large blocks from the system one by one and returns each when it is freed,
-    so that in every update the kernel clears the pages of all activations again: 5 to 10% of the
-    time of a small model.
+    By default glibc gets large blocks from the system one by one and returns each when it is freed.
+    In every update the kernel then clears the pages of all activations again: 5 to 10% of the time
+    of a small model.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

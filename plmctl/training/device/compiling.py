@@ -16,9 +16,9 @@ from plmctl.core.terminal import tell
 from plmctl.heads.base import Head
 from plmctl.models.base import Backbone, Hidden
 
-# Seconds of computing from which compiling pays on a GPU, of a run, since it takes 20 to 60
-# seconds, and of one pass: a shorter one waits for Python, compiled or not (H200: 4,096 tokens of
-# models of 2 and 4 layers became slower, 65,536 of 12 layers faster)
+# Seconds of computing from which compiling pays on a GPU, of a run and of one pass. Compiling takes
+# 20 to 60 seconds. A shorter pass waits for Python, compiled or not (H200: 4,096 tokens of models
+# of 2 and 4 layers became slower, 65,536 of 12 layers faster)
 RUN, PASS = 60, 3e-3
 OFTEN = 100  # batches of a kind after which it is compiled for, too: about as long as it takes
 
@@ -68,7 +68,7 @@ def describe_waste(*, of_pass: float, of_run: float | None) -> str:
 
     Args:
         of_pass: Seconds that a GPU computes for one pass, forward and backward.
-        of_run: For all of them; None: not known.
+        of_run: The seconds of all passes; None: not known.
     """
     if of_pass < PASS:
         return f"{1e3 * of_pass:.2g} ms of computing a pass are too little to gain"
@@ -81,16 +81,16 @@ class PatientCall:
     """Calls `compiled` for batches of the first kind, and of every kind that has come up `OFTEN`
     times; for others `plain`, the same computation.
 
-    A new kind is compiled anew, which takes as long as hundreds of updates: it is not worth it for
-    the one row of a corpus that is not full, or for a short validation. Batches of a kind may have
-    rows of any length; all of them that have another number of rows than the first one are a kind
-    of their own.
+    A new kind is compiled anew, which takes as long as hundreds of updates. It does not pay for the
+    one row of a corpus that is not full, or for a short validation. Batches of a kind may have rows
+    of any length; all of them that have another number of rows than the first one are a kind of
+    their own.
     """
 
     def __init__(self, plain: Callable[..., Hidden], compiled: Any) -> None:
         self.plain, self.compiled = plain, compiled
         self.seen: Counter[Hashable] = Counter()
-        self.rows: dict[Hashable, int] = {}  # of the first batch of a kind
+        self.rows: dict[Hashable, int] = {}  # rows of the first batch of a kind
 
     def __call__(
         self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
@@ -103,7 +103,7 @@ class PatientCall:
 
 
 def describe_kind(batch: Batch, state: Any, record: frozenset[str]) -> Hashable:
-    """What a compiled graph is made for, beside the number and the length of rows."""
+    """The facts that a compiled graph depends on, except the number and the length of rows."""
     seqs = tuple(
         (name, seq.full, tuple(sorted(seq.tracks))) for name, seq in sorted(batch.seqs.items())
     )

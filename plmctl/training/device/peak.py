@@ -11,9 +11,9 @@ from plmctl.core.machine import count_processors
 from plmctl.training.device.precision import Precision
 
 TRIES = 4  # measurements, where other programs compute
-OWN = 0.75  # of the processor time that there is: with less, others computed
+OWN = 0.75  # least share of the available processor time: with less, others computed
 LEAST = 5  # products: of a slow type a single one may take longer than the measurement
-# of the peak, what training reaches: the run itself prints its real share (MFU)
+# share of the peak that training reaches: the run itself prints its real share (MFU)
 USUAL_SHARES = {"cpu": 0.5, "cuda": 0.3}
 # peaks of graphics cards, FLOP/s, from NVIDIA's data sheets: of dense bf16 and fp16 products on
 # tensor cores, and of fp32 ones without TF32; the longest matching name counts
@@ -52,7 +52,7 @@ def find_card_peak(name: str, precision: str) -> float | None:
 
 
 def usual_share(device: torch.device) -> float:
-    """What share of the peak of a device training reaches, before anything is measured."""
+    """The share of the peak of a device that training reaches, before anything is measured."""
     return USUAL_SHARES.get(device.type, min(USUAL_SHARES.values()))
 
 

@@ -1,5 +1,5 @@
-"""Which number type the matrix products use: fp32, or bf16/fp16 under autocast with fp32
-weights, norms, softmax and losses.
+"""The number type of the matrix products: fp32, or bf16/fp16 under autocast with fp32 weights,
+norms, softmax and losses.
 """
 
 from __future__ import annotations

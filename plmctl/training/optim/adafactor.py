@@ -31,11 +31,11 @@ class Adafactor(Uncompiled):
     Args:
         lr: The peak of the step, relative to the size of a tensor; without `relative`, absolute.
         relative: Steps are multiplied by `max(smallest, rms(theta))`.
-        smallest: Of the size of a tensor (the paper's epsilon 2).
+        smallest: The smallest size of a tensor (the paper's epsilon 2).
         eps: Added to squares (epsilon 1).
         threshold: The largest root mean square of an update (d); null: any.
         decay: The power by which the decay of the second moment rises to 1.
-        momentum: Of the steps (beta 1); null: none, and no memory for it.
+        momentum: The momentum of the steps (beta 1); null: none, and no memory for it.
         weight_decay: Times the step's rate.
         factored_from: The least size of both last dimensions of a factored tensor (T5: 128).
     """

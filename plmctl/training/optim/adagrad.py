@@ -22,8 +22,8 @@ class Adagrad(Uncompiled, torch.optim.Adagrad):
     """`s += g^2; theta -= lr g / (sqrt(s) + eps)`, s = `start` at first (Duchi et al., 2011,
     JMLR 12, sec. 1.1).
 
-    With `clip`, a tensor whose gradient has the norm n > clip takes clip / n of its step, while s
-    grows by its whole gradient (facebookresearch/adaptive-span, adagrad_with_grad_clip.py).
+    With `clip`, a tensor whose gradient has the norm n > clip takes clip / n of its step. The sum s
+    still grows by its whole gradient (facebookresearch/adaptive-span, adagrad_with_grad_clip.py).
     `fused`: one pass over the memory for a step, several times faster for large tables; the last
     bits differ.
     """

@@ -63,8 +63,8 @@ def groups(
 
 
 def layer_scales(names: Sequence[str], decay: float) -> dict[str, float]:
-    """{name: d^(L + 2 - depth)}: depth 0 for embeddings, i + 1 for layer i, L for what follows the
-    last, L + 2 for heads.
+    """{name: d^(L + 2 - depth)}: depth 0 for embeddings, i + 1 for layer i, L for parts after the
+    last layer, L + 2 for heads.
 
     As in ELECTRA's code (Clark et al., 2020, `optimization.py`). A block that serves several layers
     has the depth of the last
@@ -118,7 +118,7 @@ def split_groups(
     one parameter of each group, "" of an empty one.
 
     Args:
-        kind: of the parameter with that name.
+        kind: The kind of the parameter with that name.
     """
     names = {id(parameter): name for name, parameter in parameters}
     split: list[dict[str, Any]] = []

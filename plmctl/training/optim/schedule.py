@@ -224,7 +224,7 @@ class ByPart(Schedule):
 
     Args:
         parts: glob over names of parameters -> their schedule; the last match counts.
-        rest: of all others; what the log shows.
+        rest: The schedule of all other parameters; the log shows its rate.
     """
 
     parts: Mapping[str, Schedule]

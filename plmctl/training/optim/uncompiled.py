@@ -1,8 +1,8 @@
 """torch's optimizers without its compiler.
 
-torch decorates some methods of theirs so that its compiler can tell them apart, and imports the
-whole compiler, which takes as long as torch itself, when they are called. No step of ours is
-compiled: here they stand without the decoration.
+torch decorates some of their methods so that its compiler can recognise them. When they are called,
+it imports the whole compiler, which takes as long as torch itself. No step of ours is compiled:
+here they stand without the decoration.
 """
 
 from __future__ import annotations

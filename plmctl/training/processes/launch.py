@@ -78,7 +78,7 @@ def is_launched() -> bool:
 
 
 def _make_environment(processes: int) -> dict[str, str]:
-    """What all processes are told: how many they are, where they meet, and their threads."""
+    """The environment of all processes: their number, their meeting point, and their threads."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -11,8 +11,8 @@ THREADS = "OMP_NUM_THREADS"
 
 
 def count_threads(wanted: int | None, processes: int) -> int:
-    """The threads of each process: what the environment says, else `wanted`, else an equal share
-    of those that torch takes.
+    """The threads of each process: the number in the environment, else `wanted`, else an equal
+    share of torch's threads.
     """
     if THREADS in os.environ:
         return torch.get_num_threads()
@@ -20,8 +20,8 @@ def count_threads(wanted: int | None, processes: int) -> int:
 
 
 def describe_busy(threads: int) -> str:
-    """That other work has most of this machine, where the threads of a process wait for each other;
-    empty where it is not so, or where it cannot be told.
+    """A warning that other work uses most of this machine, so that the threads of a process wait
+    for each other; empty if that is not so, or cannot be known.
     """
     processors = os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0

@@ -110,7 +110,7 @@ def explain_loss_of_process() -> Iterator[None]:
     """Report the loss of another process in one line; that process has reported the cause."""
     try:
         yield
-    except RuntimeError as error:  # of gloo and of nccl alike
+    except RuntimeError as error:  # both gloo and nccl raise it
         time.sleep(ALONE)
         reason = str(error).splitlines()[0]
         raise PlmctlError(

@@ -1,1 +1,1 @@
-"""What an update does beside the gradient of its loss: adversarial training of word vectors."""
+"""Additions to the gradient of the loss in an update: adversarial training of word vectors."""

@@ -35,7 +35,7 @@ class Pass:
 
 @dataclass
 class Passes:
-    """What a micro-batch needs of the update that it stands in.
+    """The facts about its update that a micro-batch needs.
 
     Args:
         table: the module that maps ids to vectors of words.
@@ -64,7 +64,7 @@ class Around:
         self.counts = passes.counts
         seed = int(torch.randint(1 << 62, ()))
         self.generator = Generator(self.device).manual_seed(seed)
-        self.losses: dict[str, Tensor] = {}  # of the regulariser's own terms
+        self.losses: dict[str, Tensor] = {}  # losses of the regulariser's own terms
         self._random = random_state(self.device)
         self._ids: list[Tensor] = []
         self._vectors: list[Tensor] = []
@@ -82,8 +82,8 @@ class Around:
 
         Args:
             shift: [B, T, W] each, what is added to vectors of words; None: nothing.
-            whole: the gradient goes on into the table: of the pass that is learned last, and of
-                those that are learned with it.
+            whole: Whether the gradient goes on into the table. It does so in the pass that is
+                learned last, and in passes that are learned with it.
             predict: also return the predictions.
         """
         restore_random_state(self._random, self.device)
@@ -96,7 +96,9 @@ class Around:
         return Pass(whole, reading.shift, loss, predictions)
 
     def ascend(self, value: Tensor, reading: Pass) -> list[Tensor]:
-        """The gradient of `value` for what was added in `reading`, and for nothing else."""
+        """The gradient of `value` with respect to the vectors added in `reading`, and to nothing
+        else.
+        """
         found = torch.autograd.grad(self.passes.scale(value), reading.shift, allow_unused=True)
         return [
             torch.zeros_like(own) if gradient is None else gradient
@@ -111,12 +113,12 @@ class Around:
         """Add the gradient of `value` to that of the weights.
 
         Args:
-            value: of these readings.
+            value: The value of these readings.
             readings: all of which it depends.
             last: nothing is learned of this micro-batch after it.
 
         Returns:
-            Its gradient for what was added in the last of `readings`.
+            The gradient with respect to the vectors added in the last of `readings`.
         """
         value = self.passes.scale(value)
         if last:  # its derivative is what earlier passes owe

@@ -1,5 +1,5 @@
-"""The interface of regularisers: they say where around a micro-batch the loss is asked, and what of
-it is learned.
+"""The interface of regularisers: they decide at which points around a micro-batch the loss is
+computed, and which of the losses are learned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plmctl.core.parts import base_of
 from plmctl.distill.base import Question
 from plmctl.training.regularisers.around import Around
 
-TINY = 1e-30  # what a gradient of 0 is divided by
+TINY = 1e-30  # least divisor of a gradient
 
 
 @base_of("regulariser")
@@ -32,7 +32,7 @@ class Regulariser(ABC):
     `relative` they are shares of the length of the row's own word vectors.
     """
 
-    # what its predictions are, where it compares some
+    # kind of its predictions, if it compares some
     question: Question | None = None
 
     def __init__(self, *, every: int = 1, relative: bool = False) -> None:
@@ -95,7 +95,7 @@ def draw_uniform(vectors: Tensor, real: Tensor, generator: Generator) -> Tensor:
     Args:
         vectors: [B, T, W].
         real: [B, T] bool.
-        generator: of the device of `vectors`.
+        generator: The generator of the device of `vectors`.
     """
     drawn = torch.rand(vectors.shape, generator=generator, device=vectors.device) * 2 - 1
     size = real.sum(1) * vectors.shape[-1]  # [B]

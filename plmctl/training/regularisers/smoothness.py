@@ -1,4 +1,6 @@
-"""What SMART and ALUM share: predictions must not change where word vectors change a little."""
+"""The common base of SMART and ALUM: predictions must not change where word vectors change a
+little.
+"""
 
 from __future__ import annotations
 

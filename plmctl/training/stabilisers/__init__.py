@@ -1,3 +1,3 @@
-"""What keeps the fine-tuning of a pretrained model from failing, on few examples above all: it
-changes first weights, passes, gradients, losses, or which weights are evaluated and saved.
+"""Methods against failures of fine-tuning a pretrained model, on few examples above all. They
+change first weights, passes, gradients or losses, or the weights that are evaluated and saved.
 """

@@ -1,4 +1,4 @@
-"""Averages of the weights, which are evaluated and saved in place of the last ones."""
+"""Averages of the weights, which are evaluated and saved instead of the last ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stabiliser is, and the objective of a run that has some."""
+"""The base of stabilisers, and the objective of a run that has some."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ UNFROZEN = "leave peft and train.frozen out"
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a stabiliser is given before the first update.
+    """The facts that a stabiliser receives before the first update.
 
     Args:
         model: with its first weights; those of the pretrained model, and new ones of heads.
-        task: what is trained, before anything is added to it.
+        task: The trained task, before anything is added to it.
         pretrained: the names of the parameters that a checkpoint brought.
-        seed: of what it draws.
+        seed: The seed of its draws.
         resumed: the run goes on: weights, and what was saved of the stabiliser, are loaded later.
         passes: one epoch of updates, the micro-batches of each, as often as it is called.
     """
@@ -49,9 +49,9 @@ class Stabiliser(nn.Module):
     Its buffers are saved with the run, so that a resumed one goes on bit for bit. `averages`: what
     is evaluated and saved are other weights than the trained ones, which only one may choose.
     `stays_near`: it needs the weights of a pretrained model. `rewrites`: weights are others while a
-    batch is read, so that no pass may run again later, and none is compiled. `of_one_task`: it asks
-    the task about each batch, so that none may stand beside it. `needs_dropout`: it compares passes
-    that drop other values.
+    batch is read, so that no pass may run again later, and none is compiled. `of_one_task`: it
+    calls the task on each batch, so no other task may be trained with it. `needs_dropout`: it
+    compares passes that drop other values.
     """
 
     averages: bool = False
@@ -59,7 +59,7 @@ class Stabiliser(nn.Module):
     rewrites: bool = False
     of_one_task: bool = False
     needs_dropout: bool = False
-    terms: frozenset[str] = frozenset()  # of the loss
+    terms: frozenset[str] = frozenset()  # its terms of the loss
 
     def begin(self, given: Beginning) -> None:
         """Take up a model, once, before anything is trained or loaded.
@@ -81,17 +81,17 @@ class Stabiliser(nn.Module):
         return out
 
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
-        """Called when the gradient and the rates of an update are there.
+        """Called when the gradient and the rates of an update are computed.
 
         Args:
-            share: of the run that is done with this update.
+            share: The share of the run that is done with this update.
         """
 
     def after_step(self, model: Model, step: int) -> None:
         """Called after every update."""
 
     def exchange(self, model: Model) -> None:
-        """Exchange the weights that are trained with those that are evaluated and saved."""
+        """Exchange the trained weights with the weights that are evaluated and saved."""
 
 
 class Stabilised(Objective):

@@ -52,11 +52,11 @@ class FreeChild(Stabiliser):
 @part_of("stabiliser")
 class TaskChild(Stabiliser):
     """`g <- g M`, M = 1 for the share p of the weights with the largest Fisher information `mean of
-    g^2` over the batches of the training rows, found once (Xu et al., 2021, arXiv:2109.05687, sec.
-    2.3: ChildTuning-D).
+    g^2` over the batches of the training rows. It is computed once (Xu et al., 2021,
+    arXiv:2109.05687, sec. 2.3: ChildTuning-D).
 
-    Of the weights of layers; others are all trained, as in the released code. Differs: it measures
-    in evaluation mode.
+    It masks weights of layers; others are all trained, as in the released code. Differs: it
+    measures in evaluation mode.
     """
 
     of_one_task = True

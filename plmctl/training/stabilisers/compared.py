@@ -1,4 +1,6 @@
-"""What R-Drop and SMART's proximal point share: predictions of passes are kept, and compared."""
+"""The common base of R-Drop and SMART's proximal point: it stores the predictions of passes and
+compares them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class Compared(Stabiliser):
     @contextmanager
     def reading(self, model: Model) -> Iterator[None]:
         task, self.seen = self.task[0], []
-        predict, before = task.logits, vars(task).get("logits")  # of another one that watches
+        predict, before = task.logits, vars(task).get("logits")  # logits of another observer
 
         def watch(model: Model, batch: Batch) -> dict[str, Tensor]:
             logits: dict[str, Tensor] = predict(model, batch)
@@ -65,7 +67,7 @@ class Compared(Stabiliser):
         return {self.group: own.counts(batch)[own.label_name]}
 
     def passes(self) -> list[Mapping[str, Tensor]]:
-        """The predictions of each pass so far; ConfigError where none were asked for."""
+        """The predictions of each pass so far; ConfigError if none were recorded."""
         if not self.seen:
             allowed = "a task with predictions of the model: this objective has none"
             raise ConfigError("stabiliser", self.group, allowed, fix="distill=none")
@@ -84,7 +86,7 @@ class Compared(Stabiliser):
                 sums.append((p - q).square().sum())
                 continue
             log_p, log_q = F.log_softmax(p, -1), F.log_softmax(q, -1)
-            # what is impossible in both is 0
+            # classes that are impossible in both count 0
             apart = (log_p.exp() - log_q.exp()) * (log_p - log_q)
             sums.append(torch.where(apart.isfinite(), apart, 0).sum())
         return torch.stack(sums).sum()

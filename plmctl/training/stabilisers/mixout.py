@@ -21,9 +21,9 @@ class Mixout(Stabiliser):
     """`W' = (M W + (1 - M) W0 - p W0) / (1 - p)`, M ~ Bernoulli(1 - p), of linear maps W of the
     backbone, W0 as pretrained; W' has the mean W (Lee et al., 2020, arXiv:1909.11299, eq. 3).
 
-    A mask for each micro-batch. Evaluation uses W. It stands in place of dropout (sec. 5), which is
-    off unless `dropout` keeps it. `form=released`: as in bloodwass/mixout, M is
-    drawn for one row of W and the same in all, and the gradient of W is M, without 1 / (1 - p).
+    A mask for each micro-batch. Evaluation uses W. It replaces dropout (sec. 5), which is off
+    unless `dropout` keeps it. `form=released`: as in bloodwass/mixout, M is drawn for one row of W
+    and used for all rows. The gradient of W is M, without 1 / (1 - p).
     """
 
     stays_near, rewrites = True, True
@@ -76,7 +76,7 @@ class Mixout(Stabiliser):
             assert weight is not None
             if weight.requires_grad:
                 owners[owner] = weight
-                # in its own place, so that the order of parameters stays
+                # under its own name, so that the order of parameters stays
                 mixed: Any = self.mix(weight, self.start.of(name))  # no Parameter
                 owner._parameters["weight"] = mixed
         try:

@@ -34,7 +34,7 @@ class NearStart(Stabiliser):
         super().__init__()
         self.start = KeptTensors({})
         self.names: list[str] = []
-        self.weights: Mapping[str, Tensor] = {}  # not those that mixout puts in
+        self.weights: Mapping[str, Tensor] = {}  # without the weights that mixout inserts
 
     def begin(self, given: Beginning) -> None:
         named = dict(given.model.named_parameters())
@@ -46,7 +46,7 @@ class NearStart(Stabiliser):
         self.weights = named
 
     def pairs(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """{name: (a weight, its start)} of those that are trained."""
+        """{name: (a weight, its start)} of the trained weights."""
         return {
             name: (self.weights[name], self.start.of(name))
             for name in self.names
@@ -81,7 +81,7 @@ class StartPenalty(NearStart):
         return torch.stack(parts).sum()
 
     def counts(self, task: Objective, batch: Batch) -> dict[str, int]:
-        return {TERM: len(batch.key)}  # of micro-batches and processes together once
+        return {TERM: len(batch.key)}  # the rows of all micro-batches and processes count once
 
     def add(self, out: Output, again: Callable[[], Output], batch: Batch) -> Output:
         return merge_terms(out, **{TERM: Term(len(batch.key) * self.penalty())})
@@ -92,7 +92,8 @@ class StartDecay(NearStart):
     """Weight decay to the pretrained weights: `w <- w - lr decay (w - w0)` before the update
     (Wiese et al., 2017; Lee et al., 2020, arXiv:1909.11299, sec. 2: wdec(w0)).
 
-    Beside the decay of the optimizer, which is to 0: `optim.weight_decay=0` leaves this one alone.
+    It is added to the decay of the optimizer, which is towards 0: `optim.weight_decay=0` leaves
+    this one alone.
     """
 
     group = "start_decay"

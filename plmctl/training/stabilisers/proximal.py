@@ -36,7 +36,7 @@ class ProximalPoint(Compared):
 
     Args:
         mu: weight of the term.
-        early_share: of the run.
+        early_share: The early share of the run.
     """
 
     terms, group = frozenset({TERM}), TERM
@@ -46,7 +46,8 @@ class ProximalPoint(Compared):
         self.mu, self.early, self.late, self.early_share = mu, early, late, early_share
         self.share = 0.0
         self.names: list[str] = []
-        self.told: tuple[Batch, Mapping[str, Tensor]] | None = None  # of the newest batch
+        # predictions for the newest batch
+        self.told: tuple[Batch, Mapping[str, Tensor]] | None = None
 
     def begin(self, given: Beginning) -> None:
         super().begin(given)
@@ -86,7 +87,7 @@ class ProximalPoint(Compared):
                 mean.training = part.training  # frozen layers drop nothing
             with keep_random_state(self._device()):
                 restore_random_state(self.start, self._device())
-                # of the class: nobody else who watches takes it for a pass of the model
+                # called on the class: no other observer takes it for a pass of the model
                 self.told = batch, type(task).logits(task, self.mean, batch)
         return self.told[1]
 

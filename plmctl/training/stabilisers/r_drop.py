@@ -18,7 +18,7 @@ class TwoPasses(Compared):
     """`(L1 + L2) / 2 + alpha (KL(P1 || P2) + KL(P2 || P1)) / 2`, P1 and P2 the predictions of two
     passes with other dropout (Liang et al., 2021, arXiv:2106.14448, eq. 2 to 4).
 
-    Of numbers, `(p1 - p2)^2` stands for the divergence. Differs: the mean of both losses, as in the
+    For numbers, `(p1 - p2)^2` replaces the divergence. Differs: the mean of both losses, as in the
     code that is released, where the paper has their sum.
     """
 
@@ -34,7 +34,7 @@ class TwoPasses(Compared):
         first = self.passes()[-1]
         other = again()
         total = self.compare(first, self.passes()[-1], batch) / (2 if self.task[0].chooses else 1)
-        terms = {  # what the objective alone says in both passes
+        terms = {  # terms of the objective alone in both passes
             name: Term((term.total + other.terms[name].total) / 2, term.weight)
             if name in other.terms
             else term

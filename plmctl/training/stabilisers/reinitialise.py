@@ -19,7 +19,7 @@ from plmctl.training.stabilisers.base import Beginning, Stabiliser
 @part_of("stabiliser")
 class Reinitialised(Stabiliser):
     """The pooler and the last `layers` layers begin as in a new model (Zhang et al., 2021,
-    arXiv:2006.05987, sec. 5): by the rule of the model, N(0, 0.02) for BERT, norms 1 and 0.
+    arXiv:2006.05987, sec. 5). The rule of the model applies: N(0, 0.02) for BERT, norms 1 and 0.
     """
 
     stays_near = True
@@ -53,8 +53,8 @@ class Reinitialised(Stabiliser):
 
 
 def _refuse_frozen(given: Beginning, layers: Sequence[Sequence[nn.Module]]) -> None:
-    """ConfigError where a layer would stay as it is drawn, or some of its weights would not be
-    saved, as those that methods leave frozen.
+    """ConfigError if a layer would stay as it is drawn, or if some of its weights would not be
+    saved because methods leave them frozen.
     """
     drawn = [[weight for part in own for weight in part.parameters()] for own in layers]
     trained = [[weight.requires_grad for weight in own] for own in drawn if own]

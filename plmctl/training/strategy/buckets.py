@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from plmctl.training.processes.world import explain_loss_of_process
 
-# of torch's DistributedDataParallel: large enough for the network, small enough to start early
+# size in torch's DistributedDataParallel: large enough for the network, small enough to start early
 BUCKET_BYTES = 25 * 2**20
 
 
@@ -150,7 +150,7 @@ class Buckets:
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """Their gradients as one vector, 0 where there is none."""
+    """Their gradients as one vector, 0 for parameters without one."""
     return torch.cat(
         [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters]
     )

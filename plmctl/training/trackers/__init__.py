@@ -1,1 +1,1 @@
-"""What shows the numbers of a run elsewhere: Weights & Biases, MLflow."""
+"""Services that show the numbers of a run: Weights & Biases, MLflow."""

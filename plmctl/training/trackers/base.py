@@ -1,4 +1,4 @@
-"""What a tracker is, and how it knows the run of its service again that it went on with."""
+"""The base of trackers, and how a tracker recognises the run of its service on a resume."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NAMES = "trackers.json"  # {tracker: the run's own name in its service}, in the 
 
 
 class Tracker(ABC):
-    """Sends the numbers of a run to a service, beside metrics.jsonl.
+    """Sends the numbers of a run to a service, in addition to metrics.jsonl.
 
-    Where, and whether at all, is said by the environment variables of its library.
+    The environment variables of its library decide where, and whether at all.
     """
 
     name: str  # in messages and files; of ours in run.trackers and in pyproject.toml, too
@@ -26,7 +26,7 @@ class Tracker(ABC):
         """Begin, or go on with the run that `folder` says it began.
 
         Args:
-            folder: of the run.
+            folder: The folder of the run.
             settings: all of the run's.
         """
 
@@ -39,7 +39,7 @@ class Tracker(ABC):
         """Send what is left."""
 
     def read_id(self, folder: Path) -> str | None:
-        """What the service calls the run of `folder`; None: it knows none."""
+        """The service's name for the run of `folder`; None: it has none."""
         found = _read(folder).get(self.name)
         return None if found is None else str(found)
 

@@ -18,7 +18,7 @@ def open_trackers(names: Iterable[str], plugins: Sequence[str] = ()) -> list[Tra
     """A tracker of each name.
 
     Args:
-        names: of ours, or `<module>.<class>` of a plug-in, which declares itself by
+        names: Our names, or `<module>.<class>` of a plug-in, which declares itself by
             `@part_of("trackers")`.
         plugins: the packages that it may lie in.
 

@@ -29,7 +29,7 @@ class MLflow(Tracker):
 
     def start(self, folder: Path, settings: Mapping[str, Any]) -> None:
         known, library = self.read_id(folder), self._library
-        nested = library.active_run() is not None  # of the program that trains
+        nested = library.active_run() is not None  # a run of the program that trains
         if known:
             library.start_run(run_id=known, nested=nested)
             return
