@@ -28,9 +28,8 @@ DATA = {
 CEILINGS: dict[str, int] = {
     "attack": 42,
     "attention": 0,
-    "cell": 1,
     "core": 69,
-    "data": 140,
+    "data": 0,
     "distill": 75,
     "generation": 0,
     "graph": 0,

@@ -11,7 +11,8 @@ import numpy as np
 
 from plmctl.text.frequencies import count_tokens, estimate_frequencies
 
-PRIORS = (3, 10, 30, 100, 300, 1000, 3000)  # of which the bigram baseline takes the best
+# candidates, of which the bigram baseline takes the best
+PRIORS = (3, 10, 30, 100, 300, 1000, 3000)
 _STEP = 1 << 16  # pairs that are widened to int64 at once
 
 
@@ -62,9 +63,9 @@ def measure_bigram_baseline(
     """The loss in nats a token of `valid [M]` ids, each given the one before it, by counts of
     `train [N]` ids.
 
-    `p(w | v) = (c(v, w) + k p(w)) / (c(v) + k)` with training counts c, the frequencies p of
-    `measure_unigram_baseline`, and the k of `PRIORS` under which the training pairs are likeliest
-    when each is left out of the counts. Pairs over the ends of documents count as others do.
+    `p(w | v) = (c(v, w) + k p(w)) / (c(v) + k)` with training counts c and the frequencies p of
+    `measure_unigram_baseline`. `k` is the best of `PRIORS`: the training pairs are likeliest when
+    each is left out of the counts. Pairs over the ends of documents count as others do.
 
     Args:
         ignored: [V] bool marks ids that are never predicted (special tokens).

@@ -22,8 +22,8 @@ from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import describe_unknown, unknown_share
 from plmctl.text.vocab import Vocab
 
-FEW_CHANGED = 0.001  # of the letters: fewer are those of foreign names
-MUCH_UNKNOWN = 0.05  # of the tokens: more than a tokenizer of this kind of text has
+FEW_CHANGED = 0.001  # share of the letters: fewer are those of foreign names
+MUCH_UNKNOWN = 0.05  # share of the tokens: more than a tokenizer of this kind of text has
 # tokens a character: those of a tokenizer of this kind of text have one character or more each
 MANY_PIECES = 1.2
 

@@ -25,7 +25,8 @@ from plmctl.text.marks import Placer, make_track
 from plmctl.text.tokenizer import Tokenizer
 
 CHUNK = 1 << 20  # characters
-COLUMNS = ("sentences", "tokens", "bytes", "characters", "words", "new")  # of `Encoded.documents`
+# columns of `Encoded.documents`
+COLUMNS = ("sentences", "tokens", "bytes", "characters", "words", "new")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Encoded:
     tracks: dict[str, np.ndarray]
     spans: dict[str, np.ndarray]  # [m, 3] int64 start, length, id
     left: Counter[str]  # how many marks and pairs were left out, by reason
-    read: int  # documents that were read, including those that were left out
+    read: int  # documents that were read, including documents that were left out
 
 
 class DocumentEncoder:
@@ -104,7 +105,7 @@ def close_lines(
     running text; with a tokenizer that keeps line breaks none is added.
 
     Args:
-        pieces: of running text.
+        pieces: The pieces of running text.
         ids: [N] of all pieces.
         lengths: [S] ids of each piece.
     """
@@ -182,7 +183,7 @@ def _by_split(encoder: DocumentEncoder, chunk: list[Labelled]) -> dict[str, Enco
     }
 
 
-_encoder: DocumentEncoder | None = None  # of a pool's process
+_encoder: DocumentEncoder | None = None  # the encoder of a process of a pool
 
 
 def _prepare(tokenizer_folder: Path, wanted: Wanted) -> None:

@@ -52,10 +52,10 @@ class HeldText:
 
 
 def find_fix(data: Any, documents: int) -> str:
-    """What gives a run of these settings of `data` more held-out text.
+    """The change of the settings of `data` that gives a run more held-out text.
 
     Args:
-        documents: How many it trains on: of one, no share can be held out.
+        documents: The number of training documents: with one document, no share can be held out.
     """
     if data.valid_path:
         return "data.valid_path=<more text>"
@@ -67,7 +67,7 @@ def find_fix(data: Any, documents: int) -> str:
 
 
 def read_held_out(run: Path) -> HeldText | None:
-    """The held-out text of a run; None for runs that have not said it."""
+    """The held-out text of a run; None for runs without a record of it."""
     try:
         found = parse_json((run / FILE).read_text(encoding="utf-8"))
         return HeldText(int(found["documents"]), int(found["tokens"]))

@@ -73,12 +73,12 @@ class RowSource:
         return {} if self.noise is None else self.noise.capacity(self.reader.format.max_length)
 
     def lengths(self) -> tuple[int, int]:
-        """(tokens of a row, tokens of the target beside it)."""
+        """(tokens of a row, further tokens of the target)."""
         return row_lengths(self.reader.format, self.noise)
 
 
 def row_lengths(format: Format, noise: Noise | None) -> tuple[int, int]:
-    """(tokens that are read, tokens of the target beside them) of a row with noise."""
+    """(tokens of the input, further tokens of the target) of a row with noise."""
     length = format.max_length
     columns = noise.columns(noise.input_length(length)) if noise else {}
     return columns.get("source", length), columns.get("target", format.target_length)
@@ -99,7 +99,7 @@ class Loader:
         keep: names of tracks that batches carry (None: all).
         pinned: page-locked memory for asynchronous copies.
 
-    `state_dict` counts the updates that were returned, never those that are only prepared.
+    `state_dict` counts the updates that were returned, never updates that are only prepared.
     `waited`: seconds spent waiting for data.
     """
 

@@ -23,7 +23,7 @@ from plmctl.data.reader import (
     stage_of,
 )
 
-KEYS = ("path", "target_path", "language", "weight")  # of a corpus in `data.mixture`
+KEYS = ("path", "target_path", "language", "weight")  # keys of a corpus in `data.mixture`
 
 
 class MixturePosition(NamedTuple):
@@ -38,9 +38,9 @@ class Mixture:
     with probability `share`.
 
     Each corpus is read in its own order, every row once in its own epoch; then its next epoch
-    begins. So ranks, batch size and the point of a resume do not change the rows, and the state is
-    one number for the mixture and two for each corpus. An epoch of the mixture has as many rows as
-    all corpora together.
+    begins. So ranks, batch size and the point of a resume do not change the rows. The state is one
+    number for the mixture and two for each corpus. An epoch of the mixture has as many rows as all
+    corpora together.
     """
 
     def __init__(
@@ -156,17 +156,16 @@ def compute_shares(
     its size.
 
     Args:
-        weights: of each corpus; None: 1 if others have one.
-        tokens: of each corpus.
+        weights: The weight of each corpus; None: 1 if others have one.
+        tokens: The tokens of each corpus.
         temperature: 1 draws by size, larger numbers draw more equally.
 
     `share_i = n_i ** (1 / temperature) / sum_j n_j ** (1 / temperature)`, n = tokens: the
     temperature of T5 and mT5 (Raffel et al., 2020, arXiv:1910.10683, sec. 3.5.2). Other papers give
-    its inverse as an exponent: XLM's 0.5 (Lample and Conneau, 2019, arXiv:1901.07291, sec. 3.1) is
-    temperature 2, mBERT's 0.7 is 1.43, and the 0.3 of XLM-R and mT5 (arXiv:1911.02116, 2010.11934)
-    is 3.33.
-    Differs: sizes are tokens, where T5 counts examples and XLM sentences; T5's upper limit of a
-    size is left out.
+    its inverse as an exponent. XLM's 0.5 (Lample and Conneau, 2019, arXiv:1901.07291, sec. 3.1) is
+    temperature 2, and mBERT's 0.7 is 1.43. The 0.3 of XLM-R and mT5 (arXiv:1911.02116, 2010.11934)
+    is 3.33. Differs: sizes are tokens, where T5 counts examples and XLM sentences; T5's upper limit
+    of a size is left out.
     """
     stated = {name: weight for name, weight in weights.items() if weight is not None}
     if stated:

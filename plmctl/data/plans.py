@@ -1,5 +1,5 @@
-"""A cache of the plans and orders of large corpora, in files beside their tokens, so that a restart
-maps them into memory.
+"""A cache of the plans and orders of large corpora, in files next to their tokens, so that a
+restart maps them into memory.
 
 <token directory>/plans/<hash of what they are made of>/{<array>.npy, ..., plan.json}
 """
@@ -37,8 +37,8 @@ def cache_plan(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
     """`make()`, or its earlier result under the same `key`; equal keys must mean equal bytes.
 
     Files appear complete or not at all; damaged ones are written again. If nothing can be written,
-    there is no cache. All plans together take no more space than the tokens of their split; those
-    that were not read for the longest time are removed.
+    there is no cache. All plans together take no more space than the tokens of their split; the
+    plans that were not read for the longest time are removed.
     """
     home = Path(getattr(shards, "folder", "") or "")
     if len(shards.sentences) < LARGE or not home.is_dir() or not getattr(shards, "stored", True):

@@ -61,11 +61,11 @@ def preview(
         mask: the id of the mask token.
         width: columns of the terminal.
         meanings: the meaning of labels, in words.
-        fields: what is known of the fields in the rows.
+        fields: The facts about the fields in the rows.
 
-    Without colours the marks of `MARKS` say the same; those that occur are explained at the end.
-    Tokens are compared position by position if the noise changed a sequence itself, and as a diff
-    if it wrote another one (`source` beside `target`).
+    Without colours, the marks of `MARKS` replace them; the marks that occur are explained at the
+    end. Tokens are compared position by position if the noise changed a sequence itself. They are
+    compared as a diff if it wrote another one (`source` in addition to `target`).
     """
     view = _Shown(before, after, pieces, mask, width, meanings or {}, fields)
     paragraphs = [view.row(row) for row in range(len(before.key))]
@@ -225,7 +225,7 @@ class _Shown:
         return [Text(line, "cyan") for line in lines]
 
     def _tracks(self, seq: Seq, row: int, columns_of: Mapping[int, int]) -> list[Line]:
-        """Numbers beside the tokens, as often as their field says."""
+        """Numbers next to the tokens, as often as their field says."""
         lines = []
         for name, track in seq.tracks.items():
             known = self.fields.get(f"tracks.{name}")

@@ -92,7 +92,7 @@ class RowReader:
             cost time (None: all).
     """
 
-    unit = "an epoch"  # what its rows are, for people
+    unit = "an epoch"  # the name of its rows, for people
 
     def __init__(
         self,
@@ -308,7 +308,7 @@ class RowReader:
 
 
 class Stated(Protocol):
-    """What identifies a reader or a mixture in a saved state."""
+    """The identity of a reader or a mixture in a saved state."""
 
     seed: int
     stage: int
@@ -319,7 +319,7 @@ class Stated(Protocol):
 
 
 def stage_of(reader: Stated) -> dict[str, Any]:
-    """What tells in a state whose it is: seed, stage and fingerprint."""
+    """The owner of a state: seed, stage and fingerprint."""
     return {"seed": reader.seed, "stage": reader.stage, "fingerprint": reader.fingerprint}
 
 

@@ -85,12 +85,12 @@ SPAN_KINDS = {"start": np.dtype(np.int64), "length": np.dtype(np.int32), "id": n
 class Shards:
     """One split of a token directory, memory-mapped.
 
-    `ids [N]` uint16 or uint32; sentence s is `ids[sentences[s] : sentences[s + 1]]`, document d has
-    the sentences `documents[d] .. documents[d + 1]`; `tracks[name] [N]` are beside the ids;
-    `counts[name] [D]` are counts of the documents' text.
+    `ids [N]` is uint16 or uint32. Sentence s is `ids[sentences[s] : sentences[s + 1]]`, and
+    document d has the sentences `documents[d] .. documents[d + 1]`. `tracks[name] [N]` are parallel
+    to the ids; `counts[name] [D]` are counts of the documents' text.
     """
 
-    stored = True  # on disk, where plans may be kept beside it
+    stored = True  # whether it is on disk, so that plans may be stored next to it
     ids: np.ndarray
     sentences: np.ndarray  # [S + 1] int64 token offsets
     documents: np.ndarray  # [D + 1] int64 sentence offsets
@@ -122,7 +122,7 @@ class Shards:
         """Open the split of a token directory.
 
         Args:
-            tokenizer: the one that the tokens must be of.
+            tokenizer: The tokenizer with which the tokens must have been made.
             given: the path or paths of the text as the user gave them, for messages; None: the
                 directory.
 
@@ -303,7 +303,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a token directory.
 
     Raises:
-        DataError: if there is none, or it cannot be used.
+        DataError: if it is missing, or cannot be used.
     """
     file = folder / MANIFEST
     if not file.is_file():

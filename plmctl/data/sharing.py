@@ -31,7 +31,7 @@ def share_tokenizer(
     write: bool = True,
 ) -> Path:
     """The folder of a tokenizer that is trained on a part of each job's text, cached by their
-    content; DataError where there is none yet and nothing may be written.
+    content. DataError if it does not exist yet and nothing may be written.
 
     The sample has `tokenizer.sample_bytes` in all; a text that is shorter than its part gives all
     it has.
@@ -82,9 +82,10 @@ def share_sample(
     """How much of each text, bytes, makes a sample of `total`.
 
     Args:
-        contents: of each text, its files and their sizes, as `TextSource.content` gives them.
-        temperature: as for `share_tokenizer`; None, or where the size of a text is not known:
-            equally much.
+        contents: The contents of each text, its files and their sizes, as `TextSource.content`
+            gives them.
+        temperature: The temperature, as for `share_tokenizer`. With None, or if the size of a text
+            is not known, all texts give equally much.
     """
     sizes = [sum(entry.get("bytes", 0) for entry in content) for content in contents]
     power = 0.0 if temperature is None or 0 in sizes else 1 / temperature

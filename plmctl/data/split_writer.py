@@ -15,7 +15,7 @@ from plmctl.storage.arrays import ArrayWriter
 
 
 class GrowingArray(Protocol):
-    """What is appended to: an array on disk, or one in memory."""
+    """A growing array: on disk, or in memory."""
 
     length: int
 
@@ -56,11 +56,11 @@ class SplitWriter:
     """The growing arrays of one split; it continues from the `state` of an earlier process.
 
     Args:
-        folder: of the token directory; None: the arrays stay in memory, in `arrays`.
-        name: of the split.
+        folder: The folder of the token directory; None: the arrays stay in memory, in `arrays`.
+        name: The name of the split.
         kinds: {array: its type} of ids and tracks.
         spans: names of the marked stretches.
-        state: of an earlier writer.
+        state: The state of an earlier writer.
     """
 
     def __init__(

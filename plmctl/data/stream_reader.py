@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 class StreamPosition(NamedTuple):
-    """How far the run has read: `cursor` rows of a window, which begins at a place."""
+    """How far the run has read: `cursor` rows of a window, and the position at which the window
+    begins.
+    """
 
     window: int = 0  # the number of the window since the start
     begin: StreamPlace = StreamPlace()
@@ -35,19 +37,19 @@ class StreamPosition(NamedTuple):
 
 
 class StreamReader:
-    """As `RowReader`, with windows of a stream in place of epochs: rows are laid out and shuffled
-    within a window, whose place in the files is all that a resume needs. Windows that fill no row
-    are passed over.
+    """A `RowReader` with windows of a stream instead of epochs. Rows are laid out and shuffled
+    within a window, and a resume needs only its position in the files. Windows that fill no row are
+    passed over.
 
     Every process reads all of the text and takes its own rows.
 
     Args:
-        stream: what is read.
+        stream: The stream to read.
         format: lays out the rows of a window.
-        seed: of the order within a window, and of all that is drawn.
+        seed: The seed of the order within a window, and of all draws.
         batch_size: rows of an update, over all processes.
-        world, rank, stage: as of `RowReader`.
-        settings: what else a `RowReader` takes.
+        world, rank, stage: The values for `RowReader`.
+        settings: The further arguments of a `RowReader`.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class StreamReader:
         self.position = StreamPosition()
         own = {"seed": seed, "batch_size": batch_size, "world": world, "rank": rank}
         self._settings: dict[str, Any] = {**own, "stage": stage, **settings}
-        self._told = rank != 0  # of windows that are passed over
+        self._told = rank != 0  # whether a message about windows that are passed over was printed
         self._first, self._after = self._find(StreamPlace())
         self._first.unit = "in the first window of the stream"
         self._known: dict[int, tuple[RowReader, StreamPlace]] = {}
@@ -135,7 +137,8 @@ class StreamReader:
         return self._known[number]
 
     def _find(self, begin: StreamPlace) -> tuple[RowReader, StreamPlace]:
-        """The reader of the first window from a place on that fills a row, and the place behind it.
+        """The reader of the first window from a position on that fills a row, and the position
+        behind it.
 
         Raises:
             DataError: None does in a whole round.

@@ -28,8 +28,8 @@ from plmctl.text.running import Span
 from plmctl.text.strings import Strings
 from plmctl.text.tabular import has_rows
 
-# what is being done, bytes of text done, bytes in all (0: not known)
-_SPACE = 1 << 64  # of document hashes
+# the current step, bytes of text done, bytes in all (0: not known)
+_SPACE = 1 << 64  # number of possible document hashes
 _STEP = 1 << 22
 BEGINNING = 1 << 20  # characters that are read before a run begins
 # least characters that a document counts in a sample: its memory besides the text
@@ -54,7 +54,7 @@ class TextSource:
     tags: tuple[str, ...] = ()
     target: Any = None  # the file of translations, for parallel text in two files
     fields: tuple[str, ...] = ()  # source and target, for parallel text in one file
-    span: Span | None = None  # of running text: the bytes that are read
+    span: Span | None = None  # bytes of the running text that are read
 
     def __post_init__(self) -> None:
         check_names(self.spans, self.tags)
@@ -85,7 +85,7 @@ class TextSource:
         )
 
     def entities(self) -> dict[str, int]:
-        """{the field of entities: how many there are} where the text lies beside them."""
+        """{the field of entities: their number}, if the text has them."""
         files = self.files() if MARKED in self.spans else []
         folders = {file.parent for file in files if isinstance(file, Path)}
         counts = [count_entities(folder) for folder in folders if (folder / FILE).is_file()]
@@ -227,7 +227,7 @@ class _Sample:
         self._best: list[tuple[int, int, int, Document]] = []
 
     def add(self, document: Document, *order: int) -> None:
-        """Take a document in place of those with smaller hashes; `order` decides between equal
+        """Add a document and drop a document with a larger hash; `order` decides between equal
         ones.
         """
         best = self._best
@@ -248,15 +248,15 @@ def find_held_out(hashes: np.ndarray, sizes: np.ndarray, share: float) -> tuple[
     """(above, threshold): documents with a hash in between are held out, the largest included.
 
     They are `share` of the documents, but at least one is held out and one is not, if there are two
-    different ones. Where these documents are so short that they have less than half of `share` of
-    the text, or fewer than HELD characters and than a TENTH of it, more are held out; where they
-    are so long that they have more than LARGEST of it, and than twice `share`, those behind the
-    long ones are.
+    different ones. More are held out if these documents have less than half of `share` of the text.
+    The same holds for fewer than HELD characters and less than a TENTH of the text. If they have
+    more than LARGEST of it, and more than twice `share`, the documents behind the long ones are
+    held out.
 
     Args:
         hashes: [n] of the documents, in any order.
         sizes: [n] their characters.
-        share: of the documents.
+        share: The share of the documents.
     """
     first, last = int(hashes.min()), int(hashes.max())
     if share == 0 or first == last:

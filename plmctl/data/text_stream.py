@@ -23,11 +23,11 @@ from plmctl.text.tabular import take_text
 from plmctl.text.tokenizer import Tokenizer
 
 TRAIN = "train"
-_EDGE = 1 << 16  # bytes at both ends of a file that tell it from others
+_EDGE = 1 << 16  # bytes at both ends of a file that identify it
 
 
 class StreamPlace(NamedTuple):
-    """A place between two lines of the files, in one of the rounds in which all are read."""
+    """A position between two lines of the files, in one of the rounds in which all are read."""
 
     round: int = 0
     file: int = 0
@@ -36,7 +36,7 @@ class StreamPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class TextWindow:
-    """The tokens of the text between two places."""
+    """The tokens of the text between two positions."""
 
     shards: Shards
     after: StreamPlace
@@ -46,10 +46,10 @@ class WindowShards(Shards):
     """The tokens of some text, as those of a split of a token directory, in memory.
 
     Args:
-        arrays: as their files would hold them.
+        arrays: The arrays, as their files would hold them.
         home: the folder of the tokenizer.
-        given: where the text is from, for messages.
-        identity: a hash of what decides the tokens.
+        given: The source of the text, for messages.
+        identity: A hash of all that determines the tokens.
     """
 
     stored = False
@@ -94,14 +94,14 @@ class WindowShards(Shards):
 class TextStream:
     """Files of JSON lines, read in rounds, a window of about `size` characters at a time.
 
-    A window ends behind a row; one that would leave less than half of itself until the end of the
-    round takes the rest, too, so that every row is read once in a round.
+    A window ends behind a row. If less than half a window would remain until the end of the round,
+    it takes the rest, too. So every row is read once in a round.
 
     Args:
         files: in the order of reading.
         home: the folder of the tokenizer.
-        field: of a row, which holds its text.
-        lines: what a line of the text is.
+        field: The field of a row that holds its text.
+        lines: The kind of a line of the text.
         segment: Chinese words, as in a token directory.
         size: characters of a window.
     """
@@ -127,8 +127,8 @@ class TextStream:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of what decides the tokens: both ends of each file and its size, the tokenizer,
-        the settings.
+        """A hash of all that determines the tokens: both ends of each file and its size, the
+        tokenizer, the settings.
         """
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.tokenizer.fingerprint, self.bytes, self._settings)).encode())
@@ -145,14 +145,14 @@ class TextStream:
         return self._read(StreamPlace())
 
     def read(self, place: StreamPlace) -> TextWindow:
-        """The window that begins at a place."""
+        """The window that begins at a position."""
         if place[1:] == (0, 0):
             end = self.first.after
             return TextWindow(self.first.shards, end._replace(round=place.round + end.round))
         return self._read(place)
 
     def count_left(self, place: StreamPlace) -> int:
-        """The bytes from a place to the end of its round."""
+        """The bytes from a position to the end of its round."""
         return sum(self.bytes[place.file :]) - place.byte
 
     def _read(self, place: StreamPlace) -> TextWindow:
@@ -186,8 +186,8 @@ class TextStream:
         return TextWindow(shards, after)
 
     def _rows(self, place: StreamPlace) -> Iterator[tuple[list[Document], StreamPlace]]:
-        """(the document of a row, in parts if it is long; the place behind it) of every row from a
-        place to the end of the round.
+        """(the document of a row, in parts if it is long; the position behind it) of every row from
+        a position to the end of the round.
         """
         for number in range(place.file, len(self.files)):
             file, begin = self.files[number], place.byte if number == place.file else 0

@@ -60,12 +60,12 @@ class TokenizingJob:
 
     @property
     def wanted(self) -> Wanted:
-        """The tracks that are stored beside the ids."""
+        """The tracks that are stored in addition to the ids."""
         return Wanted(self.segment, self.source.spans, self.source.tags)
 
     @cached_property
     def knowledge(self) -> dict[str, str]:
-        """The knowledge directory that the ids of marks point into; {} where there is none."""
+        """The knowledge directory to which the ids of marks refer; {} without one."""
         if not self.source.spans and not self.source.tags:
             return {}
         sources = [source for source in (self.source, self.valid) if source]
@@ -97,7 +97,7 @@ class TokenizingJob:
 
 
 def tokenize(job: TokenizingJob, out: str | os.PathLike[str]) -> dict[str, Any]:
-    """Write the token directory `out`, or replace the one that is there.
+    """Write the token directory `out`, or replace an existing one.
 
     Returns:
         Its manifest.
@@ -114,7 +114,7 @@ def open_or_tokenize(
     job: TokenizingJob, *, cache_dir: str | os.PathLike[str] | None = None, write: bool = True
 ) -> Path:
     """The token directory of `job`: its path if that is one already, else the cached one, else a
-    new one in the cache; DataError in its place where nothing may be written.
+    new one in the cache. If nothing may be written, it raises DataError.
     """
     if is_tokens(job.source.path):
         return Path(job.source.path).expanduser()

@@ -36,7 +36,7 @@ def verify_once(shards: Shards, cache: Path, *, say: Say = ignore_progress) -> N
 
 
 def _hash_files(shards: Shards) -> str:
-    """A hash of what changes with every write to the files."""
+    """A hash of the facts that change with every write to the files."""
     digest = hashlib.sha256()
     for file, stated in sorted(shards.list_stated_hashes().items()):
         status = file.stat()

@@ -36,10 +36,10 @@ def warn_of_missing_words(shards: Shards, tokenizer: Tokenizer) -> list[str]:
 
 
 def describe_runs(sentences: Iterable[str], word: re.Pattern[str]) -> str:
-    """A line where much of the text is Chinese, and what `word` finds in it are no words but the
-    characters between two marks of punctuation; else "".
+    """A warning if much of the text is Chinese and `word` finds no words in it, only the characters
+    between two marks of punctuation; else "".
     """
-    all_letters, runs = 0, list[int]()  # lengths of those that have a Chinese character
+    all_letters, runs = 0, list[int]()  # lengths of the runs that have a Chinese character
     for sentence in sentences:
         for run in word.findall(sentence):
             all_letters += len(run)

@@ -16,7 +16,7 @@ _FINE = 16  # bins of an octave: lengths are exact to 4.4 %
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check: what was found, and, unless it is `ok`, one sentence with advice."""
+    """One result of a check and, unless it is `ok`, one sentence with advice."""
 
     name: str
     verdict: Verdict
@@ -48,7 +48,7 @@ class Report:
     kind: str  # "text", "tokens" or "labelled"
     findings: list[Finding]
     lengths: LengthHistogram
-    unit: str  # of the lengths
+    unit: str  # unit of the lengths
 
     @property
     def verdict(self) -> Verdict:

@@ -69,7 +69,7 @@ def check(
     """Check the splits of a labelled set.
 
     Args:
-        path: what the user calls the set.
+        path: The user's name of the set.
         splits: examples by split, `train` first.
         measure: the tokens and cut tokens of examples, by the task's own format.
         skipped: broken rows that were left out, by file.
@@ -178,7 +178,7 @@ def _judge_classes(labels: Mapping[str, Counter[str]], *, one_each: bool) -> lis
     """Findings on labels that are classes.
 
     Args:
-        labels: how often each occurs, by split.
+        labels: The number of examples of each label, by split.
         one_each: an example has one class, so that always predicting the same one can be right.
     """
     train = labels["train"]

@@ -46,7 +46,7 @@ def _measure_coverage(name: str, track: SpanTrack, train: Shards) -> Finding:
 
 
 def _count_left_out(left: dict[str, int], train: Shards) -> Finding:
-    """The marks that tokenizing left out, beside those that it kept."""
+    """The numbers of marks that tokenizing left out, and of the others."""
     kept = sum(len(track.start) for track in train.spans.values())
     lost = sum(left.values())
     reasons = "; ".join(f"{count:,} {why}" for why, count in left.items() if count)
@@ -62,7 +62,7 @@ def _count_left_out(left: dict[str, int], train: Shards) -> Finding:
 
 
 def _check_entities(folder: Path, train: Shards) -> list[Finding]:
-    """What the ids of marks mean, if the directory is there."""
+    """Check that the ids of marks have meanings, if the directory exists."""
     if not (folder / FILE).is_file():
         advice = "Models that read entities need it; copy it there, or tokenize again."
         return [Finding("entities", "look", f"{folder} is not there", advice)]

@@ -37,14 +37,14 @@ _SHOWN = 1000  # repeated lines that are kept, to show the most frequent
 
 
 class TextCounts:
-    """The counts of one pass over documents; `words`: what tells Chinese words, if anything."""
+    """The counts of one pass over documents; `words`: the segmenter of Chinese words, if any."""
 
     def __init__(self, words: Segmenter | None = None) -> None:
         self.segmenter = words
         self.characters, self.lengths = CharacterCounts(), LengthHistogram()
         self.documents, self.folded, self.lines = Repeats(), Repeats(), Repeats()
         self.bytes = self.words = self.all_lines = self.joined = self.html = 0
-        self.example = ""  # the place of the first document in HTML
+        self.example = ""  # the position of the first document in HTML
         self.often: Counter[str] = Counter()  # lines that occur more than once in a batch
         self._open = 0  # characters of the last document, whose next part may still come
 
@@ -96,7 +96,7 @@ def check(
     Args:
         source: the text.
         valid: the text that is held out.
-        segmenter: of Chinese words; without, a character counts as a word.
+        segmenter: The segmenter of Chinese words; without, a character counts as a word.
         say: hears how far it is.
 
     Raises:
@@ -233,7 +233,7 @@ def _judge_html(counts: TextCounts, source: TextSource) -> Finding:
 
 
 def _explain_words(counts: TextCounts) -> str:
-    """What a word is, where much of the text is Chinese."""
+    """The definition of a word, if much of the text is Chinese."""
     if counts.characters.scripts().get("Han", 0) < MENTIONED:
         return ""
     return " of the segmenter" if counts.segmenter else " (of Chinese, its characters)"

@@ -187,7 +187,7 @@ def _judge_letters(train: Shards) -> list[Finding]:
 
 
 def _measure_frequencies(train: Shards, valid: Shards, special: np.ndarray) -> Finding:
-    """What a model of single tokens reaches on the held-out text, or without one, in training."""
+    """The loss of a model of single tokens on the held-out text, or without one, in training."""
     validation = valid.ids if len(valid.ids) else train.ids
     baseline = measure_unigram_baseline(train.ids, validation, ignored=special)
     return Finding(

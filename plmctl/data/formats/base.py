@@ -24,7 +24,7 @@ class Plan:
 
     rows: int
     arrays: dict[str, np.ndarray]
-    # what was cut, dropped or padded, in tokens: shown to the user
+    # tokens that were cut, dropped or padded: shown to the user
     report: dict[str, Any] = field(default_factory=dict)
     width: int = 0  # tokens of a row as `rows` lays it out, padding included
 
@@ -32,8 +32,8 @@ class Plan:
 def count_lost(plan: Plan) -> int:
     """The tokens of the text that are in no row of a plan.
 
-    Where a plan reads tokens more than once (random pairs), what it cut may stand in other rows:
-    what counts then is which tokens no piece holds.
+    If a plan reads tokens more than once (random pairs), other rows may hold a token that it cut.
+    Then only the tokens that no piece holds are counted.
     """
     if not plan.report.get("repeated"):
         return sum(int(plan.report.get(name, 0)) for name in ("cut", "dropped"))
@@ -47,8 +47,8 @@ def count_lost(plan: Plan) -> int:
 
 @base_of("format")
 class Format:
-    """Turns tokens into rows of `max_length`. `provides` names fields; `fields` are those that it
-    introduces.
+    """Turns tokens into rows of `max_length`. `provides` names fields; `fields` are the fields that
+    it introduces.
 
     `plan` is a function of (shards, seed, epoch) only; `rows` of (plan, index) only: batch size,
     rank and worker never matter.
@@ -82,7 +82,7 @@ class Format:
 
     @property
     def source_hash(self) -> str:
-        """A hash of what its plans depend on beside the text and its settings; "" if nothing."""
+        """A hash of all facts that its plans use, except the text and its settings; "" if none."""
         return ""
 
     @property

@@ -1,5 +1,5 @@
-"""What tokens bring along into a row: the tracks of the shards, the numbers of sentences, and
-marked spans.
+"""The data that tokens bring along into a row: the tracks of the shards, the numbers of sentences,
+and marked spans.
 """
 
 from __future__ import annotations

@@ -29,10 +29,9 @@ class FullSentences(Format):
     `crossing=True` (FULL-SENTENCES): a row goes on into the next document after one more `sep`;
     rows do not hide documents from each other, as published. False (DOC-SENTENCES): what is filled
     ends with its document. RoBERTa then enlarged the batch to keep its tokens; `packed=True` does
-    that with rows: several of them best-fit in one, and none sees another.
-    Differs: a sentence longer than a row is cut into several rows, where the public code lays one
-    over-long row and
-    truncates it: here no token is lost.
+    that with rows: several of them best-fit in one, and none sees another. Differs: a sentence
+    longer than a row is cut into several rows, so no token is lost. The public code lays one
+    over-long row and truncates it.
     """
 
     copies = 1

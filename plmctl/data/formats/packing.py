@@ -21,9 +21,9 @@ def best_fit_decreasing(size: np.ndarray, capacity: int) -> tuple[np.ndarray, np
     Returns:
         (order [m], row_start [R + 1]): row r holds `order[row_start[r]:row_start[r + 1]]`.
 
-    Items of one size are placed together: a row that is the best fit for one of them stays the best
-    fit for the next ones until it is full. So there are at most `capacity ** 2 / 2` steps, however
-    many items there are. Sizes 6, 5, 4, 3, 2 in rows of 10:
+    Items of one size are packed together. The row that is the best fit for one of them stays the
+    best fit for the next ones until it is full. So there are at most `capacity ** 2 / 2` steps,
+    however many items there are. Sizes 6, 5, 4, 3, 2 in rows of 10:
 
         item   rows with their room           goes to
         6      -                              row 0, room 4

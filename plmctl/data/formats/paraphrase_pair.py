@@ -1,4 +1,4 @@
-"""A sentence beside its translation or beside another one (Huang et al., 2019: Unicoder)."""
+"""A sentence with its translation, or with another sentence (Huang et al., 2019: Unicoder)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class ParaphrasePair(TextPair):
     `labels.pair` 0 = a translation, 1 = another sentence (Huang et al., 2019, arXiv:1909.00964,
     sec. 3.3: cross-lingual paraphrase classification, with as many of each).
 
-    They are exchanged between sentences of nearly equal length: every sentence stands in one pair,
-    and no length tells whether it is right. Drawn anew in every epoch.
-    Differs: published wrong ones are chosen by a light model that was trained on random ones.
+    They are exchanged between sentences of nearly equal length: every sentence is in one pair, and
+    no length reveals whether it is right. Drawn anew in every epoch. Differs: published wrong ones
+    are chosen by a light model that was trained on random ones.
     """
 
     copies = None

@@ -33,9 +33,9 @@ def plan_pieces(
     """A plan over pieces: row r holds the pieces `row_start[r]` up to `row_start[r + 1]`; `kind`
     indexes `kinds`.
 
-    `report` accounts for every token: tokens + repeated = laid_out + cut + dropped (cut: from
-    the ends of what is laid out; dropped: with all of its sentence, pair or document); laid_out +
-    specials + padding = rows * width.
+    `report` accounts for every token: tokens + repeated = laid_out + cut + dropped; laid_out +
+    specials + padding = rows * width. Cut tokens come from the ends of laid-out pieces; dropped
+    ones go with all of their sentence, pair or document.
     """
     rows = len(row_start) - 1
     laid_out, kind = int(size.sum()), kind.astype(np.int8)

@@ -1,5 +1,5 @@
-"""The rows of another format with other segment numbers, which tell UniLM the kind of language
-model.
+"""The rows of another format with other segment numbers, from which UniLM knows the kind of
+language model.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Renumbered(Wrapped):
     """Rows of `format` whose segment s becomes `segments[s]`; rows of one segment have number 0
     before.
 
-    UniLM's segment embedding tells bidirectional pairs (0, 1), left to right (2), right to left
-    (3), and source and target of sequence to sequence (4, 5) apart (Dong et al., 2019,
-    arXiv:1905.03197, sec. 2.1; numbers as in microsoft/unilm, unilm-v1, new_segment_ids).
+    UniLM's segment embedding marks bidirectional pairs (0, 1), left to right (2), right to left
+    (3), and source and target of sequence to sequence (4, 5) (Dong et al., 2019, arXiv:1905.03197,
+    sec. 2.1; numbers as in microsoft/unilm, unilm-v1, new_segment_ids).
     """
 
     def __init__(self, *, format: Format, segments: Sequence[int]) -> None:

@@ -31,15 +31,14 @@ class Segments(Format):
     """Reads the corpus in `streams` equal parts; row `t * streams + b` is part b's tokens `t * T ..
     (t + 1) * T`, T = max_length.
 
-    So row b of a batch continues row b of the batch before (`values.continues`), from an
-    epoch's first batch to its last, on the same rank however many there are; `streams` is the
-    number of rows of an update. All documents are one text, each closed by the end-of-text token.
-    The tokens that remain, fewer than streams, are cut; the last batch is shorter.
+    So row b of a batch continues row b of the batch before (`values.continues`), from an epoch's
+    first batch to its last. It stays on the same rank, however many ranks there are; `streams` is
+    the number of rows of an update. All documents are one text, each closed by the end-of-text
+    token. The tokens that remain, fewer than streams, are cut; the last batch is shorter.
     `targets.clm` of a row's last token is the first one of the next. `shuffled=True`: documents
     come in a new order in every epoch (LM1B), False: always as in the corpus (WikiText-103,
-    enwik8).
-    `both=True` adds `reverse`, for the backward half of a biLM: row `t * streams + b` is part b's
-    tokens from the `t`-th last `T` on, read from right to left, so that it continues, too;
+    enwik8). `both=True` adds `reverse`, for the backward half of a biLM. Row `t * streams + b` is
+    part b's tokens from the `t`-th last `T` on, read from right to left. So it continues, too;
     `targets.backward` are the tokens that come next in it. (arXiv:1901.02860, sec. 3.2, and
     kimiyoung/transformer-xl data_utils.py; arXiv:1802.05365, its code unrolls 20 tokens.)
     """

@@ -57,21 +57,20 @@ class SentencePair(Format):
 
     Each document is read in chunks of sentences of `target` tokens: `max_length - 3`, or, once for
     the whole document with `short_rate`, uniform in 2..`max_length - 3`. A takes the first `a ~
-    U{1..sentences-1}` of a chunk, B the rest; with `swap_rate` the two change places, with
-    `random_rate` B is random and the rest of the chunk is put back. A chunk of one
-    sentence has no B: with `lone_rate` it gets a random one, under the last label, else it is
-    dropped. Too long pairs lose tokens one by one from the longer side (B on ties), at its front or
-    back by a fair coin. `single=True`: A and B are one sentence each. `packed=True`: several pairs
-    a row, best fit, none sees another; an anchor and a label for each. `copies=N`: N differently
-    cut copies of the corpus, then the same again (dupe_factor); null: cut again in every epoch.
+    U{1..sentences-1}` of a chunk, B the rest. With `swap_rate` the two are swapped; with
+    `random_rate` B is random and the rest of the chunk is put back. A chunk of one sentence has no
+    B: with `lone_rate` it gets a random one, under the last label, else it is dropped. Too long
+    pairs lose tokens one by one from the longer side (B on ties), at its front or back by a fair
+    coin. `single=True`: A and B are one sentence each. `packed=True`: several pairs a row, best
+    fit, none sees another; an anchor and a label for each. `copies=N`: N differently cut copies of
+    the corpus, then the same again (dupe_factor); null: cut again in every epoch.
 
     (arXiv:1810.04805, appendix A.2, and google-research/bert create_pretraining_data.py:
-    random_rate 0.5, copies 10, short_rate 0.1. arXiv:1909.11942, sec. 3.1, and its code: swap_rate
-    0.5, copies 40. arXiv:1908.04577, sec. 2.2.2: a third each. RoBERTa's SEGMENT-PAIR and
+    random_rate 0.5, copies 10, short_rate 0.1. `swap_rate` 0.5 and copies 40: arXiv:1909.11942,
+    sec. 3.1, and its code. A third each: arXiv:1908.04577, sec. 2.2.2. RoBERTa's SEGMENT-PAIR and
     SENTENCE-PAIR, arXiv:1907.11692, sec. 4.2: the latter single, with larger batches, for which
-    `packed` stands.)
-    Differs: B's document is drawn among the others directly, where the code gives up after ten
-    tries to hit another one.
+    `packed` stands.) Differs: B's document is drawn among the others directly, where the code gives
+    up after ten tries to hit another one.
     """
 
     fields = PAIR
@@ -125,7 +124,7 @@ class SentencePair(Format):
         occurs = np.array([True, swap_rate > 0, random_rate > 0])
         self.labels = np.cumsum(occurs) - 1  # [3] the label of NEXT, PREVIOUS, RANDOM
         self.labels[RANDOM] = max(1, self.labels[RANDOM])
-        occurs[RANDOM] = True  # of chunks of one sentence
+        occurs[RANDOM] = True  # the label of chunks of one sentence
         kinds = [
             np.flatnonzero(occurs & (self.labels == label))
             for label in range(self.labels.max() + 1)

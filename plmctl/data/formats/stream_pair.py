@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Tails(NamedTuple):
-    """What follows the reused part of each row: offsets in the stream, and whether B is random."""
+    """The tokens after the reused part of each row: offsets in the stream; whether B is random."""
 
     a_end: np.ndarray  # [n]
     b_begin: np.ndarray
@@ -39,21 +39,19 @@ class StreamPair(Format):
     them.
 
     Row `t * streams + b` reads stream b from token `t * reuse_length` on; `values.continues` as in
-    `Segments`, for R only. A ends with a sentence drawn among those that end within the row, B
-    continues it; with `random_rate`, or where no sentence ends, B begins anywhere in the stream, in
-    complete sentences, and `labels.pair` is 1. The longer of A and B loses tokens at its end (B on
-    ties) until the row is full. `tracks.segment`: 0 for R, A and its sep, 1 for B and its sep, 2
-    for cls. `reversed=True`: the second half of the rows read the streams of the first backwards
-    (`values.reversed`); their R, A and B run from right to left, and a word starts where its
-    reversed run does.
-    (arXiv:1906.08237, sec. 2.4, 2.5 and zihangdai/xlnet data_utils.py: 256 of 512 tokens,
-    random_rate 0.5.)
-    Differs: the code's label is 1 where B continues A. Streams are cut again in every epoch if
-    `copies` is null.
+    `Segments`, for R only. A ends with a sentence drawn among the sentences that end within the
+    row, and B continues it. With `random_rate`, or if no sentence ends, B begins anywhere in the
+    stream, in complete sentences, and `labels.pair` is 1. The longer of A and B loses tokens at its
+    end (B on ties) until the row is full. `tracks.segment`: 0 for R, A and its sep, 1 for B and its
+    sep, 2 for cls. `reversed=True`: the second half of the rows read the streams of the first
+    backwards (`values.reversed`); their R, A and B run from right to left, and a word starts where
+    its reversed run does. (arXiv:1906.08237, sec. 2.4, 2.5 and zihangdai/xlnet data_utils.py: 256
+    of 512 tokens, random_rate 0.5.) Differs: the code's label is 1 where B continues A. Streams are
+    cut again in every epoch if `copies` is null.
     """
 
     ordered = anchors_last = True
-    last_segment = 2  # of the cls token
+    last_segment = 2  # segment of the cls token
     fields: Mapping[str, Field] = {
         **CONTINUES,
         **PAIR,
@@ -192,7 +190,8 @@ class StreamPair(Format):
     ) -> Plan:
         """The plan of rows of two intervals of the stream each, [rows, 2]: R with A, and B."""
         count, start, size, closing = stream.cut(low.ravel(), high.ravel())
-        after = np.zeros(len(start), np.int8)  # what follows a piece: nothing, sep, or sep and cls
+        # special tokens after a piece: none, sep, or sep and cls
+        after = np.zeros(len(start), np.int8)
         after[np.cumsum(count) - 1] = np.arange(len(count)) % 2 + 1
         plan = plan_pieces(
             shards=shards,

@@ -26,10 +26,10 @@ class TextPair(Format):
     """`cls A sep cls B sep` (XLM: all four are `</s>`): positions restart at the translation,
     `tracks.language` changes there.
 
-    The language of a side is that of its tokens where the token directory has a track `language`,
-    else 0 for the source and 1 for the target. Pairs that do not fit into a row are dropped.
-    `packed=True`: several pairs a row, best fit, none sees another. (arXiv:1901.07291, sec. 3.4;
-    facebookresearch/XLM: batches of single pairs of similar length.)
+    The language of a side is the one of its tokens if the token directory has a track `language`.
+    Otherwise it is 0 for the source and 1 for the target. Pairs that do not fit into a row are
+    dropped. `packed=True`: several pairs a row, best fit, none sees another. (arXiv:1901.07291,
+    sec. 3.4; facebookresearch/XLM: batches of single pairs of similar length.)
     """
 
     copies: int | None = 1

@@ -25,7 +25,7 @@ from plmctl.text.vocab import Vocab
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
-TEXTS = 4  # of a row: head, tail, an entity in place of the head, one in place of the tail
+TEXTS = 4  # texts of a row: head, tail, another entity for the head, another one for the tail
 # how a run is given what these rows are made of
 DESCRIPTIONS = (
     "data.sources.triples.path=<a text for each entity: plmctl data triples kind=descriptions>"
@@ -42,22 +42,21 @@ def _read(path: str) -> KnowledgeGraph:
 @part_of("format")
 class Triples(Format):
     """`cls text sep` four times in a row: the descriptions of a head, of its tail, and of two
-    entities that are drawn in their place. None sees another; `anchors` are their first tokens, in
+    entities that are drawn to replace them. None sees another; `anchors` are their first tokens, in
     this order, and `values.relation` is the relation.
 
     The documents are what `plmctl data triples kind=descriptions` writes, in any selection and
     order: a span `entity` at the beginning of each says whose description it is. A row is a
     training triple of `graph` whose two entities are described; of held-out documents, a triple
     whose entities are both unseen (the inductive setting). A text that is longer than a fourth of
-    the row loses its end. What is drawn is another in each epoch, and never makes a training
-    triple with the rest of the row (THU-KEG/KEPLER, examples/KEPLER, KGpreprocess.py).
-    Differs: a row has one description of the head and one of the tail (code: two of each, whose
-    scores are averaged).
+    the row loses its end. The draws differ in each epoch, and never make a training triple with the
+    rest of the row (THU-KEG/KEPLER, examples/KEPLER, KGpreprocess.py). Differs: a row has one
+    description of the head and one of the tail (code: two of each, whose scores are averaged).
 
     Args:
         vocab: ids, and which of them have a role.
         max_length: tokens of a row, a fourth for each text.
-        graph: as `plmctl graph data.path=` reads it.
+        graph: The graph directory, as for `plmctl graph data.path=`.
         span: the name of the marks.
         shuffled: the control: every description is that of another entity, by a permutation with
             this seed; nothing else changes. None: as the marks say.
@@ -151,7 +150,7 @@ class Triples(Format):
             fix = f"{DESCRIPTIONS} of this graph, or format.graph=<the graph of these>"
             raise DataError(what, file=file, fix=fix)
         document = np.searchsorted(edges, np.asarray(marks.start), side="right") - 1
-        # of several marks in a document, the first counts
+        # if a document has several marks, the first counts
         document, first = np.unique(document, return_index=True)
         start, size = np.zeros(entities, np.int64), np.zeros(entities, np.int64)
         start[entity[first]], size[entity[first]] = edges[document], np.diff(edges)[document]
@@ -193,8 +192,8 @@ def _draw_others(
     described: np.ndarray,
     draws: Draws,
 ) -> np.ndarray:
-    """int64 [n, 2] entities that replace the head and of the tail of `triples[rows]`, of those that
-    are `described`; none makes one of the triples, unless `TRIES` in a row do.
+    """int64 [n, 2] `described` entities that replace the head and the tail of `triples[rows]`. None
+    makes one of the triples, unless `TRIES` in a row do.
     """
     drawn = []
     sizes = {"entities": len(graph.entities), "relations": len(graph.relations)}

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 class ContextLayout:
     """How a context is laid out for a mode; `SLOTS` says where the vector of a word's form goes.
 
-    form                        cls mask sep
-    context, shallow, replace   cls left mask right sep
-    add                         cls slot : left mask right sep
-    add_quotes                  cls " slot " : left mask right sep
+        form                        cls mask sep
+        context, shallow, replace   cls left mask right sep
+        add                         cls slot : left mask right sep
+        add_quotes                  cls " slot " : left mask right sep
 
     The slot is written as `sep`; its vector is replaced. In `replace` it is the mask itself.
     """
@@ -81,16 +81,16 @@ class ContextLayout:
 
 @part_of("format")
 class WordContexts(Format):
-    """Sentences in which a word is marked (spans `span`), with one mask in its place; neighbours
-    with the same `values.group` are contexts of one word.
+    """Sentences with a marked word (spans `span`), which one mask replaces; neighbours with the
+    same `values.group` are contexts of one word.
 
-    An epoch has `max(1, min(n // 100, 5))` groups of each word with n contexts, of `fewest` to
-    `most` contexts each, as far as it has so many, in random order. Words of several tokens have
-    no vector in the table of tokens, and are left out. `mode` says how the form of the word enters,
-    see `ContextLayout`; in the mode `form` a row is one word, without a context.
-    (Schick and Schütze, 2020, arXiv:1910.07181, sec. 3; timoschick/bertram, input_processor.py.)
-    Differs: a batch that ends inside a group makes two groups of it; the groups of a word share
-    contexts only where it has too few.
+    An epoch has `max(1, min(n // 100, 5))` groups of each word with n contexts. Each has `fewest`
+    to `most` contexts, as far as the word has so many, in random order. Words of several tokens
+    have no vector in the table of tokens, and are left out. `mode` says how the form of the word
+    enters, see `ContextLayout`; in the mode `form` a row is one word, without a context. (Schick
+    and Schütze, 2020, arXiv:1910.07181, sec. 3; timoschick/bertram, input_processor.py.) Differs: a
+    batch that ends inside a group makes two groups of it; the groups of a word share contexts only
+    where it has too few.
     """
 
     ordered = True
