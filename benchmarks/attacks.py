@@ -29,9 +29,8 @@ import torch
 from plmctl.artifacts.loading import load_for
 from plmctl.attack.together import AskedOnce
 from plmctl.config import compose as config
-from plmctl.config.build import build
 from plmctl.core.terminal import print_table
-from plmctl.use.asked_task import choose_task, describe_model
+from plmctl.use.asked_task import open_task
 from plmctl.use.attacking import Victim, attack_examples
 
 PEER = Path(__file__).with_name("text_attack.py")
@@ -112,8 +111,7 @@ def main() -> None:
     words = [f"checkpoint={given.run}", *given.words]
     spec: Any = config.compose("attack", None, words)
     loaded, precision = load_for(str(spec.checkpoint), spec.device, spec.precision, spec.plugins)
-    node = choose_task(loaded, spec.task, spec.provenance.keys, checkpoint=spec.checkpoint)
-    task = build(node, describe_model(loaded, ()), path="task")
+    task = open_task(loaded, spec.task, spec.provenance.keys, checkpoint=spec.checkpoint)
     examples = task.read(spec.split)[: given.rows]
     here = partial(attack_here, (spec, loaded, precision, task), examples)
     turns: dict[str, Callable[[], Round]] = {

@@ -27,10 +27,9 @@ from plmctl.attack.constraints import ChangedOnce, KeepStopWords
 from plmctl.attack.neighbours import NearWords
 from plmctl.attack.word_text import WordText
 from plmctl.config import compose as config
-from plmctl.config.build import build
 from plmctl.tasks import batches
 from plmctl.tasks.record import Example
-from plmctl.use.asked_task import choose_task, describe_model
+from plmctl.use.asked_task import open_task
 from plmctl.use.attacking import DIGITS
 
 Score = Callable[[list[str]], np.ndarray | torch.Tensor]  # texts -> [n, K]
@@ -155,8 +154,7 @@ def main() -> None:
     torch.set_num_threads(1)
     spec: Any = config.compose("attack", None, given.words)
     loaded, precision = load_for(str(spec.checkpoint), spec.device, spec.precision, spec.plugins)
-    node = choose_task(loaded, spec.task, spec.provenance.keys, checkpoint=spec.checkpoint)
-    task = build(node, describe_model(loaded, ()), path="task")
+    task = open_task(loaded, spec.task, spec.provenance.keys, checkpoint=spec.checkpoint)
     examples = task.read(spec.split)[: given.rows]
     texts = [str(example.fields[spec.field]) for example in examples]
     golds = [task.names.index(str(example.label)) for example in examples]

@@ -42,8 +42,6 @@ TAKE_A_SPEC = {
     *(f"probes/{name}.py" for name in ("by_task", "evaluate", "graph_evaluation", "held_out")),
     "report/data_check.py",
     *(f"study/{name}.py" for name in ("composing", "parse", "run")),
-    *(f"use/{name}.py" for name in ("answering", "asked_task", "calibrating")),
-    *(f"use/{name}.py" for name in ("ensemble", "labelling", "perturbing")),
 }
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")
 FREE_OF_DATA = ("attention", "nn", "models", "heads", "generation", "objectives")

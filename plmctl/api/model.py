@@ -25,7 +25,7 @@ from plmctl.probes.evaluate import make_task, measure
 from plmctl.runs.deciding import advise, decide
 from plmctl.tasks.task import Task, as_task
 from plmctl.training.device.precision import Precision
-from plmctl.use.answering import answer_examples, answer_split
+from plmctl.use.answering import answer_examples
 from plmctl.use.asked_task import ask_all, choose_task, describe_model, read_examples
 from plmctl.use.embed import check_manner, choose_manner, embed
 from plmctl.use.embedding_lines import PlainLine, lay_out_lines, lay_out_text
@@ -131,10 +131,11 @@ class TrainedModel(Loaded):
         with ExitStack() as stack:
             if texts is None:
                 source: str | None = spec.input
-                examples = read_examples(spec, task)[1]
+                examples = read_examples(task, spec.split, spec.input)[1]
             else:
                 source, examples = stack.enter_context(read_items(task, texts))
-            answered = answer_examples(spec, self, task, PLACE, examples, self.precision)
+            how: Any = {"precision": self.precision, "batch_size": spec.batch_size}
+            answered = answer_examples(self, task, PLACE, examples, new_texts=True, **how)
             return RowList(answered.rows(source))
 
     def evaluate(
@@ -172,8 +173,12 @@ class TrainedModel(Loaded):
                 task = build(node, describe_model(self, spec.plugins), spec.plugins, path="task")
             table = measure(Opened(self, self.precision, spec), task)
             if table is None:
-                ask_all(spec, self._need_task(task), self)
-                answered = answer_split(spec, self, task, self.precision)
+                how: dict[str, Any] = {"split": spec.split, "checkpoint": spec.checkpoint}
+                ask_all(self._need_task(task), self, given.keys, **how)
+                name, examples = read_examples(task, spec.split, spec.input)
+                how = {"precision": self.precision, "batch_size": spec.batch_size}
+                how |= {"new_texts": spec.input is not None, "calibrated": spec.calibrate}
+                answered = answer_examples(self, task, name, examples, **how)
                 table = answered.tabulate(task, {}, seed=spec.seed)
         return dict(table.to_json()["metrics"])
 

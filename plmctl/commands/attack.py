@@ -87,10 +87,8 @@ class Attack(Command):
             asked_task.check_out(Path(self.out), self.overwrite)
         segment = find_segmenter(self.segment, self.plugins, "segment") if self.segment else None
         loaded, precision = load_for(self.checkpoint, self.device, self.precision, self.plugins)
-        given = asked_task.describe_model(loaded, self.plugins)
         keys = self.provenance.keys
-        node = asked_task.choose_task(loaded, self.task, keys, checkpoint=self.checkpoint)
-        task = build(node, given, self.plugins, path="task")
+        task = asked_task.open_task(loaded, self.task, keys, checkpoint=self.checkpoint)
         examples = attacking.read_attacked(task, self.split, self.field, self.rows)
         how: dict[str, Any] = {"field": self.field, "batch_size": self.batch_size}
         victim = attacking.Victim(loaded, task, precision, examples, segment=segment, **how)
@@ -99,8 +97,8 @@ class Attack(Command):
         rows = attacking.attack_examples(victim, model, *parts, window=self.window)
         speed = model.answered / max(time.perf_counter() - started, 1e-9)
         out = Path(self.out) if self.out else own(loaded.source.run or Path()) / "attack"
-        how = {"overwrite": self.overwrite, "guarded": self.guard_cells}
-        file = asked_task.write_results(out, self.split, round_floats(rows), **how)
+        output = asked_task.Destination(out, self.overwrite, self.guard_cells)
+        file = asked_task.write_results(output, self.split, round_floats(rows))
         extra = {
             "task": task.name,
             "checkpoint": str(loaded.source.folder),

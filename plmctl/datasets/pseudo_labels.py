@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from plmctl.artifacts.loading import open_source
+from plmctl.artifacts.loading import Loaded, open_source
 from plmctl.config.build import build
 from plmctl.config.plugins import option
-from plmctl.config.uses import Evaluate
 from plmctl.config.writing import Label
 from plmctl.core.errors import AbsentData, ConfigError, DataError, UsageError
 from plmctl.core.spelling import spell_setting
@@ -28,7 +27,10 @@ from plmctl.tasks.inference import has_empty_text
 from plmctl.tasks.readers.tables import TEXTS
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
-from plmctl.use.asked_task import describe_model
+from plmctl.tasks.unlabelled import read_unlabelled
+from plmctl.training.device.precision import choose as choose_precision
+from plmctl.training.processes.world import device_of
+from plmctl.use.asked_task import ask_all, describe_model, open_task
 from plmctl.use.ensemble import Member, ask_members
 
 TINY = 1e-30  # the probability of a label that has rounded to 0
@@ -223,14 +225,24 @@ def _ask(spec: Label, splits: dict[str, list[Example]], reader: tuple[str, Task]
     if spec.weights is not None and len(spec.weights) != len(checkpoints):
         allowed = f"{len(checkpoints)} numbers, one for each checkpoint"
         raise ConfigError("weights", list(spec.weights), allowed, fix="weights=null: all the same")
-    asked = Evaluate(
-        provenance=spec.provenance,
-        checkpoint=tuple(checkpoints),
-        input=spec.input,
-        batch_size=spec.batch_size,
-        device=spec.device,
+
+    def open_member(loaded: Loaded, checkpoint: str) -> Task:
+        task: Task = open_task(loaded, None, (), checkpoint=checkpoint)
+        ask_all(task, loaded, (), split="dev", checkpoint=checkpoint)
+        return task
+
+    members = list(
+        ask_members(
+            checkpoints,
+            open_member,
+            lambda task: dict([read_unlabelled(task, spec.input)]),
+            splits,
+            precision=choose_precision("fp32", device_of(spec.device, "device")),
+            batch_size=spec.batch_size,
+            plugins=spec.plugins,
+            reader=reader,
+        )
     )
-    members = list(ask_members(asked, splits, reader=reader))
     read = {role for examples in splits.values() for each in examples for role in each.fields}
     if read - {*TEXTS}:
         has = members[0].task.name

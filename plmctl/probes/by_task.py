@@ -17,7 +17,7 @@ from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.text.tabular import kind_of
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
-from plmctl.use.asked_task import check_out, is_printed, name_file, write_split
+from plmctl.use.asked_task import Destination, check_out, is_printed, name_file, write_split
 from plmctl.use.ensemble import name_members
 from plmctl.use.predict import ScoreTable
 from plmctl.use.shared_base import SharedBase, load_adapters
@@ -43,7 +43,9 @@ def evaluate_by_task(spec: Evaluate) -> int:
     rows.sort(key=lambda row: int(row[0].place.rpartition(":")[2]))
     joined = "+".join(name.replace(os.sep, "-") for name in names)
     out, name = Path(spec.out or Path("eval") / joined), source.name.partition(".")[0]
-    file = write_split(spec, out, name, [row for row, _ in rows], [answer for _, answer in rows])
+    output = Destination(out, spec.overwrite, spec.guard_cells)
+    own, said = [row for row, _ in rows], [answer for _, answer in rows]
+    file = write_split(output, name, own, said, spec.input)
     counts = {name: len(own) for name, own in examples.items()}
     extra = {"rows": counts, "predictions": name_file(file)}
     ScoreTable(name, {}, extra).show(

@@ -4,6 +4,8 @@ perplexity.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from plmctl.config.build import build, plain
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.parts import declared
+from plmctl.core.rounding import round_floats
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import tell
 from plmctl.knowledge.vector_files import find_static
 from plmctl.knowledge.vectors import find_vectors
@@ -22,39 +26,44 @@ from plmctl.probes.graph_evaluation import evaluate_vectors
 from plmctl.probes.ranking import rank_corpus
 from plmctl.storage.reading import read_json
 from plmctl.tasks import inference
-from plmctl.tasks.predictions import submission_file
+from plmctl.tasks.calibration import join_decisions
+from plmctl.tasks.ensemble import join
+from plmctl.tasks.predictions import STDOUT, submission_file
+from plmctl.tasks.record import Example
 from plmctl.tasks.scores.below import FILE as BASELINES
 from plmctl.tasks.scores.below import list_below
-from plmctl.tasks.task import Task
-from plmctl.training.device.precision import Precision
-from plmctl.use.answering import AnsweredSplit, answer_split, predict_split
+from plmctl.tasks.task import Task, as_task
+from plmctl.training.device.precision import Precision, choose
+from plmctl.training.processes.world import device_of
+from plmctl.use.answering import AnsweredSplit, answer_examples
 from plmctl.use.asked_task import (
+    Destination,
     ask_all,
     check_out,
     choose_out,
-    choose_task,
-    describe_model,
     is_printed,
     name_file,
+    open_task,
+    read_examples,
     write_for_board,
     write_split,
 )
 from plmctl.use.calibrating import decide_again
-from plmctl.use.ensemble import evaluate_together
+from plmctl.use.ensemble import Member, ask_members, name_members
 from plmctl.use.labelling import label_texts
-from plmctl.use.perturbing import check_perturbed, refuse_perturbed, score_perturbed
-from plmctl.use.predict import ScoreTable, Told
+from plmctl.use.perturbing import score_perturbed
+from plmctl.use.predict import ScoreTable, Told, predict
 
 
 def evaluate(spec: Evaluate) -> int:
     """Score the checkpoint, and show or write what was asked for."""
     if spec.by is not None or (not isinstance(spec.checkpoint, str) and len(spec.checkpoint) > 1):
-        refuse_perturbed(spec)
+        _refuse_perturbed(spec)
     if spec.by is not None:
         return evaluate_by_task(spec)
     if not isinstance(spec.checkpoint, str):
         if len(spec.checkpoint) > 1:
-            return evaluate_together(spec)
+            return _evaluate_together(spec)
         spec = replace(spec, checkpoint=spec.checkpoint[0])
     if vectors := find_vectors(str(spec.checkpoint)):
         table: ScoreTable | None = evaluate_vectors(_without_task(spec), vectors)
@@ -95,18 +104,23 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
         check_out(Path(spec.out), spec.overwrite, submission=spec.provenance.submission)
     loaded, precision = load_for(str(spec.checkpoint), spec.device, spec.precision, spec.plugins)
     task = make_task(spec, loaded)
-    refuse_perturbed(spec, task)
+    _refuse_perturbed(spec, task)
     if (table := measure(Opened(loaded, precision, spec), task)) is not None:
         return table
-    whole = ask_all(spec, task, loaded)
+    keys = spec.provenance.keys
+    whole = ask_all(task, loaded, keys, split=spec.split, checkpoint=spec.checkpoint)
+    out = choose_out(loaded, spec.out, spec.input, submission=spec.provenance.submission)
+    output = Destination(out, spec.overwrite, spec.guard_cells)
+    how: Any = {"precision": precision, "batch_size": spec.batch_size}
     if spec.provenance.submission:
-        _write_submission(spec, loaded, task, precision)
+        _write_submission(output, loaded, task, **how)
         return None
     if spec.input is not None and not (spec.perturb or spec.calibrate):
-        return label_texts(spec, loaded, task, precision)
-    answered = answer_split(spec, loaded, task, precision, whole=whole)
-    out, name = choose_out(spec, loaded), answered.name
-    file = write_split(spec, out, name, answered.examples, answered.predictions)
+        return label_texts(loaded, task, spec.input, output, seed=spec.seed, **how)
+    name, examples = read_examples(task, spec.split, spec.input)
+    about: Any = {"new_texts": spec.input is not None, "calibrated": spec.calibrate, "whole": whole}
+    answered = answer_examples(loaded, task, name, examples, **about, **how)
+    file = write_split(output, name, examples, answered.predictions, spec.input)
     extra = {
         "task": task.name,
         "checkpoint": str(loaded.source.folder),
@@ -116,11 +130,87 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     shown = answered.tabulate(task, extra | _compare_simple(loaded, task, answered), seed=spec.seed)
     if not spec.perturb:
         return shown
-    check_perturbed(spec, answered.examples)
-    before = (answered.predictions, answered.metrics)
-    given = (spec, loaded, task, precision, name, answered.examples)
-    scores, remarks = score_perturbed(*given, before)
+    if any(example.label is None for example in examples):
+        allowed = "null: without labels there is no score"
+        raise ConfigError("perturb", list(spec.perturb), allowed, fix="split=dev")
+    perturbations = {
+        kind: build(node, {}, spec.plugins, path=f"perturb.{kind}")
+        for kind, node in spec.perturb.items()
+    }
+    scores, remarks = score_perturbed(perturbations, loaded, task, answered, **how)
     return replace(shown, metrics=scores, extra={**shown.extra, **remarks})
+
+
+def _evaluate_together(spec: Evaluate) -> int:
+    """Score the members and their ensemble, and write its predictions or submission."""
+    if spec.out is not None:
+        check_out(Path(spec.out), spec.overwrite, submission=spec.provenance.submission)
+    if spec.calibrate:
+        allowed = "of one checkpoint, in which it is kept"
+        fix = spell_setting("checkpoint", spec.checkpoint[0])
+        raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
+    names = name_members(spec.checkpoint)
+    joint = Path("eval") / "+".join(name.replace(os.sep, "-") for name in names)
+    printed = is_printed(spec.out, spec.input, submission=spec.provenance.submission)
+    out = STDOUT if printed else Path(spec.out or joint)
+    output = Destination(out, spec.overwrite, spec.guard_cells)
+    splits: dict[str, list[Example]] = {}
+    members = list(_ask(spec, splits))
+    task, votes = members[0].task, spec.joined == "votes"
+    decision = join_decisions([each.task for each in members], [each.kept for each in members])
+    joined = {}
+    for name in splits:
+        answers = [member.answers[name] for member in members]
+        rows = join(task, answers, votes=votes, decision=decision)
+        joined[name] = round_floats(rows, members[0].digits or 6)
+    if spec.provenance.submission:
+        for name, predictions in joined.items():
+            content, board = task.submit(predictions), task.submission[name]
+            tell(write_for_board(output, board, content))
+        return 0
+    ((name, examples),) = splits.items()
+    file = write_split(output, name, examples, joined[name], spec.input)
+    scores = {}
+    if inference.is_answered(examples):
+        scores = {each.name: each.task.score(each.answers[name]) for each in members}
+        scores[f"{spec.joined} of {len(members)}"] = task.score(joined[name])
+    extra: dict[str, Any] = {"task": task.name, "rows": len(examples)}
+    extra["predictions"] = name_file(file)
+    if decision is not None:
+        extra["decision"] = Told(f"the mean of {len(members)} models: {decision.describe()}")
+    table = ScoreTable(f"{task.name}: {name}", scores, extra)
+    table.show(as_json=spec.provenance.json, aside=printed)
+    return 0
+
+
+def _ask(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
+    """The answers of several checkpoints."""
+
+    def open_member(loaded: Loaded, checkpoint: str) -> Task:
+        task = as_task(make_task(replace(spec, checkpoint=checkpoint), loaded))
+        if task is None:
+            allowed = "a task with labels: an ensemble is of fine-tuned models"
+            fix = spell_setting("checkpoint", checkpoint)
+            raise ConfigError("task", spec.task.get("name"), allowed, fix=fix)
+        ask_all(task, loaded, spec.provenance.keys, split=spec.split, checkpoint=checkpoint)
+        return task
+
+    def read(task: Task) -> dict[str, list[Example]]:
+        if not spec.provenance.submission:
+            return dict([read_examples(task, spec.split, spec.input)])
+        if found := {split: task.read(split) for split in task.submission if task.has(split)}:
+            return found
+        raise UsageError(f"--submission: {task.name} has no leader board, or no file of it")
+
+    return ask_members(
+        spec.checkpoint,
+        open_member,
+        read,
+        splits,
+        precision=choose(spec.precision, device_of(spec.device, "device")),
+        batch_size=spec.batch_size,
+        plugins=spec.plugins,
+    )
 
 
 def _compare_simple(loaded: Loaded, task: Task, answered: AnsweredSplit) -> dict[str, Told]:
@@ -147,13 +237,7 @@ def _has_examples(run: Path, split: str, count: int) -> bool:
 
 def make_task(spec: Evaluate, loaded: Loaded) -> Any:
     """The task that is asked of the model."""
-    given = describe_model(loaded, spec.plugins)
-    return build(
-        choose_task(loaded, spec.task, spec.provenance.keys, checkpoint=spec.checkpoint),
-        given,
-        spec.plugins,
-        path="task",
-    )
+    return open_task(loaded, spec.task, spec.provenance.keys, checkpoint=spec.checkpoint)
 
 
 def measure(opened: Opened, part: Any) -> ScoreTable | None:
@@ -166,9 +250,26 @@ def measure(opened: Opened, part: Any) -> ScoreTable | None:
     return rank_corpus(opened, part) if part.ranks else None
 
 
-def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
+def _refuse_perturbed(spec: Evaluate, task: Any = None) -> None:
+    """ConfigError for several checkpoints, a leader board, or a task that scores no texts of a
+    table.
+    """
+    columns = known.columns if (known := as_task(task)) else {}
+    why = ""
+    if task is None:
+        why = "several checkpoints or tasks are scored on the texts as they stand"
+    elif spec.provenance.submission:
+        why = "a leader board asks for the texts as they stand"
+    elif columns.get("text") is None:
+        why = "this task has no column with texts"
+    if spec.perturb and why:
+        raise ConfigError("perturb", list(spec.perturb), f"null: {why}", fix="perturb=null")
+
+
+def _write_submission(
+    output: Destination, loaded: Loaded, task: Task, *, precision: Precision, batch_size: int
+) -> None:
     """Write the file of a leader board for every split that is there."""
-    out = choose_out(spec, loaded)
     files = {split: name for split, name in task.submission.items() if task.has(split)}
     if not files:
         wanted = ", ".join(task.submission) or "none: this task has no leader board"
@@ -176,10 +277,11 @@ def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Pre
             f"--submission: no split of {task.name} in {task.path} can be submitted ({wanted})"
         )
     for name in files.values():
-        submission_file(out, name)
+        submission_file(output.path, name)
     for split, name in files.items():
         rows = inference.encode_split(task, split, task.read(split), loaded.tokenizer)
-        predictions, _ = predict_split(spec, loaded, task, rows, precision)
+        how: Any = {"precision": precision, "digits": precision.digits}
+        predictions, _ = predict(loaded.model, task, rows, batch_size=batch_size, **how)
         predictions, _ = decide_again(loaded, task, predictions, precision.digits)
         content = task.submit(predictions, name)
-        tell(write_for_board(out, name, content, overwrite=spec.overwrite))
+        tell(write_for_board(output, name, content))

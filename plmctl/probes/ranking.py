@@ -23,6 +23,7 @@ from plmctl.tasks.search import Ranked, search_vectors, search_words
 from plmctl.training.device.precision import Precision
 from plmctl.use.asked_task import (
     ALSO,
+    Destination,
     choose_out,
     describe_model,
     name_file,
@@ -40,7 +41,7 @@ def rank_corpus(opened: Opened, task: RankingTask) -> ScoreTable:
     their scores, beside those of what found the texts first.
     """
     asked, loaded, precision = opened.asked, opened.loaded, opened.precision
-    name, examples = read_examples(asked, task)
+    name, examples = read_examples(task, asked.split, asked.input)
     corpus = task.read_corpus(ALSO.get(asked.split, asked.split))
     names, texts = list(corpus), list(corpus.values())
     queries = [str(example.fields["query"]) for example in examples]
@@ -57,9 +58,10 @@ def rank_corpus(opened: Opened, task: RankingTask) -> ScoreTable:
     if BM25 in task.beside:
         rankings[BM25] = list(search_words(queries, texts, names, top=task.depth))
     written = {key: task.write_rankings(examples, own, names) for key, own in rankings.items()}
-    out = choose_out(asked, loaded)
-    rows = written[name]
-    file = write_results(out, name, rows, overwrite=asked.overwrite, guarded=asked.guard_cells)
+    submitted = asked.provenance.submission
+    out = choose_out(loaded, asked.out, asked.input, submission=submitted)
+    output = Destination(out, asked.overwrite, asked.guard_cells)
+    file = write_results(output, name, written[name])
     scored = all(example.label is not None for example in examples)
     scores = {}
     if scored:  # in fine-tuning the same metrics are of the texts of a split alone

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from plmctl.artifacts.loading import Loaded
-from plmctl.config.uses import Evaluate
 from plmctl.tasks import inference
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.predictions import beside
@@ -17,7 +16,6 @@ from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.text import unknown
 from plmctl.training.device.precision import Precision
-from plmctl.use.asked_task import read_examples
 from plmctl.use.calibrating import (
     calibrate,
     decide_again,
@@ -54,38 +52,40 @@ class AnsweredSplit:
         return ScoreTable(title, scores, said, intervals, {self.name: len(self.predictions)})
 
 
-def answer_split(
-    spec: Evaluate, loaded: Loaded, task: Task, precision: Precision, *, whole: str = ""
-) -> AnsweredSplit:
-    """The answers to the split that is asked for, or to the texts of `input`.
-
-    `whole`: a remark on files of which no part is held out.
-    """
-    name, examples = read_examples(spec, task)
-    return answer_examples(spec, loaded, task, name, examples, precision, whole=whole)
-
-
 def answer_examples(
-    spec: Evaluate,
     loaded: Loaded,
     task: Task,
     name: str,
     examples: list[Example],
     precision: Precision,
     *,
+    batch_size: int,
+    new_texts: bool = False,
+    calibrated: Sequence[str] = (),
     whole: str = "",
 ) -> AnsweredSplit:
-    """The answers to examples, as what was fitted to the checkpoint decides; `calibrate` fits it
-    before.
+    """The answers to examples, as what was fitted to the checkpoint decides.
+
+    Args:
+        loaded: The model.
+        task: The task.
+        name: The name of the split, or of the texts.
+        examples: The examples.
+        precision: The device, and the number type of the computation.
+        batch_size: The number of examples at the same time.
+        new_texts: Whether they are texts of a file, which may have no labels.
+        calibrated: Decisions to fit to these examples before: "temperature".
+        whole: A remark on files of which no part is held out.
     """
     split = inference.encode_split(task, name, examples, loaded.tokenizer)
     read = inference.ReadPieces()
     read.add(examples, split.rows, loaded.vocab)
-    before, metrics = predict_split(spec, loaded, task, split, precision)
-    if spec.calibrate:
-        calibrate(spec, loaded, task, name, before)
+    given: dict[str, Any] = {"precision": precision, "digits": precision.digits}
+    before, metrics = predict(loaded.model, task, split, batch_size=batch_size, **given)
+    if calibrated:
+        calibrate(loaded, task, name, before, calibrated)
     predictions, decision = decide_again(loaded, task, before, precision.digits)
-    if spec.calibrate:
+    if calibrated:
         warn_of_fit(before, predictions, task.metrics[0])
     changed = bool(decision and metrics)
     if changed:
@@ -93,15 +93,15 @@ def answer_examples(
     remarks = {
         **describe_read(read, task),
         "scored": Told(task.describe_scoring(examples)),
-        "split": Told(whole if spec.input is None else ""),
+        "split": Told("" if new_texts else whole),
         "decision": Told(decision),
         "loss": Told("loss of the answers without the decision" if changed else ""),
     }
-    if changed or spec.calibrate:
+    if changed or calibrated:
         remarks["log loss"] = describe_loss(before, predictions)
     if changed and (error := describe_calibration(before, predictions)):
         remarks["calibration error"] = error
-    scored = spec.input is None or inference.is_answered(examples)
+    scored = not new_texts or inference.is_answered(examples)
     said: dict[str, Any] = keep_said(remarks)
     said |= {"signatures": task.signatures} if task.signatures else {}
     return AnsweredSplit(name, examples, predictions, metrics if scored else {}, said)
@@ -122,11 +122,3 @@ def describe_read(read: inference.ReadPieces, task: Task) -> dict[str, Told]:
 def keep_said(remarks: Mapping[str, Told]) -> dict[str, Told]:
     """Those that say something."""
     return {key: remark for key, remark in remarks.items() if remark.text}
-
-
-def predict_split(
-    spec: Evaluate, loaded: Loaded, task: Task, split: inference.Split, precision: Precision
-) -> tuple[Predictions, dict[str, float]]:
-    """The predictions of one split, and its metrics, in the precision that was asked for."""
-    size, digits = spec.batch_size, precision.digits
-    return predict(loaded.model, task, split, precision=precision, batch_size=size, digits=digits)

@@ -5,6 +5,7 @@ predictions are written.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,8 @@ from plmctl.artifacts.assemble import longest
 from plmctl.artifacts.label_rows import count_rows, labels_of, name_rows
 from plmctl.artifacts.loading import Loaded, Source
 from plmctl.artifacts.model_facts import framing, reading
-from plmctl.config.build import plain
+from plmctl.config.build import build, plain
 from plmctl.config.spec import Part
-from plmctl.config.uses import Evaluate
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate
@@ -60,90 +60,119 @@ def describe_model(loaded: Loaded | Source, plugins: Sequence[str]) -> dict[str,
     }
 
 
-def ask_all(spec: Evaluate, task: Task, loaded: Loaded) -> str:
-    """Hold no dev set out of files that the model was not trained on, where nothing else is asked
-    for; what is to be said of that.
+@dataclass(frozen=True)
+class Destination:
+    """A file, a folder or standard output, for rows.
+
+    Args:
+        path: The file or the folder.
+        overwrite: Whether to replace earlier files, which otherwise go to `earlier/` in a folder.
+        guarded: Whether to put a ' before texts that a spreadsheet would run.
+    """
+
+    path: Path
+    overwrite: bool = False
+    guarded: bool = True
+
+
+def open_task(loaded: Loaded, asked: Any, given: Collection[str], *, checkpoint: object) -> Any:
+    """The task or the probe that `choose_task` finds for a model."""
+    node, plugins = choose_task(loaded, asked, given, checkpoint=checkpoint), loaded.source.plugins
+    return build(node, describe_model(loaded, plugins), plugins, path="task")
+
+
+def ask_all(
+    task: Task, loaded: Loaded, given: Collection[str], *, split: str, checkpoint: object
+) -> str:
+    """Hold no dev set out of files that the model was not trained on, unless a setting names one.
+
+    Args:
+        task: The task, which is changed.
+        loaded: The model.
+        given: The settings that the command line names.
+        split: The split to score.
+        checkpoint: The model as the command line names it.
+
+    Returns:
+        A remark, or "".
     """
     trained_on = loaded.own_task().get("path")
-    if task.path == trained_on or {"task.dev_share", "task.folds"} & {*spec.provenance.keys}:
+    if task.path == trained_on or {"task.dev_share", "task.folds"} & {*given}:
         return ""
     held, task.dev_share = task.held_share, 0
-    if trained_on is not None or not held or ALSO.get(spec.split, spec.split) != "dev":
+    if trained_on is not None or not held or ALSO.get(split, split) != "dev":
         return ""
     return (
-        f"all of {task.path} is scored: {spec.checkpoint} does not say what it was trained on; if"
+        f"all of {task.path} is scored: {checkpoint} does not say what it was trained on; if"
         f" that was this file, task.dev_share={held:g} scores what plmctl finetune held out"
     )
 
 
-def read_examples(spec: Evaluate, task: Task) -> tuple[str, list[Example]]:
-    """(the name of the split, its examples), or those of the texts of `input`."""
-    if spec.input is not None:
-        return read_unlabelled(task, spec.input)
-    name = ALSO.get(spec.split, spec.split)
+def read_examples(task: Task, split: str, texts: str | None = None) -> tuple[str, list[Example]]:
+    """(the name of the split, its examples), or those of the file `texts`."""
+    if texts is not None:
+        return read_unlabelled(task, texts)
+    name = ALSO.get(split, split)
     return name, task.read(name)
 
 
 def write_split(
-    spec: Evaluate,
-    out: Path,
+    destination: Destination,
     name: str,
     examples: Sequence[Example],
     predictions: Sequence[dict[str, Any]],
+    texts: str | None = None,
 ) -> Path:
-    """Write predictions, those of a file or of `input` beside what else is known of the examples;
-    return the file.
+    """Write predictions; in a file, or for the file `texts`, with the columns of the examples.
+
+    Returns:
+        The file.
     """
-    if is_file(out) or spec.input is not None:
-        rows, names = join_columns(spec.input, examples, predictions)
-        return write_joined(spec, out, name, rows, names, examples)
-    how: Any = {"overwrite": spec.overwrite, "guarded": spec.guard_cells}
-    return write_results(out, name, predictions, **how)
+    if is_file(destination.path) or texts is not None:
+        rows, names = join_columns(texts, examples, predictions)
+        return write_joined(destination, name, rows, names, examples, texts)
+    return write_results(destination, name, predictions)
 
 
 def write_joined(
-    spec: Evaluate,
-    out: Path,
+    destination: Destination,
     name: str,
     rows: Collection[dict[str, Any]],
     names: Mapping[str, str],
     first: Sequence[Example],
+    texts: str | None = None,
 ) -> Path:
     """Write rows whose predictions have these names, of which the examples are the `first`; return
     the file.
     """
-    doubled = describe_doubled(spec.input, first)
+    doubled = describe_doubled(texts, first)
     for renamed in filter(None, (doubled, describe_renamed(names))):
         remark(f"column {renamed}")
-    spelling = None if spec.input is None else spelling_of(Path(spec.input))
-    how: Any = {"overwrite": spec.overwrite, "guarded": spec.guard_cells}
-    return write_results(out, name, rows, spelling=spelling, **how)
+    spelling = None if texts is None else spelling_of(Path(texts))
+    return write_results(destination, name, rows, spelling)
 
 
 def write_results(
-    out: Path,
+    destination: Destination,
     name: str,
     rows: Collection[dict[str, Any]],
-    *,
-    overwrite: bool,
     spelling: TableSpelling | None = None,
-    guarded: bool = True,
 ) -> Path:
-    """Write rows to the file `out`, a table by `spelling`, or as `<name>.jsonl` into this folder,
-    where earlier ones are kept without `overwrite`; return the file.
+    """Write rows to a file, a table by `spelling`, or as `<name>.jsonl` into a folder; return the
+    file.
     """
+    out = destination.path
     if out == STDOUT:
         return write_rows(out, rows)
     file = out if is_file(out) else predictions_file(own(out), name)
-    with keep_earlier(file, overwrite=overwrite):
-        return write_rows(file, rows, spelling=spelling, guarded=guarded)
+    with keep_earlier(file, overwrite=destination.overwrite):
+        return write_rows(file, rows, spelling=spelling, guarded=destination.guarded)
 
 
-def write_for_board(out: Path, name: str, content: str, *, overwrite: bool) -> Path:
-    """Write a file for a leader board into the folder `out`, where an earlier one is kept without
-    `overwrite`; return it.
-    """
-    with keep_earlier(submission_file(own(out), name), overwrite=overwrite):
+def write_for_board(destination: Destination, name: str, content: str) -> Path:
+    """Write a file for a leader board into a folder, and return it."""
+    out = destination.path
+    with keep_earlier(submission_file(own(out), name), overwrite=destination.overwrite):
         return write_submission(out, name, content)
 
 
@@ -222,14 +251,16 @@ def _name_labels(
     return {"label_names": names}
 
 
-def choose_out(spec: Evaluate, loaded: Loaded) -> Path:
+def choose_out(
+    loaded: Loaded, out: str | None, texts: str | None = None, *, submission: bool = False
+) -> Path:
     """`out`, else standard output for texts of standard input, else eval/ in the run; of a
     published folder, which is not ours to write into, a folder of its name in eval/ here.
     """
-    if is_printed(spec.out, spec.input, submission=spec.provenance.submission):
+    if is_printed(out, texts, submission=submission):
         return STDOUT
-    if spec.out:
-        return Path(spec.out)
+    if out:
+        return Path(out)
     run, folder = loaded.source.run, loaded.source.folder
     return own(run) / "eval" if run else Path("eval") / folder.absolute().name
 

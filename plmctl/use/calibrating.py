@@ -8,7 +8,6 @@ from typing import Any
 
 from plmctl.artifacts.kept_decision import KEY, read_decision, write_decision
 from plmctl.artifacts.loading import Loaded
-from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line
@@ -27,14 +26,14 @@ FEW = 100  # examples, of which what is fitted to them says little
 
 
 def calibrate(
-    spec: Evaluate, loaded: Loaded, task: Task, split: str, rows: Sequence[dict[str, Any]]
+    loaded: Loaded, task: Task, split: str, rows: Sequence[dict[str, Any]], fitted: Sequence[str]
 ) -> None:
-    """Fit what `spec.calibrate` names to labelled predictions, and keep it in the checkpoint."""
+    """Fit a temperature or thresholds to labelled predictions, and keep them in the checkpoint."""
     if loaded.source.published:
         allowed = "a checkpoint of plmctl: a published folder is not written to"
-        fix = spell_line("convert", spec.checkpoint, "--to", "plmctl", "--out", "converted")
-        raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
-    decision = fit_decision(task, rows, spec.calibrate, split=split)
+        fix = spell_line("convert", loaded.source.folder, "--to", "plmctl", "--out", "converted")
+        raise ConfigError("calibrate", list(fitted), allowed, fix=fix)
+    decision = fit_decision(task, rows, fitted, split=split)
     write_decision(decision, loaded.source.folder)
 
 

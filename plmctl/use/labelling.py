@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from plmctl.artifacts.loading import Loaded
-from plmctl.config.uses import Evaluate
 from plmctl.storage.atomic import is_stream
 from plmctl.storage.spool import Spool
 from plmctl.tasks import inference
@@ -17,39 +17,60 @@ from plmctl.tasks.predictions import STDOUT, OwnColumns, PredictedColumns, Row, 
 from plmctl.tasks.task import Task
 from plmctl.tasks.unlabelled import stream_unlabelled
 from plmctl.training.device.precision import Precision
-from plmctl.use.answering import answer_examples, describe_read, keep_said, predict_split
-from plmctl.use.asked_task import choose_out, name_file, write_joined, write_split
+from plmctl.use.answering import answer_examples, describe_read, keep_said
+from plmctl.use.asked_task import Destination, name_file, write_joined, write_split
 from plmctl.use.calibrating import decide_again
-from plmctl.use.predict import ScoreTable, Told
+from plmctl.use.predict import ScoreTable, Told, predict
 
 
-def label_texts(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> ScoreTable:
-    """Write what the model says of the texts of `input`, and return what is to be said of them,
-    with scores where all have labels.
+def label_texts(
+    loaded: Loaded,
+    task: Task,
+    texts: str,
+    output: Destination,
+    precision: Precision,
+    *,
+    batch_size: int,
+    seed: int,
+) -> ScoreTable:
+    """Write the answers to the texts of a file.
+
+    Args:
+        loaded: The model.
+        task: The task.
+        texts: The file.
+        output: The file or the folder of the answers.
+        precision: The device, and the number type of the computation.
+        batch_size: The number of texts at the same time.
+        seed: The seed of intervals.
+
+    Returns:
+        Remarks, with scores where all texts have labels.
     """
-    name, pieces = stream_unlabelled(task, str(spec.input))
-    first, out = next(pieces), choose_out(spec, loaded)
+    name, pieces = stream_unlabelled(task, texts)
+    first = next(pieces)
+    how: dict[str, Any] = {"precision": precision, "batch_size": batch_size}
     facts = {"task": task.name, "checkpoint": str(loaded.source.folder)}
     if inference.is_answered(first):
         examples = [*first, *chain.from_iterable(pieces)]
-        answered = answer_examples(spec, loaded, task, name, examples, precision)
-        file = write_split(spec, out, name, examples, answered.predictions)
+        answered = answer_examples(loaded, task, name, examples, new_texts=True, **how)
+        file = write_split(output, name, examples, answered.predictions, texts)
         rows = {"rows": len(examples), "predictions": name_file(file)}
-        return answered.tabulate(task, facts | rows, seed=spec.seed)
+        return answered.tabulate(task, facts | rows, seed=seed)
     read, columns = inference.ReadPieces(), PredictedColumns()
-    own_columns, decision = OwnColumns(str(spec.input), first), ""
-    with Spool(_find_folder(out)) as kept:
+    own_columns, decision = OwnColumns(texts, first), ""
+    with Spool(_find_folder(output.path)) as kept:
         for piece in chain([first], pieces):
             split = inference.encode_piece(task, name, piece, loaded.tokenizer)
             read.add(piece, split.rows, loaded.vocab)
-            answers, _ = predict_split(spec, loaded, task, split, precision)
+            answers, _ = predict(loaded.model, task, split, digits=precision.digits, **how)
             answers, decision = decide_again(loaded, task, answers, precision.digits)
             for example, own, told in zip(piece, own_columns.take(piece), answers, strict=True):
                 columns.add(own, example, told)
                 kept.append([own, told])
         read.refuse_unknown(name)
         names = columns.name()
-        file = write_joined(spec, out, name, _Joined(kept, names), names, first)
+        file = write_joined(output, name, _Joined(kept, names), names, first, texts)
         rows = {"rows": len(kept), "predictions": name_file(file)}
     said = keep_said({**describe_read(read, task), "decision": Told(decision)})
     return ScoreTable(f"{task.name}: {name}", {}, {**facts, **rows, **said})

@@ -9,7 +9,6 @@ import sys
 import tracemalloc
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.tasks.unlabelled import read_unlabelled, stream_unlabelled
 from plmctl.text.tabular import cells_of
-from plmctl.use.asked_task import write_split
+from plmctl.use.asked_task import Destination, write_split
 
 SAID = {"guess": "good", "probabilities": {"bad": 0.25, "good": 0.75}}
 
@@ -141,8 +140,7 @@ def test_a_csv_keeps_what_stands_between_its_cells(
     lines = [names, ["a", f'"fine{sign} this"', "b"]]
     file.write_text("".join(sign.join(line) + "\n" for line in lines), encoding="utf-8")
     _, examples = read_unlabelled(task(), str(file))
-    spec: Any = SimpleNamespace(input=str(file), overwrite=False, guard_cells=True)
-    write_split(spec, out, "new", examples, said(examples))
+    write_split(Destination(out), "new", examples, said(examples), str(file))
     head, first = out.read_text(encoding="utf-8").splitlines()
     assert head.split(sign)[:4] == ["note", "text", "note_2", "id"]
     assert first.startswith(sign.join([*lines[1], "0"]))
@@ -159,8 +157,7 @@ def test_a_table_keeps_its_mark_and_the_ends_of_its_lines(
     sign = "," if kind == "csv" else "\t"
     file.write_bytes(start + end.join([f"text{sign}note".encode(), f"好{sign}a".encode(), b""]))
     _, examples = read_unlabelled(task(), str(file))
-    spec: Any = SimpleNamespace(input=str(file), overwrite=False, guard_cells=True)
-    write_split(spec, out, "new", examples, said(examples))
+    write_split(Destination(out), "new", examples, said(examples), str(file))
     written = out.read_bytes()
     assert written.startswith(start + b"text")
     assert written.count(end) == written.count(b"\n") == 2

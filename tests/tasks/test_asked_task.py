@@ -20,12 +20,16 @@ def model(trained_on: object = None, run: Path | None = None) -> Any:
     return SimpleNamespace(own_task=lambda: own, source=source)
 
 
-def asked(file: Path, *words: str, **more: Any) -> tuple[Any, Any]:
-    """The spec of an evaluation of a file, and its task."""
+def asked(file: Path, *words: str) -> tuple[Any, Any]:
+    """The settings that an evaluation of a file names, and its task."""
     given = ["task=classification", f"task.path={file}", "checkpoint=x", *words]
     task = build(config.compose("finetune", None, given).task, {}, path="task")
     known = Provenance("eval", overrides=tuple(given))
-    return SimpleNamespace(provenance=known, split="dev", checkpoint="hub/tickets", **more), task
+    return known.keys, task
+
+
+def ask(keys: Any, task: Any, loaded: Any) -> str:
+    return ask_all(task, loaded, keys, split="dev", checkpoint="hub/tickets")
 
 
 @pytest.fixture
@@ -36,29 +40,27 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_of_a_file_that_may_have_been_trained_on_it_is_said_that_all_is_scored(file: Path) -> None:
-    spec, task = asked(file)
-    assert ask_all(spec, task, model()) == (
+    keys, task = asked(file)
+    assert ask(keys, task, model()) == (
         f"all of {file} is scored: hub/tickets does not say what it was trained on; if that was"
         " this file, task.dev_share=0.1 scores what plmctl finetune held out"
     )
     assert len(task.read("dev")) == 40
-    spec, task = asked(file, "task.dev_share=0.1")
-    assert ask_all(spec, task, model()) == ""
+    keys, task = asked(file, "task.dev_share=0.1")
+    assert ask(keys, task, model()) == ""
     assert len(task.read("dev")) == 4
 
 
 def test_a_run_says_what_it_was_trained_on(file: Path) -> None:
-    spec, task = asked(file)
-    assert ask_all(spec, task, model(trained_on=file)) == ""
+    keys, task = asked(file)
+    assert ask(keys, task, model(trained_on=file)) == ""
     assert len(task.read("dev")) == 4
-    spec, task = asked(file)
-    assert ask_all(spec, task, model(trained_on="another.tsv")) == ""
+    keys, task = asked(file)
+    assert ask(keys, task, model(trained_on="another.tsv")) == ""
     assert len(task.read("dev")) == 40
 
 
 def test_evaluations_of_models_without_a_run_have_a_folder_each() -> None:
-    spec: Any = SimpleNamespace(out=None, input=None, provenance=Provenance("eval"))
-    assert choose_out(spec, model()) == Path("eval/tickets")
-    assert choose_out(spec, model(run=Path("runs/x"))) == Path("runs/x/eval")
-    spec.out = "mine"
-    assert choose_out(spec, model()) == Path("mine")
+    assert choose_out(model(), None) == Path("eval/tickets")
+    assert choose_out(model(run=Path("runs/x")), None) == Path("runs/x/eval")
+    assert choose_out(model(), "mine") == Path("mine")

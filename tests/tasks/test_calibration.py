@@ -133,10 +133,10 @@ def test_a_decision_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
     def loaded(published: bool = False) -> Any:
         return SimpleNamespace(source=SimpleNamespace(folder=tmp_path, published=published))
 
-    spec: Any = SimpleNamespace(calibrate=("temperature", "threshold"), checkpoint="runs/x")
+    fitted = ("temperature", "threshold")
     rows = [row("yes", 0.4), row("no", 0.05), row("no", 0.3), row("yes", 0.45)]
     assert decide_again(loaded(), task(), rows) == (rows, "")
-    calibrate(spec, loaded(), task(), "dev", rows)
+    calibrate(loaded(), task(), "dev", rows, fitted)
     after, words = decide_again(loaded(), task(), rows)
     assert [each["guess"] for each in after] == ["yes", "no", "no", "yes"]
     assert words.startswith("temperature ")
@@ -147,7 +147,7 @@ def test_a_decision_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
     assert shown == [float(f"{p:.6g}") for p in shown]
     assert shown == pytest.approx([p for e in after for p in e["probabilities"].values()], rel=1e-5)
     with pytest.raises(ConfigError, match="a published folder is not written to"):
-        calibrate(spec, loaded(published=True), task(), "dev", rows)
+        calibrate(loaded(published=True), task(), "dev", rows, fitted)
 
 
 def test_the_loss_is_said_and_what_the_calibration_error_hides(
