@@ -26,26 +26,26 @@ DATA = {
 
 # Hits that are left: a number may only fall. Kinds that are not listed have none.
 CEILINGS: dict[str, int] = {
-    "attack": 42,
+    "attack": 1,
     "attention": 0,
-    "core": 69,
+    "core": 0,
     "data": 0,
-    "distill": 75,
+    "distill": 0,
     "generation": 0,
     "graph": 0,
     "heads": 0,
-    "interop": 25,
+    "interop": 0,
     "knowledge": 223,
     "models": 0,
     "nn": 0,
     "noise": 0,
     "objectives": 0,
-    "others": 1836,
+    "others": 1829,
     "settings": 135,
-    "storage": 34,
+    "storage": 0,
     "text": 136,
     "training": 0,
-    "vectors": 41,
+    "vectors": 0,
 }
 
 

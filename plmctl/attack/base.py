@@ -22,14 +22,14 @@ Pair = tuple[WordText, WordText]  # a text as it was, and as it is now
 
 @dataclass(frozen=True)
 class ScoreTexts:
-    """What is the probability of each label of these texts? -> [K] each."""
+    """The probability of each label of these texts -> [K] each."""
 
     items: list[str]
 
 
 @dataclass(frozen=True)
 class ProposeWords:
-    """Which words may stand at these places? -> a list of words each."""
+    """Words that may replace the words at these positions -> a list of words each."""
 
     items: list[Place]
 
@@ -49,7 +49,7 @@ class Attacked:
     """The end of a search.
 
     Args:
-        text: the last text that was tried, or the one that changes the guess.
+        text: The last text that was tried, or the first one that changes the guess.
         probabilities: [K] of its labels.
         fooled: the guess is another label than `gold`.
     """
@@ -64,19 +64,19 @@ Steps = Generator[Wish, list[Any], Attacked]
 
 @base_of("attack_candidates")
 class WordCandidates(ABC):
-    """Words that may stand in place of a word."""
+    """Words that may replace a word."""
 
     @abstractmethod
     def propose(self, places: Sequence[Place]) -> list[list[str]]:
-        """Other words for each place, the best first; [] where there is none."""
+        """Other words for each position, the best first; [] if there are no candidates."""
 
 
 @base_of("constraint")
 class Constraint:
-    """What a changed text must not do."""
+    """A rule that a changed text must obey."""
 
     def allows(self, first: WordText, now: WordText, number: int) -> bool:
-        """Whether the word of this number may be changed, before candidates are asked for."""
+        """Whether the word of this number may be changed, before candidates are computed."""
         return True
 
     def keep(self, pairs: Sequence[Pair]) -> list[bool]:
@@ -86,7 +86,7 @@ class Constraint:
 
 @base_of("attack_search")
 class AttackSearch(ABC):
-    """Which words are replaced, in which order."""
+    """The choice and the order of the words to replace."""
 
     @abstractmethod
     def search(
@@ -99,7 +99,7 @@ class AttackSearch(ABC):
         """Look for a text of which `gold` is not the guess.
 
         Args:
-            text: that is attacked.
+            text: The text to attack.
             gold: number of its label, which is the guess.
             probabilities: [K] of its labels.
             constraints: say which words may be changed; `KeepTexts` asks them what may be.

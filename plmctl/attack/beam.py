@@ -29,7 +29,7 @@ class AttackBeam(AttackSearch):
 
     Args:
         width: texts that go on.
-        rounds: at most; None: as many as there are words.
+        rounds: The most rounds; None: as many as the text has words.
     """
 
     def __init__(self, *, width: int, rounds: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a changed text must not do, as far as its words say."""
+"""Rules for a changed text that depend on its words alone."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ _ROOM = 512  # tokens of a row, where the model itself has no bound
 
 @part_of("attack_candidates")
 class MaskedWords(WordCandidates):
-    """The complete words among the `count` likeliest tokens at a mask in place of the word (BAE-R:
-    Garg and Ramakrishnan, 2020, arXiv:2004.01970, sec. 3).
+    """The complete words among the `count` likeliest tokens at a mask that replaces the word
+    (BAE-R: Garg and Ramakrishnan, 2020, arXiv:2004.01970, sec. 3).
 
     Args:
-        count: of a place.
+        count: The number of candidates of a position.
         writer: a masked language model with its head.
         writer_tokenizer: its own.
         batch_size: texts that it reads at once.

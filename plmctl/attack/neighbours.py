@@ -23,10 +23,10 @@ class NearWords(WordCandidates):
     arXiv:1907.11932, sec. 3.1: 50 of counter-fitted vectors, 0.7).
 
     Args:
-        count: of a word.
-        least: of the cosine.
-        vectors: a file of word vectors; None: those that the model has of its own complete words.
-        model: that is attacked.
+        count: The number of candidates of a word.
+        least: The least cosine.
+        vectors: A file of word vectors; None: the model's own vectors of complete words.
+        model: The model to attack.
         tokenizer: its own.
     """
 
@@ -60,7 +60,7 @@ class NearWords(WordCandidates):
         return other.lower() != word.lower() and float(a @ b) >= self.least
 
     def _vector(self, word: str) -> np.ndarray:
-        """Of the word as it is written, else in lower case."""
+        """The vector of the word as it is written, else in lower case."""
         number = self.table.number
         vector: np.ndarray = self.table.unit[number.get(word, number.get(word.lower(), 0))]
         return vector

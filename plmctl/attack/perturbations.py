@@ -22,7 +22,7 @@ from plmctl.text.letters import is_letter, split_letters
 class Perturbation(ABC):
     """Changes a text so that its label stays.
 
-    What is drawn follows from `seed` and the text alone, so that it is the same in any order.
+    The draws depend only on `seed` and the text, so they are the same in any order.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -39,10 +39,11 @@ class Perturbation(ABC):
 
 @part_of("perturb")
 class Typos(Perturbation):
-    """A share `rate` of the words, one at least, has a slip: two neighbouring letters swapped, one
-    left out, one typed twice, or the key beside it (Pruthi et al., 2019, arXiv:1905.11268, sec. 2).
+    """A share `rate` of the words, one at least, has a slip: two neighbouring letters swapped, a
+    letter left out or typed twice, or the neighbouring key. (Pruthi et al., 2019, arXiv:1905.11268,
+    sec. 2.)
 
-    A Chinese character changes places with the next word, or is left out.
+    A Chinese character is swapped with the next word, or left out.
     """
 
     def __init__(self, *, rate: float, seed: int = 0) -> None:
@@ -70,7 +71,9 @@ class Typos(Perturbation):
 
 
 def slip(word: str, draws: np.random.Generator) -> str:
-    """A word with one slip; of one letter, the key beside it. Marks go with their letters."""
+    """A word with one slip; for a word of one letter, the neighbouring key. Marks go with their
+    letters.
+    """
     letters = split_letters(word)
     n, kind = int(draws.integers(len(letters))), int(draws.integers(4))
     near = KEYS.get(letters[n].lower(), "")

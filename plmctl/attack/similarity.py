@@ -17,7 +17,7 @@ class SimilarSentences(Constraint):
     al., 2020, arXiv:1907.11932, sec. 3.1, by the Universal Sentence Encoder).
 
     Args:
-        least: of the cosine.
+        least: The least cosine.
         embed: texts -> [n, W], each of length 1.
     """
 

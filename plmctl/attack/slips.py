@@ -13,7 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.text.letters import split_letters
 from plmctl.text.sentences import CHINESE
 
-ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a keyboard, each half a key to the right
+ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # rows of a keyboard, each half a key to the right
 
 
 class Slips(WordCandidates):
@@ -41,7 +41,7 @@ class Slips(WordCandidates):
 @part_of("attack_candidates")
 class LetterSlips(Slips):
     """Two neighbouring letters swapped, one replaced, one left out, one put in: one of each, at
-    places that are drawn (DeepWordBug: Gao et al., 2018, arXiv:1801.04354, sec. III-C).
+    random positions (DeepWordBug: Gao et al., 2018, arXiv:1801.04354, sec. III-C).
 
     Words of one letter stay. In a Chinese word two characters are swapped, or one is left out.
     """
@@ -63,8 +63,8 @@ class LetterSlips(Slips):
 
 @part_of("attack_candidates")
 class KeyboardSlips(Slips):
-    """A letter that lies beside the right one on a keyboard (QWERTY), at `count` places that are
-    drawn (Li et al., 2019, arXiv:1812.05271, sec. III-B, "substitute").
+    """A letter next to the right one on a keyboard (QWERTY), at `count` random positions (Li et
+    al., 2019, arXiv:1812.05271, sec. III-B, "substitute").
     """
 
     def __init__(self, *, count: int, seed: int = 0) -> None:

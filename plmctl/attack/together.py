@@ -1,5 +1,5 @@
-"""The searches of many texts side by side: what they wish for is answered in common batches, and
-nothing is asked twice.
+"""The searches of many texts side by side: their questions are answered in common batches, and no
+question twice.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Answer = Callable[[list[Any]], Sequence[Any]]
 
 
 class AskedOnce:
-    """A function of many items, which is asked for each different item once.
+    """A function of many items that is called once for each different item.
 
-    `asked`: how many items it was asked for; `answered`: how many were different.
+    `asked`: the number of items in all calls; `answered`: the number of different items.
     """
 
     def __init__(self, function: Answer) -> None:
@@ -44,11 +44,11 @@ class _Run:
     steps: Steps
     wish: Wish | None = None
     end: Attacked | None = None
-    texts: set[str] = field(default_factory=set)  # that the model was asked for
+    texts: set[str] = field(default_factory=set)  # texts that were sent to the model
 
     @property
     def items(self) -> list[Any]:
-        """What it wishes to know; texts that are scored with the number of the search."""
+        """The items that it needs to know; for texts to score with the number of the search."""
         wish = self.wish
         if isinstance(wish, ScoreTexts):
             return [(self.number, text) for text in wish.items]
@@ -66,7 +66,7 @@ class _Run:
 def attack_together(
     searches: Sequence[Steps], *, score: Answer, propose: Answer, keep: Answer, window: int = 64
 ) -> list[tuple[Attacked, int]]:
-    """The end of each search, and how many different texts it asked the model for.
+    """The end of each search, and the number of different texts that it sent to the model.
 
     Args:
         score: answers all wishes of its kind at once; its items are (number of the search, text).

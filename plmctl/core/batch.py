@@ -77,7 +77,7 @@ class Rows:
     # name -> [m, 3+] = row, start, length, ...
     spans: Mapping[str, np.ndarray] = field(default_factory=dict)
     values: Mapping[str, np.ndarray] = field(default_factory=dict)  # name -> [n]
-    source: str = "text"  # which data source the rows come from
+    source: str = "text"  # the data source of the rows
 
     @property
     def input(self) -> str:
@@ -147,7 +147,7 @@ class Batch:
     source: str = "text"
     # name -> [n, ...]: what all rows of the update share, where this is a part of them
     shared: Mapping[str, Tensor] = field(default_factory=dict)
-    # another process trains on these rows: they only tell what is counted
+    # another process trains on these rows: here they only name what is counted
     spare: bool = False
 
     @property

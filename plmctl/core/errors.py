@@ -25,8 +25,8 @@ class PlmctlError(Exception):
 
 
 def first_with_fix(text: str, *, told: set[str] | None = None) -> str:
-    """Of the text of an error the first problem, and its fix on a line of its own, unless it is
-    among those that are `told`, which takes it.
+    """The first problem in the text of an error, and its fix on a line of its own. Fixes in `told`
+    are left out; the function adds the new one to it.
     """
     lines = text.splitlines()
     several = lines[0].endswith(":") and len(lines) > 1
@@ -70,7 +70,7 @@ class AbsentData(DataError):
 
 
 class ConfigError(UsageError):
-    """One wrong setting: its config path, its value (`...` if there is none; None is null, as it is
+    """One wrong setting: its config path, its value (`...` if it has none; None is null, as it is
     written), what is allowed, and the smallest fix.
     """
 
@@ -116,7 +116,7 @@ def collect(errors: list[PlmctlError]) -> Iterator[None]:
 
 
 def flatten(error: PlmctlError) -> list[PlmctlError]:
-    """The errors of which one message tells; itself, where it tells of one."""
+    """The errors in one message; the error itself, if it is a single one."""
     return error.errors if isinstance(error, ConfigErrors) else [error]
 
 
@@ -126,22 +126,22 @@ def find_alike(
     """The `most` of `choices` that are spelt most like a wrong word, the closest first.
 
     Args:
-        word: What a user wrote.
-        choices: What is there.
-        least: How much they must be alike, in difflib's measure; 1 is the same word.
-        most: How many.
+        word: The word that a user wrote.
+        choices: The existing names.
+        least: The least likeness, in difflib's measure; 1 is the same word.
+        most: The most results.
     """
     return difflib.get_close_matches(str(word), list(choices), n=most, cutoff=least)
 
 
 def find_meant(word: object, choices: Iterable[str], *, least: float = ALIKE) -> str:
-    """The first of `find_alike`; "" if there is none."""
+    """The first of `find_alike`; "" without one."""
     return next(iter(find_alike(word, choices, least=least)), "")
 
 
 def find_meant_beside(key: str, keys: Iterable[str], *, least: float = ALIKE) -> str:
-    """Of the `keys` in the group of a wrong one (`train` of `train.sed`) that whose last word is
-    spelt most like its own; "" if there is none.
+    """The key in the group of a wrong key (`train` of `train.sed`) whose last word is spelt most
+    like its own; "" without one.
     """
     group, dot, name = key.rpartition(".")
     beside = (other.rpartition(".")[2] for other in keys if other.rpartition(".")[0] == group)

@@ -1,4 +1,4 @@
-"""The names of what a `Rows` or `Batch` carries: each has a `Field`, stated by the part that
+"""The names of the contents of a `Rows` or `Batch`: each has a `Field`, stated by the part that
 introduces it.
 
     "text"               a sequence            "targets.mlm"    labels beside a sequence
@@ -21,15 +21,15 @@ class Field:
 
     Args:
         shape: in the letters of `plmctl.core.batch`, such as "[n, T]".
-        dtype: of its numbers, such as "int"; "Seq" of a sequence.
+        dtype: The type of its numbers, such as "int"; "Seq" for a sequence.
         meaning: in one sentence.
-        input: of a sequence: a network is shown it and noise changes it.
-        tokens: of targets: the numbers are ids of tokens.
-        hidden: of targets: noise has hidden the token that is asked for.
-        of: the sequence beside which it stands; "" is the input.
+        input: Whether a network reads the sequence and noise changes it.
+        tokens: Whether the numbers of targets are ids of tokens.
+        hidden: Whether noise has hidden the tokens that the targets predict.
+        of: The sequence to which it belongs; "" is the input.
         lines: in a preview, a number at each token, only where it changes, or no line at all.
-        stored: of spans and tracks: the token directory may hold them.
-        without: what to set where nothing gives it, in place of a part that would.
+        stored: Whether the token directory may hold the spans or tracks.
+        without: A setting that helps if no part gives the field, instead of another part.
     """
 
     shape: str
@@ -52,7 +52,8 @@ class Field:
 
 Fields = Mapping[str, Field]
 
-COMMON: Fields = {  # what parts of several rooms lay out and read; every other name is a part's own
+# fields that parts of several rooms lay out and read; every other name is a part's own
+COMMON: Fields = {
     "text": Field("", "Seq", "the sequence an encoder or decoder reads", input=True),
     "source": Field("", "Seq", "the input of an encoder-decoder", input=True),
     "target": Field("", "Seq", "the output of an encoder-decoder"),
@@ -126,7 +127,7 @@ def fields_of(part: object) -> dict[str, Field]:
 
 
 def glossary(parts: Iterable[object] = ()) -> dict[str, Field]:
-    """Every field that `parts` introduce, and those that all share."""
+    """Every field that `parts` introduce, and the fields that all share."""
     found: dict[str, Field] = dict(COMMON)
     for part in parts:
         found |= fields_of(part)

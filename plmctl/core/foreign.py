@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-NAME = "foreign code"  # of its thread
+NAME = "foreign code"  # name of its thread
 
 
 def run_in_thread(work: Callable[..., None], **arguments: Any) -> None:
@@ -32,7 +32,7 @@ def run_in_thread(work: Callable[..., None], **arguments: Any) -> None:
 
 
 def end_beside_threads(code: object) -> None:
-    """End the process with an exit code where foreign code still runs: the end of the interpreter
+    """End the process with an exit code if foreign code still runs. The end of the interpreter
     would take its library down under it, and crash. Else do nothing.
     """
     if any(thread.name == NAME for thread in threading.enumerate()):

@@ -38,7 +38,7 @@ def break_graphs() -> None:
 
 
 def find_compiler() -> str | None:
-    """The C++ compiler that torch's own needs; None: there is none."""
+    """The C++ compiler that torch's own compiler needs; None if it is missing."""
     names = (os.environ.get("CXX", ""), "g++", "c++", "clang++")
     return next((path for name in names if name and (path := shutil.which(name))), None)
 

@@ -1,4 +1,6 @@
-"""What a machine lacks, as Python and torch say it: memory, room on a disk, permission."""
+"""Descriptions of errors of Python and torch about the machine: memory, space on a disk,
+permission.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ LESS_MEMORY = (
 
 
 def describe_lack(error: BaseException) -> str:
-    """What is lacking, with a fix where there is one; "" for any other error."""
+    """A description of the shortage, with a fix if one is known; "" for any other error."""
     if isinstance(error, OSError) and error.errno in USERS_FILES:
         fix = "free some space, or write to another disk" if error.errno in FULL else OTHER_PLACE
         fix = "a name of at most 255 bytes" if error.errno == errno.ENAMETOOLONG else fix

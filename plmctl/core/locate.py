@@ -18,7 +18,7 @@ from plmctl.core.parts import declared
 
 
 class Undeclared(ValueError):
-    """What a name stands for declares itself no part; `own`: it is not plmctl's."""
+    """The named object does not declare itself a part; `own`: it is not plmctl's."""
 
     def __init__(self, message: str, *, own: bool) -> None:
         super().__init__(message)
@@ -95,7 +95,7 @@ def _read_below(part: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def _attribute(module: str, name: str) -> Any:
-    """The object `name` at the top level of `module`; ValueError if there is none."""
+    """The object `name` at the top level of `module`; ValueError if it is missing."""
     try:
         loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -32,7 +32,7 @@ def count_processors() -> int:
 
 
 def describe_cpu() -> str:
-    """The name of the processor, as far as the system tells it."""
+    """The name of the processor, if the system states it."""
     return _read_cpu_line("model name") or platform.processor() or platform.machine()
 
 
@@ -82,7 +82,7 @@ def _describe_card(cuda: ctypes.CDLL, number: int) -> Card:
 
 
 def _read_cpu_line(name: str) -> str:
-    """What /proc/cpuinfo says of the first core under a name; "" where it says nothing."""
+    """The value of a name for the first core in /proc/cpuinfo; "" if it is missing."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             lines = (line.partition(":") for line in file if line.startswith(name))

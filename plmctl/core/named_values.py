@@ -52,7 +52,9 @@ class NamedValues(Mapping[str, float]):
         return found
 
     def change(self, change: Callable[[float], float]) -> NamedValues:
-        """Itself, with `change` of each number in its place: many rows have no room for copies."""
+        """Itself, with each number replaced by `change` of it: copies of many rows would take too
+        much memory.
+        """
         self.values_[:] = [change(each) for each in self.values_.tolist()]
         release(self.values_)
         return self

@@ -18,12 +18,12 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-# {setting that names a file: what refuses one that is not there}, `opens` of a part
+# {setting that names a file: a function that refuses a missing one}, `opens` of a part
 Opens = Mapping[str, Callable[[str | None], object]]
 Declared = TypeVar("Declared", bound=Callable[..., Any])
 
-_SLOT = "__plmctl_slot__"  # of a base class or a part: its slot
-_PART = "__plmctl_part__"  # of a part alone: what configs may name
+_SLOT = "__plmctl_slot__"  # attribute of a base class or a part: its slot
+_PART = "__plmctl_part__"  # attribute of a part alone: configs may name it
 # slots whose parts stand at the config key of another: `task=` asks for a task, or for a probe
 KEYS = {"probe": "task"}
 _OPEN = (Any, object, type(None), str, int, float, bool)  # annotations that name no class of parts

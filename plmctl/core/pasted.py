@@ -35,9 +35,9 @@ _FIX = re.compile(r"(?<=\n  fix: ).*")
 def spell_fix(text: str) -> str:
     """A fix as one pastes it: the words that are typed, and behind # what else there is to say.
 
-    What only the user knows, such as `<a file>`, becomes a word in capitals, FILE; of choices,
-    `<beam or sample>`, the first stands there. Prose alone is a comment. A line that is spelled
-    so stays as it is.
+    Values that only the user knows, such as `<a file>`, become a word in capitals, FILE; of
+    choices, `<beam or sample>`, the first is written. Prose alone is a comment. A line that is
+    spelled so stays as it is.
 
     Example:
         >>> spell_fix("size.width=64, or init=<a run>")

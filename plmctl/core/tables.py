@@ -28,8 +28,8 @@ def make_table(shape: tuple[int, ...], dtype: type) -> np.ndarray:
 
 
 def count_at_once(table: np.ndarray) -> int:
-    """How many rows of a table [n, K] are computed at once: by 64, so that vector instructions
-    take the same numbers together as in the whole table.
+    """How many rows of a table [n, K] are computed at once. It is a multiple of 64, so that vector
+    instructions take the same numbers together as in the whole table.
     """
     return 64 * max(1, AT_ONCE // (64 * max(1, table.shape[1])))
 

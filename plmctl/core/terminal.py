@@ -4,8 +4,8 @@
 users (file names, lines of data, what a model writes) go through one of them: neither an escape
 code nor square brackets mean anything there.
 
-What is no result goes through the logger "plmctl" of Python's `logging`, which writes plain lines
-to standard error; a program may give it another level or other handlers.
+Everything except results goes through the logger "plmctl" of Python's `logging`, which writes plain
+lines to standard error. A program may give it another level or other handlers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def tell(text: object, *, file: TextIO | None = None, end: str = "\n") -> None:
     print(visible(text), file=file, end=end, flush=True)
 
 
-WIDE = 10_000  # columns of what is no terminal
+WIDE = 10_000  # columns of an output that is no terminal
 LOGGER = logging.getLogger("plmctl")
 DETAIL, REMARK, WARN, FAIL = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
@@ -107,7 +107,7 @@ def screen(*, stderr: bool = False) -> Console:
     from rich.table import Table
 
     class Screen(Console):
-        # what is no terminal, a pipe or a file, has room for whole tables
+        # a pipe or a file has room for whole tables
         def print(self, *objects: Any, **settings: Any) -> None:
             before = self.width
             if any(isinstance(each, Table) for each in objects):
@@ -141,8 +141,8 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_parts(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table without a frame whose cells stay whole: where it is wider than the screen, as
-    several, each with the first column and as many others as fit.
+    """Print a table without a frame whose cells stay whole. If it is wider than the screen, print
+    several tables, each with the first column and as many others as fit.
     """
     from rich.cells import cell_len
 
@@ -173,7 +173,7 @@ def print_columns(
 
     rows, console = [[*row] for row in rows], screen(stderr=stderr)
     columns = zip(head, *rows, strict=True)
-    # of each column the frame has three signs, and one more behind the last
+    # the frame has three signs for each column, and one more behind the last
     widths = [max(map(cell_len, column)) + 3 for column in columns]
     for shown in _divide(widths, _find_room(console) - 1):
         table = Table(title=title)

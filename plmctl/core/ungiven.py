@@ -1,4 +1,4 @@
-"""What a part states that it gives, or asks for, and is not there."""
+"""Errors for missing fields that a part states to give or to need."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from plmctl.core.unwritten import place_of
 def check_given(
     part: object, stated: Iterable[str], given: Collection[str], *, said: str, method: str
 ) -> None:
-    """Raise ConfigError for the first field that a part states, and that is not there.
+    """Raise ConfigError for the first field that a part states, and that is missing.
 
     Args:
         part: a noise or a format.
         stated: the fields that it states.
-        given: the names of what its rows have.
+        given: The names of the fields of its rows.
         said: the attribute in which it states them.
-        method: the one that makes its rows.
+        method: The method that makes its rows.
     """
     for field in sorted(set(stated).difference(given)):
         has = f"`{method}` makes rows without it{nearest(field, given)}"
@@ -34,7 +34,7 @@ def check_found(part: object, asked: Iterable[str], there: Collection[str]) -> N
     Args:
         part: the noise.
         asked: the fields that it reads.
-        there: the names of what the rows of the task have.
+        there: The names of the fields in the rows of the task.
     """
     for field in sorted(set(asked).difference(there)):
         lack = f"the rows of this task lack it{nearest(field, there)}"

@@ -1,4 +1,4 @@
-"""What the class of a part lacks that its base class leaves to it."""
+"""Methods that the class of a part lacks, and that its base class leaves to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def describe_unwritten(kind: type, method: str) -> tuple[str, str]:
 
 
 def explain_unwritten(error: BaseException) -> str:
-    """The same of an error that the base class of a part raised in place of the part; "" for any
+    """The same for an error that the base class of a part raised instead of the part; "" for any
     other error.
     """
     if not isinstance(error, NotImplementedError) or error.__traceback__ is None:

@@ -34,7 +34,7 @@ DropoutRate = Annotated[float, Rule(lambda x: 0 <= x < 1, "0 or more, and less t
 Share = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 
 
-# what other programs call a word of ours
+# words of other programs for a word of ours
 SYNONYMS = {"gpu": "cuda", "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
 
 NO_MAPPING = "must be a mapping of names to values"
@@ -78,7 +78,9 @@ def fit(value: Any, annotation: Any) -> Any:
 
 
 def describe_values(annotation: Any) -> str:
-    """What values an annotation allows, "a whole number or null"; empty where anything goes."""
+    """The values that an annotation allows, "a whole number or null"; empty if all values are
+    allowed.
+    """
     if typing.get_origin(annotation) in (Union, types.UnionType):
         choices = sorted(typing.get_args(annotation), key=lambda choice: choice is str)
         kinds = [_describe_kind(choice) for choice in choices]
@@ -164,8 +166,8 @@ def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:
 
 
 def _fit_record(value: Any, kind: Any) -> dict[str, Any]:
-    """The keys of a TypedDict, of which those marked NotRequired may be absent, and whatever
-    else is there.
+    """The keys of a TypedDict; keys marked NotRequired may be absent, and other keys may be
+    present.
     """
     if not isinstance(value, Mapping):
         raise ValueError(NO_MAPPING)
@@ -203,7 +205,7 @@ def _fit_item(key: Any, value: Any, annotation: Any) -> Any:
 def _fit_list(value: Any, inner: Any) -> Any:
     if isinstance(value, str) or not isinstance(value, (list, tuple)):
         raise ValueError("must be a list, like [a,b]")
-    if typing.is_typeddict(inner):  # of records, it is said which one
+    if typing.is_typeddict(inner):  # for records, the message names the type
         return [_fit_item(place, item, inner) for place, item in enumerate(value)]
     return [fit(item, inner) for item in value]
 
@@ -212,7 +214,7 @@ def _fit_int(value: Any) -> int:
     whole = isinstance(value, float) and value.is_integer()  # train.steps=1e4
     if not whole and (isinstance(value, bool) or not isinstance(value, int)):
         raise ValueError("must be a whole number")
-    if not -(1 << 63) <= value < 1 << 63:  # what the libraries below take
+    if not -(1 << 63) <= value < 1 << 63:  # the range of the libraries below
         raise _OutOfRange("must be less than 2**63")
     return int(value)
 

@@ -21,7 +21,7 @@ from plmctl.knowledge.vectors import Control, find_vectors, read_vectors
 from plmctl.models.base import Model
 from plmctl.text.tokenizer import Tokenizer
 
-PREFIX = "ENTITY/"  # of entities in files of Wikipedia2Vec
+PREFIX = "ENTITY/"  # prefix of entities in files of Wikipedia2Vec
 LIMIT = 10_000_000  # lines of a file
 
 
@@ -32,14 +32,14 @@ class Aligned(WordVectors):
     model, e_x its vector (Poerner et al., 2020, arXiv:1911.03681, sec. 3.1).
 
     In a file of Wikipedia2Vec, words and entities share a space: x are its words, and the entities
-    (`ENTITY/New_York`) become tokens. Of a vectors directory, x are entities whose name is one
+    (`ENTITY/New_York`) become tokens. In a vectors directory, x are entities whose name is one
     token. Differs: there, where the paper always has words.
 
     Args:
         path: a text file of vectors, or a vectors directory of plmctl graph.
         most: entities that become tokens, the first ones of the file.
         control: "shuffled" gives each entity the vector of another, "random" random ones.
-        seed: of the control.
+        seed: The seed of the control.
     """
 
     path: str
@@ -106,9 +106,9 @@ def align(
     """[D, d] the map, transposed, that takes vectors nearest to those of the tokens of their names.
 
     Args:
-        names: of the vectors; those of several tokens are passed over.
+        names: The names of the vectors; names of several tokens are passed over.
         vectors: [n, D].
-        tokenizer: of the table.
+        tokenizer: The tokenizer of the table.
         table: [V, d].
 
     Raises:

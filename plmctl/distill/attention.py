@@ -56,7 +56,7 @@ class AttentionDistance(Signal):
 
 @part_of("signals")
 class AttentionMSE(AttentionDistance):
-    """`sum_m mean_h,j (A_S - A_T)_hij^2` of raw scores, those that a token may not see being 0; the
+    """`sum_m mean_h,j (A_S - A_T)_hij^2` of raw scores, where scores of hidden tokens are 0; the
     mean over real queries i.
 
     j runs over the keys that i may see. (Jiao et al., 2020, arXiv:1909.10351, eq. 7.) Differs: the

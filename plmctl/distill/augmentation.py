@@ -28,7 +28,7 @@ _ROOM = 512  # tokens of a row, where the model itself has no bound
 class ReplaceableWord:
     """A word of a text, and the words that may replace it."""
 
-    start: int  # of its characters
+    start: int  # position of its first character
     end: int
     words: list[str]
 
@@ -46,13 +46,13 @@ class _Masked:
 class Augmenter:
     """Finds replacements for every word of a text.
 
-    For a word of one token: the `candidates` likeliest tokens at its position in the pair `text
-    with [MASK] there, text`, without those that are not complete words. For a word of several
-    tokens: the `candidates` nearest by `vectors`; without vectors it stays. Words of `stop` and
-    words with other characters than letters stay. (arXiv:1909.10351, algorithm 1;
-    huawei-noah/Pretrained-Language-Model, TinyBERT/data_augmentation.py.) Differs: letters of any
-    script count, not only a to z; punctuation is no candidate; of a text that is too long for a row
-    with two copies, only the surroundings of the word are read.
+    For a word of one token: the `candidates` likeliest complete words at its position in the pair
+    `text with [MASK] there, text`. For a word of several tokens: the `candidates` nearest by
+    `vectors`; without vectors it stays. Words of `stop` and words with other characters than
+    letters stay. (arXiv:1909.10351, algorithm 1; huawei-noah/Pretrained-Language-Model,
+    TinyBERT/data_augmentation.py.) Differs: letters of any script count, not only a to z;
+    punctuation is no candidate; of a text that is too long for a row with two copies, only the
+    surroundings of the word are read.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class Augmenter:
             )
         self.model, self.tokenizer, self.candidates, self.stop = model, tokenizer, candidates, stop
         self.vectors, self.batch_size, self.device = vectors, batch_size, device
-        self.seen = {"words": 0, "replaceable": 0, "of several tokens": 0}  # of all texts so far
+        # counts over all texts so far
+        self.seen = {"words": 0, "replaceable": 0, "of several tokens": 0}
 
     def __call__(
         self, texts: Sequence[str], stay: Sequence[Sequence[tuple[int, int]]] = ()

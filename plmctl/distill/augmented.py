@@ -1,8 +1,8 @@
 """A larger training set, with words replaced as TinyBERT does (Jiao et al., 2020, algorithm 1), as
 a folder of files.
 
-It has the files of the task unchanged, except for the training file, in which changed copies with
-the same label or tags follow each example: `task.path=<folder>` trains on it.
+It has the files of the task unchanged, except for the training file. In this file, changed copies
+with the same label or tags follow each example: `task.path=<folder>` trains on it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Augmentation:
     """The training file of a task, and how its copies are made.
 
     Args:
-        copies: Of each example, at most.
+        copies: The most copies of each example.
         rate: The share of the words of a copy that are replaced.
         tagged_words: Whether words with a tag other than O are replaced, too.
-        how: What else decides the copies (the model's identity, its candidates).
+        how: Further facts that determine the copies (the model's identity, its candidates).
     """
 
     task: Task

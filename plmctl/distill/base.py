@@ -54,9 +54,9 @@ class Predictions:
     real: Tensor  # [B, T] bool: not padding
     # by the name of the head (a span has two: start, end)
     logits: Mapping[str, Logits] = field(default_factory=dict)
-    # by name, one for each layer: "hidden" [B, T, W] (the embedding output first), "queries",
-    # "keys", "values" [B, H, T, D], "scores" [B, H, T, T] (lowest number where a token may not see)
-    # and "attention", their softmax
+    # by name, one for each layer: "hidden" [B, T, W] (the embedding output first); "queries",
+    # "keys", "values" [B, H, T, D]; "scores" [B, H, T, T] (lowest number for tokens that may not be
+    # seen); "attention", their softmax
     recorded: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
 
 
@@ -70,7 +70,7 @@ class Measures:
     num_heads: int | None  # None: no self-attention that is recorded, or cells of several kinds
     inner: int | None  # num_heads times their width: of queries, keys and values
     records: frozenset[str]  # LOGITS, and what its backbone records
-    kind: str  # of the backbone
+    kind: str  # kind of the backbone
 
     @classmethod
     def of(cls, model: Model, name: str) -> Measures:
@@ -137,7 +137,7 @@ def count_tokens(writes: str, batch: Batch) -> int:
 class Teacher(nn.Module):
     """Gives predictions for a batch, in evaluation mode and without gradient.
 
-    What it holds is neither trained nor saved nor counted, except its buffers.
+    Its contents are neither trained nor saved nor counted, except its buffers.
     """
 
     measures: Measures
@@ -168,7 +168,7 @@ class Signal(nn.Module):
     with the model.
     """
 
-    record: frozenset[str] = frozenset()  # of both models
+    record: frozenset[str] = frozenset()  # recorded tensors of both models
     of_choices: bool = False  # the logits must be of classes
 
     def __init__(self, *, weight: float) -> None:
@@ -179,7 +179,7 @@ class Signal(nn.Module):
         """{term: number of summands of its total}.
 
         Args:
-            positions: how many count, by the name of logits.
+            positions: The number of positions that count, by the name of logits.
             real: tokens.
 
         A term is called as the signal, followed by the name here; "" if there is only one.

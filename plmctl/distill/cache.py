@@ -144,7 +144,8 @@ class _LogitsByRow(OfTask):
 
 @dataclass(eq=False)
 class Store:
-    """Rows of fields by key: those of all shards of a folder, and those that wait to be written.
+    """Rows of fields by key: all rows in the shards of a folder, and the rows that are not written
+    yet.
 
     A shard is complete or absent. Waiting rows are written when they are `SHARD` bytes, and when
     the store is deleted or the program ends.
@@ -240,7 +241,7 @@ class Shard:
 
 
 def _write(folder: Path, rows: Mapping[bytes, Mapping[str, Tensor]]) -> Path | None:
-    """Write a new shard of `rows`, completely or not at all; None if there are none."""
+    """Write a new shard of `rows`, completely or not at all; None if there are no rows."""
     if not rows:
         return None
     tensors = {"rows": torch.tensor([list(key) for key in rows], dtype=torch.uint8)}

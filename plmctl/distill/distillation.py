@@ -1,5 +1,5 @@
-"""Distillation (Hinton et al., 2015): an objective or task, with the predictions of a teacher
-beside its labels.
+"""Distillation (Hinton et al., 2015): an objective or task that learns from the predictions of a
+teacher in addition to its labels.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Distillation(Objective):
     `hard=0`: the labels are used only in validation; without any (objective=[]) there are only the
     signals. `places`: the positions where logits of tokens are compared, the "predicted" ones or
     "all" real ones. The backbone of the student runs once for everything. (Hinton et al., 2015,
-    arXiv:1503.02531, sec. 2.) ConfigError if a signal needs what a model does not record, or
-    logits that the objective does not have, and if there is nothing to learn.
+    arXiv:1503.02531, sec. 2.) ConfigError if a signal needs tensors that a model does not record,
+    or logits that the objective does not have. ConfigError, too, if nothing would be learned.
     """
 
     def __init__(

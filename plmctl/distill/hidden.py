@@ -25,8 +25,8 @@ class HiddenMSE(Signal):
     """`sum_m mean_d (W_m h_S^m + b_m - h_T^g(m))_d^2`, the mean over real tokens; with `embeddings`
     also m = 0 <-> g = 0.
 
-    Where widths differ, `projection="shared"` is one linear map for the embeddings and all layers,
-    "each" one of its own for everything; where they are equal there is none. (Jiao et al., 2020,
+    If widths differ, `projection="shared"` is one linear map for the embeddings and all layers, and
+    "each" has one map for each of them. With equal widths no map is used. (Jiao et al., 2020,
     arXiv:1909.10351, eq. 8 and 9; one map: huawei-noah/Pretrained-Language-Model, TinyBERT,
     fit_dense.) Differs: the released code also maps between equal widths, and its mean is over
     padding, too.
@@ -101,8 +101,8 @@ class Patient(Signal):
     """`sum_m |h_S^m / |h_S^m| - h_T^g(m) / |h_T^g(m)||^2` of the token that stands for a row, the
     mean over rows.
 
-    That token is the anchor where rows have one each, else the first. The last layer is left out,
-    since the logits cover it; a list of layers may leave it out, too. (Sun et al., 2019,
+    Its token is the anchor if rows have one each, else the first. The last layer is left out, since
+    the logits cover it; a list of layers may leave it out, too. (Sun et al., 2019,
     arXiv:1908.09355, eq. 7.) Differs: the released code (intersun/PKD-for-BERT-Model-Compression,
     KD_loss.py) takes the mean over layers and width, so its weights are that many times larger.
     ConfigError where widths differ.

@@ -70,7 +70,7 @@ class SoftTargets(Signal):
 class LogitMSE(Signal):
     """`mean_c (z_S(c) - z_T(c))^2`; the mean over positions. Padding does not count.
 
-    What soft targets become at a high temperature, where logits have a mean of zero (Hinton et al.,
+    The limit of soft targets at a high temperature, if logits have a mean of zero (Hinton et al.,
     2015, sec. 2.1; Ba and Caruana, 2014, arXiv:1312.6184, sec. 2).
     """
 

@@ -28,8 +28,8 @@ from plmctl.text.tokenizer import Tokenizer
 @part_of("word_vectors")
 @dataclass(frozen=True, kw_only=True)
 class Mimicked(WordVectors):
-    """What the head `mimic` of a run of BERTRAM makes of a word, in the mode of the run; a word
-    without contexts has the vector of its letters.
+    """The vectors of words from the head `mimic` of a run of BERTRAM, in the mode of the run; a
+    word without contexts has the vector of its letters.
 
     Contexts of a word are read in equal parts of at most `together`, and the vectors of the parts
     are averaged. (Schick and Schütze, 2020, arXiv:1910.07181; timoschick/bertram,
@@ -37,11 +37,11 @@ class Mimicked(WordVectors):
 
     Args:
         together: contexts that are read at the same time.
-        mode: of the run.
-        max_length: of its rows.
+        mode: The mode of the run.
+        max_length: The longest row of the run.
         control: `shuffled`: every word is read with the contexts of another one, and with its own
             letters.
-        seed: of the control.
+        seed: The seed of the control.
     """
 
     together: Count

@@ -1,5 +1,5 @@
-"""One-token approximation (Schick and Schütze, 2020, AAAI): a vector that does in place of all the
-pieces of a word what they do together.
+"""One-token approximation (Schick and Schütze, 2020, AAAI): one vector that replaces all the pieces
+of a word.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from plmctl.text.tokenizer import Tokenizer
 @dataclass(frozen=True, kw_only=True)
 class OneToken(WordVectors):
     """`argmin_v sum_c mean_t |h'_t(v) - h_t|^2`: h_t are the last states of a context c whose word
-    is in its pieces, h'_t those of the same context with v in their place; the state of v is
-    compared with the mean of those of the pieces.
+    is in its pieces. The states with v instead of the pieces are `h'_t`. The state of v is compared
+    with the mean of the states of the pieces.
 
-    Found by Adam from the mean of the vectors of the pieces, on the first `contexts` contexts of a
-    word, or without any on the word alone. A word of one token keeps its vector.
-    (Schick and Schütze, 2020, arXiv:1904.06707, sec. 3; the states that are compared and the
-    contexts are ours: the paper could not be compared.)
+    Adam starts from the mean of the vectors of the pieces. It uses the first `contexts` contexts of
+    a word; without contexts it uses the word alone. A word of one token keeps its vector. (Schick
+    and Schütze, 2020, arXiv:1904.06707, sec. 3; the states that are compared and the contexts are
+    ours: the paper could not be compared.)
 
     Args:
-        contexts: of a word at most.
-        steps: of Adam.
+        contexts: The most contexts of a word.
+        steps: The steps of Adam.
         lr: its rate, as a share of the spread of the table of tokens.
-        max_length: of a row.
+        max_length: The longest row.
     """
 
     contexts: Count
@@ -101,8 +101,8 @@ class OneToken(WordVectors):
 
 
 def _average(states: Tensor, left: int, pieces: int, right: int) -> Tensor:
-    """[left + 1 + right, W] the states of a row with one in place of those of the pieces: their
-    mean.
+    """[left + 1 + right, W] the states of a row in which one state, their mean, replaces those of
+    the pieces.
     """
     inside = states[left : left + pieces].mean(0, keepdim=True)
     return torch.cat([states[:left], inside, states[left + pieces : left + pieces + right]])

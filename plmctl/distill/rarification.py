@@ -22,9 +22,9 @@ class Rarified:
     """An example whose label its rare words decide.
 
     Args:
-        number: of the example it was made of.
+        number: The number of the original example.
         texts: with the rare words.
-        substitutes: what stands for what.
+        substitutes: The substitute of each word.
     """
 
     number: int
@@ -43,7 +43,7 @@ def find_places(texts: Texts, known: Substitutes) -> list[tuple[str, int, int, s
 
 
 def replace_words(texts: Texts, words: Mapping[str, str]) -> dict[str, str]:
-    """The texts with other words in place of these, wherever they stand."""
+    """The texts with these words replaced by others wherever they occur."""
 
     def spell(text: str) -> str:
         return plain_words().sub(lambda match: words.get(compose(match[0].lower()), match[0]), text)
@@ -76,11 +76,11 @@ def rarify(
     most: int,
     seed: int,
 ) -> list[Rarified]:
-    """The examples that a model labels rightly, and no longer once words with substitutes are
-    hidden: with random substitutes in place of these words.
+    """The examples that a model labels rightly, but no longer once words with substitutes are
+    hidden: random substitutes replace these words.
 
     The words of an example are hidden one after the other in their order, until the label is no
-    longer predicted; those that were hidden by then are replaced. (Schick and Schütze, 2020,
+    longer predicted. All words that were hidden by then are replaced. (Schick and Schütze, 2020,
     arXiv:1910.07181, sec. 4.2; how several words are treated is ours.)
 
     Args:
@@ -88,9 +88,9 @@ def rarify(
         labels: theirs.
         predict: the model, which was trained on texts with some hidden words.
         known: the substitutes.
-        hidden: what stands in the text in place of a hidden word.
+        hidden: The token that replaces a hidden word in the text.
         most: words of an example that are hidden.
-        seed: of the substitutes that are chosen.
+        seed: The seed of the choice of substitutes.
     """
     words = [
         list(dict.fromkeys(word for *_, word in find_places(texts, known)))[:most]

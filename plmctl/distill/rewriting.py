@@ -1,8 +1,8 @@
 """A training set with targets that a teacher wrote (Kim and Rush, 2016), as a folder of files.
 
 It has train.jsonl and the other splits of the task unchanged, under the names of the task's
-columns: `task.path=<folder>` trains on it, and so does `data.path=<folder>/train.jsonl
-data.fields=[source,target]` in pretraining.
+columns. `task.path=<folder>` trains on it; in pretraining, so does `data.path=<folder>/train.jsonl
+data.fields=[source,target]`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class Rewriting:
 
     Args:
         reader: The teacher, and how it reads a source.
-        pick: Which of the texts of `search` the student learns.
+        pick: The choice among the texts of `search` that the student learns.
         max_new: The most tokens of a text.
-        how: What else decides the texts (the teacher's identity, the settings of the search).
+        how: Further facts that determine the texts (the teacher's identity, the settings of the
+            search).
     """
 
     reader: PromptReader

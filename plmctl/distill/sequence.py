@@ -24,7 +24,7 @@ Pick = Callable[[Sequence[str], Sequence[str]], str | None]
 def sequence(
     *, objective: Objective, teacher: Teacher, rewrite: Mapping[str, Search | Any] | None
 ) -> Objective:
-    """`- sum_t log p(y_t | y_<t, x)` of the texts y that the teacher wrote for x, in place of the
+    """`- sum_t log p(y_t | y_<t, x)` of the texts y that the teacher wrote for x, instead of the
     references (sec. 3.2).
 
     This is the task's own loss with other targets, which are written before the first update as
@@ -48,8 +48,8 @@ def sequence(
 
 
 def pick_likeliest(texts: Sequence[str], references: Sequence[str]) -> str | None:
-    """The first text that is not empty: the teacher's mode, as found by a beam (sec. 3.2,
-    Seq-KD).
+    """The first text that is not empty: the approximate mode of the teacher, from a beam search
+    (sec. 3.2, Seq-KD).
     """
     return next((text for text in texts if text), None)
 

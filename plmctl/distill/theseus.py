@@ -29,18 +29,17 @@ from plmctl.objectives.base import Objective, Output
 @part_of("distill")
 class Theseus(Objective):
     """The objective on a model whose i-th module is the student's layer i, or the teacher's N / M
-    layers in its place.
+    layers that it replaces.
 
-    Of M modules, each is drawn once an update: `r_i ~ Bernoulli(p)`, 1 takes the student's (sec.
+    Each of M modules is drawn once an update: `r_i ~ Bernoulli(p)`, 1 takes the student's (sec.
     3.1). After t updates `p = min(1, slope t + rate)` (sec. 3.3, curriculum), and 1 from update
     `until` on (sec. 3.2, successor fine-tuning). There is no other loss. In evaluation there is
     only the student. Its other parts (embeddings, heads, a last norm) come from the teacher, and
     `train.trainable` keeps them fixed; the gradient flows through the teacher's layers, which are
-    fixed, too. A layer that was not drawn has gradient 0, so that its moments are updated.
-    Draws are a function of (seed, t). (arXiv:2002.02925; JetRunner/BERT-of-Theseus,
-    modeling_bert_of_theseus.py.)
-    Differs: the micro-batches of an update share its draw; parts that are not trained have no
-    dropout.
+    fixed, too. A layer that was not drawn has gradient 0, so that its moments are updated. Draws
+    are a function of (seed, t). (arXiv:2002.02925; JetRunner/BERT-of-Theseus,
+    modeling_bert_of_theseus.py.) Differs: the micro-batches of an update share its draw; parts that
+    are not trained have no dropout.
     """
 
     def __init__(

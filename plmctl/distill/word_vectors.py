@@ -20,7 +20,7 @@ class WordsToAdd:
 
     Args:
         words: in the order of their vectors.
-        contexts: of each word that has any.
+        contexts: The most contexts of each word that has any.
     """
 
     words: tuple[str, ...]
@@ -45,7 +45,7 @@ class WordVectors:
         """[n, d] a vector for each word, in evaluation mode and without gradients of the caller.
 
         Args:
-            model: on its device.
+            model: The model, on its device.
             tokenizer: its tokenizer.
             wanted: the words.
         """
@@ -76,7 +76,7 @@ class RandomVectors(WordVectors):
     """`~ N(mean, spread)` of each column of the table of tokens, as a control.
 
     Args:
-        seed: of what is drawn.
+        seed: The seed of the draws.
     """
 
     seed: int

@@ -110,7 +110,7 @@ class BartFamily(EncoderDecoderFamily):
     systems: tuple[str, ...] = ("BART",)
     stated: Settings = change(
         SETTINGS,
-        Only("normalize_before", False),  # of old files, as the next two
+        Only("normalize_before", False),  # setting of old files, as the next two
         Only("add_final_layer_norm", False),
         Only("normalize_embedding", True),
     )

@@ -26,8 +26,8 @@ class BigBirdFamily(BertFamily):
     """BERT's encoder whose blocks of tokens see their neighbours, the first and the last one, and
     random ones.
 
-    The published class draws its random blocks itself, others than ours: in training other ones for
-    each head, in evaluation the first block again and again. It reads rows of up to 5 + 2 r blocks
+    The published class draws its random blocks itself, unlike ours: in training different ones for
+    each head; in evaluation the first block again and again. It reads rows of up to 5 + 2 r blocks
     by full attention, for r random blocks. Its question answering has a layer of its own and is not
     read.
     """
@@ -60,7 +60,7 @@ class BigBirdFamily(BertFamily):
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         numbers = super().numbers(settings)
         none = {"block": 0, "random": 0} if numbers.kind == FULL else {}
-        return numbers.but(seed=0, **none)  # of the random blocks, ours alone
+        return numbers.but(seed=0, **none)  # the seed of the random blocks is ours alone
 
     def settings(self, numbers: Numbers) -> Node:
         settings = super().settings(numbers.but(kind=BLOCKS if numbers.block else FULL))

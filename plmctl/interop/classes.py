@@ -58,7 +58,7 @@ def architecture_for(family: Family, heads: Sequence[str]) -> tuple[Architecture
 def architecture_of(
     family: Family, name: str | None, tensors: Mapping[str, Tensor]
 ) -> Architecture:
-    """The class called `name` (None: any), or one with more heads if their tensors are there.
+    """The class called `name` (None: any), or one with more heads if their tensors exist.
 
     (The released bert-base is called BertForMaskedLM and has the pooler and the next-sentence
     head.)
@@ -91,7 +91,7 @@ def bare_in(family: Family, tensors: Mapping[str, Tensor]) -> Architecture:
 
 
 def with_pooler(family: Family, architecture: Architecture) -> Architecture:
-    """`architecture` with the family's pooler beside its own heads."""
+    """`architecture` with the family's pooler in addition to its own heads."""
     if not family.pooler or "pooler" in architecture.heads:
         return architecture
     rules = [

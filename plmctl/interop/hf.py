@@ -99,8 +99,8 @@ def read(
     """Read config and weights of a Hugging Face folder.
 
     Args:
-        over: Tensors in place of those of the folder, or beside them, by their published names.
-        end: How the name of the published class ends that they are read as; "": as config.json
+        over: Tensors that replace or extend those of the folder, by their published names.
+        end: The end of the name of the published class as which they are read; "": as config.json
             says.
 
     Raises:
@@ -178,7 +178,7 @@ def export(
     """Convert a plmctl model to a published class.
 
     Args:
-        config: As plain data, whose position says its own `max_length`
+        config: The config as plain data, whose position states its own `max_length`
             (`run.assemble.settle_lengths`).
         pad: The id of the padding token.
     """
@@ -304,15 +304,15 @@ class _Comparison:
 
     family: Family
     numbers: Numbers
-    differences: list[str]  # of the structure
+    differences: list[str]  # differences of the structure
     unstated: list[str]  # settings
     misfits: list[str]  # heads of another shape, which are left out
     unknown: list[str]  # heads that no class of the family has
 
     @property
     def distance(self) -> tuple[bool, bool, int, int]:
-        """Another kind of model is further away than another structure, that further than a head
-        that is lost, and that further than any number of other settings.
+        """Another kind of model is further away than another structure. That is further than a lost
+        head, and a lost head is further than any number of other settings.
         """
         another = any(line.startswith("model=") for line in self.differences)
         different = len(self.differences) + len(self.unstated)
@@ -353,8 +353,8 @@ def _simplify(
 def _match_family(
     config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
 ) -> tuple[Family, Numbers, list[str]]:
-    """The family with the structure and the heads of `config`, first of all the one that it came
-    from, and the heads of another shape; else a ConfigError with the differences.
+    """The family with the structure and the heads of `config`, and the heads of another shape. The
+    family of origin comes first. Otherwise a ConfigError with the differences.
     """
     if not find_token_tables(tensors):
         allowed = f"a model that a published class has: this one has neither {' nor '.join(TOKENS)}"
@@ -381,7 +381,7 @@ def _match_family(
 def _compare(
     family: Family, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
 ) -> _Comparison:
-    """What the model and its heads would lose in one family."""
+    """The losses of the model and its heads in one family."""
     numbers = family.measure(config, tensors, pad)
     compared = compare_heads(family, config, numbers)
     heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]

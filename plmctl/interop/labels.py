@@ -1,5 +1,5 @@
 """The labels of a classifier in a `config.json`: their names, and whether a row has one of them,
-any number of them, or is given a number.
+several, or a number as its value.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def has_several(config: Mapping[str, Any]) -> bool:
 def spell_several(
     config: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
-    """Our config and tensors with a head of classes in place of one of any number of labels, which
-    a published class has in the same place.
+    """Our config and tensors with a head of classes instead of one of any number of labels. A
+    published class has both under the same name.
     """
     return _rename(config, tensors, SEVERAL, "class") if has_several(config) else (config, tensors)
 

@@ -17,7 +17,7 @@ from plmctl.interop.settings import Key, Numbers, Written, change
 
 PATTERNS = "plmctl.attention.patterns"
 CELL = "plmctl.nn.cells.global_attention.GlobalAttention"
-# the tokens to either side in each layer, in place of windows of two sides
+# the tokens to either side in each layer, instead of windows of two sides
 WINDOWS = Key(
     "attention_window",
     "reaches",
@@ -30,7 +30,7 @@ WINDOWS = Key(
 class LongformerFamily(RobertaFamily):
     """RoBERTa's encoder with a window in each layer, and global tokens that have maps of their own.
 
-    Which tokens are global is an argument of the published classes, as it is a field of our rows.
+    The published classes take the global tokens as an argument; our rows have them as a field.
     """
 
     model_type = "longformer"
@@ -145,7 +145,7 @@ def read_pattern(
 
 
 def list_unexpressed_globals(config: Mapping[str, Any]) -> list[str]:
-    """That a `config.json` does not say which tokens are global, if the pattern does."""
+    """A note if the pattern has global tokens, which a `config.json` does not state."""
     _, tokens = read_pattern(config["pattern"], 1) or ((), 0)
     if not tokens:
         return []

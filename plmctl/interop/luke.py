@@ -25,7 +25,7 @@ PREDICTIONS = "entity_predictions"
 ENTITIES: list[NameRule] = [
     *linear("heads.entities.dense", f"{PREDICTIONS}.transform.dense"),
     *linear("heads.entities.norm", f"{PREDICTIONS}.transform.LayerNorm"),
-    # of the entities alone: the first rows of the table are none
+    # rows of the entities alone: the first rows of the table are none
     skip_rows("heads.entities.bias", f"{PREDICTIONS}.bias", rows=FIRST),
 ]
 TIES = {
@@ -37,7 +37,8 @@ TIES = {
 class LukeFamily(RobertaFamily):
     """RoBERTa's encoder with tokens of entities behind the words.
 
-    The places of mentions are those of their tokens, from 0, in a table as long as that of words.
+    The positions of mentions are those of their tokens, from 0, in a table as long as that of
+    words.
     """
 
     model_type = "luke"

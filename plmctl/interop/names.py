@@ -27,7 +27,7 @@ class NameRule:
     join: Callable[[Sequence[Tensor]], Tensor]
     split: Callable[[Tensor], Sequence[Tensor]]
     optional: bool = False  # members of the family may lack it
-    note: str = ""  # what export says of `theirs`, if it does not restore what import read
+    note: str = ""  # a note of export on `theirs`, if it does not restore what import read
 
 
 def same(ours: str, theirs: str, *, optional: bool = False) -> NameRule:

@@ -113,7 +113,8 @@ class EncoderDecoderFamily(Family):
     """
 
     ties: Mapping[str, str] = {}  # `adapt` and `complete` handle them
-    first_token: int | None = None  # of the decoder, where a file names none; None: padding
+    # first token of the decoder, if a file names none; None: padding
+    first_token: int | None = None
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         """The numbers of both stacks; `num_layers`, `num_heads` and `inner_width` are those of the

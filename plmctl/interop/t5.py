@@ -89,8 +89,8 @@ SETTINGS: Settings = (
 class T5Family(EncoderDecoderFamily):
     """Pre-norm encoder and decoder without biases, with numbers for ranges of distances, `T5...`.
 
-    States are multiplied by W^-0.5 before the output table unless `config.json` unties it, as in
-    1.1, which has a separate output table and gated feed-forward cells.
+    States are multiplied by W^-0.5 before the output table unless `config.json` unties it. Version
+    1.1 unties it: it has a separate output table and gated feed-forward cells.
     """
 
     model_type = "t5"

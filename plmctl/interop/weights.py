@@ -54,8 +54,8 @@ def read(folder: Path) -> Tensors:
 
 
 def unwrap_names(tensors: Tensors) -> Tensors:
-    """Tensors under the names of the model itself: without `module.`, if all begin with it
-    (DataParallel), and without what torch.compile, FSDP and checkpointing put into names.
+    """Tensors under the names of the model itself. The prefix `module.` is removed if all names
+    have it (DataParallel), and so are the insertions of torch.compile, FSDP and checkpointing.
     """
     bare = {_WRAPPERS.sub("", name): tensor for name, tensor in tensors.items()}
     while bare and all(name.startswith(_PARALLEL) for name in bare):

@@ -43,8 +43,8 @@ def open_atomic(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 @contextlib.contextmanager
 def open_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A new folder that becomes `target` at the end; with `overwrite` in place of an earlier one,
-    otherwise of an empty one.
+    """A new folder that becomes `target` at the end. With `overwrite` it replaces an earlier
+    folder, otherwise an empty one.
     """
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     _remove_left(target, ".partial")
@@ -87,7 +87,8 @@ def name_written(file: Path, aside: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        unnamed = error.filename is None and error.errno is not None  # of a full disk, say
+        # such as the error of a full disk
+        unnamed = error.filename is None and error.errno is not None
         if unnamed or str(error.filename).startswith(str(aside)):
             error.filename, error.filename2 = str(file), None
         raise

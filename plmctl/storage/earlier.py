@@ -13,17 +13,16 @@ from plmctl.core.terminal import remark
 from plmctl.storage.atomic import is_stream
 from plmctl.storage.gate import admit, own
 
-EARLIER = "earlier"  # the folder of what such files held before, beside them
+EARLIER = "earlier"  # the folder of earlier versions, next to the files
 BUT = " (not with overwrite=true)"
 
 
 @contextlib.contextmanager
 def keep_earlier(file: Path, *, overwrite: bool = False, but: str = BUT) -> Iterator[None]:
-    """Write `file` inside: what it held before is `earlier/<its name>-<number>` then, and this is
-    said.
+    """Write `file` inside. Its earlier content becomes `earlier/<its name>-<number>`, and a message
+    names it.
 
-    Nothing is kept of a file that is the same as before, nor with `overwrite`; `but` ends
-    what is said.
+    Nothing is stored if the file stays the same, nor with `overwrite`; `but` ends the message.
     """
     if overwrite or is_stream(file) or not file.is_file():
         yield

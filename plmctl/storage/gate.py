@@ -36,8 +36,8 @@ def admit(path: Path) -> Path:
     """`path`, to which something is about to be done.
 
     Raises:
-        DataError: If a link, a pipe or a device stands at it, or a link on the way to it, below a
-            folder that `own` has marked.
+        DataError: If the path, or a part of it below a folder that `own` has marked, is a link, a
+            pipe or a device.
     """
     place = Path(os.path.abspath(path))
     chain = (place, *place.parents)

@@ -1,4 +1,6 @@
-"""A file of lines that appears when it is complete; an unfinished one stays beside it."""
+"""A file of lines that appears when it is complete; the unfinished file has a name of its own in
+the same folder.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What makes a long write survive a kill: a scratch folder beside its goal, and in it a journal of
-what is safely done.
+"""Support for long writes that survive a kill: a scratch folder next to the target, with a journal
+of the finished work.
 
     .<name>.partial/
         journal.json
@@ -30,15 +30,15 @@ Tell = Callable[[str], None]  # a line that the user should keep
 
 
 def ignore_line(line: str) -> None:
-    """Nobody is told."""
+    """Ignore the line."""
 
 
 class Journal:
-    """What is done of `job`: `state` grows by `commit`, and a kill at any moment leaves the state
-    of the last one.
+    """The finished work of `job`: `state` grows by `commit`, and a kill at any moment leaves the
+    state of the last one.
 
-    What a process has to do again is only what it did since. Files may be longer than the state
-    knows: their writer cuts them.
+    After it, a process repeats only its work since then. Files may be longer than the state knows:
+    their writer cuts them.
     """
 
     def __init__(self, scratch: Path, job: Mapping[str, Any]) -> None:
@@ -70,8 +70,8 @@ class Journal:
         sync(place.parent)
 
     def take_up(self, place: Path, tell: Tell) -> None:
-        """Go on with what an earlier process has left of the same job, or clear away what it has
-        left of another.
+        """Continue the work that an earlier process has left of the same job, or clear away its
+        remains of another job.
         """
         if (old := self.scratch / "old").exists() and not place.exists():
             admit(old).rename(admit(place))  # killed between the two renames
@@ -126,11 +126,11 @@ class Journal:
 def open_journal(
     place: Path, job: Mapping[str, Any], *, wait: bool = False, tell: Tell = ignore_line
 ) -> Iterator[Journal]:
-    """The journal of what is to become `place`, for one process at a time; another one is refused,
-    or made to `wait`.
+    """The journal of the future file or folder `place`, for one process at a time; another process
+    is refused, or made to `wait`.
 
-    The scratch folder is gone in the end, unless something is done already and what stopped it (a
-    signal, a full disk) is no fault of the text or the settings.
+    The scratch folder is removed in the end. It stays if a part of the work is done and the
+    interruption (a signal, a full disk) is no fault of the text or the settings.
     """
     scratch = own(place.with_name(f".{place.name}.partial"), ours=True)
     journal, lock, keep = Journal(scratch, job), None, False

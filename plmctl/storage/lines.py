@@ -18,10 +18,11 @@ from plmctl.storage.reading import parse_json
 def append_line(file: Path, record: Mapping[str, Any], *, durable: bool = False) -> None:
     """Append a record as one line.
 
-    Writers wait for each other. What a killed one has left of a line gets its end first.
+    Writers wait for each other. A line that a killed process has left unfinished gets its end
+    first.
 
     Args:
-        file: made if it is not there, as its folder is.
+        file: The file; it is made if it is missing, and so is its folder.
         record: values that JSON can write.
         durable: whether the line is on the disk itself when this returns.
     """

@@ -1,5 +1,5 @@
-"""Names that become paths: only below the folder that they are meant for, and what exists in place
-of one that does not.
+"""Names that become paths: only below the intended folder. For a missing path an existing one is
+proposed.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def explain_outside(folder: Path, name: str, *, links: bool = True) -> str:
 
 
 def find_near(place: Path, *, folders: bool = True) -> Path | None:
-    """An existing path that a missing one may mean: its first missing part is spelt alike, and
-    what is behind that is there, too; else it is cut there.
+    """An existing path that a missing one may mean: its first missing part is spelt alike. The rest
+    is added if it exists below that path, else left out.
 
     Args:
         folders: Files are not meant.

@@ -1,8 +1,8 @@
-"""Reading of files that may be damaged: text, JSON, weights and arrays, each kind in one
-place (YAML: storage/settings_file).
+"""Reading of files that may be damaged: text, JSON, weights and arrays, each kind in one module
+(YAML: storage/settings_file).
 
-Whatever is in such a file, the caller gets a value of the right type, or a DataError with the
-file, the problem and the fix.
+Whatever is in such a file, the caller gets a value of the right type or a DataError. The error has
+the file, the problem and the fix.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes one
 _HALVES = re.compile("[\ud800-\udfff]")
 # bytes of a file that is read at once; the largest published tokenizer has some 30 MB
 LARGEST = 1 << 29
-# what Python, numpy and torch raise for content that they do not expect
+# errors of Python, numpy and torch for unexpected content
 MALFORMED = (
     LookupError,
     TypeError,

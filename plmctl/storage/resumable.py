@@ -1,4 +1,4 @@
-"""A folder of lines that a long job writes: it appears when it is complete, with a record of the
+"""A folder of lines that a long job writes. It appears when it is complete, with a record of the
 job, and a stopped job continues.
 """
 

@@ -12,10 +12,10 @@ from typing import Any
 from plmctl.core.errors import DataError, UsageError
 from plmctl.storage.reading import COPY, read_text
 
-CHARACTERS, VALUES = 1 << 22, 1 << 18  # of a file of settings, and values in it
+CHARACTERS, VALUES = 1 << 22, 1 << 18  # limits of a file of settings: characters, and values in it
 DEPTH = 100  # groups and lists inside each other: the parser in C ends the process at some 10,000
-DIGITS = 40  # of a number, in whatever base: 64 bits take 20
-# what may stand for more of these: a long line, or many brackets, or a long number
+DIGITS = 40  # digits of a number, in whatever base: 64 bits take 20
+# patterns that may stand for more of these: a long line, or many brackets, or a long number
 _LONG_LINE, _LONG_NUMBER = re.compile(r"[^\n]{500}"), re.compile(r"[0-9a-fA-FxX_:]{40}")
 # 1e-3, which YAML 1.1 takes for a text
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
@@ -57,8 +57,8 @@ def read_settings(file: Path, *, fix: str = COPY) -> dict[str, Any]:
 
 
 def _find_unquoted(text: str, mark: Any) -> str:
-    """How to write an override with brackets that stands in a list without quotes, in the line of a
-    mistake; empty where there is none.
+    """The spelling of an override with brackets in a list without quotes, in the line of a mistake;
+    empty if the line has none.
     """
     lines = text.splitlines()
     line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
@@ -109,8 +109,8 @@ def read_part_text(file: Path) -> str:
 
 
 def refuse_endless_files(folder: Path) -> None:
-    """UsageError for a file of parts that Hydra would read without end; all else is said of a
-    part that is chosen.
+    """UsageError for a file of parts that Hydra would read without end; all other errors appear
+    when a part is chosen.
     """
     import yaml
 
@@ -165,7 +165,7 @@ def _count_values(text: str, file: object, fix: str) -> int:
 
 
 def _refuse_objects(value: Any) -> None:
-    """ValueError for what YAML can write and settings are not: sets, bytes."""
+    """ValueError for YAML values that settings cannot be: sets, bytes."""
     if isinstance(value, (dict, list)):
         for item in value.values() if isinstance(value, dict) else value:
             _refuse_objects(item)

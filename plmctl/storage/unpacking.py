@@ -1,5 +1,5 @@
-"""Files of data as a stream of bytes, packed or not: one that holds nothing, or unpacks to far more
-than anybody packed, is refused while it is read.
+"""Files of data as a stream of bytes, packed or not. A file that holds nothing, or unpacks to far
+more than anybody packed, is refused while it is read.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _refuse_hole(stream: BinaryIO, file: Path) -> None:
             return
         begin = os.lseek(stream.fileno(), 0, os.SEEK_HOLE)
         end = size if begin >= size else _next_data(stream, begin, size)
-    except OSError:  # a pipe, or a file system that does not tell
+    except OSError:  # a pipe, or a file system that does not state it
         return
     finally:
         if stream.seekable():

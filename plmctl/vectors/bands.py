@@ -1,4 +1,4 @@
-"""Windows of words as products of small matrices: bands of words beside all words around them."""
+"""Windows of words as products of small matrices: bands of words times all words around them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ BAND = 16  # words of a band, at most
 
 
 class Bands:
-    """Cuts L words into B bands of T words, each of which stands beside T + 2 W words: its own, and
-    W on each side. Around the words are W more before them, and behind them so many, W or more,
-    that all together are C whole bands.
+    """Cuts L words into B bands of T words. Each band meets T + 2 W words: its own, and W on each
+    side. Before the words
+    are W more. Behind them are W or more, so that all together are C whole bands.
 
     Args:
         reach: W, words on each side of a window at most.
@@ -36,7 +36,7 @@ class Bands:
         """float [B, T, T + 2 W], 1 where a column is in the window of a word.
 
         Args:
-            left: int64 [L], (W + 1) times the place of a word in its band, and the words on its
+            left: int64 [L], (W + 1) times the index of a word in its band, and the words on its
                 left that are in its window.
             right: the same for those on its right.
         """
@@ -50,7 +50,7 @@ class Bands:
         return vectors.as_strided((self.count, columns, width), (self.band * width, width, 1))
 
     def add_up(self, weights: Tensor, vectors: Tensor) -> Tensor:
-        """[C, T, D], for each of the words around, the weighted sum of the vectors beside it.
+        """[C, T, D], for each of the words around, the weighted sum of the vectors of its band.
 
         Args:
             weights: [B, T + 2 W, T].

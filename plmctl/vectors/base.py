@@ -1,4 +1,4 @@
-"""What makes static vectors of words."""
+"""The base of methods that make static vectors of words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from plmctl.core.parts import base_of
 from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.vectors.corpus import WordCorpus
 
-Show = Callable[[int], None]  # told how many words of the text have been read
+Show = Callable[[int], None]  # receives the number of words of the text read so far
 
 
 @base_of("method")
@@ -23,7 +23,7 @@ class VectorMethod:
         Args:
             corpus: the text.
             width: numbers of a vector, D.
-            seed: of what is drawn.
-            show: is told how many words of the text, over all epochs, have been read.
+            seed: The seed of the draws.
+            show: A function that receives the number of words read so far, over all epochs.
         """
         raise NotImplementedError(type(self).__name__)

@@ -28,7 +28,7 @@ class WordPairCounts:
 
 
 def count_near(corpus: WordCorpus, reach: int) -> WordPairCounts:
-    """`X_ij = sum 1 / d` over all places where j stands d <= `reach` words before or behind i, in
+    """`X_ij = sum 1 / d` over all pairs where j stands d <= `reach` words before or behind i, in
     one sentence (Pennington et al., 2014, sec. 4.2). Rare words are not there at all.
     """
     size = len(corpus.words)

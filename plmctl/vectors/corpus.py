@@ -75,7 +75,8 @@ def count_corpus(
     Args:
         sentences: across which no window goes.
         least: rarer words are left out.
-        split: "words" for runs of letters, "spaces" for what is between spaces.
+        split: The way to split text: "words" for runs of letters, "spaces" for the strings between
+            spaces.
         lowercase: capital letters do not count.
 
     Raises:

@@ -14,8 +14,8 @@ from plmctl.core.values import Amount, Count
 @part_of("method")
 @dataclass(frozen=True, kw_only=True)
 class Distilled:
-    """`a / (a + p(w)) C (x_w - m)`: x_w what a model makes of the word, m the mean over all words,
-    C their first principal components, p(w) the share of the word in a text.
+    """`a / (a + p(w)) C (x_w - m)`: x_w is the model's vector of the word, m the mean over all
+    words. C removes their first principal components, and p(w) is the share of the word in a text.
 
     Source: Model2Vec (Tulkens and van Dongen, 2024, github.com/MinishLab/model2vec), which reads
     each word alone; the weights are those of Arora et al., 2017, A simple but tough-to-beat
@@ -24,11 +24,12 @@ class Distilled:
     token (Zipf), here it is counted.
 
     Args:
-        of: what a word is in the model.
-        layer: whose states; 0 is the embedding output.
+        of: The input for a word in the model.
+        layer: The layer whose states are read; 0 is the embedding output.
         contexts: sentences of a word at most.
         words: the most frequent ones of the text.
-        reduce: to as many numbers as are asked for; else as many as the model has.
+        reduce: Whether vectors are reduced to the wanted width; else they are as wide as the
+            model.
         sif: a; None: all words count the same.
     """
 

@@ -31,9 +31,9 @@ class GloVe(VectorMethod):
     Args:
         epochs: passes over the pairs.
         window: words on each side.
-        x_max: from this count on all pairs count the same.
-        power: of the counts below it.
-        lr: of AdaGrad.
+        x_max: The count from which on all pairs count the same.
+        power: The power of the counts below it.
+        lr: The learning rate of AdaGrad.
         batch_size: pairs of an update.
     """
 

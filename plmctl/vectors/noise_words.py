@@ -21,7 +21,7 @@ class NoiseWords:
             shares[high] -= 1 - shares[low]
             if shares[high] < 1:
                 small.append(large.pop())
-        shares[[*small, *large]] = 1  # what rounding has left
+        shares[[*small, *large]] = 1  # entries that rounding has left
         self.shares = shares
 
     def draw(self, generator: np.random.Generator, size: tuple[int, ...]) -> np.ndarray:

@@ -14,8 +14,8 @@ from plmctl.knowledge.subwords import Ngrams, Subwords
 
 
 class StepBound:
-    """Makes the steps of rows that stand often in one update smaller, so that the weights of one
-    row, over all places where it stands, times the rate do not add up to more than `bound`.
+    """Makes the steps of rows that occur often in one update smaller. The weights of one row, over
+    all its positions, times the rate then add up to at most `bound`.
     """
 
     def __init__(self, rows: int, bound: float) -> None:
@@ -72,7 +72,7 @@ class WordTables:
             words: int64 [n].
             gradients: [..., D], n together.
             weights: [n] of the pairs of a step, for `StepBound`.
-            rate: how far.
+            rate: The learning rate.
         """
         if self.ngrams is None:
             steps = self.input_bound.find_steps(words, weights, rate)

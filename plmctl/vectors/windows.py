@@ -24,7 +24,7 @@ class WindowSettings:
         reach: words on each side of a window at most.
         sample: t of `share_kept`; 0: all words stay.
         row: words of a row, R.
-        rows: of an update, M.
+        rows: The rows of an update, M.
         shared: negatives that the words of a row share, N.
         negatives: k, how many of them count for a prediction.
         single: a word is predicted once, from its window, and not once for each word near it.
@@ -103,8 +103,8 @@ def share_kept(counts: np.ndarray, sample: float) -> np.ndarray:
 def read_rows(
     corpus: WordCorpus, settings: WindowSettings, noise: NoiseWords, generator: np.random.Generator
 ) -> Iterator[WordRows]:
-    """Rows of one pass over the text: frequent words are left out by chance, then each word draws
-    the reach of its window from 1 .. W.
+    """Rows of one pass over the text. Frequent words are left out by chance, then each word draws
+    the reach of its window from 1 .. ~W. W.
     """
     kept, done = share_kept(corpus.counts, settings.sample).astype(np.float32), 0
     bands = Bands(settings.reach, settings.row * settings.rows)
@@ -150,8 +150,8 @@ def cut_rows(
         left: int64 [n] words on its left that are in the window of each.
         right: the same for its right.
         drawn: int64 [updates, M, N].
-        bands: of L words.
-        settings: how it is cut.
+        bands: The bands of L words.
+        settings: The settings of the cut.
         places: [n] of the words in the text.
     """
     updates, reach, length, count = len(drawn), bands.reach, bands.length, len(words)

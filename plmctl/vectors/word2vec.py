@@ -23,7 +23,7 @@ from plmctl.vectors.noise_words import NoiseWords
 from plmctl.vectors.tables import WordTables
 from plmctl.vectors.windows import WindowSettings, WordRows, read_rows
 
-LAST = 1e-4  # of the learning rate, at the end (word2vec's own code)
+LAST = 1e-4  # share of the learning rate that is left at the end (word2vec's own code)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Word2vec(VectorMethod):
     The rate falls linearly over all words of all epochs. A row of R words shares its N negatives,
     each of which counts k / N (Ji et al., 2016, arXiv:1604.04661, share them within a window); one
     update is M rows, all of whose words are read first and moved then. Differs: the published code
-    makes an update after each word, with k negatives of its own, and passes over a negative that is
+    makes an update after each word, with k negatives of its own. It passes over a negative that is
     the right word. Words that stand often in one update would be moved too far by the sum of their
     steps, so `StepBound` makes these smaller.
 
@@ -41,16 +41,16 @@ class Word2vec(VectorMethod):
         epochs: passes over the text.
         window: W, words on each side at most; each word draws from 1 .. W.
         negatives: k, for each right word.
-        power: of the counts, by which negatives are drawn.
+        power: The power of the counts by which negatives are drawn.
         sample: t; of a word with the share f of the text, sqrt(t / f) + t / f stays.
         lr: the first learning rate.
         shared: N.
         row: R.
         rows: M.
         least_ngram: characters of the shortest n-gram of a word.
-        most_ngram: of the longest; 0: words have no n-grams.
+        most_ngram: The length of the longest n-gram; 0: words have no n-grams.
         buckets: rows that the n-grams share.
-        bound: of `StepBound`.
+        bound: The bound of `StepBound`.
     """
 
     epochs: Count
