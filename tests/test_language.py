@@ -26,7 +26,7 @@ DATA = {
 
 # Hits that are left: a number may only fall. Kinds that are not listed have none.
 CEILINGS: dict[str, int] = {
-    "attack": 1,
+    "attack": 0,
     "attention": 0,
     "core": 0,
     "data": 0,
@@ -35,7 +35,7 @@ CEILINGS: dict[str, int] = {
     "graph": 0,
     "heads": 0,
     "interop": 0,
-    "knowledge": 223,
+    "knowledge": 0,
     "models": 0,
     "nn": 0,
     "noise": 0,
@@ -43,7 +43,7 @@ CEILINGS: dict[str, int] = {
     "others": 1829,
     "settings": 135,
     "storage": 0,
-    "text": 136,
+    "text": 0,
     "training": 0,
     "vectors": 0,
 }

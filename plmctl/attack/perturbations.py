@@ -39,9 +39,9 @@ class Perturbation(ABC):
 
 @part_of("perturb")
 class Typos(Perturbation):
-    """A share `rate` of the words, one at least, has a slip: two neighbouring letters swapped, a
-    letter left out or typed twice, or the neighbouring key. (Pruthi et al., 2019, arXiv:1905.11268,
-    sec. 2.)
+    """A share `rate` of the words, one at least, has a slip: two letters swapped, a letter left
+    out or doubled, or a neighbouring key. (Pruthi et al., 2019, arXiv:1905.11268, sec.
+    2.)
 
     A Chinese character is swapped with the next word, or left out.
     """

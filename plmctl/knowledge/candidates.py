@@ -1,4 +1,4 @@
-"""What a mention may mean: the entities of a name, and how often it means each."""
+"""The possible meanings of a mention: the entities of a name, and how often it means each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plmctl.core.parts import Opens, part_of
 from plmctl.core.values import Count
 from plmctl.knowledge.directory import KnowledgeDirectory, confirm
 
-NONE = -1  # in place of a candidate
+NONE = -1  # value of an empty slot
 
 
 @part_of("candidates")
@@ -26,7 +26,7 @@ class CandidateTable:
         most: candidates of a name.
         count: entities without `path`.
         control: "shuffled" gives every entity the candidates of another.
-        seed: of the control.
+        seed: The seed of the control.
     """
 
     opens: ClassVar[Opens] = {"path": confirm}
@@ -63,7 +63,7 @@ class CandidateTable:
         return ids, priors.astype(np.float32)
 
     def _read(self, path: str) -> tuple[np.ndarray, np.ndarray]:
-        meanings: dict[str, list[tuple[int, int]]] = defaultdict(list)  # of each name
+        meanings: dict[str, list[tuple[int, int]]] = defaultdict(list)  # meanings of each name
         first: list[str] = []
         for number, entity in enumerate(KnowledgeDirectory(path)):
             names = entity.aliases or ((entity.name, 1),)

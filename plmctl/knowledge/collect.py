@@ -32,7 +32,7 @@ class PageReading:
     """How the pages of an encyclopedia are read.
 
     Args:
-        types: where types come from: heads, categories, infobox, qualifier.
+        types: The sources of types: heads, categories, infobox, qualifier.
         lists: whether lines of lists are text.
         without: headings of sections that are left out.
     """
@@ -47,7 +47,7 @@ def collect_pages(file: Path, reading: PageReading, journal: Journal, show: Show
     was stopped.
 
     Returns:
-        What is known of the export: "site", "licence", "language", "counted", and its "problem" if
+        The facts about the export: "site", "licence", "language", "counted", and its "problem" if
         it is cut off.
     """
     if "export" in journal.state:
@@ -118,7 +118,7 @@ def read_page(page: Page, wiki: Wiki, reading: PageReading, counted: Counter[str
 
 
 def _list_choices(wiki: Wiki, text: str) -> list[str]:
-    """What a disambiguation page offers: the first link of each line of its lists."""
+    """The choices of a disambiguation page: the first link of each line of its lists."""
     items = "\n".join(line.lstrip("*#: ") for line in text.split("\n") if line[:1] in "*#")
     article = wiki.read(items)
     lines, begin, found = article.text.split("\n"), 0, dict[str, None]()

@@ -6,7 +6,7 @@
     contexts.json    settings and counts
 
 `contexts.jsonl` is text with marks, as `data.path=<folder> data.spans=[word] data.lines=sentence`
-reads it: a word is a document, a context a sentence, and the mark of a context is the word in it.
+reads it. A word is a document, a context a sentence, and the mark of a context is the word in it.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Context(NamedTuple):
 
 @dataclass(frozen=True)
 class ContextSettings:
-    """Which words and contexts are taken.
+    """The choice of words and contexts.
 
     Args:
-        least: how often a word must stand in the corpus, where no list of words is given.
-        contexts: of a word at most, spread evenly over the corpus.
+        least: The least count of a word in the corpus, without a list of words.
+        contexts: The most contexts of a word, spread evenly over the corpus.
         window: words on each side of the word, within its sentence.
     """
 
@@ -68,7 +68,7 @@ def write_contexts(
 
     Args:
         sentences: reads the corpus, once for each pass.
-        words: which words are taken; None: those that are frequent enough.
+        words: The words to take; None: all that are frequent enough.
 
     Returns:
         How many words, contexts, and words without a context there are.
@@ -119,8 +119,8 @@ def read_contexts(folder: Path, table: WordCounts) -> dict[str, list[Context]]:
 def count_words(
     sentences: Iterable[str], least: int, words: Sequence[str] | None = None
 ) -> WordCounts:
-    """The words of a text with their counts: those of `words`, or those that stand at least
-    `least` times, most frequent first.
+    """The words of a text with their counts: all of `words`, or all with a count of at least
+    `least`, most frequent first.
     """
     counts: Counter[str] = Counter()
     asked = None if words is None else frozenset(words)

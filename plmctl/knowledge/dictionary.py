@@ -1,5 +1,5 @@
 """Names in plain text: the longest match from the left of all aliases of a dictionary, at the edges
-of words, with the most frequent meaning of each.
+of words. Each name has its most frequent meaning.
 
 A text is cut into units: a run of letters and digits, or one other sign; one character of a script
 without spaces (Chinese) is a unit. An alias of n units is compared with every n units of the text,
@@ -10,11 +10,11 @@ all at the same time, by their hashes:
     n = 2          New York                      a hit, shorter
     chosen         New York City                 the longest that begins at unit 1
 
-An automaton (ahocorasick_rs) is somewhat faster, but finds names inside of words, too, so that the
-longest at the edges of words has to be chosen among many more (benchmarks/linking.py).
+An automaton (ahocorasick_rs) is somewhat faster, but finds names inside of words, too. The longest
+name at the edges of words must then be chosen among many more (benchmarks/linking.py).
 
-The hash of characters s..e is (P[e] - P[s]) * B^-s modulo 2^64, where P are the sums before each
-character of (a random number of the character) * B^position: one pass for all s and e.
+The hash of characters s..e is `(P[e] - P[s]) * B^-s` modulo 2^64. P are the sums before each
+character of `(a random number of the character) * B^position`: one pass for all s and e.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from plmctl.text.letters import compose, compose_with_places, normalize_spaces
 _SPACE, _WORD, _SIGN = 0, 1, 2
 _BASE = np.uint64(0x9E3779B97F4A7C55)  # odd, so that it has an inverse modulo 2^64
 _INVERSE = np.uint64(pow(int(_BASE), -1, 1 << 64))
-_UNUSED = 0.1  # what a name counts that was never seen as a link
+_UNUSED = 0.1  # count of a name that was never seen as a link
 LONGEST = 12  # units of a name; longer ones are left out
 # scripts without spaces between words: Thai to Khmer, Japanese, Chinese
 _NO_SPACES = [(0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF)]
@@ -56,13 +56,13 @@ class Hits(NamedTuple):
 
 
 class Dictionary:
-    """Names of entities, each with what it may mean.
+    """Names of entities, each with its possible meanings.
 
     Args:
         names: (text, entity, count) of each name: how often it was seen to mean that entity.
         fold: whether upper and lower case are the same.
         least_prior: names of which no meaning has at least this share are not linked.
-        least_length: of a name, in characters.
+        least_length: The least length of a name, in characters.
         lowercase: whether a name without any capital letter is linked; scripts that know none are
             always.
     """
@@ -119,7 +119,7 @@ class Dictionary:
         return len(self.hashes)
 
     def candidates(self, name: str) -> list[tuple[int, float]]:
-        """What a name may mean: (entity, share of its uses), most frequent first."""
+        """The possible meanings of a name: (entity, share of its uses), most frequent first."""
         text = _Text(normalize_spaces(name), self.fold)
         wanted = text.hash(np.zeros(1, np.int64), np.array([len(text.codes)]))
         at = int(np.searchsorted(self.hashes, wanted[0]))
@@ -128,7 +128,7 @@ class Dictionary:
         return self.meanings(at)
 
     def meanings(self, alias: int) -> list[tuple[int, float]]:
-        """What the name with a number may mean."""
+        """The possible meanings of the name with a number."""
         part = slice(self._first[alias], self._first[alias + 1])
         return list(zip(self.ids[part].tolist(), self.priors[part].tolist(), strict=True))
 
@@ -272,7 +272,7 @@ class _Filter:
 
 @functools.cache
 def _tables() -> tuple[np.ndarray, np.ndarray]:
-    """Of each character of the basic plane, and of one beyond it, its kind and its number."""
+    """The kind and the number of each character of the basic plane, and of one beyond it."""
     kinds = np.full((1 << 16) + 1, _SIGN, np.uint8)
     for code in range(1 << 16):
         char = chr(code)

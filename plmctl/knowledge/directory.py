@@ -36,12 +36,12 @@ _MAKE = "plmctl data link <dump> out=<dir> writes such a directory"
 
 
 class Entity(NamedTuple):
-    """What is known of one entity."""
+    """The facts about one entity."""
 
     name: str
     aliases: tuple[tuple[str, int], ...]  # (text, how often it was seen), most frequent first
     types: tuple[str, ...]
-    text: str  # its description; "" where there is none
+    text: str  # its description; "" without one
 
 
 def confirm(folder: str | Path | None) -> None:
@@ -55,9 +55,8 @@ def confirm(folder: str | Path | None) -> None:
 class KnowledgeDirectory:
     """The entities of a knowledge directory, by their ids.
 
-    Names and types are in memory, aliases and descriptions are read when they are asked for. An
-    entity without a name takes its first alias; one with neither is called "", and both are counted
-    in `problems`.
+    Names and types are in memory; aliases and descriptions are read on demand. An entity without a
+    name takes its first alias; one with neither is called "", and both are counted in `problems`.
 
     Args:
         folder: the directory.
@@ -74,7 +73,7 @@ class KnowledgeDirectory:
             what = f"version {self.about.get('version')!r} is unknown to this plmctl"
             raise DataError(what, file=file, fix="update plmctl, or write it again")
         self.problems: Counter[str] = Counter()
-        self.places: dict[str, int] = {}  # of each problem, the first line
+        self.places: dict[str, int] = {}  # first line of each problem
         self._read_entities()
         self.shuffled = shuffled
         self._order = np.arange(len(self._offsets))
@@ -173,7 +172,8 @@ class KnowledgeDirectory:
         if len(lines) != len(self):
             what = f"counts of {len(lines):,} entities, and there are {len(self):,}"
             raise DataError(what, file=file, fix=_MAKE)
-        return np.array(lines, np.int64)  # of ids: a shuffled directory does not change the text
+        # order of ids: a shuffled directory does not change the text
+        return np.array(lines, np.int64)
 
     @cached_property
     def relations(self) -> list[str]:
@@ -344,8 +344,8 @@ def refuse_other_knowledge(manifest: Mapping[str, Any], knowledge: KnowledgeDire
     """Raise DataError where the ids of tokens point into another knowledge directory.
 
     Args:
-        manifest: of the token directory.
-        knowledge: what a part reads beside it.
+        manifest: The manifest of the token directory.
+        knowledge: The knowledge that a part reads in addition.
     """
     stated = manifest.get("knowledge")
     if stated and stated["fingerprint"] != knowledge.fingerprint:

@@ -30,7 +30,7 @@ class Page(NamedTuple):
 
 
 class Site(NamedTuple):
-    """What an export says of its wiki."""
+    """The header of an export about its wiki."""
 
     name: str
     namespaces: dict[str, int]
@@ -39,11 +39,12 @@ class Site(NamedTuple):
 
 
 class Dump:
-    """The pages of an export; `problem` is what ended it before its end, with the place.
+    """The pages of an export; `problem` is the error that cut it off, with its position.
 
     Args:
         file: .xml, .xml.bz2, .xml.gz or .xml.xz.
-        say: is told (bytes of the file read, bytes of the file, bytes of XML read).
+        say: A function that receives (bytes of the file read, bytes of the file, bytes of XML
+            read).
     """
 
     def __init__(self, file: Path, say: Callable[[int, int, int], None] | None = None) -> None:
@@ -82,7 +83,7 @@ class Dump:
 
     def _read(self, stream: Any, read: int) -> bytes:
         try:
-            return stream.read1(_CHUNK)  # what stands before a damage, too
+            return stream.read1(_CHUNK)  # the text before a damage is read, too
         except _CUT as error:
             if not read:
                 what = f"cannot be read: {error}"
@@ -141,7 +142,7 @@ class Dump:
         self._path.pop()
         if self._reading:
             text, self._reading = "".join(self._text), False
-            if name in _FIELDS:  # of several revisions the last counts
+            if name in _FIELDS:  # if a page has several revisions, the last counts
                 self._fields[name] = text
             elif name == "namespace":
                 self._names[text] = self._key

@@ -26,10 +26,10 @@ class Encyclopedia:
         pages: the file that `collect_pages` wrote.
         first_letter: whether titles begin with an upper case letter.
         outside: whether titles that the pages only link to are entities, too.
-        least_mentions: of those, how often they must be linked.
+        least_mentions: The least number of links to such an article.
         tables: further types by title.
         problems: counts what is not usable.
-        source: what messages call the pages.
+        source: The name of the pages in messages.
     """
 
     pages: Path
@@ -128,7 +128,8 @@ class Encyclopedia:
         """The documents with their marks.
 
         Args:
-            repeated: finds further mentions of what an article links to; None: links alone.
+            repeated: The function that finds further mentions of an article's links; None: links
+                alone.
             skip: articles that are done already.
         """
         for _, title, text, links, _ in islice(self._articles(), skip, None):

@@ -17,21 +17,21 @@ from plmctl.knowledge.known import TextSample, describe_known
 
 RANDOM_RELATIONS = 8
 COUNTED = 1000  # documents in which facts are counted
-LINKED = 0.2  # of the pairs of entities, with random facts
+LINKED = 0.2  # share of the pairs of entities that have random facts
 # odd constants of a multiplicative hash
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9))
 
 
 @part_of("facts")
 class FactTable:
-    """Which relations hold between two entities, by their ids.
+    """The relations between two entities, by their ids.
 
     Args:
         knowledge: a knowledge directory with triples, in which the ids of the text stand; None:
             random facts.
         control: "shuffled" gives every fact the relation of another, by a permutation; "random"
             draws which pairs have a relation, and which.
-        seed: of the control, or of random facts without a directory.
+        seed: The seed of the control, or of random facts without a directory.
     """
 
     opens: ClassVar[Opens] = {"knowledge": confirm}

@@ -13,15 +13,16 @@ _DOUBLED = re.compile(r"([b-df-hj-np-tv-z])\1$")  # "stopp" of "stopped"
 
 
 def find_form(text: str, lemma: str, path: str | None = None) -> tuple[int, int] | None:
-    """The characters [start, end) of the first form of `lemma` in a text; None if there is none.
+    """The characters [start, end) of the first form of `lemma` in a text; None without one.
 
-    A form is the lemma itself, then one that WordNet or its rules lead back to it, then the word
-    that shares most letters with its beginning, at least half of them. Of a lemma of several words
-    the first decides where the form begins, and the form goes on as far as the others follow.
+    A form is the lemma itself; then a word that WordNet or its rules lead back to it; then the word
+    that shares most letters with its beginning, at least half of them. If a lemma has several
+    words, the first decides where the form begins, and the form goes on as far as the others
+    follow.
 
     Args:
-        path: of WordNet's dictionary, which knows irregular forms; without one, rules alone
-            decide.
+        path: The path of WordNet's dictionary, which knows irregular forms; without one, rules
+            alone decide.
     """
     wanted = compose(lemma.lower()).replace("_", " ").split()
     words = list(find_words(text, joints=JOINTS))

@@ -1,5 +1,5 @@
-"""What a word means in a sentence, by the glosses of its senses (Ke et al., 2020, SentiLARE), and
-so its polarity there. Senses are those of SentiWordNet:
+"""The meaning of a word in a sentence, by the glosses of its senses (Ke et al., 2020, SentiLARE),
+and so its polarity in the sentence. Senses are those of SentiWordNet:
 
     a <tab> 00064787 <tab> 0.625 <tab> 0 <tab> good#3 honest#2 <tab> deserving of esteem
 """
@@ -17,7 +17,8 @@ from plmctl.knowledge.sentiment import LETTERS, PARTS, WordPolarity, lexicon_lin
 from plmctl.knowledge.wordnet import inflect
 
 _SHOWN = "SentiWordNet's file: part, offset, two scores, words#rank and a gloss, with tabs between"
-_RULES = {"noun": "noun", "verb": "verb", "adjective": "adj", "adverb": "adv"}  # of morphy
+# names of parts of speech in morphy
+_RULES = {"noun": "noun", "verb": "verb", "adjective": "adj", "adverb": "adv"}
 
 
 class GlossedSense(NamedTuple):
@@ -70,12 +71,12 @@ def read_senses(file: Path) -> dict[str, list[GlossedSense]]:
 def find_senses(
     word: str, senses: Mapping[str, Sequence[GlossedSense]], part: int = 0
 ) -> list[GlossedSense]:
-    """The senses of a word as it stands in a text, by the rules of morphy: of each part of speech
+    """The senses of a word in a text, by the rules of morphy. For each part of speech they are
     those of the first form that has any.
 
     Args:
         word: in any case.
-        senses: by their words.
+        senses: The senses by their words.
         part: index into `PARTS`; 0: any.
     """
     found: list[GlossedSense] = []

@@ -16,7 +16,7 @@ Side = Literal["head", "tail"]
 SIDES: tuple[Side, Side] = ("head", "tail")
 KINDS = ("1-1", "1-N", "N-1", "N-N")
 MANY = 1.5  # entities on one side for each on the other, from which a relation has many
-RANKED = ("valid", "test")  # splits, beside train
+RANKED = ("valid", "test")  # splits other than train
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class KnowledgeGraph:
         splits: {"train" and others: int64 [n, 3] = head, relation, tail}.
         texts: {entity: its description}, where the files have some.
         relation_texts: {relation: its description}.
-        remarks: what the reader noticed, in words, each with file and line.
+        remarks: The reader's remarks, in words, each with file and line.
         held_out: whether valid was held out of the training file by us.
     """
 
@@ -103,9 +103,9 @@ class Answers:
 
     Args:
         triples: int64 [n, 3].
-        side: which column is asked for.
-        entities: how many there are.
-        relations: how many there are.
+        side: The column that is predicted.
+        entities: The number of entities.
+        relations: The number of relations.
     """
 
     def __init__(self, triples: np.ndarray, side: Side, *, entities: int, relations: int) -> None:

@@ -1,4 +1,4 @@
-"""What kind of thing a page of an encyclopedia is about, and which pages are about no thing."""
+"""The kinds of things that pages of an encyclopedia are about, and the pages about no thing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SINGULAR = ("ss", "ics", "us", "is")
 _ENDINGS = re.compile(r"[a-z]{2,}s$")
 # plurals without an s that name kinds
 _PLURALS = frozenset({"people", "men", "women", "children", "alumni", "fungi", "deities", "fish"})
-# heads of categories that group pages by something else than what they are about
+# heads of categories that group pages by something else than their subject
 _NO_KINDS = frozenset({"births", "deaths", "establishments", "disestablishments", "introductions"})
 _NO_KINDS |= {"articles", "pages", "stubs", "redirects", "errors", "links", "images", "sources"}
 _NO_KINDS |= {"topics", "subjects", "descents", "news", "requests"}
@@ -39,11 +39,11 @@ def find_types(title: str, article: Article, sources: Sequence[str]) -> list[str
     """The types of the thing that a page is about.
 
     Args:
-        title: of the page.
-        article: what it says.
-        sources: where types come from, in this order. heads: the noun that a category is about, of
-            "Capitals in Europe" capitals (Suchanek et al., 2007, sec. 3.2); categories: the
-            categories themselves; infobox; qualifier: of "Mercury (planet)" planet.
+        title: The title of the page.
+        article: The content of the page.
+        sources: The sources of types, in this order. `heads` is the noun that a category is about,
+            such as capitals in "Capitals in Europe" (Suchanek et al., 2007, sec. 3.2); categories:
+            the categories themselves; infobox; qualifier: such as planet in "Mercury (planet)".
     """
     found: dict[str, None] = {}
     for source in sources:
@@ -60,7 +60,7 @@ def find_types(title: str, article: Article, sources: Sequence[str]) -> list[str
 
 
 def find_head(category: str) -> str:
-    """The plural noun that an English category is about, "" where there is none.
+    """The plural noun that an English category is about, "" without one.
 
     American football players -> players; 1950s conflicts -> conflicts; Anarchism -> "".
     """

@@ -22,7 +22,7 @@ class TextSample:
     """A part of a text.
 
     Args:
-        vocab: of its tokens.
+        vocab: The vocabulary of its tokens.
         ids: [N] tokens, in their order.
         documents: [m] the document of each mention.
         entities: [m] the entity of each mention, by its id.
@@ -64,8 +64,8 @@ def describe_known(known: int, total: int, what: str, *, fix: str, file: object 
         known: things that are known.
         total: things that could be.
         what: "words are in the lexicon": what they are, and what is known.
-        fix: what else could be given.
-        file: what knows nothing.
+        fix: The settings that could be given instead.
+        file: The file without knowledge.
 
     Raises:
         DataError: nothing is known.

@@ -1,5 +1,5 @@
-"""Further layers of marks beside mentions: tags of the words of a lexicon, and what the columns of
-a CoNLL-U file say of each word.
+"""Layers of marks other than mentions: tags of the words of a lexicon, and the columns of a CoNLL-U
+file for each word.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from plmctl.knowledge.tables import read_table
 from plmctl.knowledge.wordnet import PARTS, SUPERSENSES, WordNet
 from plmctl.text.inputs import read_lines
 
-WORDNET = "wordnet"  # in place of a table: the supersense of the first meaning of each lemma
-# of CoNLL-U, and of the columns that .conllulex adds
+# replaces the path of a table: the supersense of the first meaning of each lemma
+WORDNET = "wordnet"
+# columns of CoNLL-U, and the columns that .conllulex adds
 COLUMNS = {"lemma": 2, "upos": 3, "xpos": 4, "feats": 5, "head": 6, "deprel": 7}
 COLUMNS |= {"lexcat": 11, "ss": 13}
 HEAD = "head"  # whose ids are numbers of words

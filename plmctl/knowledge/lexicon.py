@@ -1,4 +1,4 @@
-"""What is known of the words of a text: the objects of the triples whose subjects they are."""
+"""Facts about the words of a text: the objects of the triples whose subjects they are."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class TripleLexicon:
             directory, whose triples are read.
         most: objects of a subject.
         relations: whether the name of the relation stands before an object.
-        least_length: of a subject, in characters.
+        least_length: The least length of a subject, in characters.
         control: "shuffled" gives every subject what is known of another; "random" gives it as many
             objects as it has, drawn from all.
-        seed: of the control.
+        seed: The seed of the control.
     """
 
     opens: ClassVar[Opens] = {"path": confirm}
@@ -114,7 +114,7 @@ class TripleLexicon:
         return Dictionary(names, least_length=self.least_length, lowercase=True)
 
     def find(self, text: str) -> list[KnownWord]:
-        """What is known of the words of a text, in its order."""
+        """The facts about the words of a text, in its order."""
         return [
             KnownWord(start, end, self._objects[number][1])
             for start, end, number in self._dictionary.link(text)

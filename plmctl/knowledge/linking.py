@@ -32,7 +32,7 @@ _SHOW = 64  # documents between two displays of progress
 
 @dataclass(frozen=True)
 class Matching:
-    """Which names are found in plain text: the settings of `Dictionary`."""
+    """The choice of names in plain text: the settings of `Dictionary`."""
 
     fold: bool
     least_prior: float
@@ -42,23 +42,23 @@ class Matching:
 
 @dataclass(frozen=True)
 class LinkingJob:
-    """What a knowledge directory is made of.
+    """The sources of a knowledge directory.
 
     Args:
         path: an export of a wiki, or text that has a dictionary.
         dictionary: a knowledge directory, or a table of alias, name and count.
-        reading: how pages are read.
-        matching: which names are found in text without links.
-        repeated: whether an article's further mentions of what it links to are marked.
+        reading: The reading of pages.
+        matching: The choice of names in text without links.
+        repeated: Whether further mentions of an article's links are marked.
         outside: whether titles that are only linked to are entities.
-        least_mentions: of those, how often they must be.
+        least_mentions: The least number of such mentions.
         type_table: name and type a line.
         triples: head, relation and tail a line.
         ids: id and name a line: what the two tables call entities.
         lexicons: {field: table of words and tags} whose tags become marks of their own; a table
             may be "wordnet", or a knowledge directory, whose entities are marked.
-        layers: of a treebank, the columns that become marks.
-        licence: of the text.
+        layers: The columns of a treebank that become marks.
+        licence: The licence of the text.
     """
 
     path: Path
@@ -87,7 +87,7 @@ class LinkingJob:
 
 
 def _files_of(place: Path) -> list[Path]:
-    """The file that tells whether a place has changed, or all files of a folder of texts."""
+    """The file that changes whenever the source does, or all files of a folder of texts."""
     if not place.is_dir():
         return [place]
     return [place / FILE] if (place / FILE).exists() else find_files(place, "path")
@@ -97,7 +97,7 @@ def link(job: LinkingJob, out: Path, *, say: Say, tell: Tell) -> dict[str, Any]:
     """Write the knowledge directory `out`.
 
     Returns:
-        What its knowledge.json says.
+        The content of its knowledge.json.
     """
     for file in filter(None, [job.path, job.dictionary, job.type_table, job.triples, job.ids]):
         if not file.exists():

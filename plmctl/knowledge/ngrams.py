@@ -52,7 +52,7 @@ class NgramVocabulary:
         """The n-grams that stand in `words` at least `often` times, each word counted once.
 
         Args:
-            size: of the vocabulary at most, `UNKNOWN` and `PAD` included.
+            size: The largest size of the vocabulary, `UNKNOWN` and `PAD` included.
         """
         counts = Counter(
             ngram for word in dict.fromkeys(words) for ngram in spell_ngrams(word, least, most)
@@ -69,7 +69,7 @@ class NgramVocabulary:
         return {ngram: number for number, ngram in enumerate(self.ngrams, FIRST)}
 
     def encode(self, word: str) -> list[int]:
-        """The ids of all n-grams of a word, `UNKNOWN` for those that are not in the vocabulary."""
+        """The ids of all n-grams of a word, `UNKNOWN` for n-grams outside of the vocabulary."""
         return [self.ids.get(ngram, UNKNOWN) for ngram in spell_ngrams(word, self.least, self.most)]
 
     def encode_all(self, words: Sequence[str]) -> np.ndarray:
@@ -81,7 +81,7 @@ class NgramVocabulary:
         )
 
     def letters(self, size: int) -> np.ndarray:
-        """[size, most] int32: the code points of each n-gram by its id, 0 where there is none."""
+        """[size, most] int32: the code points of each n-gram by its id, 0 behind its end."""
         table = np.zeros((size, self.most), np.int32)
         for number, ngram in enumerate(self.ngrams, FIRST):
             table[number, : len(ngram)] = [ord(letter) for letter in ngram]

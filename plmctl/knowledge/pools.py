@@ -1,4 +1,4 @@
-"""Entities by type, each with the names by which texts call it: what may stand in for what."""
+"""Entities by type, each with the names by which texts call it, as replacements for each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Pools:
 
     Args:
         knowledge: the entities.
-        tokenizer: of the text in which they stand.
+        tokenizer: The tokenizer of the text in which they occur.
         least_count: a name is used if links called the entity so, so often; an entity of which no
             name is, has its own name.
         longest: most tokens of a name.

@@ -1,4 +1,4 @@
-"""Which supersenses a word may have (Levine et al., 2020, SenseBERT): WordNet's classes of the
+"""The possible supersenses of a word (Levine et al., 2020, SenseBERT): WordNet's classes of the
 synsets of its lemmas.
 """
 
@@ -23,7 +23,7 @@ from plmctl.text.vocab import Vocab
 class Senses:
     """The classes that words may have, at most 63 of them, each a bit of a number.
 
-    `names`: of the classes, the lowest bit first; `path`: of what is read, for messages.
+    `names`: the classes, the lowest bit first; `path`: the path of the dictionary, for messages.
     """
 
     names: tuple[str, ...]
@@ -60,7 +60,7 @@ class WordNetSenses(Senses):
     shuffled, the senses of one that is.
 
     Args:
-        path: of WordNet's dictionary; None: where it is usual.
+        path: The path of WordNet's dictionary; None: the usual path.
     """
 
     names = SUPERSENSES

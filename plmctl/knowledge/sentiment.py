@@ -30,7 +30,7 @@ _SHOWN = "SentiWordNet's file, lines of `word <tab> score`, or a folder of opini
 
 
 class WordPolarity(NamedTuple):
-    """What the lexicon says of a word: indices into `POLARITIES` and `PARTS`."""
+    """The lexicon's entry of a word: indices into `POLARITIES` and `PARTS`."""
 
     polarity: int
     part: int
@@ -66,7 +66,7 @@ class Sentiment:
 
 
 def confirm(path: str | None) -> Path:
-    """The file or folder of a lexicon; AbsentData where there is none."""
+    """The file or folder of a lexicon; AbsentData if it is missing."""
     if path is None:
         raise AbsentData(
             "no lexicon of polarities is named", fix=f"noise.sentiment_mask.lexicon.path=<{_SHOWN}>"
@@ -81,16 +81,16 @@ def confirm(path: str | None) -> Path:
 class SentimentLexicon(Sentiment):
     """A lexicon in a file or folder, as above.
 
-    In SentiWordNet a word has several senses: its score is `sum_k a_k (P_k - N_k)`, a_k
-    proportional to 1 / rank of the sense, and its part of speech that of most of them. (Ke et al.,
+    In SentiWordNet a word has several senses. Its score is `sum_k a_k (P_k - N_k)`, a_k
+    proportional to 1 / rank of the sense; its part of speech is the one of most senses. (Ke et al.,
     2020, arXiv:1911.02493, sec. 3.1.) Its controls are `shuffled`: words exchange their entries, by
-    this seed; and `random`: its words have entries drawn from all that there may be.
-    Differs: the paper weights senses also by how near the gloss is to the sentence, so that a
-    polarity depends on the context; here it is that of the word. `plmctl data polarity` marks a
-    text as the paper does, and such marks go before the lexicon.
+    this seed; and `random`: its words have entries drawn from all that there may be. Differs: the
+    paper weights senses also by how near the gloss is to the sentence, so that a polarity depends
+    on the context; here it is that of the word. `plmctl data polarity` marks a text as the paper
+    does, and such marks go before the lexicon.
 
     Args:
-        path: of the lexicon; None: no word has a polarity, for checks alone.
+        path: The path of the lexicon; None: no word has a polarity, for checks alone.
     """
 
     opens: ClassVar[Opens] = {"path": confirm}
@@ -107,8 +107,8 @@ class SentimentLexicon(Sentiment):
         """{word in lower case: its entry}, of words that are not neutral or have a part of speech.
 
         Raises:
-            AbsentData: no lexicon is named, or there is none.
-            DataError: its lines have another form.
+            AbsentData: no lexicon is named, or it is missing. DataError: its lines have another
+            form.
         """
         place = confirm(self.path)
         found = _read_lists(place) if place.is_dir() else _read_file(place)

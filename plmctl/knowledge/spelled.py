@@ -16,7 +16,7 @@ class Speller:
         """Take the tokens of a vocabulary.
 
         Args:
-            texts: what each token spells, `Vocab.texts`.
+            texts: The text of each token, `Vocab.texts`.
             starts: whether it begins a word, `Vocab.word_start`.
         """
         self._begin: dict[str, int] = {}

@@ -19,7 +19,8 @@ class StaticVectors:
     Args:
         words: the frequent ones first, in most files.
         table: float32 [N, D].
-        subwords: of which vectors of other words are made; None: these have none.
+        subwords: The n-grams whose vectors make the vectors of other words; None: other words have
+            none.
     """
 
     words: Sequence[str]
@@ -44,8 +45,8 @@ class StaticVectors:
         return made
 
     def find(self, word: str) -> np.ndarray | None:
-        """[D] the vector of a word as written, in lower case, or of its n-grams; None where there
-        is none.
+        """[D] the vector of a word as written, in lower case, or from its n-grams; None without
+        one.
         """
         word = word if word in self.number else compose(word)
         number = self.number.get(word, self.number.get(word.lower()))

@@ -28,7 +28,7 @@ class Substitute:
     count: int
 
 
-Substitutes = Mapping[str, tuple[Substitute, ...]]  # of each frequent word
+Substitutes = Mapping[str, tuple[Substitute, ...]]  # substitutes of each frequent word
 
 
 def find_synonyms(
@@ -38,8 +38,8 @@ def find_synonyms(
     more, but less than `below`.
 
     Args:
-        pairs: of synonyms, in any order; those of several words are passed over.
-        counts: of words in the corpus that contexts come from.
+        pairs: The pairs of synonyms, in any order; pairs with several words are passed over.
+        counts: The counts of words in the corpus that contexts come from.
     """
     found: dict[str, list[Substitute]] = {}
     for pair in pairs:

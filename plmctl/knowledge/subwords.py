@@ -10,16 +10,16 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 
-FIRST, FACTOR, MASK = 2_166_136_261, 16_777_619, 0xFFFF_FFFF  # of FNV-1a with 32 bits
+FIRST, FACTOR, MASK = 2_166_136_261, 16_777_619, 0xFFFF_FFFF  # constants of FNV-1a with 32 bits
 
 
 def hash_bytes(text: bytes, value: int = FIRST) -> int:
-    """FNV-1a of 32 bits, `h = (h xor byte) * 16777619`, in which a byte has a sign, as in fastText
-    (Dictionary::hash): from 128 on it flips all upper bits of h, too.
+    """FNV-1a of 32 bits, `h = (h xor byte) * 16777619`. As in fastText (Dictionary::hash), a byte
+    has a sign: from 128 on it flips all upper bits of h, too.
 
     Args:
         text: the bytes.
-        value: the hash of what stands before them.
+        value: The hash of the bytes before them.
     """
     for byte in text:
         value = ((value ^ (byte if byte < 128 else byte | 0xFFFF_FF00)) * FACTOR) & MASK
@@ -28,11 +28,11 @@ def hash_bytes(text: bytes, value: int = FIRST) -> int:
 
 @dataclass(frozen=True)
 class Ngrams:
-    """Which n-grams of `<word>` count, and in which bucket each is; a lone `<` or `>` is none.
+    """The n-grams of `<word>` that count, and the bucket of each; a lone `<` or `>` is none.
 
     Args:
         least: characters of the shortest.
-        most: of the longest; 0: there are none.
+        most: The length of the longest n-gram; 0: no n-grams.
         buckets: rows that they share.
 
     Source: Bojanowski et al., 2017, arXiv:1607.04606, sec. 3.2; fastText, Dictionary::
@@ -62,7 +62,7 @@ class Subwords:
     """The vectors of n-grams, of which those of unseen words are made.
 
     Args:
-        ngrams: which there are.
+        ngrams: The n-grams that count, and their buckets.
         table: [B, D] the vectors of the buckets.
     """
 

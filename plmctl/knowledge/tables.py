@@ -1,6 +1,4 @@
-"""Tables that bring knowledge (types, triples, dictionaries), and the count of what in them is not
-usable.
-"""
+"""Tables of knowledge (types, triples, dictionaries), and counts of their unusable lines."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ _EXAMPLES = 3
 
 
 class Problems:
-    """What is not usable, counted by its kind, with the first places of each."""
+    """Unusable lines, counted by kind, with the first ones of each kind."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -47,8 +45,8 @@ def read_table(
 
     Args:
         file: has tabs between its columns, a .csv commas, or what else divides all its rows.
-        columns: the names of those that each line has.
-        optional: of those that may stand behind them.
+        columns: The names of the columns of each line.
+        optional: The names of the columns that may follow them.
 
     Raises:
         DataError: naming the first line with fewer columns.
@@ -84,7 +82,7 @@ def read_types(
 
     Args:
         file: the table.
-        called: the names of those that the table calls by an id.
+        called: The names of the entities that the table calls by an id.
     """
     found: dict[str, list[str]] = {}
     lines: dict[str, int] = {}
@@ -97,7 +95,8 @@ def read_types(
 
 
 def read_aliases(file: Path, problems: Problems) -> Iterator[tuple[str, str, int]]:
-    """(alias, name, count) of a table of alias, name of what it means and, if known, how often.
+    """(alias, name, count) of a table with the columns alias, name of its meaning and, if known,
+    count.
 
     Args:
         file: the table.

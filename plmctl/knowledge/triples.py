@@ -31,7 +31,7 @@ Unseen = Literal["keep", "drop"]
 
 @dataclass
 class _Split:
-    """The triples of a split as names, each with its place."""
+    """The triples of a split as names, each with its file and line."""
 
     file: Path | None
     triples: list[tuple[str, str, str]] = field(default_factory=list)
@@ -43,10 +43,10 @@ class _Split:
 
 @dataclass
 class _Files:
-    """What the files of a graph say, before names have numbers."""
+    """The contents of the files of a graph, before names have numbers."""
 
     splits: dict[str, _Split] = field(default_factory=dict)
-    entities: dict[str, None] = field(default_factory=dict)  # those that a list names
+    entities: dict[str, None] = field(default_factory=dict)  # entities that a list names
     relations: dict[str, None] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     relation_texts: dict[str, str] = field(default_factory=dict)
@@ -66,11 +66,11 @@ def read_graph(
         path: a folder with train, valid and test (.tsv or .txt, also .gz) of head, relation and
             tail, with tabs between them; a folder of OpenKE (train2id.txt, entity2id.txt, ...); a
             knowledge directory; one file of triples; or "builtin": the classes of Python.
-        valid_share: of the triples that are held out where no file has a split of its own; each
-            entity and relation of theirs stays in training.
-        unseen: what becomes of valid and test triples with an entity or a relation that no training
-            triple has; they are kept in the published evaluations.
-        setting: that names the path, for messages.
+        valid_share: The share of the triples that are held out if no file has a split of its own;
+            each of their entities and relations stays in training.
+        unseen: The treatment of valid and test triples with an entity or a relation that no
+            training triple has; the published evaluations include them.
+        setting: The setting that names the path, for messages.
 
     Raises:
         DataError: A file is missing, empty, or has a line that is no triple.
@@ -113,7 +113,7 @@ def _read_place(place: Path, setting: str) -> _Files:
 
 
 def _find(place: Path, stems: Sequence[str]) -> Path | None:
-    """The file of one of these names, with an ending of `ENDS`; DataError where two are there."""
+    """The file of one of these names, with an ending of `ENDS`; DataError if two exist."""
     found = [place / f"{stem}{end}" for stem in stems for end in ENDS]
     found = [file for file in found if file.is_file()]
     if len(found) > 1:
@@ -152,7 +152,7 @@ def _explain_line(line: str, cells: Sequence[str]) -> str:
 
 
 def _explain_broken(file: Path, broken: Sequence[tuple[int, str]], fix: str) -> DataError:
-    """The error of (line, what is wrong with it) of a file; the first ones are told together."""
+    """The error of a file with wrong lines, (line, problem); the first ones are in one message."""
     (line, first), *others = broken
     told = [f"\n  {file}:{number}: {what}" for number, what in others[: SHOWN - 1]]
     if more := len(others) - len(told):
@@ -161,8 +161,8 @@ def _explain_broken(file: Path, broken: Sequence[tuple[int, str]], fix: str) -> 
 
 
 def _lines(file: Path, *, tabs: bool = False) -> Iterator[tuple[int, str]]:
-    """(number, text) of each line that is not blank, and with `tabs` of those that have nothing
-    but these; DataError for a file without one.
+    """(number, text) of each line that is not blank, and with `tabs` of each line that has only
+    tabs; DataError for a file without lines.
     """
     empty = True
     for number, line in read_lines(file, cut=False):
@@ -174,7 +174,7 @@ def _lines(file: Path, *, tabs: bool = False) -> Iterator[tuple[int, str]]:
 
 
 def _read_lists(place: Path, files: _Files) -> None:
-    """Names and descriptions that stand beside the triples, where there are such files."""
+    """Read the names and descriptions next to the triples, if such files exist."""
     for name, known, texts in (
         ("entity", files.entities, files.texts),
         ("relation", files.relations, files.relation_texts),

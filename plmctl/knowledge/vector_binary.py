@@ -16,7 +16,7 @@ from plmctl.text.inputs import open_unpacked
 
 Content = bytes | mmap.mmap
 AGAIN, WHOLE = "copy it again", "the .bin or .vec of version 12"
-MAGIC, VERSIONS = 793_712_314, (11, 12)  # of fastText's models
+MAGIC, VERSIONS = 793_712_314, (11, 12)  # marks of fastText's models
 _WORD = 1 << 12  # bytes of a word at most
 
 
@@ -32,8 +32,8 @@ def open_content(file: Path) -> Content:
 def read_word2vec(
     file: Path, limit: int, among: Collection[str] | None
 ) -> tuple[list[str], np.ndarray]:
-    """Words and their vectors [N, D] of a binary file of word2vec: a line `N D`, then N times the
-    word, a space, D float32, and in some files the end of a line.
+    """Words and their vectors [N, D] of a binary file of word2vec. It has a line `N D`, then N
+    times the word, a space, D float32, and in some files the end of a line.
 
     Raises:
         DataError: naming the first word that is not complete.
@@ -70,8 +70,8 @@ def write_word2vec(words: Sequence[str], table: np.ndarray) -> Iterator[bytes]:
 
 
 def read_fasttext(file: Path, limit: int, among: Collection[str] | None) -> StaticVectors:
-    """A model of fastText: the vector of a word is the mean of its own row and those of its
-    n-grams, the vector of any other word that of its n-grams (FastText::getWordVector).
+    """A model of fastText. The vector of a word is the mean of its own row and the rows of its
+    n-grams; that of any other word is the mean of its n-grams (FastText::getWordVector).
 
     Layout (fastText, version 12): magic, version; 12 int32 and a double of settings; int32 entries,
     words, labels, int64 tokens and pruned buckets; each entry with a zero byte, int64 count, int8

@@ -29,14 +29,14 @@ from plmctl.text.inputs import open_unpacked
 from plmctl.text.tabular import PACKED
 
 FORMATS = "GloVe's .txt, word2vec's .txt or .bin, fastText's .vec or .bin, or .safetensors"
-SUFFIXES = (".safetensors", ".txt", ".vec", ".bin")  # that are written
+SUFFIXES = (".safetensors", ".txt", ".vec", ".bin")  # endings of files that are written
 ALL = 1 << 62  # a limit that no file reaches
 _HEAD = 1 << 12  # bytes that say which kind a file is
 _SPACES = frozenset(b"\t\n\r")
 
 
 def confirm(file: str | None) -> None:
-    """Raise AbsentData for a file of vectors that is not there; None names none."""
+    """Raise AbsentData if a file of vectors is missing; None names none."""
     if file is not None and not Path(file).expanduser().is_file():
         raise AbsentData("there is no such file of word vectors", file=file, fix=FORMATS)
 
@@ -51,7 +51,7 @@ def read_static(
         among: the words that are kept; None: all.
 
     Raises:
-        DataError: for what is no file of vectors, naming the line or the word.
+        DataError: if the file is no file of vectors; it names the line or the word.
     """
     file = Path(file).expanduser()
     with _blame(file):
@@ -88,7 +88,7 @@ def choose_writer(out: Path | str) -> Path:
 
 
 def write_static(vectors: StaticVectors, file: Path) -> None:
-    """Write word vectors, completely or not at all; subwords have a place in .safetensors alone.
+    """Write word vectors, completely or not at all; only .safetensors can hold subwords.
 
     Raises:
         ConfigError: a word has a space, which .vec and .bin cannot hold.

@@ -1,5 +1,5 @@
-"""Word vectors as text: a word and its numbers in each line (GloVe's .txt), and before them a line
-of how many words and numbers there are (word2vec's text, fastText's .vec).
+"""Word vectors as text: a word and its numbers in each line (GloVe's .txt). In word2vec's text and
+fastText's .vec a first line has the numbers of words and columns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read_text_table(
             break
         seen += 1
         width = width or line.count(" ")
-        short = line.count(" ") < width  # a ragged file, also where the word is not asked for
+        short = line.count(" ") < width  # a ragged file, also if the word is not wanted
         if firsts is not None and line.partition(" ")[0] not in firsts and not short:
             continue
         word, row = _split(line, width, file, number)

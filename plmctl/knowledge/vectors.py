@@ -25,7 +25,7 @@ from plmctl.storage.gate import admit
 from plmctl.storage.reading import blame_file, read_json, read_text
 
 TABLE, RECORD, HELD_OUT = "vectors.safetensors", "graph.json", "valid.tsv"
-VECTORS = "vectors"  # of a run
+VECTORS = "vectors"  # folder in a run
 AGAIN = "write it again: plmctl graph"
 Control = Literal["none", "shuffled", "random"]
 
@@ -39,8 +39,9 @@ class GraphVectors:
         relations: names.
         entity: float32 [E, d].
         relation: float32 [R, e]; e is d, or half of it (angles).
-        inverse: float32 [R, e] of relations that are asked for their heads; None: `relation` is.
-        record: what stands in graph.json.
+        inverse: The vectors of inverse relations, float32 [R, e], for questions about heads; None:
+            `relation` serves both.
+        record: The content of graph.json.
     """
 
     entities: tuple[str, ...]
@@ -51,13 +52,13 @@ class GraphVectors:
     record: Mapping[str, Any] = field(default_factory=dict)
 
     def controlled(self, control: Control, seed: int) -> GraphVectors:
-        """These vectors, or what stands in their place in a control.
+        """These vectors, or the vectors that replace them in a control.
 
         Args:
             control: "shuffled" gives each entity the vector of another, by one permutation;
                 "random" draws each number from a normal distribution with the mean and the spread
                 of its column. Names and relations stay as they are.
-            seed: of the permutation, or of what is drawn.
+            seed: The seed of the permutation, or of the draws.
         """
         generator = np.random.default_rng(seed)
         if control == "none":
@@ -71,7 +72,7 @@ class GraphVectors:
         """Write the directory; an earlier one stays until this one is complete.
 
         Args:
-            folder: its place.
+            folder: The folder of the vectors.
             held_out: lines of valid.tsv; none: there is no such file.
         """
         from safetensors.numpy import save_file
@@ -99,9 +100,7 @@ def is_vectors(folder: Path) -> bool:
 
 
 def find_vectors(path: str | Path) -> Path | None:
-    """The vectors directory that is meant: this one, or that of a run of plmctl graph; None where
-    there is none.
-    """
+    """The vectors directory at the path, or in a run of plmctl graph; None: none."""
     folder = Path(path).expanduser()
     return next((place for place in (folder, folder / VECTORS) if is_vectors(place)), None)
 
@@ -115,11 +114,11 @@ def confirm_vectors(path: str | Path | None) -> None:
 
 
 def read_vectors(folder: Path, control: Control = "none", seed: int = 0) -> GraphVectors:
-    """Read a vectors directory, or that of a run of plmctl graph, or a control in its place
+    """Read a vectors directory, or that of a run of plmctl graph, or a control that replaces it
     (`GraphVectors.controlled`).
 
     Raises:
-        DataError: It is not there, or its files do not belong together.
+        DataError: It is missing, or its files do not belong together.
     """
     confirm_vectors(folder)
     folder = find_vectors(folder) or folder
@@ -168,6 +167,6 @@ def _read_tables(file: Path) -> dict[str, np.ndarray]:
 
 
 def match_names(wanted: Sequence[str], names: Sequence[str]) -> np.ndarray:
-    """int64 [len(wanted)] the row of each wanted name; -1 where there is none."""
+    """int64 [len(wanted)] the row of each wanted name; -1 for a name without one."""
     place = {name: row for row, name in enumerate(names)}
     return np.array([place.get(name, -1) for name in wanted], np.int64)

@@ -20,7 +20,7 @@ _OWN = re.compile("[\ue000-\ue00f]")
 _HIDDEN = {ord(char): 0xE003 + n for n, char in enumerate("[]{}|='<>*#")}
 _SHOWN = {code: chr(char) for char, code in _HIDDEN.items()}
 
-# of these tags the content goes, too
+# tags that are removed with their content
 _WITHOUT = (
     "ref|references|math|chem|ce|gallery|timeline|score|syntaxhighlight|source|imagemap|hiero"
     "|graph|mapframe|maplink|templatedata|templatestyles|inputbox|table|includeonly"
@@ -51,7 +51,7 @@ _HEADING = re.compile(r"^(=+)[ \t]*(.*?)[ \t]*=+[ \t]*$", re.MULTILINE)
 _ITEM = re.compile(r"^[*#:;]+[ \t]*", re.MULTILINE)
 _RULE = re.compile(r"^-{4,}", re.MULTILINE)
 _EMPTY = re.compile(r"\((?:[\s,;:–-]|\ue000\d+\ue001\ue002)*\)")
-_OPENING = re.compile(r"\(\s*[;,]\s*")  # of "(/IPA/; 1809–1865)" without its template
+_OPENING = re.compile(r"\(\s*[;,]\s*")  # start of "(/IPA/; 1809–1865)" without its template
 _SPACES = re.compile(r"[ \t\xa0\u200b]+")
 _BEFORE = re.compile(r" +([,.;:)\]])")
 _MARKED = re.compile(r"\ue000(\d+)\ue001|\ue002")
@@ -72,16 +72,16 @@ class WikiLink(NamedTuple):
 
     start: int
     end: int
-    title: str  # of the page, as the wiki would spell it; "" is the page itself
+    title: str  # title of the page, as the wiki would spell it; "" is the page itself
 
 
 class Article(NamedTuple):
-    """What a page says."""
+    """The content of a page."""
 
     text: str  # a paragraph a line
     links: list[WikiLink]  # in order, without overlap
     categories: list[str]
-    boxes: list[str]  # what its infoboxes are about
+    boxes: list[str]  # subjects of its infoboxes
 
 
 class Wiki:
@@ -143,7 +143,7 @@ class Wiki:
         return Article(*_place(text, links), categories, boxes)
 
     def _find_links(self, text: str) -> tuple[str, list[str], list[str]]:
-        """The text with marks in place of its links; their titles; the categories of the page."""
+        """The text with marks instead of its links; their titles; the categories of the page."""
         links: list[str] = []
         categories: list[str] = []
         open_: list[tuple[int, list[str]]] = []  # position of the text inside, pieces before
@@ -173,7 +173,7 @@ class Wiki:
         return "".join(pieces), links, categories
 
     def _show_link(self, inside: str, links: list[str], categories: list[str], trail: str) -> str:
-        """What a reader sees of a link, marked if it leads to an article."""
+        """The visible text of a link, marked if it leads to an article."""
         target, pipe, shown = inside.partition("|")
         if _START in target or "\n" in target:  # brackets around another link
             return inside.rpartition("|")[2] + trail
@@ -300,7 +300,9 @@ def _place(text: str, titles: list[str]) -> tuple[str, list[WikiLink]]:
 
 
 def _show_verbatim(found: re.Match[str]) -> str:
-    """What is left of a comment (nothing), of <nowiki> (its text) and of tags that go whole."""
+    """The remains of a comment (nothing), of <nowiki> (its text) and of tags that are removed with
+    their content.
+    """
     plain = found["plain"] if found["plain"] is not None else found["pre"]
     return "" if plain is None else plain.translate(_HIDDEN)
 

@@ -66,13 +66,13 @@ class WordNetPairs(WordPairs):
 
     (Lauscher et al., 2020, sec. 3.1, LIBERT: 1,023,082 synonyms of WordNet and Roget's thesaurus,
     326,187 direct hypernyms.) Words are held out, not pairs alone: a share of them, by a hash of
-    their spelling. Its controls are `shuffled`: words exchange their places in all pairs, so that a
-    word has as many partners as some word had; and `random`: as many pairs of words drawn at
-    random.
+    their spelling. Its controls are `shuffled` and `random`. With `shuffled`, words are permuted in
+    all pairs, so that a word has as many partners as some word had. With `random`, as many pairs of
+    words are drawn at random.
 
     Args:
-        path: of WordNet's dictionary; None: where it is usual.
-        relations: of synonym, hypernym, antonym.
+        path: The path of WordNet's dictionary; None: the usual path.
+        relations: The relations: some of synonym, hypernym, antonym.
         held_out: share of the words that training never sees.
         shuffled: a seed; None: pairs are as WordNet has them.
         random: a seed of random pairs; None: no.

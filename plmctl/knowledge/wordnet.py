@@ -61,8 +61,8 @@ class Synset:
     """Words of one meaning.
 
     Args:
-        part: of speech, one of `PARTS`.
-        offset: its place in the file of data.
+        part: The part of speech, one of `PARTS`.
+        offset: The offset in the file of data.
         supersense: index into `SUPERSENSES`.
         words: its lemmas as written, with `_` between the words of a compound.
         pointers: (symbol, part, offset, source, target); source and target are numbers of words
@@ -103,13 +103,13 @@ class WordNet:
         """The dictionary at `path`; None: where WordNet's variables say, or where it is usual.
 
         Raises:
-            AbsentData: there is none; the message says what to install.
+            AbsentData: the dictionary is missing; the message says what to install.
         """
         return _read_once(str(WordNet.find(path)))
 
     @staticmethod
     def find(path: str | os.PathLike[str] | None = None) -> Path:
-        """The folder that `open` reads, of which the index of nouns is there.
+        """The folder that `open` reads, with an index of nouns.
 
         Raises:
             AbsentData: as of `open`.

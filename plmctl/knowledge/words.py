@@ -1,5 +1,5 @@
 """The table of words that rare-word models read and write: `words.tsv`, a word and its count in a
-line, most frequent first or as asked for; ids are numbers of its lines, from 0.
+line. By default the most frequent comes first; ids are numbers of its lines, from 0.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class WordCounts:
     """Words with their counts in the corpus of their contexts.
 
     Args:
-        spellings: of each word, by its id.
-        counts: beside them.
+        spellings: The spelling of each word, by its id.
+        counts: The counts of the same words.
     """
 
     spellings: tuple[str, ...]

@@ -55,9 +55,9 @@ class Coverage:
     """How much of the documents is covered by mentions, and of which types these are.
 
     Args:
-        types: of each entity.
-        scratch: where what is known is kept, for a start that goes on.
-        state: of an earlier start.
+        types: The types of each entity.
+        scratch: The folder of intermediate results, for a start that continues.
+        state: The state of an earlier start.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Coverage:
     ) -> None:
         self._types, self._file = types, scratch / "mentions.npy"
         self.counted, self.by_type = Counter[str](), Counter[str]()
-        self.mentions = np.zeros(len(types), np.int64)  # of each entity
+        self.mentions = np.zeros(len(types), np.int64)  # mentions of each entity
         if state:
             self.counted.update(state["counted"])
             self.by_type.update(state["by_type"])
@@ -93,7 +93,7 @@ class Coverage:
         return {"counted": dict(self.counted), "by_type": dict(self.by_type)}
 
     def result(self) -> dict[str, Any]:
-        """What knowledge.json says."""
+        """The content of knowledge.json."""
         mentioned = {"entities mentioned": int((self.mentions > 0).sum())}
         by_type = dict(self.by_type.most_common(LARGEST))
         return {**self.counted, **mentioned, "mentions by type": by_type}
@@ -105,9 +105,9 @@ def write_rows(
     """Write text.jsonl, or go on where an earlier start was stopped; then mentions.txt.
 
     Args:
-        journal: of the directory.
+        journal: The journal of the directory.
         rows: the documents behind the first so many; those without text are left out.
-        types: of each entity.
+        types: The types of each entity.
 
     Returns:
         How much of the documents is covered.
@@ -152,7 +152,7 @@ def write_triples(
     """Copy the triples of known entities; the others are counted.
 
     Args:
-        folder: of the directory.
+        folder: The folder of the directory.
         file: head, relation, tail a line, with tabs between.
         names: {name in the file: name of an entity}.
         problems: counts what is left out.

@@ -1,8 +1,8 @@
 """Tokens that a folder adds to its vocabulary, with the ids that it gives them.
 
-Programs write them beside the vocabulary: into `added_tokens.json`, into `added_tokens_decoder` of
-`tokenizer_config.json`, or into `tokenizer.json` itself. Such a token stands for its own letters in
-a text, as the marks of entities do; a token with a role ([SEP], a sentinel) never does.
+Programs store them outside of the vocabulary: in `added_tokens.json`, in `added_tokens_decoder` of
+`tokenizer_config.json`, or in `tokenizer.json` itself. Such a token stands for its own letters in a
+text, as the marks of entities do; a token with a role ([SEP], a sentinel) never does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_added_tokens(
     """The tokens that a folder adds, in the layout of a tokenizer.json, by id.
 
     Args:
-        config: What its tokenizer_config.json says.
+        config: The content of its tokenizer_config.json.
         special: The tokens that it names as special.
 
     Raises:
@@ -87,7 +87,7 @@ def place_tokens(
     others one after another.
 
     Args:
-        added: Tokens with their ids, beside those that it lists itself.
+        added: Tokens with their ids, in addition to the tokens that it lists itself.
         kept: Tokens that never stand for text.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Tracks: one value for each token, made from the text beside the ids and stored with them."""
+"""Tracks: one value for each token, made from the text and stored with the ids."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _TAKEN = (
 
 @dataclass(frozen=True)
 class Wanted:
-    """The tracks that stand beside the ids: words of a segmenter, and marks of the input as spans
-    or as tags.
+    """The tracks that are stored with the ids: words of a segmenter, and marks of the input as
+    spans or as tags.
 
     Args:
         segment: name of the segmenter of Chinese words, or None.

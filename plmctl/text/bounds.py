@@ -14,8 +14,8 @@ BLANK = 1 << 20  # bytes of white space in a row
 
 
 def longest_line() -> int:
-    """The number of bytes that a line may have where it is read in one piece (a row, a pair, an
-    example): 16 MiB, or what the environment variable `LONGEST` says.
+    """The most bytes of a line that is read in one piece (a row, a pair, an example): 16 MiB, or
+    the environment variable `LONGEST`.
     """
     setting = os.environ.get(LONGEST, str(1 << 24))
     if not setting.isdecimal() or int(setting) < 1:

@@ -125,7 +125,7 @@ class Spelling:
         return replace(rows, seqs={**rows.seqs, "text": words, "characters": spelled_out})
 
     def replace_unknown(self, ids: Any) -> np.ndarray:
-        """`ids` with the id of the unknown word in place of all that lie beyond the vocabulary."""
+        """`ids`, in which the id of the unknown word replaces all ids beyond the vocabulary."""
         ids = np.asarray(ids)
         known: np.ndarray = np.where(ids < self.vocab.size, ids, self.vocab.id("unk"))
         return known.astype(ids.dtype)

@@ -166,7 +166,7 @@ LABELS = (
     "urllib",
     "xml",
 )
-DEV_SHARE = 0.25  # of a package's docstrings, at least one module
+DEV_SHARE = 0.25  # share of a package's docstrings, at least one module
 _SHORTEST = 40  # characters of a docstring that says anything
 
 _CODE = re.compile(r"\s*(>>>|\.\.\. |\$ |\.\. |[=\-~^*+#_\"`|]{3,}\s*$|[+|][-=+| ])")

@@ -20,9 +20,9 @@ class Document:
         whole: each paragraph is one sentence.
         pair: the two paragraphs are a text and its translation.
         running: joined, the paragraphs are the text, with all of its line breaks.
-        identity: that of the document which this one continues; None for a first part.
+        identity: The identity of the document that this one continues; None for a first part.
         marks: the marks of the text, by name.
-        joined: how many lines of the file were joined to those before them.
+        joined: The number of lines of the file that were joined to the lines before them.
     """
 
     def __init__(

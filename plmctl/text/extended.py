@@ -34,11 +34,11 @@ KINDS = ("wordpiece", "byte_bpe", "bpe", "unigram")
 def extend_backend(
     backend: Backend, roles: Roles, kind: str, texts: Iterable[str], *, tokens: int, least: int
 ) -> tuple[Backend, list[list[int]]]:
-    """The tokenizer with at most so many new tokens behind its own, and for each the ids of the
-    old ones that it is made of.
+    """The tokenizer with at most so many new tokens behind its own, and for each new token the old
+    ids of its parts.
 
-    New merges come behind all others, and new pieces of a unigram model are as probable as they
-    are frequent, but more than the pieces that they are made of.
+    New merges come behind all others. New pieces of a unigram model are as probable as they are
+    frequent, but more than the pieces of which they are made.
 
     Raises:
         ConfigError: A tokenizer of another kind, or a text in which nothing stands often enough.

@@ -34,9 +34,7 @@ class DataSet:
             raise self._unread(error) from error
 
     def state(self) -> dict[str, Any]:
-        """What distinguishes one version of the data from another without reading it: revision, or
-        times of files.
-        """
+        """The version of the data, without reading it: revision, or times of files."""
         builder, split = self._builder
         files = (builder.config.data_files or {}).get(split)
         return {

@@ -45,7 +45,7 @@ _Token = _Spelled | str
 
 
 class _Config(TypedDict):
-    """What is read of tokenizer_config.json and special_tokens_map.json."""
+    """The parts of tokenizer_config.json and special_tokens_map.json that are read."""
 
     pad_token: NotRequired[_Token | None]
     unk_token: NotRequired[_Token | None]
@@ -72,7 +72,7 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
         The backend, the roles of its special tokens, and its kind.
 
     Raises:
-        DataError: if no tokenizer is there, or one that needs files which are missing.
+        DataError: The folder has no tokenizer, or one that needs missing files.
     """
     folder = path.parent if path.is_file() else path
     files = {file.name: file for file in ([path] if path.is_file() else sorted(folder.iterdir()))}
@@ -206,8 +206,8 @@ def _with_added(
 def _number_further(
     config: dict[str, Any], known: Collection[str], first: int
 ) -> list[dict[str, Any]]:
-    """The further special tokens that no file gives an id: they take the next ones, from `first`
-    on, in the order in which they are named.
+    """The further special tokens to which no file gives an id. They take the next ids, from `first`
+    on, in the order of the list.
     """
     new = [token for token in dict.fromkeys(_list_further(config)) if token not in known]
     return [{"id": first + n, "content": token, "special": True} for n, token in enumerate(new)]
@@ -230,7 +230,7 @@ def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
     )
     lower, strip = config.get("do_lower_case"), config.get("strip_accents")
     if lower is None and strip is None and _has_marks(tokens):
-        strip = False  # of a text without marks it would have none
+        strip = False  # tokens with accents would match no stripped text
     tokenizer.normalizer = normalizers.BertNormalizer(
         lowercase=uncased if lower is None else lower,
         strip_accents=strip,

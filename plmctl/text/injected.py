@@ -1,5 +1,5 @@
-"""Tokens that stand for whole words or names, beside the pieces of a tokenizer: their vectors come
-from elsewhere (Schick and Schütze, 2020: BERTRAM; Poerner et al., 2020: E-BERT).
+"""Tokens for whole words or names, in addition to the pieces of a tokenizer. Their vectors come
+from other models (Schick and Schütze, 2020: BERTRAM; Poerner et al., 2020: E-BERT).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class InjectedToken:
     """A token for a word or name.
 
     Args:
-        text: what it stands for.
-        token: how it is spelled in the vocabulary.
-        form: where it stands in a text: nowhere ("plain"), in place of the pieces ("replace"),
-            behind them and a slash ("slash"), or before a slash and them ("before").
+        text: The word or name of the token.
+        token: The spelling in the vocabulary.
+        form: The use of the token in a text. "plain": none; "replace": instead of the pieces;
+            "slash": behind them and a slash; "before": before a slash and them.
         cased: the text must have the same capital letters.
     """
 
@@ -43,8 +43,8 @@ class InjectedBackend:
         before   Paris -> <word:Paris> / paris
         replace  unicycle -> <word:unicycle>
 
-    Of names of several words the longest counts; a name begins and ends with a word. A token that
-    is added to the pieces covers no character.
+    Among names of several words the longest counts; a name begins and ends with a word. A token
+    that is added to the pieces covers no character.
     """
 
     def __init__(self, inner: Backend, added: Sequence[InjectedToken]) -> None:
@@ -97,7 +97,7 @@ class InjectedBackend:
         return [*out, *ids[done:]], [*out_spans, *spans[done:]]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; a token beside pieces is left out."""
+        """The text of `ids`; a token that is added to pieces is left out."""
         plain: list[int] = []
         skip, slash = 0, len(self._slash)
         for token in ids:

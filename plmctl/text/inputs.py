@@ -39,7 +39,7 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
         setting: the setting that the path comes from, for messages.
 
     Raises:
-        DataError: if there are none, or one is empty.
+        DataError: if the path has no files, or if one is empty.
     """
     source = Path(path).expanduser()
     if source.is_dir():
@@ -52,7 +52,8 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
             file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)
         ]
         pages = [file for file in files if file.suffix == _MARKDOWN]
-        if not chosen and 2 * len(pages) > len(files):  # beside others they may be notes
+        # together with other files they may be notes
+        if not chosen and 2 * len(pages) > len(files):
             chosen = pages
         if not chosen:
             raise _explain_textless(source, files, setting)
@@ -116,7 +117,7 @@ def _find_data_set(path: str) -> list[Input]:
         return [DataSet(path)]
     if path.startswith(Strings.PREFIX):
         strings = Strings(path)
-        assert strings.settings  # a wrong name is said at once
+        assert strings.settings  # a wrong name raises at once
         return [strings]
     return []
 

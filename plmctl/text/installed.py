@@ -89,7 +89,7 @@ def read_module(file: Path) -> list[str]:
     """The paragraphs of a module's docstrings; none of a file that is no Python of this version."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in other people's strings
+            warnings.simplefilter("ignore")  # for escapes in other people's strings
             return read_paragraphs(file)
     except (SyntaxError, ValueError):
         return []

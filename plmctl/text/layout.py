@@ -1,5 +1,5 @@
-"""What a line of a text file is: a sentence, a paragraph, a piece of a paragraph with hard line
-breaks, or a line of running text, whose end is a token.
+"""The lines of a text file: a sentence, a paragraph, a piece of a paragraph with hard line breaks,
+or a line of running text. In running text the end of a line is a token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RUNNING = "running"
 KINDS = ("auto", "sentence", "paragraph", "wrapped", RUNNING)
 _FINAL = re.compile(r"""[.?!:;…。！？；：]["'”’)\]」』）》]*$""")
 _NARROWEST, _WIDEST = (40, 16), 120  # characters of a wrapped line: (of words, of Chinese)
-_FIRST = re.compile(rf"\s*(?:[{sentences.CJK}]|[^\s{sentences.CJK}]+)")  # what a line begins with
+_FIRST = re.compile(rf"\s*(?:[{sentences.CJK}]|[^\s{sentences.CJK}]+)")  # the beginning of a line
 _PLAIN = re.compile(r"\w+")
 _CHINESE = re.compile(f"[{sentences.CJK}。，、！？；：」』）》]")
 
@@ -114,7 +114,7 @@ def _is_wrapped(sample: Sequence[str], lines: Sequence[str]) -> bool:
         or (not chinese and words < 4 * len(lines))
     ):
         return False
-    # places inside of sentences where a line ends
+    # positions inside of sentences where a line ends
     broken = [
         (line.rstrip(), following)
         for line, following in pairwise(sample)

@@ -1,4 +1,4 @@
-"""Letters and words of any script: the one place that says what they are.
+"""Letters and words of any script: the one module that defines them.
 
 A word is a run of letters, marks and digits (Unicode's categories L, M and N), in which the
 joiners U+200C and U+200D stand too; Python's `\\w` lacks marks and breaks हिन्दी.
@@ -51,7 +51,7 @@ def word_pattern(joints: str = "", without: str = "") -> re.Pattern[str]:
 
     Args:
         joints: signs that join two words to one where they stand between them, as `'-`.
-        without: of letters, digits and `_`, those that are none here, as `_` or `\\d_`.
+        without: The letters, digits or `_` to leave out, as `_` or `\\d_`.
     """
     return _compile(mark_class() + JOINERS, joints, without)
 
@@ -129,7 +129,7 @@ def normalize_spaces(text: str) -> str:
 
 
 def compose_with_places(text: str) -> tuple[str, list[int]]:
-    """`compose(text)`, and for each of its characters and for its end the place in `text`."""
+    """`compose(text)`, and for each of its characters and for its end the position in `text`."""
     parts, places, at = [], list[int](), 0
     for part in _CLUSTERS.findall(text):
         parts.append(compose(part))

@@ -50,8 +50,8 @@ def read(
     Args:
         row: the fields of the row.
         text: its text; offsets count its characters (code points) from 0, the end excluded.
-        names: for each field, whether it holds tags (ids from 1) or spans (ids from 0).
-        known: for fields whose ids mean entities beside the text, how many there are.
+        names: The fields, and for each whether it holds tags (ids from 1) or spans (ids from 0).
+        known: The number of entities, for fields whose ids mean entities outside of the text.
 
     Raises:
         DataError: naming the first mark that is wrong.
@@ -95,7 +95,8 @@ class Placer:
     """Maps the marks of documents to the tokens of their sentences.
 
     A mark covers the tokens that overlap it. A mark is left out and counted if it covers no token
-    (white space), crosses the end of a sentence or shares a token with the mark before it.
+    (white space) or crosses the end of a sentence. The same holds if it shares a token with the
+    mark before it.
     """
 
     def __init__(self, tokenizer: Tokenizer, names: Sequence[str]) -> None:
@@ -142,7 +143,7 @@ class Placer:
 
 
 def make_track(spans: np.ndarray, count: int) -> np.ndarray:
-    """[count] int32: the id of the mark that covers each token, 0 where there is none."""
+    """[count] int32: the id of the mark that covers each token, 0 for tokens without one."""
     track = np.zeros(count, np.int32)
     start, length, ids = spans.T
     begins = np.cumsum(length) - length
@@ -153,7 +154,7 @@ def make_track(spans: np.ndarray, count: int) -> np.ndarray:
 def _by_sentence(
     marks: Marks, sentences: Sequence[str], left: Counter[str]
 ) -> Iterator[tuple[str, int, np.ndarray]]:
-    """(name, sentence, its marks counted from its own first character), in order; without those
+    """(name, sentence, its marks counted from its own first character), in order; without marks
     that cross its end.
     """
     ends = np.cumsum([count_characters(text)[-1] for text in sentences])
@@ -224,7 +225,7 @@ def _check_mark(number: int, mark: Any, size: int, tag: bool) -> tuple[int, int,
 
 
 def _refuse_unknown(given: Sequence[Mapping[str, int]], known: int) -> None:
-    """Refuse marks of no entity, where these stand beside the text."""
+    """Refuse marks whose entity is missing in a list of entities outside of the text."""
     for number, mark in enumerate(given):
         if "id" not in mark:
             raise _Wrong(number, "has no 'id', which entity it means", _SHOWN)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from plmctl.text.letters import LOOKED
 
-MANY = 0.05  # share of such documents from which on it is said
+MANY = 0.05  # share of such documents from which on a warning is printed
 _TAG = re.compile(
     r"</?(?:a|b|i|p|br|hr|div|span|em|strong|ul|ol|li|dl|dt|dd|h[1-6]|img|html|head|body|meta|link"
     r"|title|style|script|table|tbody|tr|td|th|section|article|header|footer|nav|form|input|font"
@@ -39,7 +39,7 @@ def spell_remedy(path: str, field: str) -> str:
 
     Args:
         path: the file.
-        field: of its rows, which holds the text.
+        field: The field of its rows that holds the text.
     """
     plain = "html.unescape(re.sub('<[^<>]*>', ' ', {}))"
     if path.endswith((".jsonl", ".ndjson")):

@@ -1,5 +1,5 @@
-"""New tokens out of those that a tokenizer has: frequent neighbours inside words are joined, again
-and again (Sennrich et al., 2016, arXiv:1508.07909, algorithm 1).
+"""New tokens from existing tokens of a tokenizer: frequent neighbours inside words are joined,
+again and again (Sennrich et al., 2016, arXiv:1508.07909, algorithm 1).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Merge:
     """A new token.
 
     Args:
-        left: what it begins with, an old token or a new one before it.
-        right: what follows.
-        token: how both together are spelled.
-        count: how often they stood side by side.
+        left: The first part, an old token or an earlier new one.
+        right: The second part.
+        token: The spelling of both together.
+        count: The number of times that they were neighbours.
         pieces: the old tokens that it is made of.
     """
 
@@ -46,12 +46,12 @@ def learn_merges(
     """The most frequent merges, in their order; of equally frequent ones the first by spelling.
 
     Args:
-        words: how often each word stands in the text, by its tokens.
+        words: The count of each word in the text, by its tokens.
         tokens: new ones that are wanted.
-        least: how often a new token must stand in the text.
+        least: The least count of a new token in the text.
         known: tokens that there are: nothing is merged to one of them.
-        keep_all: also those that are merged further until fewer than `least` are left (a tokenizer
-            that applies merges needs them).
+        keep_all: Also return tokens that are merged further until fewer than `least` are left (a
+            tokenizer that applies merges needs them).
     """
     text = _Text(words, least=least, join=join, known=known)
     merges: dict[str, Merge] = {}
@@ -77,7 +77,7 @@ class _Text:
     ) -> None:
         self.frequent: set[str] = set()  # new tokens that stand there at least so often
         self._least, self._join, self._known = least, join, set(known)
-        self._counts = Counter[str]()  # of new tokens
+        self._counts = Counter[str]()  # counts of new tokens
         self._words = [list(word) for word in words]
         self._times = list(words.values())
         self._pairs = Counter[Pair]()

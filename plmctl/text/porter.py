@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 
 _VOWELS = "aeiou"
-# step 2, 3 and 4 of the paper: ending -> what stands in its place
+# step 2, 3 and 4 of the paper: ending -> its replacement
 _SECOND = (
     ("ational", "ate"),
     ("tional", "tion"),

@@ -25,14 +25,14 @@ class LongCell:
     """A cell in quotes of several lines, or whose quote nothing closes."""
 
     line: int  # where its quote opens
-    lines: list[list[str]]  # of the cell, divided at the separator
+    lines: list[list[str]]  # lines of the cell, divided at the separator
     before: int  # cells before it in its row
     after: int  # cells behind it
-    behind: str  # what stands behind the closing quote, where the next separator should
+    behind: str  # text behind the closing quote, where the next separator should be
     closed: bool
 
     def describe_break(self) -> str:
-        """What is wrong with its quotes; "" if nothing is."""
+        """A description of its wrong quotes; "" if they are right."""
         opens = "the quote that opens here"
         if not self.closed:
             return f"{opens} is not closed"
@@ -40,9 +40,9 @@ class LongCell:
         return f"{opens} closes after {length}, before {self.behind[:40]!r}" if self.behind else ""
 
     def looks_like_rows(self, width: int, rows: Sequence[Sequence[str]]) -> bool:
-        """Whether its lines are rows of a table of `width` columns: each line, the first and the
-        last with what stands beside the cell, has as many cells, and in some column most of them
-        are values that several of `rows` have; or there are `MANY` such lines.
+        """Whether its lines are rows of a table of `width` columns. Each line has as many cells,
+        where the first and the last include the text around the cell. In some column most of them
+        are values that several of `rows` have; or the cell has `MANY` such lines.
         """
         first, *inner, last = self.lines
         lengths = [self.before + len(first), *map(len, inner), len(last) + self.after]
@@ -64,7 +64,7 @@ def find_long_cells(lines: Sequence[str], first: int, separator: str) -> Iterato
     """The cells of one row that go over an end of a line.
 
     Args:
-        lines: of the row, each with its end.
+        lines: The lines of the row, each with its end.
         first: the number of the first one.
     """
     row, sign = "".join(lines), re.escape(separator)
@@ -74,7 +74,7 @@ def find_long_cells(lines: Sequence[str], first: int, separator: str) -> Iterato
     found, at = [], 0
     while at <= len(row):
         match = cell.match(row, at)
-        assert match  # which may be empty
+        assert match  # the match may be empty
         found.append(match)
         at = match.end() + 1
         if row[match.end() : at] != separator:
@@ -102,8 +102,8 @@ def read_cells(
     """(number of its last line, its cells) of every row that is not empty.
 
     Args:
-        lenient: where a quote is left open, this is said, and no error.
-        otherwise: how a user asks for that.
+        lenient: Whether an open quote prints a warning instead of raising an error.
+        otherwise: The setting with which a user chooses that.
 
     Raises:
         DataError: where a quote is left open, by the rest of its row or by the lines in the cell.
@@ -136,8 +136,8 @@ def read_cells(
 def read_strictly(
     file: Path, lines: Iterable[str], separator: str
 ) -> Iterator[tuple[int, list[str]]]:
-    """What `read_cells` gives, by the letter of quotes and one row at a time, so that a row may be
-    a document.
+    """The result of `read_cells`, with strict quotes and one row at a time, so that a row may be a
+    document.
 
     Raises:
         DataError: The quotes of a row are wrong.
@@ -156,7 +156,7 @@ def read_strictly(
 def explain_break(
     file: Path, held: Sequence[str], last: int, separator: str, error: csv.Error
 ) -> DataError:
-    """What is wrong with a row that `csv` does not read.
+    """An explanation of a row that `csv` does not read.
 
     Args:
         held: its lines, of which `last` is the number of the last one.

@@ -46,11 +46,11 @@ def read_documents(
         paths: files, folders, patterns, data sets (`hf:...`); None or "builtin" for the built-in
             text.
         field: the field of a row that holds the text.
-        lines: what a line of a text file is: a kind of `layout.KINDS`.
+        lines: The kind of a line of a text file: one of `layout.KINDS`.
         spans, tags: fields of a row with marks (`marks.py`).
         layouts: receives the layout of each file.
-        span: which bytes of a running text are read.
-        known: for fields whose ids mean entities beside the text, how many there are.
+        span: The bytes of a running text to read.
+        known: The number of entities, for fields whose ids mean entities outside of the text.
     """
     names = dict.fromkeys(spans, False) | dict.fromkeys(tags, True)
     if paths is None or paths in BUILTIN:
@@ -81,9 +81,7 @@ def read_documents(
 def read_pairs(
     paths: Paths, *, targets: Paths = None, fields: Sequence[str] = ()
 ) -> Iterator[Document]:
-    """Yield parallel text: the lines of files beside those of `targets`, or two `fields` of each
-    row.
-    """
+    """Yield parallel text: the lines of files and of `targets`, or two `fields` of each row."""
     if paths is None or paths in BUILTIN:
         raise ConfigError(
             "data.path",
@@ -157,9 +155,9 @@ def split_row(
     """The document that is the text of a row; a very long one in parts.
 
     Args:
-        text: of the row.
-        place: where it stands, for messages.
-        layout_of_row: how its lines are to be read.
+        text: The text of the row.
+        place: Its file and line, for messages.
+        layout_of_row: The reading of its lines.
         marked: the marks in it.
     """
     if layout_of_row.lines == RUNNING:

@@ -13,7 +13,7 @@ from plmctl.text import roles
 from plmctl.text.backend import Backend
 from plmctl.text.roles import Roles
 
-LARGEST = (1 << 31) - 1  # of ids, which stand in 32 bits
+LARGEST = (1 << 31) - 1  # most ids, which are numbers of 32 bits
 
 
 class TooLittleText(ConfigError):

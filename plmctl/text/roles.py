@@ -22,8 +22,8 @@ NAMES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 @dataclass(frozen=True)
 class Roles:
-    """The spelling of each special token (None: there is none), and the order of roles around one
-    and two segments.
+    """The spelling of each special token (None without one), and the order of roles around one and
+    two segments.
     """
 
     pad: str

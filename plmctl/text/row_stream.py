@@ -1,4 +1,4 @@
-"""The rows of files of JSON lines, from any place in them on."""
+"""The rows of files of JSON lines, from any position in them on."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ def blame_tokenizer(file: object) -> Iterator[None]:
         yield
     except PlmctlError:
         raise
-    # These libraries raise a bare Exception for what they cannot read, and a panic of Rust, which
-    # is a BaseException, for what they never expected.
+    # These libraries raise a bare Exception for data that they cannot read. For unexpected data
+    # they raise a panic of Rust, which is a BaseException.
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
@@ -48,8 +48,8 @@ def blame_tokenizer(file: object) -> Iterator[None]:
 
 
 class Rust:
-    """A `tokenizers.Tokenizer` by which no text gives a special token: one that a text spells is
-    encoded as its letters, even where the vocabulary has it as a word or piece.
+    """A `tokenizers.Tokenizer` by which no text gives a special token. A special token that a text
+    spells is encoded as its letters, even if the vocabulary has it as a word or piece.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
@@ -96,15 +96,15 @@ class Rust:
         """This tokenizer with tokens at the ids that they state.
 
         Args:
-            added: as `added_tokens` of a tokenizer.json.
-            kept: of these and its own, the tokens that never stand for text.
+            added: The added tokens, as `added_tokens` of a tokenizer.json.
+            kept: The tokens, among these and its own, that never represent text.
         """
         spec = place_tokens(self.spec, added, kept=kept)
         return Rust(tokenizers.Tokenizer.from_str(json.dumps(spec)))
 
     @property
     def added(self) -> list[str]:
-        """The special tokens beside the vocabulary of its model."""
+        """The special tokens outside of the vocabulary of its model."""
         pieces = self.spec["model"]["vocab"]
         own = {piece for piece, _ in pieces} if isinstance(pieces, list) else pieces
         return [
@@ -163,7 +163,7 @@ class Rust:
         spelled = self._unknown is not None and self._unknown in text
         if not spelled and self._never.isdisjoint(encoding.ids):  # unknown, as it should be
             return encoding
-        # of a noncharacter, as long
+        # a character as long as the noncharacter
         text = text.replace("\uffff", "\ufffd")
         return self._letters.encode(text, add_special_tokens=False)
 

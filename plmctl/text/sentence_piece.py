@@ -197,7 +197,7 @@ def convert_to_rust(
 
     Args:
         before: normalizers that come first.
-        scores: scores of the pieces in place of the model's own.
+        scores: The scores of the pieces, instead of the model's own.
     """
     scores = backend.scores() if scores is None else scores
     unknown, tokens = backend.unknown, backend.tokens[: backend.count]

@@ -1,4 +1,4 @@
-"""What stands between the cells of a file of comma-separated values, which may be no comma."""
+"""The separators of cells in a file of comma-separated values, which may be other than a comma."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def find_separator(lines: Sequence[str], *, whole: bool = True) -> str:
 
 
 def _first_outside_quotes(lines: Sequence[str]) -> str:
-    """The first line that is not empty, with "" for what is in quotes."""
+    """The first line that is not empty, with "" for quoted text."""
     return QUOTED.sub('""', next((line for line in lines if line.strip()), ""))
 
 
 def divide_rows(file: Path, lines: Iterator[str]) -> tuple[Iterator[str], str]:
-    """The lines of a file, each with its end, and what stands between their cells; what is no comma
-    is said.
+    """The lines of a file, each with its end, and the separator of their cells; a separator other
+    than a comma is printed.
 
     Raises:
         DataError: of few rows, where it may be a comma as well.
@@ -65,8 +65,8 @@ def divide_rows(file: Path, lines: Iterator[str]) -> tuple[Iterator[str], str]:
 
 
 def _refuse_chance(file: Path, lines: Sequence[str], sign: str) -> None:
-    """DataError where few rows are divided by `sign`, and a comma stands in the first one, too:
-    rows between commas, of which some have too many, look the same.
+    """DataError if few rows are divided by `sign`, and the first one has a comma, too. Rows between
+    commas, of which some have too many, look the same.
     """
     rows = [row for row in csv.reader(lines, delimiter=sign) if row]
     if len(rows) < FEW and BETWEEN_WORDS.search(_first_outside_quotes(lines)):

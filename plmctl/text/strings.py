@@ -92,7 +92,7 @@ class Strings:
             yield number, {"source": source, "target": target, "text": source + target}
 
     def state(self) -> dict[str, Any]:
-        """What distinguishes one version of the data from another: the name is enough."""
+        """The version of the data: the name is enough."""
         return {"bytes": 0, "changed": [self.path]}
 
     @property

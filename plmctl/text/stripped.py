@@ -1,5 +1,5 @@
-"""ALBERT's and XLNet's tokenizers from a bare `spiece.model`, with what their published code does
-to a text first.
+"""ALBERT's and XLNet's tokenizers from a bare `spiece.model`, with the changes that their published
+code makes to a text first.
 
 Quotes of two characters become one, accents are taken off, ALBERT's capitals are lowered, and a
 comma is never part of a number (Lan et al., 2020, albert/tokenization.py; Yang et al., 2019,
@@ -37,7 +37,8 @@ def read(model: SentencePiece, special: Roles, settings: Mapping[str, Any]) -> R
     Args:
         model: the sentencepiece model.
         special: the roles of its family.
-        settings: of its tokenizer_config.json; they override the defaults of the family.
+        settings: The settings in its tokenizer_config.json; they override the defaults of the
+            family.
 
     A vocabulary with a capital letter can only be a cased one.
     """

@@ -1,5 +1,5 @@
 """Tables of texts, labels, knowledge and predictions: lines with tabs, CSV, JSON lines and Parquet,
-plain or packed; one rule for what divides cells, and each row with its line.
+plain or packed. All have one rule for the separator of cells, and each row has its line.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ def cells_of(
 
     Args:
         file: A .csv; tabs divide the cells of any other.
-        lenient: A quote that seems to be left open is said, and no error.
-        strict: The rows are documents: a .csv is read one row at a time, its quotes by the letter,
-            and a file without rows is no error.
+        lenient: Whether a quote that seems to be left open prints a warning instead of raising an
+            error.
+        strict: Whether the rows are documents. A .csv is then read one row at a time, with strict
+            quotes, and a file without rows is no error.
         otherwise: The end of the fix of an open quote.
     """
     for number, cells in _divide_cells(file, lenient, strict, otherwise):
@@ -150,7 +151,7 @@ def take_text(
     """The text in a field of a row.
 
     Raises:
-        DataError: if there is none; it names the other fields.
+        DataError: if the row has no text; it names the other fields.
     """
     if isinstance(value := row.get(field), str):
         if len(value) > longest_line():
@@ -193,7 +194,7 @@ def _read_parquet(file: Path, fields: Sequence[str]) -> Iterator[Row]:
 
 
 def sign_of(file: Path) -> str:
-    """What stands between the cells of a CSV file; a comma for a file of another kind."""
+    """The separator of the cells of a CSV file; a comma for a file of another kind."""
     return _divide(file)[1] if kind_of(file) == CSV else COMMA
 
 

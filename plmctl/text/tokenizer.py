@@ -106,7 +106,7 @@ class Tokenizer:
         return ids, spans
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """The text of `ids`; special tokens are left out unless asked for."""
+        """The text of `ids`; special tokens are left out by default."""
         special = self.vocab.special
         return self._backend.decode([int(i) for i in ids if not (skip_special and special[i])])
 
@@ -125,7 +125,7 @@ class Tokenizer:
         Args:
             texts: sentences or lines.
             kind: wordpiece, byte_bpe, unigram, bpe, char or word.
-            numbers: as in `conf/tokenizer/<kind>.yaml` (vocab_size, lowercase, ...).
+            numbers: The settings, as in `conf/tokenizer/<kind>.yaml` (vocab_size, lowercase, ...).
         """
         if kind not in KINDS:
             raise ConfigError("tokenizer", kind, f"one of {', '.join(KINDS)}{nearest(kind, KINDS)}")
@@ -151,7 +151,8 @@ class Tokenizer:
 
         Args:
             texts: The same texts at each call.
-            tell: Is told of a smaller size; None: there may be none, as in `learn`.
+            tell: A function that receives a smaller size; None: the size may not be smaller, as in
+                `learn`.
         """
         try:
             return cls.learn(texts(), recipe)
@@ -250,13 +251,13 @@ class Tokenizer:
     def extend(
         self, texts: Iterable[str], *, tokens: int, least: int
     ) -> tuple[Tokenizer, list[list[int]]]:
-        """This tokenizer with new tokens that it learns from a text, whose ids follow its own, and
-        for each of them the ids of its own that it is made of.
+        """This tokenizer with new tokens that it learns from a text, whose ids follow its own. With
+        them, for each new token the old ids of its parts.
 
         Args:
             texts: sentences or lines.
             tokens: new tokens, at most.
-            least: how often one must stand in the texts.
+            least: The least count of a new token in the texts.
         """
         texts = (part for text in texts for part in _cut_long_runs(text))
         backend, pieces = extend_backend(
@@ -281,8 +282,8 @@ class Tokenizer:
                 tokenizer's.
 
         Raises:
-            UsageError: if the tokenizer segments Chinese words or has tokens of whole names beside
-                its pieces, which a tokenizer.json cannot.
+            UsageError: if the tokenizer segments Chinese words, or has tokens for whole names in
+                addition to its pieces. A tokenizer.json can hold neither.
         """
         if isinstance(self._backend, InjectedBackend):
             raise UsageError(

@@ -33,7 +33,7 @@ from plmctl.text.words import Word
 @dataclass(frozen=True)
 class _Pieces(Recipe):
     _: KW_ONLY
-    # of the characters of the text; the rest become [UNK] or bytes
+    # share of the characters of the text; the rest become [UNK] or bytes
     character_coverage: float = 0.9995
     byte_fallback: bool = False
     lowercase: bool = False
@@ -267,7 +267,7 @@ KINDS: dict[str, type[Recipe]] = {
 def _grow(
     merges: list[tuple[str, ...]], alphabet: list[str], size: int, forbidden: set[str]
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Keep the merges that make the first `size` tokens, without those that would spell a special
+    """Use the merges that make the first `size` tokens, without merges that would spell a special
     token.
 
     With the alphabet a b c, size 5, and "abc" forbidden:
@@ -295,7 +295,7 @@ def _nonempty(texts: Iterable[str]) -> Iterator[str]:
     """The lines of `texts` that are not blank (sentencepiece reads lines).
 
     Raises:
-        DataError: if there are none.
+        DataError: if there are no texts.
     """
     any_text = False
     for text in texts:

@@ -1,5 +1,5 @@
-"""Tokenizer files of other people, tried in a process of its own before they are loaded: their
-libraries end the process, or fill the memory, for content that they never expected.
+"""Tokenizer files of other people, tried in a process of its own before they are loaded. Their
+libraries end the process, or fill the memory, for unexpected content.
 
 <cache>/tokenizers/<hash>: an empty file, of content that has passed or that plmctl has written.
 Content of parts without tables and patterns of their own is not tried.
@@ -33,14 +33,15 @@ WAIT = 300.0  # seconds, on a machine with much else to do
 _RISKY = re.compile(rb'"(Precompiled|Regex|Replace|Prepend|String)"|\\u00[4-7]')
 # the patterns that plmctl writes, and wrote
 _OWN = {rf"[^\w\s{JOINERS}]|[{CJK}]", rf"[^\w\s]|[{CJK}]", " {2,}"}
-MOST = 1000  # times that a text may grow by what stands in place of another
+MOST = 1000  # times that a text may grow by replacements
 
 
 def try_out(content: bytes, file: object, *, kind: str) -> None:
     """Raise DataError for content that would end the process that loads it.
 
     Args:
-        content: Of a tokenizer.json (`kind` "json"), or of a model of sentencepiece ("model").
+        content: The content of a tokenizer.json (`kind` "json"), or of a model of sentencepiece
+            ("model").
         file: Its name in messages.
     """
     if (kind == "json" and _is_plain(content, file)) or _mark(content).is_file():
@@ -84,7 +85,7 @@ def _is_plain(content: bytes, file: object) -> bool:
         return True
     try:
         spec = parse_json(content.decode())
-    except ValueError:  # what is wrong, its own library says
+    except ValueError:  # its own library describes the fault
         return True
     growth, plain = 1.0, True
     for part in _parts(spec if isinstance(spec, dict) else {}):

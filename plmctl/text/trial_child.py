@@ -1,5 +1,5 @@
-"""The trial of a tokenizer file of somebody else, a script in a process of its own: it imports
-nothing of plmctl, so that it starts fast, and says `{"problem": ...}` at its end.
+"""The trial of a tokenizer file of somebody else, a script in a process of its own. It imports
+nothing of plmctl, so that it starts fast, and prints `{"problem": ...}` at its end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(kind: str) -> str:
     if kind == "json":
         try:
             made = tokenizers.Tokenizer.from_str(content.decode())
-        except Exception:  # what is wrong is said where it is loaded; a panic is no Exception
+        except Exception:  # loading the file reports the fault; a panic is no Exception
             return ""
         made.no_truncation()
         made.no_padding()

@@ -13,7 +13,7 @@ from pathlib import Path
 from plmctl.core.errors import DataError
 
 LOOKED = 1 << 20  # bytes of a file that are looked at
-# of GB 2312: punctuation and the characters of level 1
+# usual bytes of GB 2312: punctuation and the characters of level 1
 _USUAL = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")
 _KANA = re.compile("[\u3040-\u30ff]")
 _EASTERN = re.compile("[\n -~\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7a3\uff00-\uffef]")
@@ -84,8 +84,8 @@ def undecodable_error(
 
 
 def _is_cut_off(error: UnicodeDecodeError) -> bool:
-    """Whether all is UTF-8 up to a character whose last bytes are not there; a single byte behind
-    an English letter is more likely one of latin1.
+    """Whether all is UTF-8 up to a character whose last bytes are missing; a single byte behind an
+    English letter is more likely one of latin1.
     """
     before = error.object[: error.start]
     if error.reason != "unexpected end of data":
@@ -98,7 +98,7 @@ def guess_encoding(content: bytes) -> str:
     """The name that iconv has for the encoding of `content`, or "" if it cannot be guessed.
 
     Japanese has kana. Text that decodes as GB 18030 is Chinese if most of its characters are common
-    ones: letters of other encodings come in words of odd lengths, which do not decode as pairs of
+    ones. Letters of other encodings come in words of odd lengths, which do not decode as pairs of
     bytes. Korean syllables lie in a part of the same pairs. Bytes 80 to 9F are signs of cp1252, and
     none in latin1.
     """
@@ -150,8 +150,8 @@ def _try(content: bytes, encoding: str) -> str:
 
 
 def _guess_wide(content: bytes) -> str:
-    """UTF-16 without its mark: by the zero bytes of spaces, line ends and Latin letters, or by what
-    it is read as, East Asian text with its own punctuation.
+    """UTF-16 without its mark. It is recognised by the zero bytes of spaces, line ends and Latin
+    letters, or as East Asian text with its own punctuation.
     """
     content = content[: 1 << 14]
     zeros = Counter(place % 2 for place, byte in enumerate(content) if byte == 0)

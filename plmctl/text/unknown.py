@@ -40,7 +40,7 @@ def count_unknown(ids: Any, vocab: Vocab) -> tuple[int, int]:
 
 
 def _find_id(vocab: Vocab) -> int | None:
-    """The id that stands for unknown text and for nothing else; None if there is none."""
+    """The id for unknown text alone; None without one."""
     others = (vocab.pad, vocab.cls, vocab.sep, vocab.mask, vocab.bos, vocab.eos)
     return None if vocab.unk in others else vocab.unk
 
@@ -51,7 +51,7 @@ def count_unknown_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[s
     if (unk := _find_id(tokenizer.vocab)) is None:
         return Counter()
     ids, lengths = tokenizer.encode_flat(words)
-    before = np.append(0, np.cumsum(ids == unk))  # unknown ids before each place
+    before = np.append(0, np.cumsum(ids == unk))  # unknown ids before each position
     ends = np.cumsum(lengths)
     lost = before[ends] > before[ends - lengths]
     pairs = zip(words.items(), lost, strict=True)

@@ -12,8 +12,8 @@ BAND = 16  # words of a band, at most
 
 class Bands:
     """Cuts L words into B bands of T words. Each band meets T + 2 W words: its own, and W on each
-    side. Before the words
-    are W more. Behind them are W or more, so that all together are C whole bands.
+    side. Before the words are W more. Behind them are W or more, so that all together are C whole
+    bands.
 
     Args:
         reach: W, words on each side of a window at most.
