@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import unicodedata
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -14,6 +15,13 @@ from plmctl.text.letters import split_letters
 from plmctl.text.sentences import CHINESE
 
 ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # rows of a keyboard, each half a key to the right
+# first and last letters of usual alphabets, by the first word of their Unicode names
+_ALPHABETS = {
+    **{"GREEK": "αω", "CYRILLIC": "ая", "ARMENIAN": "աֆ", "GEORGIAN": "აჰ", "HEBREW": "את"},
+    **{"ARABIC": "اي", "DEVANAGARI": "कह", "BENGALI": "কহ", "GURMUKHI": "ਕਹ", "GUJARATI": "કહ"},
+    **{"TAMIL": "கஹ", "TELUGU": "కహ", "KANNADA": "ಕಹ", "MALAYALAM": "കഹ", "SINHALA": "කෆ"},
+    **{"THAI": "กฮ", "LAO": "ກຮ", "KHMER": "កហ", "MYANMAR": "ကအ", "ETHIOPIC": "ሀፐ"},
+}
 
 
 class Slips(WordCandidates):
@@ -43,7 +51,8 @@ class LetterSlips(Slips):
     """Two neighbouring letters swapped, one replaced, one left out, one put in: one of each, at
     random positions (DeepWordBug: Gao et al., 2018, arXiv:1801.04354, sec. III-C).
 
-    Words of one letter stay. In a Chinese word two characters are swapped, or one is left out.
+    Words of one letter stay. A new letter is of the script of its neighbour. In a Chinese word two
+    characters are swapped, or one is left out.
     """
 
     def slip(self, word: str, draws: np.random.Generator) -> list[str]:
@@ -52,7 +61,8 @@ class LetterSlips(Slips):
             return []
         swap, place, gone = (int(draws.integers(len(letters) - off)) for off in (1, 0, 0))
         between = int(draws.integers(len(letters) + 1))
-        other, more = (string.ascii_lowercase[int(draws.integers(26))] for _ in range(2))
+        near = letters[min(between, len(letters) - 1)]
+        other, more = (_draw_letter(each, letters, draws) for each in (letters[place], near))
         swapped = [*letters[:swap], letters[swap + 1], letters[swap], *letters[swap + 2 :]]
         shorter = [*letters[:gone], *letters[gone + 1 :]]
         replaced = [*letters[:place], other, *letters[place + 1 :]]
@@ -81,6 +91,19 @@ class KeyboardSlips(Slips):
             letter = letter.upper() if word[place].isupper() else letter
             slips.append(word[:place] + letter + word[place + 1 :])
         return slips
+
+
+def _draw_letter(near: str, letters: Sequence[str], draws: np.random.Generator) -> str:
+    """A letter of the script of `near`; of a script without a small alphabet one of `letters`."""
+    script = unicodedata.name(near[0], "").partition(" ")[0]
+    if near[0].isascii() or script in ("LATIN", "FULLWIDTH", "DIGIT", ""):
+        choices: Sequence[str] = string.ascii_lowercase
+    elif script in _ALPHABETS:
+        first, last = map(ord, _ALPHABETS[script])
+        choices = [letter for letter in map(chr, range(first, last + 1)) if letter.isalpha()]
+    else:
+        choices = letters
+    return choices[int(draws.integers(len(choices)))]
 
 
 def _find_neighbours() -> dict[str, str]:

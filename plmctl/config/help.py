@@ -51,6 +51,9 @@ def explain(
         lines = {f"{what}={name}": header(file).about for name, file in slots[what].items()}
     else:
         lines = explain_word(what, config_dirs)
+        name = re.sub(r"[\s-]+", "_", what.strip())
+        if not _is_name(what, slots, plugins) and _is_name(name, slots, plugins):
+            what = name
         if not lines and not _is_name(what, slots, plugins):
             lines = _find_mentions(what, slots)
         if _explain_settings(what, slots, plugins, words=lines, as_json=as_json):
@@ -81,12 +84,12 @@ def _explain_settings(
             if words:
                 return False
             raise
-    if file is None:
-        _show_settings(found, as_json=as_json)
-        return True
     if words and not as_json:
         _print([*words.items()])
         tell("")
+    if file is None:
+        _show_settings(found, as_json=as_json)
+        return True
     _explain_part(file, plugins, as_json=as_json)
     return True
 

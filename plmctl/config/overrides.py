@@ -27,6 +27,7 @@ from plmctl.core.errors import (
     nearest,
 )
 from plmctl.core.spelling import quote_value, spell_setting, spell_word
+from plmctl.core.used_cells import drop_unused_cells
 
 if TYPE_CHECKING:
     from plmctl.config.composer import HydraComposer
@@ -289,7 +290,8 @@ class _Settings:
         if other and key != word.key and not elsewhere:
             before = "" if self._is_settable(key, known) else self._find_choice(key)
             fix = f"{before} {spell_word(f'{key}={stated or value}')}".strip()
-            return ConfigError(word.key, value, f"{allowed} (did you mean '{key}'?)", fix=fix)
+            fix += self._list_namesakes(key)
+            return ConfigError(word.key, value, f"{allowed}{did_you_mean([key])}", fix=fix)
         if inside := self._find_inside(word.key):
             fix = spell_word(f"{inside}={value}")
             return ConfigError(word.key, value, f"{allowed} (did you mean '{inside}'?)", fix=fix)
@@ -326,6 +328,16 @@ class _Settings:
         inner = scalars_in(node, slot) if _is_part(node) else ()
         same = [path for path, _ in inner if path.endswith(f".{name}")]
         return same[0] if len(same) == 1 else ""
+
+    def _list_namesakes(self, key: str) -> str:
+        """A comment behind a fix: the settings of the same slot that follow `key`, of used cells
+        alone.
+        """
+        slot = key.partition(".")[0]
+        node = drop_unused_cells(select(self.tree, slot)) if slot != key else None
+        values = scalars_in(node, slot) if isinstance(node, Mapping) else ()
+        follow = [path for path, value in values if value == f"${{{key}}}"]
+        return f"  # {', '.join(follow)} follow{'s' * (len(follow) == 1)} it" if follow else ""
 
     def _find_choice(self, key: str) -> str:
         """`search=sample`: the choices of another part for the slot of `key` whose files have this

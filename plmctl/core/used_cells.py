@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ def drop_unused_cells(node: Any) -> Any:
         return node
     layout, cells = node.get("layout"), node.get("cells")
     if isinstance(layout, str) and isinstance(cells, Mapping):
-        added = node.get("adds") or ()
+        added, layout = node.get("adds") or (), re.sub(r"\$\{[^}]*\}", "", layout)
         used = {name: cell for name, cell in cells.items() if name in layout or name in added}
         node = {**node, "cells": used}
     return {key: drop_unused_cells(child) for key, child in node.items()}

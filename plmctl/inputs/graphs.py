@@ -15,7 +15,9 @@ def open_graph(data: GraphData) -> KnowledgeGraph:
 
 
 def describe_graph(graph: KnowledgeGraph) -> list[str]:
-    """A line on the size of a graph."""
+    """Lines on the size of a graph, and on its held-out triples."""
     splits = ", ".join(f"{len(triples):,} {name}" for name, triples in graph.splits.items())
     sizes = f"{counted(len(graph.entities), 'entity')}, {counted(len(graph.relations), 'relation')}"
-    return [f"graph: {sizes}; triples: {splits}"]
+    held = len(graph.splits.get("valid", ()))
+    valid = [f"valid: {counted(held, 'triple')}"] if held else []
+    return [f"graph: {sizes}; triples: {splits}", *valid]

@@ -141,7 +141,7 @@ def train(session: Session) -> Result:
         session.say(line)
     valid = graph.splits.get("valid")
     if valid is None or not len(valid):
-        session.say("no valid triples: nothing is ranked, the last vectors are kept")
+        session.say("valid: no triples: nothing is ranked, the last vectors are kept")
         valid = None
 
     def evaluate(model: Model, progress: Progress) -> dict[str, float]:

@@ -21,7 +21,7 @@ from plmctl.config.saved import CONFIG, read_spec, refuse_former_settings, spec_
 from plmctl.config.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.config.walks import leaves
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten, raise_all
-from plmctl.core.spelling import spell_setting
+from plmctl.core.spelling import spell, spell_setting
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.storage.atomic import write_text
 from plmctl.storage.paths import find_near
@@ -74,12 +74,26 @@ def resume_spec(given: Provenance) -> RunSpec:
     given = _with_its_folders(given, folder)
     changes = [] if only_where else list(_differences(saved, given, folder))
     raise_all(_refuse_changes(changes, given))
-    noted = tuple(
-        f"{key}: {old} -> {new}" for key, old, new in changes if not key.startswith("run.")
-    )
+    noted = tuple(_note([change for change in changes if not change[0].startswith("run.")]))
     spec = saved.replace({key: new for key, _, new in changes})
     spec = spec.replace({"run.dir": str(folder), "run.resume": True})
     return dataclasses.replace(spec, provenance=dataclasses.replace(given, changes=noted))
+
+
+def _note(changes: Sequence[Change]) -> Iterator[str]:
+    """A text for each change; a new kind of length names the former one."""
+    former = [f"{key}: {old}" for key, old, new in changes if key in LENGTH_KEYS and new is None]
+    for key, old, new in changes:
+        if key in LENGTH_KEYS and former and new is not None:
+            yield f"{key}: {new} instead of {', '.join(former)}"
+        else:
+            yield f"{key}: {spell(old)} -> {spell(new)}"
+
+
+def list_told(changes: Sequence[str]) -> list[str]:
+    """The changes that a run tells: not the end of a length, which the new one names."""
+    ends = tuple(f"{key}: " for key in LENGTH_KEYS)
+    return [each for each in changes if not (each.startswith(ends) and each.endswith("-> null"))]
 
 
 def _confirm_plugins(saved: RunSpec, given: Provenance, folder: Path) -> None:
@@ -236,6 +250,7 @@ def run_dir(given: Provenance) -> Path:
     folder = Path(named).expanduser()
     if not (folders and folder.is_dir()):
         near = find_near(folder)
+        near = near if near and (near / CONFIG).is_file() else None  # an empty one is no run
         fix = f"{start} {spell_setting('run.dir', near) if near else 'run.dir=runs/<name>/<id>'}"
         raise UsageError(f"--resume: there is no folder {named}\n  fix: {fix}")
     return folder

@@ -18,7 +18,7 @@ from plmctl.config.spec import thaw
 from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import DETAIL, WARN, remark, spell_level
 from plmctl.core.used_cells import drop_unused_cells
-from plmctl.runs.resume import keep_changes
+from plmctl.runs.resume import keep_changes, list_told
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
@@ -158,7 +158,7 @@ def _session(spec: Any, world: World, prepared: Any) -> Session:
     if world.main:
         trackers = open_trackers(spec.run.trackers, spec.plugins)
         log = Log(folder, trackers=trackers, settings=drop_unused_cells(thaw(spec)))
-    for change in given.changes:
+    for change in list_told(given.changes):
         log.say(f"resumed with another {change}, which the run keeps")
     if world.main and given.resume:
         keep_changes(spec)

@@ -65,6 +65,7 @@ def make_vectors(spec: Vectors) -> int:
             f"{corpus.total:,} words of {len(corpus.words):,} different ones, read in"
             f" {time.monotonic() - began:.1f} s"
         )
+        remark("valid: no text is held out; lists of similar words judge vectors")
         began = time.monotonic()
         make = _learn if isinstance(method, VectorMethod) else _distil
         made = make(spec, method, corpus)

@@ -30,6 +30,9 @@ _SINGLE = re.compile(rb"[\x80-\xff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")
 # encodings of a byte a letter: Cyrillic, Greek, Hebrew, Arabic, Thai
 _SCRIPTS = ("cp1251", "koi8-r", "cp866", "cp1253", "cp1255", "cp1256", "tis-620")
+# Thai in cp874: a consonant, and a mark that stands above or below it
+_CONSONANTS, _MARKS = rb"[\xa1-\xce]", rb"[\xd1\xd4-\xda\xe7-\xee]"
+_THAI_MARK, _PLACED = re.compile(_MARKS), re.compile(_CONSONANTS + b"(?:" + _MARKS + b")+")
 _EMPTY = 0.1  # a line with a larger share of zero bytes is no text
 
 
@@ -99,8 +102,8 @@ def guess_encoding(content: bytes) -> str:
 
     Japanese has kana. Text that decodes as GB 18030 is Chinese if most of its characters are common
     ones. Letters of other encodings come in words of odd lengths, which do not decode as pairs of
-    bytes. Korean syllables lie in a part of the same pairs. Bytes 80 to 9F are signs of cp1252, and
-    none in latin1.
+    bytes. Thai has few spaces and is known by its marks. Korean syllables lie in a part of the same
+    pairs. Bytes 80 to 9F are signs of cp1252, and none in latin1.
     """
     if content.startswith(_BYTE_ORDER):
         return "utf-16"
@@ -118,13 +121,26 @@ def guess_encoding(content: bytes) -> str:
             leads = [character[0] for character in characters]
             syllables = sum(0xB0 <= lead <= 0xC8 for lead in leads)
             korean = 20 * syllables > 19 * sum(lead >= 0xB0 for lead in leads) > 0
-            return "cp949" if korean and len(leads) > 8 and _try(content, "cp949") else "gb18030"
+            if korean and len(leads) > 8 and _try(content, "cp949"):
+                return "cp949"
+            return "cp874" if _is_thai(content) else "gb18030"
+    if _is_thai(content):
+        return "cp874"
     high = _SINGLE.findall(content)
     signs_of_windows = sum(byte < b"\xa0" for byte in high)
     letters = len(high) + sum(map(content.count, map(bytes, zip(range(97, 123)))))
     if signs_of_windows and _try(content, "cp1252") and 4 * len(high) < letters:
         return "cp1252"
     return ""
+
+
+def _is_thai(content: bytes) -> bool:
+    """Whether nearly all marks stand behind a consonant, as in Thai, and there are many."""
+    marks = len(_THAI_MARK.findall(content))
+    if 12 * marks < len(_SINGLE.findall(content)) or marks < 3 or not _try(content, "cp874"):
+        return False
+    right = sum(len(each) - 1 for each in _PLACED.findall(content))
+    return right > 0.95 * marks
 
 
 def _is_other_script(content: bytes) -> bool:

@@ -1,5 +1,9 @@
 """Slips of letters and of fingers."""
 
+import unicodedata
+
+import pytest
+
 from plmctl.attack.slips import KEYS, KeyboardSlips, LetterSlips
 from plmctl.attack.word_text import WordText
 
@@ -29,6 +33,27 @@ def test_there_is_one_slip_of_each_kind() -> None:
         assert all(any(other in own for own in kinds(word).values()) for other in found)
         assert word not in found
     assert propose(LetterSlips(), "a") == [[]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "اللغة العربية جميلة",
+        "хороший фильм",
+        "μεγάλη ταινία",
+        "סרט טוב מאוד",
+        "अच्छी फिल्म",
+        "재미있는 영화",
+    ],
+)
+def test_new_letters_are_of_the_script_of_the_word(text: str) -> None:
+    def scripts(word: str) -> set[str]:
+        return {unicodedata.name(letter).partition(" ")[0] for letter in word}
+
+    for seed in range(5):
+        for word, found in zip(text.split(), propose(LetterSlips(seed=seed), text), strict=True):
+            assert found
+            assert all(scripts(other) <= scripts(word) for other in found)
 
 
 def pairs(text: str) -> list[tuple[int, int]]:

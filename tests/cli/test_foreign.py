@@ -62,6 +62,26 @@ def test_no_name_of_theirs_is_a_setting_of_ours(trees: list[dict[str, Any]]) -> 
     assert "out" in theirs
 
 
+def test_a_rate_that_others_follow_names_them() -> None:
+    told = said("pretrain", "model.dropout=0")
+    assert "fix: model.embedding.dropout=0  # model.stack.cells.a.dropout, model.stack" in told
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("adam", "optim=adamw"),
+        ("dropout", "model.embedding.dropout"),
+        ("batch size", "batch_size=32"),
+        ("layernorm", "model.embedding.norm"),
+        ("seed", "The number that decides all random numbers"),
+    ],
+)
+def test_common_words_are_explained(word: str, answer: str) -> None:
+    done = CliRunner().invoke(make_app(), ["help", word], env={"COLUMNS": "200"})
+    assert answer in done.output
+
+
 @pytest.mark.parametrize(
     ("word", "ours", "fix"),
     [

@@ -22,7 +22,7 @@ from plmctl.config.recipes import conf_dir
 from plmctl.config.saved import spec_text
 from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten
-from plmctl.runs.resume import compare_with_checkpoint, keep_changes, resume_spec
+from plmctl.runs.resume import compare_with_checkpoint, keep_changes, list_told, resume_spec
 from plmctl.storage.settings_file import to_yaml
 from plmctl.training import rundir
 
@@ -43,6 +43,25 @@ def started(verb: str, folder: Path, recipe: str | None, *words: str) -> Provena
 
 def with_words(flags: Provenance, *words: str) -> Provenance:
     return Provenance(flags.verb, overrides=(*flags.overrides, *words), resume=True)
+
+
+def test_another_kind_of_length_is_told_as_one_change(tmp_path: Path) -> None:
+    flags = started("pretrain", tmp_path / "run", "bert", "train.steps=20")
+    spec = resume_spec(with_words(flags, "train.minutes=3", "train.patience=2"))
+    assert sorted(list_told(spec.provenance.changes)) == [
+        "train.minutes: 3.0 instead of train.steps: 20",
+        "train.patience: null -> 2",
+    ]
+
+
+def test_no_folder_without_a_run_is_proposed_for_a_misspelled_one(tmp_path: Path) -> None:
+    (tmp_path / "oldruns").mkdir()
+    wrong = Provenance("pretrain", overrides=(f"run.dir={tmp_path}/oldrun",), resume=True)
+    with pytest.raises(UsageError, match=r"run\.dir=runs/NAME/ID"):
+        resume_spec(wrong)
+    started("pretrain", tmp_path / "oldruns", "bert")
+    with pytest.raises(UsageError, match=f"fix: .*run.dir={tmp_path}/oldruns"):
+        resume_spec(wrong)
 
 
 def test_finetune_needs_neither_task_nor_checkpoint_again(tmp_path: Path) -> None:

@@ -20,11 +20,15 @@ GERMAN = "Über die größeren Wälder zogen früher Händler, so hieß es. " * 
 JAPANESE = "東京でがっこうへ行きました。カタカナも書きます。" * 9
 KOREAN = "오늘은 날씨가 좋아서 공원에 갔습니다. 한국어 문장입니다. " * 9
 CHINESE = "今天天气很好，我们去公园散步。北京大学的学生在图书馆读书。" * 9
+THAI = "ภาษาไทยเป็นภาษาที่มีความสำคัญ รถไฟฟ้าขัดข้องเช้านี้\n" * 9
+EVEN = "ผมกินข้าว สวัสดีครับ วันนี้อากาศดี\n"  # runs of bytes that decode as pairs, too
 ENGLISH = "It was said “twice” – and never again… he didn’t mind. " * 9
 ENCODED = [
     (GERMAN, "latin1", "latin1"),
     (ENGLISH, "cp1252", "cp1252"),
     (CHINESE, "gbk", "gb18030"),
+    (THAI, "cp874", "cp874"),
+    (EVEN, "tis-620", "cp874"),
     (JAPANESE, "cp932", "cp932"),
     (JAPANESE, "euc-jp", "euc-jp"),
     (KOREAN, "cp949", "cp949"),
@@ -99,7 +103,7 @@ def test_one_bad_byte_in_a_good_file(tmp_path: Path, bad: bytes) -> None:
 def test_a_file_of_zeros(tmp_path: Path, rest: bytes, lines: str) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes(rest + b"\0" * 5000)
-    with pytest.raises(DataError, match="zero bytes in place of text") as error:
+    with pytest.raises(DataError, match="zero bytes instead of text") as error:
         list(read_documents(file, lines=lines))
     if rest:
         assert mended(file, error.value, "rest.txt") == rest.decode()

@@ -101,6 +101,7 @@ def test_vectors_out_of_a_model(run: Path, small_text: Path, tmp_path: Path) -> 
         assert vector is not None
         np.testing.assert_allclose(vector, hidden[1:-1].mean(0), atol=1e-5)
     small = tmp_path / "small.vec"
-    plmctl(*given, "width=8", "method.of=input", f"out={small}")
+    told = plmctl(*given, "width=8", "method.of=input", f"out={small}")
+    assert "valid: no text is held out" in told
     assert read_static(small).width == 8
     assert "at most 32" in plmctl(*given, f"out={tmp_path / 'wide.vec'}", code=2)

@@ -14,7 +14,11 @@ _PAIRS = {"[": "]", "(": ")", "{": "}"}
 _ITEM = re.compile(
     r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^,'"\[\]]+?))\s*(,|$|(?=['"]))"""
 )
-_FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+_FLAGS = {
+    **{"0": False, "0.0": False, "false": False, "no": False, "n": False},
+    **{"1": True, "1.0": True, "true": True, "yes": True, "y": True},
+}
+_DIGITS = re.compile(r"[01](?:[\s,;|/]?[01])+")  # 010, 0 1 0, 0;1;0
 
 
 def is_bracketed(text: str) -> bool:
@@ -47,8 +51,27 @@ def read_list(text: str) -> list[str] | None:
     return found
 
 
+def are_digits(texts: Sequence[str]) -> bool:
+    """Whether each text has a 0 or a 1 for each of several labels: 010 and 100, or 0 1 0.
+
+    Numbers alone, such as 10, 100 and 110, may name classes: one text must begin with 0, or have
+    signs between.
+    """
+    found = {"".join(re.findall("[01]", each)) for each in texts if _DIGITS.fullmatch(each.strip())}
+    plain = all(text.strip().isdigit() and not text.strip().startswith("0") for text in texts)
+    matched = all(_DIGITS.fullmatch(text.strip()) for text in texts)
+    return matched and not plain and len({*map(len, found)}) == 1 and len(found) > 1
+
+
+def read_digits(text: str) -> list[str]:
+    """The 0 or 1 of each label of such a text."""
+    return re.findall("[01]", text)
+
+
 def read_flag(value: Any) -> bool | None:
-    """Whether a label is there by the 1 or 0 of its column; None for any other value."""
+    """Whether a label is there by its column: 1, true or yes, not 0, false or no; None for any
+    other value.
+    """
     return _FLAGS.get(str(value).strip().lower())
 
 
@@ -66,7 +89,9 @@ def count_places(lists: Sequence[Sequence[str]]) -> int:
 
 
 def find_flags(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """The columns that hold nothing but 0 and 1, where there are several: they may be labels."""
+    """The columns that hold nothing but 0 and 1, or yes and no, where there are several: they may
+    be labels.
+    """
     found = [
         name
         for place, name in enumerate(names)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,8 +29,9 @@ class LabelTable(Table):
 
     `columns.labels` names their column: in JSON lines and Parquet a list of texts or numbers, or a
     text; in a cell or a text `separator` stands between two labels, or they are a list in brackets,
-    ['a', 'b']. Where all lists have one length and only 0 and 1, each place is a label. A list of
-    columns has a column for each label, with 1 where it is there and 0 where it is not.
+    ['a', 'b']. Where all lists have one length and only 0 and 1, each place is a label, also
+    without signs between, 010. A list of columns has a column for each label, with 1 or yes where
+    it is there, 0 or no where it is not.
     """
 
     empty_labels = True
@@ -66,12 +68,9 @@ class LabelTable(Table):
         examples = super().read_file(file, roles, header=header, labelled=labelled)
         texts = [e.label.strip() for e in examples if isinstance(e.label, str) and e.label.strip()]
         listed = bool(texts) and all(map(label_lists.is_bracketed, texts))
-        examples = [
-            example
-            if example.label is None
-            else replace(example, label=self._split(example, listed=listed))
-            for example in examples
-        ]
+        hot = label_lists.are_digits(texts)
+        split = _split_digits if hot else partial(self._split, listed=listed)
+        examples = [e if e.label is None else replace(e, label=split(e)) for e in examples]
         return self._read_places(file, examples)
 
     def _read_flags(
@@ -88,7 +87,7 @@ class LabelTable(Table):
             labels, wrong = label_lists.take_flags(e.fields, names)
             if wrong:
                 raise DataError(
-                    f"column {wrong} of task.columns.labels is neither 0 nor 1",
+                    f"column {wrong} of task.columns.labels is neither 0 nor 1, neither yes nor no",
                     file=e.place,
                     fix="1 for a label of the text, 0 for the others",
                 )
@@ -134,7 +133,7 @@ class LabelTable(Table):
         if role == "label" and isinstance(value, dict):
             labels, wrong = label_lists.take_flags(value, {name: name for name in value})
             if wrong:
-                raise ValueError(f"an object whose {wrong} is neither 0 nor 1")
+                raise ValueError(f"an object whose {wrong} is neither 0 nor 1, neither yes nor no")
             return tuple(labels)
         return super().cell(role, value)
 
@@ -156,3 +155,8 @@ class LabelTable(Table):
             what = f"a label without a name in {shown[:80]!r}"
             raise DataError(what, file=example.place, fix=fix)
         return list(label)
+
+
+def _split_digits(example: Example) -> list[str]:
+    """The 0 or 1 of each label of an example: 010."""
+    return label_lists.read_digits(str(example.label))

@@ -21,7 +21,7 @@ from plmctl.tasks.readers import files
 from plmctl.tasks.readers.broken_rows import EMPTY, explain_broken, list_broken
 from plmctl.tasks.readers.column_settings import Column, refuse_lists, spell_role
 from plmctl.tasks.readers.header import LOOKED, names_columns
-from plmctl.tasks.readers.label_lists import find_flags, is_bracketed, is_list
+from plmctl.tasks.readers.label_lists import are_digits, find_flags, is_bracketed, is_list
 from plmctl.tasks.readers.label_text import LabelKinds, is_absent, spell_label
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
@@ -125,10 +125,13 @@ class Table(SplitFiles):
     ) -> None:
         """DataError where each label is a list of several: they would be one class each."""
         labels = [each.label for each in examples if isinstance(each.label, str)]
+        if self.label_setting != "label":
+            return
         listed = all(map(is_bracketed, labels)) and any(map(is_list, labels))
-        if self.label_setting == "label" and listed:
+        if listed or are_digits(labels):
             fix = f"task=multilabel {spell_setting('task.columns.labels', columns['label'])}"
-            what = f"the labels are lists, such as {labels[0][:60]}"
+            kind = "lists" if listed else "a 0 or 1 for each of several labels"
+            what = f"the labels are {kind}, such as {labels[0][:60]}"
             raise DataError(what, file=file, fix=fix)
 
     def cell(self, role: str, value: Any) -> Any:
@@ -190,13 +193,14 @@ class Table(SplitFiles):
         """The error of a column that is not there; the fix is the nearest one, if there is one.
 
         Args:
-            flags: the columns that hold 0 and 1, which may be labels.
+            flags: the columns that hold 0 and 1, or yes and no, which may be labels.
         """
         own = [name for name in flags if name not in {*map(str, columns.values())}]
         if missing.role == "label" and not missing.near and len(own) > 1:
             several = spell_setting("task.columns.labels", own)
             fix = several if self.label_setting == "labels" else f"task=multilabel {several}"
-            what = f"{missing}\n  columns of 0 and 1, one for each label: {', '.join(own)}"
+            kinds = "columns of 0 and 1, or yes and no, one for each label"
+            what = f"{missing}\n  {kinds}: {', '.join(own)}"
             return AbsentColumn(what, missing.column, file=file, line=line, fix=fix)
         fix = spell_role(
             self.label_setting if missing.role == "label" else missing.role,

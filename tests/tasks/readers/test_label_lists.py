@@ -22,6 +22,7 @@ from plmctl.tasks.readers.label_text import describe_names
 from tests.command import plmctl
 
 NAMES = ["toxic", "very bad", "insult"]
+SIGNS = {"hot digits": "", "hot spaces": " ", "hot commas": ",", "hot bars": "|"}
 
 
 def make(path: object, *words: str, task: str = "multilabel") -> Any:
@@ -72,7 +73,7 @@ def write(folder: Path, layout: str, rows: list[list[int]]) -> tuple[Path, list[
     flags = [*map(str, NAMES)]
     texts = [f"text {n}" for n in range(len(rows))]
     own = [[name for name, each in zip(NAMES, row, strict=True) if each] for row in rows]
-    if layout in ("columns", "objects"):
+    if layout in ("columns", "objects", "words"):
         settings = [f"task.columns.labels=[{','.join(flags)}]"]
         if layout == "objects":
             lines = [
@@ -80,8 +81,13 @@ def write(folder: Path, layout: str, rows: list[list[int]]) -> tuple[Path, list[
                 for t, r in zip(texts, rows, strict=True)
             ]
             return _file(folder, "jsonl", lines), settings
-        lines = [f"{t},{','.join(map(str, r))}" for t, r in zip(texts, rows, strict=True)]
+        shown = [[("no", "Yes")[v] if layout == "words" else str(v) for v in r] for r in rows]
+        lines = [f"{t},{','.join(r)}" for t, r in zip(texts, shown, strict=True)]
         return _file(folder, "csv", [f"text,{','.join(flags)}", *lines]), settings
+    if layout in SIGNS:
+        cells = [SIGNS[layout].join(map(str, r)) for r in rows]
+        lines = [f"{t}\t{cell}" for t, cell in zip(texts, cells, strict=True)]
+        return _file(folder, "tsv", ["text\tlabels", *lines]), [named]
     if layout == "maps":
         maps = [dict(zip(NAMES, row, strict=True)) for row in rows]
         lines = [json.dumps({"text": t, "labels": m}) for t, m in zip(texts, maps, strict=True)]
@@ -103,7 +109,8 @@ def _file(folder: Path, kind: str, lines: list[str]) -> Path:
 
 
 @pytest.mark.parametrize(
-    "layout", ["columns", "objects", "maps", "hot", "hot cells", "brackets", "quoted"]
+    "layout",
+    ["columns", "objects", "words", "maps", "hot", "hot cells", "brackets", "quoted", *SIGNS],
 )
 def test_every_layout_gives_the_same_labels(layout: str, tmp_path: Path) -> None:
     rows = draw()
@@ -112,7 +119,7 @@ def test_every_layout_gives_the_same_labels(layout: str, tmp_path: Path) -> None
     wanted = [[name for name, each in zip(NAMES, row, strict=True) if each] for row in rows]
     assert labels_of(task) == wanted
     task.fit_labels(task.read("train"))
-    if layout in ("columns", "objects", "hot", "hot cells"):
+    if layout in ("columns", "objects", "words") or "hot" in layout:
         assert task.names == NAMES  # in the order of the file, with those that nothing has
     if "hot" in layout:  # without names these are places
         bare = make(file)
@@ -128,7 +135,7 @@ def told_fix(task: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("task", ["classification", "multilabel"])
-@pytest.mark.parametrize("layout", ["columns", "objects"])
+@pytest.mark.parametrize("layout", ["columns", "objects", "words"])
 def test_columns_of_flags_are_named_with_the_right_way(
     layout: str, task: str, tmp_path: Path
 ) -> None:
@@ -140,11 +147,20 @@ def test_columns_of_flags_are_named_with_the_right_way(
     assert read == [[n for n, each in zip(NAMES, row, strict=True) if each] for row in rows]
 
 
-@pytest.mark.parametrize("layout", ["hot", "brackets"])
+@pytest.mark.parametrize("layout", ["hot", "brackets", *SIGNS])
 def test_lists_are_no_classes(layout: str, tmp_path: Path) -> None:
     file, _ = write(tmp_path, layout, draw())
     words = told_fix(make(file, "task.columns.label=labels", task="classification"))
     assert words == ["task=multilabel", "task.columns.labels=labels"]
+
+
+@pytest.mark.parametrize(
+    "labels", [["10", "100", "110"], ["0", "1", "0"], ["01", "1", "10"], ["01", "01"], ["01", "02"]]
+)
+def test_numbers_that_name_classes_stay_classes(labels: list[str], tmp_path: Path) -> None:
+    rows = [f"text {n}\t{label}" for n, label in enumerate(labels)]
+    file = _file(tmp_path, "tsv", ["text\tlabel", *rows])
+    assert labels_of(make(file, task="classification")) == labels
 
 
 def test_other_values_than_0_and_1_are_refused(tmp_path: Path) -> None:
