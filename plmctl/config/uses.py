@@ -1,6 +1,4 @@
-"""The settings of the commands that use a trained model: eval, attack, inject, extend, embed and
-generate.
-"""
+"""The settings of plmctl eval."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import AbsentData, DataError
+from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.storage.paths import find_near
 from plmctl.storage.unpacking import UNPACK, open_data
 from plmctl.tasks.readers.builtin import BUILTIN, write_builtin_task
@@ -23,7 +23,9 @@ SPLITS = ("train", "dev", "test")  # the order in which a list of files is taken
 Where = str | Path | Sequence[str] | Mapping[str, str]  # what `task.path` may be
 
 
-def locate(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") -> Path | None:
+def locate(
+    path: Where | None, split: str, patterns: Sequence[str], *, folder: str = ""
+) -> Path | None:
     """The file of `split`: by name in a mapping, by its index in a list, by `patterns` (in order)
     in a directory.
 
@@ -31,6 +33,8 @@ def locate(path: Where, split: str, patterns: Sequence[str], *, folder: str = ""
     case, with or without `.gz`. A single file is every split (the task decides which part of it
     is dev). None where the split is absent.
     """
+    if path is None:
+        raise ConfigError("task.path", None, "the files of the task", fix="task.path=FOLDER")
     if isinstance(path, Mapping):
         return existing(path[split]) if split in path else None
     if not isinstance(path, str | Path):
@@ -48,7 +52,7 @@ def is_single(path: Where) -> bool:
     return isinstance(path, str | Path) and Path(path).expanduser().is_file()
 
 
-def need(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") -> Path:
+def need(path: Where | None, split: str, patterns: Sequence[str], *, folder: str = "") -> Path:
     """As `locate`, with a DataError that lists what is there instead of None."""
     file = locate(path, split, patterns, folder=folder)
     if file is not None:
