@@ -34,13 +34,8 @@ TAKE_A_SPEC = {
     "api/training.py",
     *(f"artifacts/contract/{name}.py" for name in ("contract", "stage_contract")),
     "cli/start.py",
-    *(f"datasets/{name}.py" for name in ("after_writing", "augment", "contexts", "data_check")),
-    *(f"datasets/{name}.py" for name in ("link", "mining", "polarity", "pseudo_labels", "rarify")),
-    *(f"datasets/{name}.py" for name in ("retrieval", "rewrite", "triple_texts")),
-    "inputs/tokenize.py",
     "jobs/sweep.py",
     *(f"probes/{name}.py" for name in ("by_task", "evaluate", "graph_evaluation", "held_out")),
-    "report/data_check.py",
     *(f"study/{name}.py" for name in ("composing", "parse", "run")),
 }
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")
@@ -63,7 +58,6 @@ LATE = {
     "config/compose.py": {"plmctl.config.speed"},
     "config/composer.py": {"plmctl.config.part_files"},
     "artifacts/contract/contract.py": {"plmctl.artifacts.assemble", "plmctl.training.freezing"},
-    "datasets/data_check.py": {"plmctl.tasks"},
     "runs/deciding.py": {"plmctl.runs.parents"},
     "runs/distill_words.py": {"plmctl.runs.resume"},
     "artifacts/loading.py": {"plmctl.artifacts.shrinking"},

@@ -21,7 +21,7 @@ from plmctl.core.progress import clock
 from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import print_table, remark, tell
 from plmctl.core.values import Count, Rate, Share, fit
-from plmctl.datasets.pseudo_labels import name_only_label
+from plmctl.datasets.label import name_only_label
 from plmctl.jobs.configs import Configs, find_missing_files
 from plmctl.jobs.job import Job, locate_runs, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder

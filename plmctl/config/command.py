@@ -10,12 +10,14 @@ import ast
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from plmctl.config.spec import Provenance, RunSpec
+from plmctl.core.terminal import tell
 
 RECIPE = "recipe"
 HOME = "plmctl"  # the package of our own commands
@@ -89,6 +91,12 @@ class Command(RunSpec):
     def perform(self) -> Result:
         """Do what the settings say."""
         raise NotImplementedError(type(self).__name__)
+
+    def report(self, found: Mapping[str, Any], lines: Iterable[str]) -> Result:
+        """Print results: as JSON where the user wants it, else as lines."""
+        for line in [json.dumps(found)] if self.provenance.json else lines:
+            tell(line)
+        return 0
 
     def check(self) -> None:
         """Open, build and compare all that the settings name, and raise what does not fit."""

@@ -142,71 +142,6 @@ class Finetune(RunSpec):
 
 
 @dataclass(frozen=True)
-class Tokenize(RunSpec):
-    data: Data = Data()
-    tokenizer: Any = MISSING
-    out: str = MISSING  # folder of the tokens and their tokenizer
-    processes: Processes | None = None  # null: one for each core
-    seed: Whole = 0
-
-
-@dataclass(frozen=True)
-class Check(RunSpec):
-    data: Data = Data()
-    tokenizer: Any = None
-    format: Any = None
-    task: Any = None
-    out: str | None = None  # a .md or .html page, what --out sets
-    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
-    optim: Any = None
-    schedule: Any = None
-    train: Any = None
-
-
-@dataclass(frozen=True)
-class Contexts(RunSpec):
-    data: Data = Data()
-    # a list of words, one in each line; null: all that are frequent enough
-    words: str | None = None
-    least: Count = 100  # how often a word must stand in the text, without a list
-    contexts: Count = 1000  # largest number of contexts of a word, spread evenly over the text
-    window: Count = 25  # words on each side of the word, within its sentence
-    out: str = MISSING  # a new folder
-
-
-@dataclass(frozen=True)
-class MarkPolarity(RunSpec):
-    data: Data = Data()
-    lexicon: str = MISSING  # SentiWordNet's file, with glosses
-    # an encoder whose vectors say how near a gloss is to a sentence; null: the words that both have
-    checkpoint: str | None = None
-    out: str = MISSING  # a new file, .jsonl
-    overwrite: bool = False  # replace an existing file
-    batch_size: Batch = 64  # texts that the encoder reads at once
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-
-
-@dataclass(frozen=True)
-class Vectors(RunSpec):
-    data: Data = Data()
-    method: Any = MISSING
-    # a run, a checkpoint or a Hugging Face folder, for method=distilled
-    checkpoint: str | None = None
-    width: Count = 100  # numbers of a vector
-    least: Count = 5  # words that stand fewer times in the text get no vector
-    # words are runs of letters, or what is between spaces
-    split: Literal["words", "spaces"] = "words"
-    lowercase: bool = True
-    # .safetensors (with n-grams), .txt (GloVe's), .vec (fastText's), .bin (word2vec's)
-    out: str = MISSING
-    overwrite: bool = False  # replace an existing file
-    threads: Processes = 1
-    seed: Whole = 0
-    batch_size: Batch = 64  # texts that the model reads at the same time, for method=distilled
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # device of the model, for method=distilled
-
-
-@dataclass(frozen=True)
 class Limit(Record):
     steps: Count | None = None  # updates
     tokens: Count | None = None  # real tokens
@@ -275,17 +210,6 @@ class GraphData(Record):
     # valid and test triples with an entity or a relation that is not trained: keep ranks them, as
     # published evaluations do; drop leaves them out
     unseen: Literal["keep", "drop"] = "keep"
-
-
-@dataclass(frozen=True)
-class WriteTriples(RunSpec):
-    data: GraphData = GraphData()
-    # one text for each entity; head and relation with the tail as target; true and false triples;
-    # head and tail with the relation as label
-    kind: Literal["descriptions", "comet", "kg_bert", "relations"] = "descriptions"
-    negatives: Count = 1  # number of false triples for each true one, for kg_bert
-    out: str = MISSING  # a new folder
-    seed: Whole = 0
 
 
 @dataclass(frozen=True)

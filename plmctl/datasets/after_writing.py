@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plmctl.artifacts.assemble import settle_lengths
-from plmctl.artifacts.loading import open_source
+from plmctl.artifacts.loading import Loaded
 from plmctl.config.plugins import option
-from plmctl.config.writing import DataWriting
 from plmctl.core.spelling import spell_setting
 from plmctl.tasks.task import Task
 
 
-def spell_next(spec: DataWriting, name: str, task: Task, columns: Sequence[str] = ()) -> str:
+def spell_next(loaded: Loaded, task: Task, words: Sequence[str], *, checkpoint: str) -> str:
     """The fine-tuning on what was written, of the model that wrote it, in rows that fit it.
 
     Args:
-        spec: of the command.
-        name: of the part file of the task.
-        task: as it was read.
-        columns: words that say which columns are read.
+        loaded: The model.
+        task: The task of the rows.
+        words: The settings that name the task and its files.
+        checkpoint: The model as the user names it.
     """
-    config = open_source(spec.checkpoint, plugins=spec.plugins).config
-    bound = settle_lengths(config, plugins=spec.plugins)["position"].get("max_length")
+    plugins = loaded.source.plugins
+    bound = settle_lengths(loaded.config, plugins=plugins)["position"].get("max_length")
     lengths = task.fit_lengths(task.longest if bound is None else min(bound, task.longest))
     fitting = [f"task.{key}={length}" for key, length in lengths.items()]
-    files = spell_setting("task.path", spec.out)
-    words = [f"task={name}", files, *columns, *fitting]
-    line = " ".join(["plmctl finetune", *words, spell_setting("checkpoint", spec.checkpoint)])
-    return f"next: {line}{option(spec.plugins)}  # or another checkpoint, such as a student"
+    line = " ".join([*words, *fitting, spell_setting("checkpoint", checkpoint)])
+    return (
+        f"next: plmctl finetune {line}{option(plugins)}  # or another checkpoint, such as a student"
+    )

@@ -1,104 +1,128 @@
-"""Which model replaces words of which training set, and how, for `plmctl data augment`."""
+"""A larger training set, with words replaced as TinyBERT does (Jiao et al., 2020, algorithm 1), as
+a folder of files.
+
+It has the files of the task unchanged, except for the training file. In this file, changed copies
+with the same label or tags follow each example: `task.path=<folder>` trains on it.
+"""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from plmctl.artifacts.identity import identity
-from plmctl.artifacts.loading import load
-from plmctl.config.build import build
-from plmctl.config.writing import Augment
-from plmctl.core.errors import ConfigError, UsageError
-from plmctl.core.terminal import tell
-from plmctl.datasets.after_writing import spell_next
-from plmctl.distill.augmentation import Augmenter
-from plmctl.distill.augmented import Augmentation
-from plmctl.knowledge.word_vectors import Neighbours
-from plmctl.storage.resumable import hash_file, new_folder
+import numpy as np
+
+from plmctl.core.errors import ConfigError
+from plmctl.distill.augmentation import Augmenter, make_copies
+from plmctl.storage.resumable import hash_file, write_folder
 from plmctl.tasks.readers import files
 from plmctl.tasks.sheet import Sheet
 from plmctl.tasks.tagged_sheet import TaggedSheet
 from plmctl.tasks.task import Task, as_task
-from plmctl.text.function_words import ENGLISH
-from plmctl.text.inputs import need_lines
-from plmctl.training.processes.world import device_of
 
 
-def augment(spec: Augment) -> int:
-    """Write `out` and say what is in it."""
-    out, work = new_folder(spec.out), plan_augmentation(spec)
-    work.write(out)
-    before, counted, several = work.examples, work.counted, work.counted["of several tokens"]
-    if not counted["replaceable"]:
-        what = f"no word of the {before:,} examples could be replaced"
-        tags = "columns" in spec.task and "tags" in spec.task.columns and not spec.tagged_words
-        fix = "\n  fix: tagged_words=true, where no word has the tag O" if tags else ""
-        raise UsageError(f"{what}; {spec.out} is the training set as it was{fix}")
-    if spec.provenance.json:
-        tell(json.dumps({"out": spec.out, "before": before, **counted}))
-        return 0
-    stayed = f"; {several:,} of several tokens stayed (vectors=<file> replaces them)"
-    tell(
-        f"{spec.out}: {before:,} examples became {counted['examples']:,}\n"
-        f"  of {counted['words']:,} words but function words, {counted['replaceable']:,} may be"
-        f" replaced{stayed if several and spec.vectors is None else ''}\n"
-        f"{spell_next(spec, spec.task.get('name'), work.task)}"
-    )
-    return 0
+@dataclass(frozen=True, kw_only=True)
+class Augmentation:
+    """The training file of a task, and how its copies are made.
 
-
-def plan_augmentation(spec: Augment) -> Augmentation:
-    """The augmentation that the settings of the command describe, with its model loaded."""
-    task, sheet = _open_task(spec)
-    given = {"vectors": spec.vectors, "stop_words": spec.stop_words}
-    read = {name: None if path is None else files.existing(path) for name, path in given.items()}
-    stop = ENGLISH if read["stop_words"] is None else _read_words(read["stop_words"])
-    vectors = None if read["vectors"] is None else Neighbours.read(read["vectors"])
-    device, loaded = device_of(spec.device, "device"), load(spec.checkpoint, plugins=spec.plugins)
-    augmenter = Augmenter(
-        model=loaded.model.to(device),
-        tokenizer=loaded.tokenizer,
-        candidates=spec.candidates,
-        stop=stop,
-        vectors=vectors,
-        batch_size=spec.batch_size,
-        device=device,
-    )
-    hashes = {name: None if file is None else hash_file(file) for name, file in read.items()}
-    return Augmentation(
-        task=task,
-        sheet=sheet,
-        augmenter=augmenter,
-        copies=spec.copies,
-        rate=spec.rate,
-        seed=spec.seed,
-        tagged_words=spec.tagged_words,
-        how={"model": identity(loaded.source), "candidates": spec.candidates, **hashes},
-    )
-
-
-def _open_task(spec: Augment) -> tuple[Task, Sheet | TaggedSheet]:
-    """The task and its training file; ConfigError for a task without a table of texts or of
-    tagged words.
+    Args:
+        copies: The most copies of an example.
+        rate: The share of the words of a copy that are replaced.
+        tagged_words: Whether words with a tag other than O are replaced, too.
+        how: Further facts that decide the copies (the model's identity, its candidates).
     """
-    if spec.task is None:
-        what, fix = "must be given: whose training set is it?", "task=sst2 task.path=<folder>"
-        raise ConfigError("task", ..., what, fix=fix)
-    task = as_task(build(spec.task, {"pooling": "first"}, spec.plugins, path="task"))
+
+    task: Task
+    sheet: Sheet | TaggedSheet
+    augmenter: Augmenter
+    copies: int
+    rate: float
+    seed: int
+    tagged_words: bool
+    how: Mapping[str, Any]
+
+    @property
+    def examples(self) -> int:
+        """The number of examples of the training file."""
+        return sum(bool(self.sheet.texts(row)) for row in self.sheet.rows)
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """The numbers of words and examples written so far."""
+        return self.augmenter.seen
+
+    def write(self, out: Path) -> None:
+        """Write the folder `out`, which appears when it is complete."""
+        named, sheet = split_files(self.task), self.sheet
+        name, file = named.pop("train")
+        job = {
+            "made by": "plmctl data augment",
+            "train": hash_file(file),
+            "copies": self.copies,
+            "rate": self.rate,
+            "seed": self.seed,
+            "tagged_words": self.tagged_words,
+            **self.how,
+        }
+        self.counted["examples"] = 0
+        with write_folder(out, job, self.counted) as made:
+            made.write_rows(name.removesuffix(".gz"), sheet.rows, self._copy, begin=sheet.head)
+            for other, content in named.values():
+                made.write(other, content)
+
+    def _copy(self, rows: Sequence[Any], first: int) -> Iterator[str]:
+        """Each of the rows, and its copies."""
+        sheet = self.sheet
+        texts = [
+            (n, role, text) for n, row in enumerate(rows) for role, text in sheet.texts(row).items()
+        ]
+        stay = [
+            [] if self.tagged_words else sheet.find_tagged(rows[n]).get(role, [])
+            for n, role, _ in texts
+        ]
+        slots = self.augmenter([text for _, _, text in texts], stay)
+        slots_of_rows: list[dict[str, Any]] = [{} for _ in rows]
+        for (n, role, _), slots_of_text in zip(texts, slots, strict=True):
+            slots_of_rows[n][role] = slots_of_text
+        for n, row in enumerate(rows):
+            draws = np.random.default_rng([self.seed, first + n])
+            others = make_copies(
+                sheet.texts(row), slots_of_rows[n], count=self.copies, rate=self.rate, draws=draws
+            )
+            self.counted["examples"] += bool(slots_of_rows[n]) + len(others)
+            yield from (sheet.line(row), *(sheet.line(row, other) for other in others))
+
+
+def choose_sheet(task: Any, name: object, *, tagged_words: bool) -> Sheet | TaggedSheet:
+    """The training file of a task; ConfigError for a task without a table of texts or of tagged
+    words.
+    """
     sheet: Sheet | TaggedSheet | None = None
-    if task:
-        sheet = Sheet.of(task, "train") or TaggedSheet.of(task, "train")
-    if spec.tagged_words and isinstance(sheet, Sheet):
+    if known := as_task(task):
+        sheet = Sheet.of(known, "train") or TaggedSheet.of(known, "train")
+    if tagged_words and isinstance(sheet, Sheet):
         raise ConfigError("tagged_words", True, "false: the words of this task have no tags")
-    if task is None or sheet is None:
+    if sheet is None:
         allowed = (
             "only tasks of this kind are augmented: a class or a score for texts in columns of a"
             " table (classification, regression, GLUE's), or tags of words"
         )
-        raise ConfigError("task", spec.task.get("name"), allowed)
-    return task, sheet
+        raise ConfigError("task", name, allowed)
+    return sheet
 
 
-def _read_words(file: Path) -> frozenset[str]:
-    return frozenset(line.strip().lower() for _, line in need_lines(file) if line.strip())
+def split_files(task: Task) -> dict[str, tuple[str, Path]]:
+    """{split: (name of its file in the new folder, the file)}; the task finds these names."""
+    single = files.is_single(task.path)  # then the one file is every split
+    by_split = {}
+    for split, patterns in task.reader.splits.items():
+        if split == "train" or (not single and task.has(split)):
+            file = files.need(task.path, split, patterns, folder=getattr(task.reader, "folder", ""))
+            own = isinstance(task.path, str) and not single
+            end = (
+                "".join(Path(file.name).suffixes[-2:]) if file.name.endswith(".gz") else file.suffix
+            )
+            by_split[split] = (file.name if own else f"{split}{end}", file)
+    return by_split

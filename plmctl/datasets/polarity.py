@@ -8,38 +8,23 @@ have a mark in `data.tags=[pos]`, as a tagger gives it, have senses of that part
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from plmctl.artifacts.loading import Loaded, load
-from plmctl.config.build import plain
-from plmctl.config.schema import MarkPolarity
-from plmctl.core.errors import DataError
-from plmctl.core.spelling import spell_setting
-from plmctl.core.terminal import remark, tell
-from plmctl.knowledge.glosses import (
-    GlossedSense,
-    GlossSimilarity,
-    choose_polarity,
-    find_senses,
-    read_senses,
-)
+from plmctl.artifacts.loading import Loaded
+from plmctl.knowledge.glosses import GlossedSense, GlossSimilarity, choose_polarity, find_senses
 from plmctl.knowledge.sentiment import POLARITIES, WordPolarity
 from plmctl.knowledge.words import plain_words
-from plmctl.storage.atomic import is_stream, open_atomic, refuse_existing
-from plmctl.storage.paths import refuse_ending
 from plmctl.tasks.sparse_linear import WeightedCounts
 from plmctl.text.document import Document
 from plmctl.text.function_words import ENGLISH
 from plmctl.text.letters import compose
 from plmctl.text.marks import count_characters
-from plmctl.text.reader import read_documents
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 from plmctl.use.sentence_vectors import choose_pooling, embed_texts
@@ -107,62 +92,8 @@ class VectorCosines:
         return [float(self.known[sentence] @ self.known[gloss]) for gloss in glosses]
 
 
-def mark_polarity(spec: MarkPolarity) -> int:
-    """Write `out` and say what is in it."""
-    out, lexicon = Path(spec.out).expanduser(), Path(spec.lexicon).expanduser()
-    if not is_stream(out):
-        refuse_ending(spec.out, [".jsonl"], "a text a line")
-    refuse_existing(out, spec.overwrite)
-    senses = read_senses(lexicon)
-    similarity = _make_similarity(spec, senses)
-    tags = tuple(tag for tag in spec.data.tags if tag != "polarity")
-    documents = read_documents(
-        plain(spec.data.path), field=spec.data.field, lines=spec.data.lines, tags=tags
-    )
-    counted: Counter[str] = Counter()
-    with open_atomic(out) as stream:
-        for block in _take(documents, TOGETHER):
-            for row in mark_documents(block, senses, similarity, counted):
-                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-        if not counted["known"]:
-            fix = "a text in the language of the lexicon"
-            raise DataError("none of the words of the text is in it", file=lexicon, fix=fix)
-    if spec.provenance.json:
-        tell(json.dumps({"out": spec.out, **counted}))
-        return 0
-    share = counted["known"] / counted["words"]
-    kinds = ", ".join(f"{counted[kind]:,} {kind}" for kind in POLARITIES)
-    tell(f"{spec.out}: {counted['words']:,} words, {share:.1%} with senses: {kinds}")
-    path = spell_setting("data.path", spec.out)
-    names = spell_setting("data.tags", list(dict.fromkeys([*tags, "polarity", "pos"])))
-    tell(f"next: plmctl tokenize {path} {names} out=<dir>")
-    return 0
-
-
-def _make_similarity(spec: MarkPolarity, senses: dict[str, list[GlossedSense]]) -> GlossSimilarity:
-    if spec.checkpoint is None:
-        glosses = dict.fromkeys(sense.gloss for own in senses.values() for sense in own)
-        return WordCosines(list(glosses))
-    loaded = load(spec.checkpoint, plugins=spec.plugins)
-    part = VectorCosines(loaded, batch_size=spec.batch_size, device=spec.device)
-    remark(f"plmctl: glosses are compared by vectors of {spec.checkpoint}: {part.pooling.words}")
-    return part
-
-
-def _take(documents: Iterable[Document], count: int) -> Iterator[list[Document]]:
-    """The documents, `count` at a time."""
-    block: list[Document] = []
-    for document in documents:
-        block.append(document)
-        if len(block) == count:
-            yield block
-            block = []
-    if block:
-        yield block
-
-
 def mark_documents(
-    documents: Sequence[Document],
+    documents: Iterable[Document],
     senses: dict[str, list[GlossedSense]],
     similarity: GlossSimilarity,
     counted: Counter[str],
@@ -171,22 +102,24 @@ def mark_documents(
 
     Args:
         documents: to be marked.
-        senses: of SentiWordNet.
-        similarity: of sentences and glosses.
+        senses: The senses of SentiWordNet.
+        similarity: Compares sentences and glosses.
         counted: receives the numbers of words, of those with senses, and of each polarity.
     """
-    asked = [list(_find_words(document, senses, counted)) for document in documents]
-    similarity.read(
-        text for own in asked for word in own for text in (word[0], *(s.gloss for s in word[3]))
-    )
-    for document, words in zip(documents, asked, strict=True):
-        text, given = _restore(document)
-        marks: Marks = {**given, "polarity": [], "pos": given.get("pos", [])}
-        for sentence, start, end, own in words:
-            entry = choose_polarity(own, similarity.compare(sentence, [s.gloss for s in own]))
-            counted[POLARITIES[entry.polarity]] += 1
-            _add(marks, start, end, entry, tagged="pos" in given)
-        yield {"text": text, **marks}
+    stream = iter(documents)
+    while block := list(islice(stream, TOGETHER)):
+        asked = [list(_find_words(document, senses, counted)) for document in block]
+        similarity.read(
+            text for own in asked for word in own for text in (word[0], *(s.gloss for s in word[3]))
+        )
+        for document, words in zip(block, asked, strict=True):
+            text, given = _restore(document)
+            marks: Marks = {**given, "polarity": [], "pos": given.get("pos", [])}
+            for sentence, start, end, own in words:
+                entry = choose_polarity(own, similarity.compare(sentence, [s.gloss for s in own]))
+                counted[POLARITIES[entry.polarity]] += 1
+                _add(marks, start, end, entry, tagged="pos" in given)
+            yield {"text": text, **marks}
 
 
 def _add(marks: Marks, start: int, end: int, entry: WordPolarity, *, tagged: bool) -> None:

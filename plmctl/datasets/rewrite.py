@@ -1,96 +1,162 @@
-"""Which teacher writes the targets of which task, and how: for `plmctl data rewrite`, and for a
-fine-tuning with `distill.rewrite`.
+"""A training set with targets that a teacher wrote (Kim and Rush, 2016), as a folder of files.
+
+It has train.jsonl and the other splits of the task unchanged, under the names of the task's
+columns. `task.path=<folder>` trains on it; in pretraining, so does `data.path=<folder>/train.jsonl
+data.fields=[source,target]`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from plmctl.artifacts.identity import identity
-from plmctl.artifacts.loading import Loaded, load
-from plmctl.config.build import build, plain
-from plmctl.config.make_spec import spec_of
-from plmctl.config.writing import Rewrite
+import torch
+
+from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import ConfigError
-from plmctl.core.spelling import spell_setting
-from plmctl.core.terminal import remark, tell
-from plmctl.datasets.after_writing import spell_next
-from plmctl.distill.rewriting import Rewriting
-from plmctl.distill.sequence import Nearest, Pick, pick_likeliest
-from plmctl.generation.prompts import PromptReader
-from plmctl.storage.paths import find_cache_folder
-from plmctl.storage.resumable import new_folder
+from plmctl.distill.sequence import Pick
+from plmctl.generation.decode import generate
+from plmctl.generation.prompts import AHEAD, PromptReader, batch_by_length
+from plmctl.generation.search import Hypothesis, Search
+from plmctl.storage.resumable import hash_text, write_folder
 from plmctl.tasks.generation import Generation
-from plmctl.training.processes.world import device_of
+from plmctl.tasks.readers import files
+from plmctl.tasks.record import Example
 from plmctl.use.prompting import build_writing_task, make_prompt_reader
 
 
-def rewrite(spec: Rewrite) -> int:
-    """Write `out` and say what is in it."""
-    out, work = new_folder(spec.out), plan_rewriting(spec)
-    work.write(out)
-    count, names = len(work.examples), work.names
-    if spec.provenance.json:
-        tell(json.dumps({"out": spec.out, "sources": count, **work.counted}))
-        return 0
-    counted = ", ".join(f"{value:,} {what}" for what, value in work.counted.items() if value)
-    columns = [spell_setting(f"task.columns.{side}", names[side]) for side in ("source", "target")]
-    tell(f"{spec.out}: targets of {count:,} sources" + (f"; {counted}" if counted else ""))
-    tell(spell_next(spec, work.task.name, work.task, columns))
-    return 0
+@dataclass(frozen=True, kw_only=True)
+class Rewriting:
+    """A teacher, the examples of a task, and how it writes them.
 
+    Args:
+        reader: The teacher, and how it reads a source.
+        pick: Chooses the text of `search` that the student learns.
+        max_new: The most tokens of a text.
+        how: Further facts that decide the texts (the identity of the teacher, the search).
+    """
 
-def plan_rewriting(spec: Rewrite) -> Rewriting:
-    """What `checkpoint` is to write for the sources of a task, with `search` and `pick`."""
-    device = device_of(spec.device, "device")
-    search = build(spec.search, {}, spec.plugins, path="search")
-    nearest = spec.pick == "nearest"
-    if nearest and search.count < 2:
-        allowed = "at least 2: pick=nearest chooses among them"
-        raise ConfigError("search.count", search.count, allowed, fix="search.count=5")
-    loaded = load(spec.checkpoint, plugins=spec.plugins)
-    task, reader = _choose_task(spec, loaded), _make_reader(spec, loaded)
-    pick: Pick = pick_likeliest
-    if nearest:
-        pick = Nearest(tokenize=task.tokenize, lowercase=task.lowercase)
-    return Rewriting(
-        reader=reader,
-        task=task,
-        search=search,
-        pick=pick,
-        max_new=spec.max_new or (reader.task or task).max_target,
-        batch_size=spec.batch_size,
-        device=device,
-        how={"model": identity(loaded.source), "pick": spec.pick, "search": plain(spec.search)},
+    reader: PromptReader
+    task: Generation
+    search: Search
+    pick: Pick
+    max_new: int
+    batch_size: int
+    device: torch.device
+    how: Mapping[str, Any]
+    counted: dict[str, int] = field(
+        default_factory=lambda: {
+            "as the reference": 0,
+            "cut at max_new": 0,
+            "empty, so the reference": 0,
+        }
     )
 
+    @cached_property
+    def examples(self) -> list[Example]:
+        """The examples of the training split, with checked labels."""
+        examples = self.task.read("train")
+        self.task.fit_labels(examples)
+        return examples
 
-def replace_targets(spec: Any) -> Any:
-    """The fine-tuning `spec` with texts of `teacher` in place of the targets that it would read;
-    `spec` itself without `distill.rewrite`.
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The names of the columns: as in the task, if they have names."""
+        return {
+            role: name if isinstance(name := self.task.columns[role], str) else role
+            for role in ("source", "target")
+        }
 
-    They are written once, into a folder of the cache whose name is a hash of all that decides them.
+    @cached_property
+    def job(self) -> dict[str, Any]:
+        """Everything that decides the bytes of `train.jsonl`."""
+        return {
+            "made by": "plmctl data rewrite",
+            **self.how,
+            "max_new": self.max_new,
+            "columns": self.names,
+            "train": hash_text("".join(map(self._line, self.examples))),
+        }
+
+    @property
+    def identity(self) -> str:
+        """A hash of everything that decides the bytes of the folder."""
+        others = {name: hash_text(str(text)) for name, text in self._others.items()}
+        return hash_text(json.dumps({**self.job, **others}, sort_keys=True))
+
+    def write(self, out: Path) -> None:
+        """Write the folder `out`, which appears when it is complete."""
+        self.reader.model.to(self.device)
+        together = AHEAD * self.batch_size
+        with write_folder(out, self.job, self.counted) as made:
+            made.write_rows(
+                "train.jsonl", self.examples, self._rewrite, together=together, what="sources"
+            )
+            for name, content in self._others.items():
+                made.write(name, content)
+
+    def _rewrite(self, some: Sequence[Example], first: int) -> Iterator[str]:
+        reader = self.reader
+        prompts = [
+            reader(str(example.fields["source"]), first + n) for n, example in enumerate(some)
+        ]
+        texts: dict[int, list[Hypothesis]] = {}
+        for indices in batch_by_length(prompts, self.batch_size):
+            written = generate(
+                reader.model,
+                reader.batch([prompts[n] for n in indices]).to(self.device),
+                vocab=reader.vocab,
+                search=self.search,
+                head=reader.head,
+                max_new=self.max_new,
+                keys=[prompts[n].number for n in indices],
+            )
+            texts |= dict(zip(indices, written, strict=True))
+        for n, example in enumerate(some):
+            words = [reader.spell(prompts[n], text.ids).strip() for text in texts[n]]
+            yield self._line(replace(example, label=(self._choose(words, texts[n], example),)))
+
+    def _choose(self, words: Sequence[str], texts: Sequence[Hypothesis], example: Example) -> str:
+        """The target of the student: the teacher's text, or the reference if that is empty."""
+        references = [str(text) for text in example.label or ()]
+        text = self.pick(words, references)
+        self.counted["empty, so the reference"] += text is None
+        self.counted["as the reference"] += text in references
+        self.counted["cut at max_new"] += (
+            text is not None and not texts[list(words).index(text)].finished
+        )
+        return references[0] if text is None else text
+
+    def _line(self, example: Example) -> str:
+        row = {self.names["source"]: example.fields["source"]}
+        references = list(example.label or ())
+        if references:
+            row[self.names["target"]] = references[0] if len(references) == 1 else references
+        return json.dumps(row, ensure_ascii=False) + "\n"
+
+    @cached_property
+    def _others(self) -> dict[str, Path | str]:
+        """The other splits, which stay unchanged."""
+        # a single file is every split
+        single = files.is_single(self.task.path)
+        others = ("dev",) if single else self.task.reader.splits
+        present: Iterable[str] = (
+            split for split in others if split != "train" and self.task.has(split)
+        )
+        return {
+            f"{split}.jsonl": "".join(map(self._line, self.task.read(split))) for split in present
+        }
+
+
+def choose_task(loaded: Loaded, node: Any = None) -> Generation:
+    """The task of a node, else the one that the teacher was fine-tuned on; ConfigError where it
+    writes no texts.
     """
-    settings = (spec.get("distill") or {}).get("rewrite")
-    if not settings:
-        return spec
-    own = {"checkpoint": spec.teacher, "task": plain(spec.task), "device": spec.train.device}
-    settings = {**plain(settings), **own, "out": "."}
-    work = plan_rewriting(spec_of("rewrite", settings, spec.provenance))
-    out = find_cache_folder(spec.data.cache_dir) / f"by-teacher-{work.identity[:16]}"
-    if not out.exists():
-        work.write(out)
-    (remark if spec.provenance.json else tell)(f"targets by {spec.teacher}: {out}")
-    columns = {**work.names, "id": None}
-    return spec.replace({"task.path": str(out), "task.columns": columns, "distill.rewrite": None})
-
-
-def _choose_task(spec: Rewrite, loaded: Loaded) -> Generation:
-    """The task that is asked for, else the one the teacher was fine-tuned on; ConfigError where
-    it writes no texts.
-    """
-    node = loaded.own_task() if spec.task is None else plain(spec.task)
+    node = loaded.own_task() if node is None else node
     if not node:
         what, fix = "must be given: whose sources are they?", "task=translation task.path=<folder>"
         raise ConfigError("task", ..., what, fix=fix)
@@ -101,7 +167,7 @@ def _choose_task(spec: Rewrite, loaded: Loaded) -> Generation:
     return task
 
 
-def _make_reader(spec: Rewrite, loaded: Loaded) -> PromptReader:
+def choose_reader(loaded: Loaded, checkpoint: str) -> PromptReader:
     """How the teacher reads a source; ConfigError for a model that does not write one text for
     another.
     """
@@ -114,4 +180,4 @@ def _make_reader(spec: Rewrite, loaded: Loaded) -> PromptReader:
     tasks = "translation, summarization, seq2seq"
     fix = f"checkpoint=<an encoder-decoder, or the run of a finetune on {tasks}>"
     allowed = f"a teacher that writes one text for another; this is {what}"
-    raise ConfigError("checkpoint", spec.checkpoint, allowed, fix=fix)
+    raise ConfigError("checkpoint", checkpoint, allowed, fix=fix)

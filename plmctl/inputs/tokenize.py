@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from plmctl.config.build import plain
 from plmctl.config.plugins import as_words
-from plmctl.config.schema import Tokenize
 from plmctl.config.spec import Provenance
 from plmctl.config.texts import Texts
 from plmctl.core.errors import ConfigError
 from plmctl.core.progress import Say, show_bytes
-from plmctl.core.terminal import WARN, remark, tell
-from plmctl.data import tokenizing
-from plmctl.data.described import (
-    describe_tokens,
-    refuse_other_tokens,
-    sum_up_tokens,
-    warn_of_large_share,
-    warn_of_poor_fit,
-    warn_of_text,
-)
-from plmctl.data.shards import Shards, is_tokens
+from plmctl.core.terminal import remark
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
-from plmctl.storage.paths import refuse_file_name
 from plmctl.text import segment
 from plmctl.text.inputs import find_all
 from plmctl.text.running import check_span
-from plmctl.text.tokenizer import Tokenizer
-
-
-def tokenize(spec: Tokenize) -> int:
-    """Write `out` and say what is in it."""
-    path = plain(spec.data.path)
-    if is_tokens(path):
-        allowed = "holds tokens already; give the text they were made from"
-        raise ConfigError("data.path", path, allowed)
-    refuse_file_name(spec.out)
-    given = spec.provenance
-    with show_progress("" if given.within else spell_command(given)) as say:
-        work = make_job(Texts.of(spec), path, say=say, processes=spec.processes)
-        refuse_other_tokens(work, Path(spec.out).expanduser())
-        manifest = tokenizing.tokenize(work, spec.out)
-    warnings = warn_of_poor_fit(Shards.open(spec.out), Tokenizer.load(spec.out).vocab)
-    if given.json:
-        for line in (*warn_of_large_share(manifest), *warn_of_text(manifest), *warnings):
-            remark(line, WARN)
-        tell(json.dumps(sum_up_tokens(manifest, spec.out)))
-        return 0
-    tell("\n".join([*describe_tokens(manifest, spec.out), *warnings]))
-    return 0
 
 
 def make_job(

@@ -12,7 +12,6 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.knowledge.words import plain_words
-from plmctl.storage.atomic import open_atomic
 from plmctl.text.inputs import read_lines
 from plmctl.text.letters import compose
 
@@ -85,9 +84,10 @@ def read_substitutes(file: Path, counts: Mapping[str, int]) -> dict[str, tuple[S
     return {word: tuple(own) for word, own in found.items()}
 
 
-def write_substitutes(file: Path, substitutes: Substitutes) -> None:
-    """Write what `read_substitutes` reads."""
-    with open_atomic(file) as stream:
-        for word, own in substitutes.items():
-            for other in own:
-                stream.write(f"{word}\t{other.word}\t{other.kind}\t{other.count}\n")
+def spell_substitutes(substitutes: Substitutes) -> str:
+    """The table that `read_substitutes` reads."""
+    return "".join(
+        f"{word}\t{other.word}\t{other.kind}\t{other.count}\n"
+        for word, own in substitutes.items()
+        for other in own
+    )

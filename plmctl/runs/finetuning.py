@@ -16,7 +16,6 @@ from plmctl.config.schema import Finetune
 from plmctl.core.locate import locate
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import remark
-from plmctl.datasets.rewrite import replace_targets
 from plmctl.models.base import Model
 from plmctl.runs import estimate
 from plmctl.runs.finetuning_plan import TOKENIZER, FinetuningPlan, plan
@@ -25,6 +24,7 @@ from plmctl.runs.footprint import measure_footprint
 from plmctl.runs.own_rate import settle_rate
 from plmctl.runs.parents import build_task
 from plmctl.runs.resolve import resolve_finetuning
+from plmctl.runs.rewritten import replace_targets
 from plmctl.runs.session import After, Session, run_session
 from plmctl.runs.side_tasks import open_side_tasks
 from plmctl.runs.side_training import conclude_sides, score_sides

@@ -21,7 +21,7 @@ from plmctl.config.build import MISSING, build, plain
 from plmctl.config.headers import naming_source
 from plmctl.config.model_settings import model_settings
 from plmctl.config.references import at_origin
-from plmctl.config.schema import Finetune, Graph, Pretrain, WriteTriples
+from plmctl.config.schema import Finetune, GraphData, Pretrain
 from plmctl.config.spec import RunSpec, thaw
 from plmctl.config.texts import sources
 from plmctl.config.walks import all_parts_in, select
@@ -221,7 +221,7 @@ def _list_read(spec: RunSpec) -> list[tuple[Any, Any]]:
             for parts in corpora
             for corpus in parts.values()
         ]
-    if isinstance(spec, Graph | WriteTriples):  # its own reader looks at its triples
+    if isinstance(spec.get("data"), GraphData):  # its own reader looks at its triples
         return []
     given = isinstance(spec, Finetune) and (spec.checkpoint or spec.select("tokenizer.path"))
     read = (plain(spec.select("data.path")), plain(spec.select("data.target_path")))

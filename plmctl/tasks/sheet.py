@@ -61,6 +61,11 @@ class Sheet:
             task.columns,
         )
 
+    @property
+    def head(self) -> str:
+        """The line of the names of the columns; "" without one."""
+        return "" if self.header is None else self.line(self.header)
+
     def texts(self, row: Any) -> dict[str, str]:
         """The texts of a row by role; empty for a row that is too short, which training skips."""
         try:

@@ -36,7 +36,7 @@ class TaggedSheet:
     kind: str  # of the file: .jsonl or columns
     rows: list[Any]
     columns: Mapping[str, Any]  # of tokens and of tags
-    header = None
+    head = ""
 
     @cached_property
     def outside(self) -> set[str]:

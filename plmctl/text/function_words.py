@@ -4,6 +4,10 @@ augmentation keeps them.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from plmctl.text.inputs import need_lines
+
 ARTICLES = "a an the"
 PRONOUNS = (
     "i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his"
@@ -35,3 +39,8 @@ ENGLISH = frozenset(
         [ARTICLES, PRONOUNS, QUANTIFIERS, PREPOSITIONS, CONJUNCTIONS, AUXILIARIES, ADVERBS]
     ).split()
 )
+
+
+def read_words(file: Path) -> frozenset[str]:
+    """The words of a file, one a line, in lower case."""
+    return frozenset(line.strip().lower() for _, line in need_lines(file) if line.strip())

@@ -78,6 +78,12 @@ def read_documents(
         )
 
 
+def read_sentences(paths: Paths, *, field: str = "text", lines: str = "auto") -> Iterator[str]:
+    """Yield the sentences of the documents of files; arguments as of `read_documents`."""
+    for document in read_documents(paths, field=field, lines=lines):
+        yield from document.sentences
+
+
 def read_pairs(
     paths: Paths, *, targets: Paths = None, fields: Sequence[str] = ()
 ) -> Iterator[Document]:

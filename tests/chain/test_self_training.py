@@ -18,7 +18,7 @@ from plmctl.artifacts.loading import find
 from plmctl.chain.self_training import describe, spell_row
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.datasets.pseudo_labels import Guess, choose_guesses, make_guess
+from plmctl.datasets.label import Guess, choose_guesses, make_guess
 from plmctl.jobs.job import Job
 from plmctl.tasks.answers.label_loss import LabelLoss
 from plmctl.tasks.readers.tables import Table

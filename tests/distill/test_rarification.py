@@ -17,7 +17,7 @@ from plmctl.knowledge.substitutes import (
     find_synonyms,
     misspell,
     read_substitutes,
-    write_substitutes,
+    spell_substitutes,
 )
 from plmctl.knowledge.words import WordCounts
 
@@ -90,7 +90,7 @@ def test_words_are_replaced_and_nothing_else():
 
 
 def test_tables_of_substitutes(tmp_path: Path):
-    write_substitutes(tmp_path / "s.tsv", KNOWN)
+    (tmp_path / "s.tsv").write_text(spell_substitutes(KNOWN))
     read = read_substitutes(tmp_path / "s.tsv", {"swell": 12, "flick": 40})
     assert read == KNOWN
     (tmp_path / "s.tsv").write_text("film\n", encoding="utf-8")

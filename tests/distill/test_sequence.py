@@ -19,7 +19,7 @@ from plmctl.config import compose as config
 from plmctl.config.build import build, plain
 from plmctl.config.command import perform
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.distill import rewriting
+from plmctl.datasets import rewrite
 from plmctl.distill.sequence import Nearest, pick_likeliest, sequence
 from plmctl.distill.teachers import Frozen
 from plmctl.runs import finetuning
@@ -185,7 +185,7 @@ def test_nearest_chooses_among_the_beam(teacher, tmp_path):
 def test_goes_on_where_it_was_stopped(teacher, tmp_path, monkeypatch):
     command(f"checkpoint={teacher}", f"out={tmp_path / 'whole'}", "batch_size=1")
     monkeypatch.setattr(resumable, "_COMMIT", 0.0)
-    whole, calls = rewriting.generate, []
+    whole, calls = rewrite.generate, []
 
     def stopped(*args, **how):
         calls.append(how["keys"])
@@ -193,10 +193,10 @@ def test_goes_on_where_it_was_stopped(teacher, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return whole(*args, **how)
 
-    monkeypatch.setattr(rewriting, "generate", stopped)
+    monkeypatch.setattr(rewrite, "generate", stopped)
     with pytest.raises(KeyboardInterrupt):
         command(f"checkpoint={teacher}", f"out={tmp_path / 'parts'}", "batch_size=1")
-    monkeypatch.setattr(rewriting, "generate", whole)
+    monkeypatch.setattr(rewrite, "generate", whole)
     assert not (tmp_path / "parts").exists()
     command(f"checkpoint={teacher}", f"out={tmp_path / 'parts'}", "batch_size=1")
     for name in ("train.jsonl", "made.json"):

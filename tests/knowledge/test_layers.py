@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.commands.data_link import describe_links
 from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.config.make_spec import spec_of
@@ -14,7 +15,6 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob, tokenize
-from plmctl.datasets.link import describe_links, make_job
 from plmctl.knowledge.layers import Lexicon, Treebank
 from plmctl.knowledge.linking import link
 from plmctl.knowledge.wordnet import SUPERSENSES
@@ -114,7 +114,7 @@ def test_layers_reach_the_tokens(tmp_path: Path) -> None:
     given = {"dictionary": str(tmp_path / "names.tsv"), "layers": ("upos", "head")}
     spec = spec_of("link", {"path": str(file), "out": ".", **given}, None)
     folder = tmp_path / "out"
-    about = link(make_job(spec), folder, say=lambda *_: None, tell=lambda _: None)
+    about = link(spec.make_job(), folder, say=lambda *_: None, tell=lambda _: None)
     assert about["layers"] == {"entity": "entities.jsonl", "upos": "upos.txt", "head": "head.txt"}
     names = (folder / "upos.txt").read_text().split("\n")
     assert names[:3] == ["", "NOUN", "AUX"]
@@ -133,14 +133,14 @@ def test_layers_are_columns_of_treebanks(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x\n")
     given = {"path": str(tmp_path / "a.txt"), "out": ".", "layers": ("upos",)}
     with pytest.raises(ConfigError, match="goes with a path of CoNLL-U"):
-        make_job(spec_of("link", given, None))
+        spec_of("link", given, None).make_job()
 
 
 def test_a_treebank_needs_no_dictionary(tmp_path: Path) -> None:
     file = tmp_path / "bank.conllu"
     file.write_text(BANK)
     spec = spec_of("link", {"path": str(file), "out": ".", "layers": ("deprel",)}, None)
-    about = link(make_job(spec), tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
+    about = link(spec.make_job(), tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
     assert describe_links(about, "out") == [
         "out: 2 documents of 29 characters",
         "  other marks: deprel 9",

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.commands import data_link as command
 from plmctl.config.make_spec import spec_of
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.datasets import link as command
 from plmctl.knowledge.dictionary import Mention
 from plmctl.knowledge.directory import KnowledgeDirectory
 from plmctl.knowledge.encyclopedia import merge
@@ -45,8 +45,7 @@ PAGES = [
 
 
 def make_job(path: Path, **settings: Any) -> Any:
-    spec = spec_of("link", {"path": str(path), "out": ".", **settings}, None)
-    return command.make_job(spec)
+    return spec_of("link", {"path": str(path), "out": ".", **settings}, None).make_job()
 
 
 def run(tmp_path: Path, pages: list[str] = PAGES, **settings: Any) -> dict[str, Any]:
@@ -357,7 +356,7 @@ def test_a_stop_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     (tmp_path / "plain.txt").write_text("x\n")
-    monkeypatch.setattr("plmctl.datasets.link.link", stop)
+    monkeypatch.setattr("plmctl.knowledge.linking.link", stop)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "names.tsv").write_text("NYC\tNew York\n")
     words = ["data", "link", "plain.txt", "dictionary=names.tsv", "out=linked"]
