@@ -1,5 +1,5 @@
-"""`plmctl`, also as `python -m plmctl`, which is what torchrun starts. Until the command is
-imported, Ctrl-C ends it with a line.
+"""`plmctl`, also as `python -m plmctl`, which is what torchrun starts. Until the command
+begins, Ctrl-C ends it with a line.
 """
 
 import atexit
@@ -13,26 +13,23 @@ def main() -> None:
     """Run the command line."""
     # else the interpreter looks through every object of torch before it ends: 0.3 s
     atexit.register(gc.freeze)
-    usual = signal.getsignal(signal.SIGINT) == signal.default_int_handler
-    if usual:
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         # an exception in the middle of an import would be a traceback
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, end_start)
     from plmctl.cli import app
     from plmctl.core.foreign import end_beside_threads
 
     app.import_command(sys.argv[1:])
-    if usual:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app.main()
     except SystemExit as end:
         end_beside_threads(end.code)
         raise
     except KeyboardInterrupt:  # while the words of the command are read
-        _end(signal.SIGINT, None)
+        end_start(signal.SIGINT, None)
 
 
-def _end(number: int, frame: object) -> None:
+def end_start(number: int, frame: object) -> None:
     """End at once, as a command does that Ctrl-C stops."""
     os.write(2, b"plmctl: stopped\n")
     os._exit(130)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import typing
 from collections.abc import Mapping, Sequence
@@ -90,11 +91,18 @@ def self_train(words: Sequence[str], given: Provenance) -> int:
     if code:
         ended = next(job for job in jobs.values() if job not in journal.done)
         what = f"{ended.label} {'was stopped' if code > 128 else 'failed'}"
-        remark_next(what, COMMAND, *words, given=given)
+        right = find_threshold(journal.states[ended.name].why)
+        kept = [word for word in words if not (right and key_of(word) == "threshold")]
+        remark_next(what, COMMAND, *kept, *right, given=given)
     elif table:
         best = max(table, key=lambda row: row["score"])
         remark(f"best on dev: {best['round']}, {best['folder']}")
     return code
+
+
+def find_threshold(why: str) -> list[str]:
+    """The threshold that the error of a labelling names as its fix, as a word; else none."""
+    return re.findall(r"fix: (threshold=[\d.]+)$", why, re.MULTILINE)[:1]
 
 
 def sort_words(words: Sequence[str]) -> tuple[SelfTraining, list[str]]:

@@ -29,6 +29,9 @@ def report_mistakes(typed: str) -> Iterator[None]:
         typed: The command line.
     """
     before = _TYPED.set(typed)
+    if getattr(signal.getsignal(signal.SIGINT), "__name__", "") == "end_start":
+        # that of __main__: from here on the command itself answers to Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     except PlmctlError as error:

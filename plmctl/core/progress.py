@@ -14,9 +14,11 @@ Say = Callable[[str, int, int], None]  # (what is done, bytes so far, bytes in a
 
 
 def clock(seconds: float) -> str:
-    """`1:02:03`, `2:03`."""
+    """`2:03`, `1:02:03`; from two days on `2 days 5 h`, from a hundred on `18,978 days`."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
+    if (days := hours // 24) >= 2:
+        return f"{days:,} days" if days >= 100 else f"{days} days {hours % 24} h"
     return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
 
 

@@ -111,6 +111,9 @@ class SweepJob:
             if (record.get("overrides"), record.get("job")) != (list(self.words), self.number):
                 self.write_end(Outcome(0), record["metrics"])
             return Outcome(0, result=score(record["metrics"], self._find_best()))
+        if not self.makes_runs and self._last.event not in ("", "started"):
+            # the record of its run stays
+            return replace(attempt(lambda: command.perform(self.spec)), result=score({}))
         own(self.sweep)
         admit(self.folder).mkdir(parents=True, exist_ok=True)
         if self.makes_runs:  # what is left of a job that never began is no run
@@ -132,6 +135,7 @@ class SweepJob:
         }
         if metrics and (best := self._find_best()):
             known["best"] = list(best)
+        known |= {} if self.makes_runs else {"planned": True}
         event = outcome.event if self.makes_runs else "started"
         write_end(self.sweep, self.folder, outcome, known, event=event)
 

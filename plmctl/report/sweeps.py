@@ -52,6 +52,7 @@ def read_events(folder: Path) -> dict[str, LastEvent]:
         record = read_record(file.parent)
         if record and file.parent.name not in events:
             ended: Event = "failed" if record.get("code", 1) else "finished"
+            ended = "started" if record.get("planned") else ended
             events[file.parent.name] = LastEvent(ended, record=record)
     return events
 
@@ -128,7 +129,7 @@ def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str
         if len(group) > 1 and any(
             _key(text) in SEEDS for job in group for text in job.get("varied") or ()
         ):
-            done = [job["metrics"] for job in group if not job["code"]]
+            done = [job["metrics"] for job in group if _status(job) == "ok"]
             spreads = [
                 _spread([metrics[key] for metrics in done if key in metrics]) for key in shown
             ]
@@ -197,6 +198,8 @@ def _list_unlike(jobs: Sequence[dict[str, Any]]) -> list[str]:
 
 def _status(job: dict[str, Any]) -> str:
     code = job["code"]
+    if job.get("planned") and not code:
+        return "not run"
     return "ok" if not code else "stopped" if code in STOPPED else f"failed ({code})"
 
 

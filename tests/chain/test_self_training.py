@@ -15,7 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 from plmctl.artifacts.loading import find
-from plmctl.chain.self_training import describe, spell_row
+from plmctl.chain.self_training import describe, find_threshold, spell_row
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.datasets.label import Guess, choose_guesses, make_guess
@@ -171,6 +171,12 @@ def test_labelled_texts_are_what_eval_says_of_them(place: Path) -> None:
     ]
     assert json.loads((out / "made.json").read_text())["made by"] == "plmctl data label"
     assert "is there already" in plmctl("data", "label", *given, f"out={out}", code=2)
+
+
+def test_the_threshold_of_a_fix_goes_into_the_line_that_goes_on() -> None:
+    why = "none of 9 new texts has a label of 0.99 or more\n  fix: threshold=0.62"
+    assert find_threshold(why) == ["threshold=0.62"]
+    assert find_threshold("out of memory\n  fix: train.micro_batch_size=8") == []
 
 
 def test_a_threshold_that_the_checkpoint_keeps_decides(place: Path, tmp_path: Path) -> None:

@@ -408,6 +408,25 @@ def test_a_sweep_says_and_keeps_what_it_varied(plmctl: Invoke, command: Command)
     ]
 
 
+def test_a_dry_run_of_a_sweep_changes_no_numbers(plmctl: Invoke, command: Command) -> None:
+    train = command.run
+
+    def run(spec: Any, *, flags: Any = None) -> Any:
+        return 0 if spec.provenance.dry_run else train(spec, flags=flags)
+
+    command.run = run  # type: ignore[method-assign]
+    words = ("pretrain", "probe", "-m", "hydra.sweep.dir=swept")
+    assert plmctl(*words, "optim.lr=1,2", "--dry-run").exit_code == 0
+    table = Path("swept/sweep.md").read_text(encoding="utf-8")
+    assert table.count("| not run |") == 2
+    assert " ok |" not in table
+    assert plmctl(*words, "optim.lr=1,2").exit_code == 0
+    table = Path("swept/sweep.md").read_text(encoding="utf-8")
+    assert table.count("| ok |") == 2
+    assert plmctl(*words, "optim.lr=1,2", "--dry-run").exit_code == 0
+    assert Path("swept/sweep.md").read_text(encoding="utf-8") == table
+
+
 def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Command) -> None:
     words = ("size=tiny,mini", "seed=range(3,4)", "noise.rate=choice(0.1)", "data.path=a b,c")
     done = plmctl("pretrain", "probe", "-m", *words, "--json", "--dry-run")

@@ -233,6 +233,9 @@ def test_line_of_a_record():
         == "step 3  valid  loss 0.5  accuracy 0.75"
     )
     assert clock(3723) == "1:02:03"
+    assert clock(47 * 3600 + 60) == "47:01:00"
+    assert clock(53 * 3600) == "2 days 5 h"
+    assert clock(3600 * 455489 + 990) == "18,978 days"
 
 
 def test_plain_lines_without_a_terminal(tmp_path, capsys):
