@@ -463,7 +463,9 @@ class Tagging(Task):
     def describe(self, example: Example) -> dict[str, Any]:
         """What a prediction says beside the guess."""
         gold = None if example.label is None else list(example.label)
-        return {"id": example.id, "words": list(example.fields["words"]), "gold": gold}
+        source = example.fields.get("source")
+        text = {} if source is None else {"text": str(source)}
+        return {"id": example.id, **text, "words": list(example.fields["words"]), "gold": gold}
 
     def unit(self, example: Example) -> str:
         if "source" in example.fields:

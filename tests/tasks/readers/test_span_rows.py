@@ -174,6 +174,7 @@ def test_predictions_have_the_characters(tmp_path: Path, monkeypatch: pytest.Mon
     plmctl("finetune", *words, *small, "run.dir=r")
     rows = [json.loads(line) for line in Path("r/predictions/dev.jsonl").read_text().splitlines()]
     for row, (text, _) in zip(rows, TEXTS, strict=True):
+        assert row["text"] == text
         for own in row["entities"]:
             assert text[own["start"] : own["end"]] == own["text"]
     out = plmctl("eval", "checkpoint=r", "input=new.jsonl", "out=-", "device=cpu")
