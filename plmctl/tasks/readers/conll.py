@@ -116,6 +116,10 @@ class Columns(SplitFiles):
                 )
         if not examples:
             raise DataError("no sentences", file=file)
+        if empty := len(sentences) - len(examples):
+            left = f"{empty:,} of {len(sentences):,} texts have no words and are left out"
+            marked = self._marked[str(file)] if layout == "jsonl" else ""
+            self._marked[str(file)] = "; ".join(filter(None, (marked, left)))
         return examples
 
     def _find_scheme(

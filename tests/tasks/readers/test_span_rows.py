@@ -13,6 +13,7 @@ import pytest
 
 from plmctl.core.errors import DataError
 from plmctl.tasks.check import check_task
+from plmctl.tasks.inference import describe_reading
 from plmctl.tasks.readers.conll import Columns
 from plmctl.tasks.readers.span_rows import TextSpan, list_marked, tag_text
 from plmctl.tasks.tagged_sheet import TaggedSheet
@@ -162,6 +163,16 @@ def test_fields_of_other_names_are_settings(tmp_path: Path) -> None:
     assert [example.label for example in task.read("train")] == [["B-PER"]]
     report = check_task(task, None)
     assert report.lengths.largest == 1  # the text counts once
+
+
+def test_texts_without_words_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    rows = [{"text": "Anna", "entities": [[0, 4, "PER"]]}, {"text": " ", "entities": []}]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    task = make_task(tmp_path)
+    assert len(task.read("train")) == 1
+    told = "; ".join(describe_reading(task.reader))
+    assert "1 of 2 texts have no words and are left out" in told
 
 
 def test_predictions_have_the_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
