@@ -177,8 +177,7 @@ def test_a_list_of_the_command_line_says_what_it_leaves_out(tmp_path: Path) -> N
         return list(list_replaced(file, Provenance("ablate", overrides=words)))
 
     assert said("pretrain.overrides=[optim.lr=1e-3]") == [
-        "pretrain.overrides: takes the place of the list in the file;"
-        " no longer set: format.max_length=8"
+        "pretrain.overrides: replaces the list in the file; no longer set: format.max_length=8"
     ]
     assert said("pretrain.overrides=[format.max_length=16,optim.lr=1]", "seeds=[1,2]") == []
     assert said("arms.two.overrides=[size.width=8]")[0].endswith("set: size.num_layers=2")
