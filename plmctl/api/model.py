@@ -71,9 +71,9 @@ class TrainedModel(Loaded):
 
         Args:
             texts: texts, or pairs for a model whose task reads pairs; an empty one gives zeros.
-            pooling: what becomes the vector; those after "last" choose the layers themselves.
+            pooling: The pooling of tokens; those after "last" choose the layers themselves.
             layer: 0 is the embedding output, -1 the last.
-            weights_from: of "idf" and "sif", a file of lines in which rare tokens are rare; None:
+            weights_from: A file of lines in which rare tokens are rare, for "idf" and "sif"; None:
                 the texts themselves.
             normalize: vectors of length 1, whose product is their cosine.
             batch_size: texts at the same time.
@@ -116,7 +116,7 @@ class TrainedModel(Loaded):
 
         Args:
             texts: texts, pairs of texts, or records {column: value} with the columns of the task.
-            path: in place of texts: a file of lines, or a .csv, .tsv, .jsonl or .parquet table.
+            path: Instead of texts: a file of lines, or a .csv, .tsv, .jsonl or .parquet table.
             batch_size: examples at the same time.
         """
         if (texts is None) == (path is None):
@@ -154,7 +154,7 @@ class TrainedModel(Loaded):
         A task that ranks writes its rankings, as the command does.
 
         Args:
-            split: of the task.
+            split: A split of the task.
             path: other files of the task than those of training.
             settings: further settings of `plmctl eval`.
         """

@@ -52,7 +52,7 @@ DECIDED = (
 
 
 def describe_model(loaded: Loaded | Source, plugins: Sequence[str]) -> dict[str, Any]:
-    """What a task is given of the model that it is asked of."""
+    """The facts about a model that its task needs."""
     return {
         "vocab": loaded.vocab,
         "trained_length": longest(loaded.config),
@@ -274,7 +274,7 @@ def is_printed(out: str | None, texts: str | None = None, *, submission: bool = 
 
 
 def name_file(file: Path) -> str:
-    """What is told of where predictions are."""
+    """The name of a file of predictions, for people."""
     return "standard output" if file == STDOUT else str(file)
 
 
