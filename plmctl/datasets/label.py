@@ -45,9 +45,9 @@ def make_guess(
     temperature: float = 1.0,
     decide: Callable[[Mapping[str, float]], str] | None = None,
 ) -> Guess:
-    """What several models say of a text: `softmax_l(sum_m w_m s_m(l) / (T sum_m w_m))`, s_m(l) the
-    score of label l, here log p_m(l), which differs from it by a number that softmax takes out
-    (PET: Schick and Schuetze, 2021, arXiv:2001.07676, sec. 3.3).
+    """The common prediction of several models for a text: `softmax_l(sum_m w_m s_m(l) / (T sum_m
+    w_m))`, s_m(l) the score of label l. Here the score is log p_m(l), which differs from it by a
+    number that softmax removes (PET: Schick and Schuetze, 2021, arXiv:2001.07676, sec. 3.3).
 
     `decide`: the label of these probabilities, with T = 1; None: the likeliest.
     """

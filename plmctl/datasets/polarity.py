@@ -1,5 +1,6 @@
-"""`plmctl data polarity`: the words of a text with the polarity that they have there, by the senses
-of SentiWordNet and how near their glosses are to the sentence (Ke et al., 2020, SentiLARE).
+"""`plmctl data polarity`: the words of a text with their polarity in it (Ke et al., 2020,
+SentiLARE). It follows from the senses of SentiWordNet and the similarity of their glosses to the
+sentence.
 
 `out` has a JSON line for each document: its text, the marks `polarity` (1 negative, 2 positive) and
 `pos` (1 noun, 2 verb, 3 adjective, 4 adverb) of its words, and those of `data.tags`. Words that
@@ -157,7 +158,7 @@ def _find_words(
 def _restore(document: Document) -> tuple[str, Marks]:
     """The text of a document, and its marks in characters of this text."""
     text = "".join(document.segments)
-    place = np.flatnonzero(np.diff(count_characters(text)))  # of each visible character
+    place = np.flatnonzero(np.diff(count_characters(text)))  # position of each visible character
     return text, {
         name: [
             {"start": int(place[start]), "end": int(place[end - 1]) + 1, "id": int(number)}

@@ -153,7 +153,7 @@ class Rewriting:
 
 
 def choose_task(loaded: Loaded, node: Any = None) -> Generation:
-    """The task of a node, else the one that the teacher was fine-tuned on; ConfigError where it
+    """The task of a node, else the task on which the teacher was fine-tuned; ConfigError if it
     writes no texts.
     """
     node = loaded.own_task() if node is None else node

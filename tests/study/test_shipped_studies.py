@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.cost import Cost, cost
+from plmctl.attention.patterns.base import make_row
 from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
 from plmctl.config.headers import header
@@ -229,7 +230,7 @@ def test_longformers_windows_cost_about_the_same() -> None:
         )
         pattern = build(cfg.pattern, path="pattern")
         seen = [
-            pattern.at_layer(layer).dense(pattern.row(torch.zeros(256).long()))
+            pattern.at_layer(layer).dense(make_row(pattern, torch.zeros(256).long()))
             for layer in range(4)
         ]
         pairs[name] = sum(float(mask.float().mean()) for mask in seen if mask is not None)
