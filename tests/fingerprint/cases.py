@@ -186,7 +186,8 @@ def making() -> Iterator[Case]:
 
 def chaining() -> Iterator[Case]:
     """A study, and a recipe with all that comes before and after it."""
-    study = ("ablate", "./inputs/study.yaml", "out=ablate/study")
+    text = "data.valid_path=inputs/held_out.txt"
+    study = ("ablate", "./inputs/study.yaml", text, "out=ablate/study")
     yield Case("ablate/study", study, ("table.json",))
     train = ("train.steps=4", "train.batch_size=8", "train.precision=fp32")
     before = ("wiki.train.steps=4", "wiki.train.precision=fp32")

@@ -241,7 +241,7 @@ def write_inputs(folder: Path) -> None:
     """Everything that a case reads.
 
     Args:
-        folder: is made; gets text.txt (English and Chinese), other.txt (Chinese), pairs.en with
+        folder: is made; gets text.txt (English and Chinese), other.txt (Chinese), held_out.txt, pairs.en with
             pairs.zh line by line, lines.txt, study.yaml, wordnet, linked, words, and a folder for
             each kind of task.
     """
@@ -253,6 +253,8 @@ def write_inputs(folder: Path) -> None:
     tables.link_words(folder / "linked", documents(160, seed=1, chinese=0.2))
     (folder / "text.txt").write_text(documents(160, seed=1, chinese=0.2), encoding="utf-8")
     (folder / "other.txt").write_text(documents(120, seed=2, chinese=1.0), encoding="utf-8")
+    # as much held-out text as a study needs
+    (folder / "held_out.txt").write_text(documents(600, seed=4, chinese=0.2), encoding="utf-8")
     (folder / "study.yaml").write_text(STUDY, encoding="utf-8")
     draw = Draw(3)
     parallel = [Sentence(draw) for _ in range(400)]
