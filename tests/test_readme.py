@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,8 @@ def assert_composes(line: str, *extra: str) -> None:
     if verb.startswith("--"):
         assert any(verb in param.opts for param in program.params)
         return
-    command = program.commands[verb]
+    plugins = [after for word, after in pairwise(words) if word == "--plugin"]
+    command = cli.KnownCommands(plugins=plugins)[verb]
     if verb in ("data", "recipes", "bases"):
         command, words = command.commands[(inner := words[0])], words[1:]
         verb = inner if inner in all_commands() else verb  # data augment
@@ -268,7 +270,11 @@ def test_example_study_is_planned(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(cli.make_app(), ["ablate", str(file), "--dry-run"])
+    for folder in ("parts", "plugin"):
+        monkeypatch.syspath_prepend(str(ROOT / "examples" / folder))
+    *_, places = header(file).text("Launch").partition("notes.txt")  # --plugin, --config-dir
+    own = [word.replace("examples/", f"{ROOT}/examples/") for word in places.split()]
+    done = CliRunner().invoke(cli.make_app(), ["ablate", str(file), "--dry-run", *own])
     assert done.exit_code == 0, done.output
     arms = yaml.safe_load(file.read_text(encoding="utf-8"))["arms"]
     assert all(arm in done.output for arm in arms)

@@ -241,9 +241,9 @@ def write_inputs(folder: Path) -> None:
     """Everything that a case reads.
 
     Args:
-        folder: is made; gets text.txt (English and Chinese), other.txt (Chinese), held_out.txt, pairs.en with
-            pairs.zh line by line, lines.txt, study.yaml, wordnet, linked, words, and a folder for
-            each kind of task.
+        folder: is made; gets text.txt (English and Chinese), other.txt (Chinese), held_out.txt,
+            pairs.en with pairs.zh line by line, lines.txt, study.yaml, wordnet, linked, words, a
+            folder for each kind of task.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tiny_wordnet.write(folder / "wordnet")
