@@ -221,6 +221,19 @@ def test_models_train_with_parts_of_ones_own(
         "checkpoint=blocks",
         *OWN,
     ]
+    stated = [{"text": text.partition("\t")[0], "stars": n % 4} for n, text in enumerate(stars)]
+    Path("shop").mkdir()
+    for split, of_lamps, of_desks in (
+        ("train", stated[:16], []),
+        ("dev", stated[16:24], stated[24:]),
+    ):
+        Path(f"shop/{split}.json").write_text(
+            json.dumps({"lamp": of_lamps, "desk": of_desks}), encoding="utf-8"
+        )
+    own_files = ["task=product_reviews", "task.path=shop", "run.dir=shop_run", "train.steps=1"]
+    run("finetune", *own_files, "task.max_length=16", "checkpoint=blocks", *OWN)
+    by_product = json.loads(Path("shop_run/result.json").read_text(encoding="utf-8"))
+    assert "accuracy/desk" in by_product["metrics"]["dev"]
     for task in ("ratings", "cosine"):
         words = [f"task={task}", "checkpoint=blocks", f"run.dir={task}", "train.steps=2"]
         run("finetune", *words, *tuned)
@@ -230,6 +243,10 @@ def test_models_train_with_parts_of_ones_own(
     asked = ["task=anisotropy", "task.path=texts.txt", "checkpoint=blocks", *OWN, "--json"]
     found = json.loads(run("eval", *asked))
     assert -1 <= found["metrics"]["texts"]["cosine"] <= 1
+    without = [word for word in asked if not word.startswith("task.path")]
+    for words in (without, ["task=cloze", *without[1:]]):
+        done = CliRunner().invoke(make_app(), ["eval", *words])
+        assert (done.exit_code, "task.path: must be given" in done.output) == (2, True)
 
 
 def test_the_command_of_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,3 +261,9 @@ def test_the_command_of_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (done.exit_code, "text: must be given" in done.output) == (2, True)
     named = CliRunner().invoke(make_app(), ["help", "count", "--schema", *plugin])
     assert {"text", "top"} <= json.loads(named.stdout)["properties"].keys()
+    for words in (["--help", *plugin], [*plugin, "--help"]):
+        assert "Count the words of a text." in CliRunner().invoke(make_app(), words).stdout
+    done = CliRunner().invoke(make_app(), [*plugin, "count", "a.txt", "top=1", "--json"])
+    assert json.loads(done.stdout) == {"b": 3}
+    done = CliRunner().invoke(make_app(), ["count", "a.txt"])
+    assert (done.exit_code, "needs --plugin <package>" in done.output) == (2, True)

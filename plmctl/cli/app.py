@@ -106,9 +106,21 @@ class Commands(TyperGroup):
         assert isinstance(known, KnownCommands)
         if not known.prefix and (plugins := _find_plugins(args)):
             self.commands = KnownCommands(plugins=plugins)
+            args = _behind_command(args)
         elif not known.prefix and known.plugins:
             self.commands = KnownCommands()
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command as Typer does; a word that is none may be one of a plug-in."""
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:  # Typer has click inside, whose classes have no public name
+            known = self.commands
+            assert isinstance(known, KnownCommands)
+            if hasattr(error, "message") and not known.prefix and not known.plugins:
+                error.message += " A command of a plug-in needs --plugin <package>."
+            raise
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The words, in the order of --help."""
@@ -120,6 +132,22 @@ class Commands(TyperGroup):
         assert isinstance(known, KnownCommands)
         with formatter.section("Commands"):
             formatter.write_dl(list(known.lines().items()))
+
+
+def _behind_command(args: list[str]) -> list[str]:
+    """The words with --plugin behind the command, or without it where there is no command."""
+    if not args[0].startswith("-"):
+        return args
+    others, plugins = [], []
+    words = iter(args)
+    for word in words:
+        if word == "--plugin":
+            plugins += [word, next(words, "")]
+        elif word.startswith("--plugin="):
+            plugins.append(word)
+        else:
+            others.append(word)
+    return [*others, *plugins] if any(not word.startswith("-") for word in others) else others
 
 
 def _find_plugins(args: Sequence[str]) -> tuple[str, ...]:

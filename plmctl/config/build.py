@@ -282,7 +282,10 @@ def _check_arguments(
             try:
                 fit(value, known[key].annotation)
             except ValueError as error:
-                errors.append(refuse_value(where, value, known[key].annotation, error))
+                if value is None and known[key].default is inspect.Parameter.empty:
+                    errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
+                else:
+                    errors.append(refuse_value(where, value, known[key].annotation, error))
     for key, parameter in known.items() if given is not None else ():
         if parameter.default is parameter.empty and key not in {*settings, *(given or ())}:
             where = _join(path, key)

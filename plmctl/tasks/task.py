@@ -8,7 +8,7 @@ import inspect
 import json
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -45,7 +45,7 @@ class TaskSettings:
     Args:
         name: of the task, for messages and run directories.
         reader: knows the layout of the files.
-        columns: which columns are read.
+        columns: which columns are read; none of files without columns.
         max_length: tokens of a row at most.
         metrics: what is scored; the first one chooses the best checkpoint.
         pooling: what stands for a row: the "first" token of an encoder, the "last" of a causal
@@ -62,9 +62,9 @@ class TaskSettings:
 
     name: str
     reader: Reader
-    columns: Mapping[str, Any]
     max_length: int
     metrics: Sequence[str]
+    columns: Mapping[str, Any] = field(default_factory=dict)
     pooling: str = "first"
     sees_later: bool = True
     path: Any = None

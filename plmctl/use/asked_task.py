@@ -113,6 +113,8 @@ def read_examples(task: Task, split: str, texts: str | None = None) -> tuple[str
     if texts is not None:
         return read_unlabelled(task, texts)
     name = ALSO.get(split, split)
+    if task.path is None:
+        raise ConfigError("task.path", ..., "must be given", fix="task.path=<a folder or a file>")
     return name, task.read(name)
 
 
