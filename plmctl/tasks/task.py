@@ -45,7 +45,7 @@ class TaskSettings:
     Args:
         name: of the task, for messages and run directories.
         reader: knows the layout of the files.
-        columns: which columns are read; none of files without columns.
+        columns: Columns to read; empty for files without columns.
         max_length: tokens of a row at most.
         metrics: what is scored; the first one chooses the best checkpoint.
         pooling: what stands for a row: the "first" token of an encoder, the "last" of a causal
