@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,17 @@ def test_a_stricter_similarity_leaves_less(run: Path, tmp_path: Path) -> None:
         counts.append(sum(len(row.get("changes", [])) for row in read(out)))
         assert ("unchanged: no word of any text was changed" in said) is (counts[-1] == 0)
     assert counts[0] > counts[1] == 0
+
+
+def test_speed_is_the_texts_that_the_model_read_by_the_seconds(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(perf_counter=iter([100.0, 104.0]).__next__)
+    monkeypatch.setattr("plmctl.commands.attack.time", clock)
+    how = ["attack_candidates=letters", "rows=2", f"out={tmp_path / 'rows.jsonl'}", "--json"]
+    said = json.loads(plmctl("attack", f"checkpoint={run}", *how))
+    assert said["texts that the model read"] > 0
+    assert said["texts a second"] == said["texts that the model read"] / 4
 
 
 def test_another_attack_leaves_the_results_of_an_earlier_one(run: Path, tmp_path: Path) -> None:

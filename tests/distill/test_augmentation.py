@@ -2,6 +2,7 @@
 the command writes.
 """
 
+import gzip
 import json
 import random
 import shlex
@@ -221,6 +222,24 @@ def test_writes_the_table_with_copies_behind_each_example(run, tmp_path, capsys)
 
 
 @pytest.mark.slow  # test_tokenize_resume.py stops and goes on
+@pytest.mark.parametrize("packed", [False, True])
+def test_listed_files_have_the_names_that_a_task_finds(run, tmp_path, packed):
+    """Whatever the files are called; of a packed one, the copies are plain text."""
+    (tmp_path / "in").mkdir()
+    listed = []
+    for file in sorted(reviews(tmp_path / "in", rows=4).iterdir(), reverse=True):  # train, dev
+        named = file.with_name(f"my.{file.name}.gz" if packed else f"my.{file.name}")
+        named.write_bytes(gzip.compress(file.read_bytes()) if packed else file.read_bytes())
+        listed.append(str(named))
+    out = tmp_path / "out"
+    words = ["task=sst2", f"checkpoint={run}", "copies=1", f"out={out}"]
+    command(*words, f"task.path=[{','.join(listed)}]")
+    dev = "dev.tsv.gz" if packed else "dev.tsv"
+    assert {file.name for file in out.iterdir()} == {"train.tsv", dev, "made.json"}
+    assert (out / "train.tsv").read_text().startswith("sentence\tlabel\n")
+    assert (out / dev).read_bytes() == Path(listed[1]).read_bytes()
+
+
 def test_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch, capsys):
     path = reviews(tmp_path, rows=140)
     words = ["task=sst2", f"task.path={path}", f"checkpoint={run}", "copies=1"]

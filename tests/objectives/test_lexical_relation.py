@@ -113,6 +113,13 @@ def test_rows_and_loss() -> None:
     assert not task(model, Batch(torch.arange(2), text)).terms
 
 
+def test_rows_lie_on_the_device_of_the_batch() -> None:
+    batch = objective().lay_out(PAIRS[:2], torch.device("meta"))
+    text = batch.seqs["text"]
+    tensors = [batch.key, text.ids, text.length, text.tracks["segment"]]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+
+
 def test_vectors_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "vectors.txt"
     file.write_text("w0 1 0\nw1 0 1\nother 5 5\n")
