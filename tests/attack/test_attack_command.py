@@ -135,6 +135,7 @@ def test_speed_is_the_texts_that_the_model_read_by_the_seconds(
     monkeypatch.setattr("plmctl.commands.attack.time", clock)
     how = ["attack_candidates=letters", "rows=2", f"out={tmp_path / 'rows.jsonl'}", "--json"]
     said = json.loads(plmctl("attack", f"checkpoint={run}", *how))
+    assert said["rows"] == 2
     assert said["texts that the model read"] > 0
     assert said["texts a second"] == said["texts that the model read"] / 4
 
