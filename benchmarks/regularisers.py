@@ -20,10 +20,10 @@ import torch
 from plmctl.artifacts.assemble import build_model
 from plmctl.config import compose as config
 from plmctl.config.build import build
-from plmctl.runs.finetuning import encode_splits
 from plmctl.runs.parents import build_task
 from plmctl.runs.regularising import build_regulariser
 from plmctl.runs.resolve import resolve_finetuning
+from plmctl.runs.side_training import encode_splits
 from plmctl.tasks.batches import Batches
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.carried_states import CarriedStates

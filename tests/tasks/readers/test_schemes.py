@@ -35,7 +35,8 @@ def write(spans: Spans, length: int, scheme: str) -> list[str]:
     """The definition of each scheme (Ramshaw and Marcus, 1995; Tjong Kim Sang and Veenstra, 1999;
     Ratinov and Roth, 2009), word by word.
     """
-    letters = {"bioes": "BIES", "bmes": "BMES", "bilou": "BILU"}.get(scheme, "BIIB")
+    known = {"bioes": "BIES", "bmes": "BMES", "bmewo": "BMEW", "bilou": "BILU"}
+    letters = known.get(scheme, "BIIB")
     tags = ["O"] * length
     for kind, first, last in spans:
         for word in range(first, last + 1):
@@ -64,7 +65,8 @@ def test_every_scheme_is_told_from_its_tags(scheme: Any, tmp_path: Path) -> None
     file = write_file(tmp_path, [write(own, 12, scheme) for own in spans])
     reader = Columns(splits=SPLITS, scheme="auto")
     found = [example.label for example in reader.read_file(file, COLUMNS)]
-    wanted = scheme.replace("iob1", "iob2").replace("bmes", "bioes").replace("bilou", "bioes")
+    same = {"iob1": "iob2", "bmes": "bioes", "bmewo": "bioes", "bilou": "bioes"}
+    wanted = same.get(scheme, scheme)
     assert found == [write(own, 12, wanted) for own in spans]
     assert f"as {scheme} " in reader.notes[str(file)]
     assert found == [
@@ -88,10 +90,10 @@ def test_scores_are_those_of_seqeval(scheme: str, seed: int) -> None:
         gold, guess = draw_spans(draw, 9), draw_spans(draw, 9)
         guess = [span for span in gold if draw.random() < 0.5] or guess
         both.append([write(spans, 9, scheme) for spans in (gold, guess)])
-    # seqeval has no BMES: IOBES with M for I
+    # seqeval has neither BMES nor BMEWO: IOBES with M for I and W for S
+    others = {"bmes": {"M-": "I-"}, "bmewo": {"M-": "I-", "W-": "S-"}}.get(scheme, {})
     letters = [
-        [[tag.replace("M-", "I-") for tag in side] if scheme == "bmes" else side for side in pair]
-        for pair in both
+        [[others.get(tag[:2], tag[:2]) + tag[2:] for tag in side] for side in pair] for pair in both
     ]
     golds, guesses = ([pair[n] for pair in letters] for n in (0, 1))
     ours = entity_scores(*([iob1_to_iob2(canonical(pair[n])) for pair in both] for n in (0, 1)))
