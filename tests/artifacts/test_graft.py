@@ -108,7 +108,7 @@ def test_the_log_says_what_was_taken_and_what_is_new(
         (["init_into=encoder", "size=mini"], "init decides this"),
         (["init_into=encoder", "model.encoder.stack.layout=af*3"], "init decides model.encoder"),
         (["init_into=encoder", "format.max_length=48"], "at most 24"),
-        (["init=null", "init_into=encoder"], "there are none"),
+        (["init=null", "init_into=encoder"], "which is not set"),
         (
             ["init_into=encoder", "model.start=600", "--dry-run"],
             "model.start=600: 0 up to 599, the ids of the vocabulary",

@@ -719,9 +719,9 @@ def test_resume_takes_the_saved_config(plmctl: Invoke, command: Command, tmp_pat
     cfg, flags = command.calls.pop()
     assert (cfg.train.minutes, cfg.train.steps, cfg.train.save_every) == (2, None, 7)
     assert set(flags.changes) == {
-        "train.minutes: None -> 2.0",
-        "train.steps: 100 -> None",
-        "train.save_every: None -> 7",
+        "train.minutes: 2.0 instead of train.steps: 100",
+        "train.steps: 100 -> null",
+        "train.save_every: null -> 7",
     }
 
 
@@ -769,10 +769,11 @@ def test_ctrl_c_before_all_is_imported_is_a_line(module: str) -> None:
     )
     assert (done.returncode, done.stderr) == (130, "plmctl: stopped\n")
     code = (
-        "import signal, sys; sys.argv = ['plmctl', '--help']\nfrom plmctl import __main__\n"
-        "from plmctl.cli import app as cli\ncli.main = lambda: None\n"
+        "import signal, sys; sys.argv = ['plmctl', 'help', 'adamw', '--json']\n"
+        "from plmctl import __main__\nfrom plmctl.config import help\n"
+        "help.explain = lambda *words, **options: print("
+        "signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n__main__.main()"
     )
-    code += "__main__.main()\nprint(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=heard
     )

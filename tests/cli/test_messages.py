@@ -24,9 +24,9 @@ MISTAKES = [
     ("pretrain --resume", "--resume needs the run", "plmctl pretrain --resume run.dir=runs/NAME"),
     ("pretrain --resume nope", "no folder nope", "plmctl pretrain --resume run.dir=runs/<name>/"),
     (
-        "pretrain --resume run.dir=runs/frist",
+        "pretrain --resume run.dir=runs/sevnth",
         "no folder",
-        "plmctl pretrain --resume run.dir=runs/f",
+        "plmctl pretrain --resume run.dir=runs/seventh",
     ),
     (f"pretrain {TINY} kernel=dens", "there is no such kernel", "kernel=dense"),
     (f"pretrain {TINY} kernel=zzz", "there are auto, banded", "plmctl help kernel"),
@@ -203,6 +203,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("tables").mkdir()
     Path("tables/a.csv").write_text("text\nsome words\n")
     Path("runs/first").mkdir(parents=True)
+    Path("runs/seventh").mkdir()
+    Path("runs/seventh/config.yaml").touch()
     return tmp_path
 
 
@@ -239,7 +241,7 @@ def test_of_a_parameter_that_is_given_twice_the_last_one_counts() -> None:
 @pytest.mark.parametrize(
     ("words", "fix"),
     [
-        ("task.path=json.jsonl", "write one JSON value on each line"),
+        ("task.path=json.jsonl", "one JSON object a line"),
         ("task.path=t.tvs", "give t.tsv"),
         ("task.path=empty.txt", "name a file with examples"),
     ],

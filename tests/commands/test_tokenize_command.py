@@ -44,7 +44,7 @@ def test_only_a_size_that_was_asked_for_is_refused(text: Path, tmp_path: Path) -
     done = CliRunner().invoke(make_app(), given)
     assert done.exit_code == 0, done.output
     size = read_manifest(tmp_path / "out")["tokenizer"]["size"]
-    assert f"tokenizer.vocab_size={size} in place of 8192: the text yields no more" in done.stderr
+    assert f"tokenizer.vocab_size={size} instead of 8192: the text yields no more" in done.stderr
     asked = [*given[:2], "tokenizer.vocab_size=8192", f"out={tmp_path / 'other'}"]
     refused = CliRunner().invoke(make_app(), asked)
     assert refused.exit_code == 2

@@ -57,7 +57,7 @@ def test_an_unknown_language_pair_is_named(tmp_path):
     for end in ("en", "de"):
         (tmp_path / f"train.{end}").write_text("one\n")
     with pytest.raises(
-        DataError, match=r"there is no train.fr beside train.en, but train.de, train.en"
+        DataError, match=r"there is no train.fr next to train.en, but train.de, train.en"
     ):
         _read(tmp_path, {"source": "en", "target": "fr"})
     with pytest.raises(

@@ -247,7 +247,7 @@ def test_a_cross_encoder_needs_texts_that_are_wrong(
     rows = [{"query": f"q{n}", "positive": f"a cat {n}", "negatives": wrong} for n in range(9)]
     file = write_rows(tmp_path / "pairs.jsonl", rows)
     task = make_task("cross_encoder", file, "task.dev_share=0", f"task.negatives={negatives}")
-    with pytest.raises(DataError, match="no question has a text that does not answer it") as error:
+    with pytest.raises(DataError, match="no question has a wrong text") as error:
         inference.check_splits(task)
     assert fix in str(error.value)
 
