@@ -24,12 +24,12 @@ def test_the_first_objects_of_a_subject(
 ) -> None:
     text = "Rome\tis\tcity\n\nRome\tage\told\nOslo\tis\tport\n"
     lexicon = TripleLexicon(path=write(tmp_path, text), relations=relations)
-    assert dict(lexicon._objects)["Rome"] == known
+    assert [word.texts for word in lexicon.find("From Rome to Paris")] == [known]
 
 
 @pytest.mark.parametrize("line", ["Rome\tcity", "Rome\tis\tcity\told"])
 def test_a_line_without_three_columns_is_named(tmp_path: Path, line: str) -> None:
     lexicon = TripleLexicon(path=write(tmp_path, f"Oslo\tis\tport\n{line}\n"))
     with pytest.raises(DataError, match=r"not subject, relation, object") as told:
-        _ = lexicon._objects
+        lexicon.find("Oslo")
     assert ":2" in str(told.value)
