@@ -22,10 +22,26 @@ LEFT_OUT = shutil.ignore_patterns(
     *(".git", ".venv", ".*_cache", "*.pyc.*", "site", "build", "dist", "demo", "shared")
 )
 GENERAL = (
-    *("test_imports", "test_part_declarations", "test_recipes", "test_readme", "test_contract"),
-    *("test_help_command", "test_leaks", "test_mixture_command", "test_recipes_command"),
-    *("test_ablate_command", "study/test_shipped_studies", "test_packaging", "test_fields"),
-    *("tasks/test_task_conf", "test_own_fields", "noise/test_every_noise_masking"),
+    *(
+        "test_imports",
+        "config/test_part_declarations",
+        "test_recipes",
+        "test_readme",
+        "artifacts/test_contract",
+    ),
+    *(
+        "commands/test_help_command",
+        "runs/test_leaks",
+        "commands/test_mixture_command",
+        "commands/test_recipes_command",
+    ),
+    *(
+        "commands/test_ablate_command",
+        "study/test_shipped_studies",
+        "test_packaging",
+        "config/test_fields",
+    ),
+    *("tasks/test_task_conf", "config/test_own_fields", "noise/test_every_noise_masking"),
 )
 
 

@@ -35,7 +35,7 @@ def analyse(
         {name: result}, with a `ProbeResult` under each name of `probes`.
     """
     if isinstance(measures, str):
-        raise UsageError(f'measures: a list of names\n  fix: measures=["{measures}"]')
+        raise UsageError(f'measures="{measures}": a list of names, here ["{measures}"]')
     if isinstance(run, RunFolder):
         plugins, run = tuple(dict.fromkeys([*run.plugins, *plugins])), run.folder
     check_path("run", run)

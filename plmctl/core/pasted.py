@@ -29,15 +29,17 @@ _CHOICES = re.compile(r"<(\w+)((?: or \w+)+)>")
 _PLACEHOLDER = re.compile(
     rf"{_QUOTED.pattern}|<(?:(?:an?|the|its|your|of|whole) )*(?P<name>[^<>]*)>", re.DOTALL
 )
+_MORE = re.compile(r",? (?:of|with|that|which|whose|for|where|on|in|or|made|from|to)\b|[,:]")
+_LONG = 3  # words of a placeholder beyond which its first noun stands for it
 _FIX = re.compile(r"(?<=\n  fix: ).*")
 
 
 def spell_fix(text: str) -> str:
     """A fix as one pastes it: the words that are typed, and behind # what else there is to say.
 
-    Values that only the user knows, such as `<a file>`, become a word in capitals, FILE; of
-    choices, `<beam or sample>`, the first is written. Prose alone is a comment. A line that is
-    spelled so stays as it is.
+    Values that only the user knows, such as `<a file>`, become a word in capitals, FILE; the
+    comment explains the word of a long one. Of choices, `<beam or sample>`, the first is written.
+    Prose alone is a comment. A line that is spelled so stays as it is.
 
     Example:
         >>> spell_fix("size.width=64, or init=<a run>")
@@ -51,6 +53,7 @@ def spell_fix(text: str) -> str:
         rest = f"{others}; {rest}" if rest else others
     if not words:
         words, rest = _put_first(text)
+    rest = "; ".join(filter(None, (*_explain(text[: len(text) - len(rest)], words), rest)))
     return "  ".join(filter(None, (" ".join(words), f"# {rest}" if rest else "")))
 
 
@@ -137,12 +140,25 @@ def _spell(word: str, before: list[str]) -> str:
 
 def _fill(word: str) -> str:
     """`a=<a file of lines>` as a=FILE_OF_LINES; what stands in quotes stays."""
-    return _PLACEHOLDER.sub(
-        lambda found: (
-            re.sub(r"\W+", "_", (found["name"] or "").strip()).strip("_").upper() or found[0]
-        ),
-        word,
-    )
+    return _PLACEHOLDER.sub(lambda found: _name(found["name"] or "") or found[0], word)
+
+
+def _name(placeholder: str) -> str:
+    """The word in capitals that stands for a placeholder."""
+    if len(re.findall(r"\w+", placeholder)) > _LONG:
+        placeholder = _MORE.split(placeholder, maxsplit=1)[0]
+    return re.sub(r"\W+", "_", placeholder).strip("_").upper()
+
+
+def _explain(text: str, words: list[str]) -> list[str]:
+    """What the words of long placeholders of a fix mean: "RUN: a run whose model has as many"."""
+    typed = " ".join(words)
+    return [
+        f"{name}: {found[0].strip('<>')}"
+        for found in _PLACEHOLDER.finditer(text)
+        if (name := _name(found["name"] or "")) in typed
+        and len(re.findall(r"\w+", found["name"] or "")) > _LONG
+    ]
 
 
 def _unquote(word: str) -> str:

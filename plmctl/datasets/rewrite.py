@@ -178,6 +178,6 @@ def choose_reader(loaded: Loaded, checkpoint: str) -> PromptReader:
     if reader.kind == "fill":
         what = "an encoder, which fills masks"
     tasks = "translation, summarization, seq2seq"
-    fix = f"checkpoint=<an encoder-decoder, or the run of a finetune on {tasks}>"
+    fix = f"checkpoint=<a run of an encoder-decoder, or of a finetune on {tasks}>"
     allowed = f"a teacher that writes one text for another; this is {what}"
     raise ConfigError("checkpoint", checkpoint, allowed, fix=fix)

@@ -34,7 +34,7 @@ def sequence(
     if not isinstance(objective, Generation):
         fix = (
             "task=translation (or another that writes);"
-            " in pretraining, data.path=<what plmctl data rewrite made>"
+            " in pretraining, data.path=<the text that plmctl data rewrite made>"
         )
         raise ConfigError(
             "distill",

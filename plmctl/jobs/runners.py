@@ -26,6 +26,7 @@ from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.work import LOG, Execute, LauncherTask, Outcome, enter, work
 from plmctl.storage.gate import open_file, own
+from plmctl.training.processes.threads import THREADS
 from plmctl.training.stop import listen
 
 PRELOAD = (  # what every job imports, some of it late: seconds of each
@@ -73,15 +74,25 @@ class Processes:
 
     def run(self) -> int:
         """Run all jobs; returns the exit code."""
-        if self.count > 1:  # jobs share the cores, unless whoever started us has decided that
-            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, count_processors() // self.count)))
-        with listen(self._hear):
+        with self._share_cores(), listen(self._hear):
             try:
                 while not self._signal and (self._fill() or self._children):
                     self._wait()
             finally:
                 self._end()
         return 128 + self._signal if self._signal else int(self.journal.failed)
+
+    @contextlib.contextmanager
+    def _share_cores(self) -> Iterator[None]:
+        """Jobs have equal shares of the cores, unless whoever started us has decided that."""
+        ours = self.count > 1 and THREADS not in os.environ
+        if ours:
+            os.environ[THREADS] = str(max(1, count_processors() // self.count))
+        try:
+            yield
+        finally:
+            if ours:
+                os.environ.pop(THREADS, None)
 
     def _fill(self) -> bool:
         """Start jobs where one is free; whether any is waiting."""

@@ -85,7 +85,7 @@ def _read(spec: Evaluate, source: Path, shared: SharedBase) -> Mapping[str, list
         line = int(place.rpartition(":")[2])
         if spec.by not in row:
             what = f"there is no column '{spec.by}'{nearest(str(spec.by), row)}"
-            fix = f"by=<one of {', '.join(row)}>"
+            fix = f"by={' or '.join(row)}"
             raise DataError(what, file=source, line=line, fix=fix)
         name = str(row[spec.by])
         if name not in known:

@@ -11,6 +11,7 @@ import pytest
 from plmctl.artifacts.contract.contract import check_contract, derive_targets, find_mismatches
 from plmctl.artifacts.contract.remedies import find_providers
 from plmctl.config.compose import compose
+from plmctl.config.make_spec import make_spec
 from plmctl.config.recipes import conf_dir, load
 from plmctl.config.references import work_out
 from plmctl.config.spec import thaw
@@ -117,7 +118,8 @@ def test_providers_are_read_from_conf() -> None:
 def config(*names: str, **slots: Any) -> dict[str, Any]:
     """A pretraining config out of the real conf/ files, tiny, without a tokenizer."""
     made: dict[str, Any] = {
-        "data": {"sources": {}},
+        "data": {"sources": {}, "path": None},
+        "tokenizer": {},
         "heads": {},
         "objective": {},
         "noise": {},
@@ -136,19 +138,24 @@ def config(*names: str, **slots: Any) -> dict[str, Any]:
     for name in names:
         for slot, parts in load(conf_dir() / "objective" / f"{name}.yaml").items():
             made[slot] = made.get(slot, {}) | parts
-    return work_out(made)
+    return work_out({**made, "eval": {"noise": made["noise"]}})
+
+
+def check(settings: dict[str, Any]) -> None:
+    """`check_contract` of a spec of these settings."""
+    check_contract(make_spec("pretrain", settings)[0])
 
 
 def test_real_parts_fit() -> None:
     """`check_contract` raises ConfigErrors where parts do not fit."""
-    check_contract(config("mlm"))
-    check_contract(config("mlm", "nsp", format="sentence_pair"))
-    check_contract(config("clm", noise=[], pattern="causal", model="decoder"))
+    check(config("mlm"))
+    check(config("mlm", "nsp", format="sentence_pair"))
+    check(config("clm", noise=[], pattern="causal", model="decoder"))
 
 
 def test_real_parts_that_do_not_fit_are_reported_together() -> None:
     with pytest.raises(ConfigErrors) as caught:
-        check_contract(config("mlm", "nsp", noise=[]))
+        check(config("mlm", "nsp", noise=[]))
     text = str(caught.value)
     assert "objective.mlm: needs 'targets.mlm'" in text
     assert "objective.nsp: needs 'labels.pair'" in text
@@ -160,12 +167,12 @@ def test_a_missing_head_and_a_wrong_number_are_reported() -> None:
     bare = config("mlm")
     bare["heads"] = {}
     with pytest.raises(ConfigError, match=r"heads.mlm"):
-        check_contract(bare)
+        check(bare)
     bad = config("mlm")
     bad["noise"]["token_mask"]["rate"] = 1.5
     bad["model"]["embedding"]["dropout"] = "abc"
     with pytest.raises(ConfigErrors) as caught:
-        check_contract(bad)
+        check(bad)
     assert "noise.token_mask.rate" in str(caught.value)
     assert "model.embedding.dropout" in str(caught.value)
 
@@ -178,10 +185,10 @@ def test_a_source_is_checked_with_the_objectives_that_look_at_it() -> None:
     }
     two["objective"]["mlm"]["on"] = "text"
     two["objective"]["nsp"]["on"] = "pairs"
-    check_contract(two)
+    check(two)
     two["objective"]["nsp"]["on"] = "text"
     with pytest.raises(ConfigError, match=r"labels.pair"):
-        check_contract(two)
+        check(two)
 
 
 def test_parallel_rows_of_plain_text_are_refused_before_it_is_read() -> None:

@@ -56,13 +56,13 @@ def test_a_model_that_has_seen_the_answer(recipe: str, words: list[str]) -> None
         (
             "bert",
             ["pattern=causal", "objective=[clm]", "noise=[]"],
-            "eval.noise.token_mask has changed",
+            "changed by eval.noise.token_mask",
         ),
-        ("gpt", ["noise=[token_replace]"], " noise.token_replace has changed"),
+        ("gpt", ["noise=[token_replace]"], "changed by noise.token_replace"),
         (
             "bert",
             ["model=two_way", "objective=[bilm]", "eval.noise=null"],
-            " noise.token_mask has changed",
+            "changed by noise.token_mask",
         ),
         ("gpt", ["objective=[bilm]"], "a stream for each direction"),
         ("elmo", ["model=xlnet", "position=none"], "a stream for each direction"),

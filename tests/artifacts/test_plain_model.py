@@ -131,7 +131,9 @@ def test_parts_of_a_system_can_be_taken_away(
 def test_a_system_goes_on_from_its_own_run(
     plain: Mapping[str, Path], linked_text: Path, tmp_path: Path
 ) -> None:
-    first, _ = begin("knowbert", plain["modern_encoder"], linked_text, tmp_path / "1", "optim.lr=1")
+    first, _ = begin(
+        "knowbert", plain["modern_encoder"], linked_text, tmp_path / "1", "optim.lr=1e-2"
+    )
     second, said = begin("knowbert", first, linked_text, tmp_path / "2")
     assert "nothing is new in the model" in said
     assert torch.equal(predict(second, **mention()), predict(first, **mention()))
@@ -172,7 +174,7 @@ def test_a_model_without_what_the_parts_refer_to_is_refused(
     pretrain("gpt", *SMALL, *SIZE, f"data.path={tokens_of('wordpiece')}", f"run.dir={gpt}")
     said = pretrain("ernie_thu", *SMALL, f"init={gpt}", *data, code=2)
     assert "this one is Encoder without it" in said
-    assert "fix: init=RUN_OF_PLMCTL_PRETRAIN_BERT" in said
+    assert "fix: init=RUN # RUN: a run of plmctl pretrain bert" in said
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +219,11 @@ def test_a_model_of_another_use_is_remarked(
         ("electra", "bart", ["a model of the kind Encoder", "EncoderDecoder fix: init=RUN"]),
         ("bart", "bert", ["this one is Encoder fix: init_into=encoder"]),
         ("xlnet", "bert", ["a model of the kind XLNet"]),
-        ("unilm", "bert", ["segments=2: at least 6", "fix: init=RUN_WHOSE_MODEL_HAS_AS_MANY"]),
+        (
+            "unilm",
+            "bert",
+            ["segments=2: at least 6", "fix: init=RUN # RUN: a run whose model has as many"],
+        ),
         *((name, "elmo", ["this one is BiLM"]) for name in ("wklm", "erica", "libert")),
     ],
 )
@@ -246,7 +252,7 @@ def test_a_tokenizer_without_a_mask_is_refused_before_any_work(
     gpt = tmp_path / "gpt"
     pretrain("gpt2", *SMALL, *SIZE, f"data.path={tokens}", f"run.dir={gpt}")
     said = pretrain("bert", *SMALL, f"init={gpt}", *data, code=2)
-    assert "fix: init=RUN_WHOSE_TOKENIZER_HAS_ONE" in said
+    assert "fix: init=RUN # RUN: a run whose tokenizer has one" in said
     assert "tokenizer=wordpiece" not in said
 
 

@@ -177,7 +177,7 @@ def test_of_two_stacks_one_is_named() -> None:
     with pytest.raises(
         ConfigError,
         match=(
-            r"of which stack\? There are encoder and decoder\n  fix:"
+            r"needs the name of a stack: encoder and decoder\n  fix:"
             r" 'kept_layers=\{decoder:first\}'"
         ),
     ):

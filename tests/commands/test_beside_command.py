@@ -177,7 +177,7 @@ def test_the_loss_of_an_update_is_that_of_its_task(run: Path) -> None:
             [*MORE, "train.frozen=[backbone]", "train.frozen_outputs=once"],
             ["train.frozen_outputs", "rows of one task"],
         ),
-        (2, ["mixing=temperature"], ["mixing", "no task beside"]),
+        (2, ["mixing=temperature"], ["mixing", "no side task", "beside.sst2={task: sst2"]),
         (
             2,
             ["beside.more.task=classification", "beside.more.overrides=[optim.lr=1]"],

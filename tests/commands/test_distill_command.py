@@ -325,7 +325,7 @@ def test_a_dry_run_tells_of_both(
         (
             ["teacher={teacher}", "kept_layers=first", "checkpoint=null"],
             ConfigError,
-            r"which layers of checkpoint.*\n  fix: checkpoint=RUN",
+            r"chooses layers of checkpoint.*\n  fix: checkpoint=RUN",
         ),
         (["teacher=nowhere"], DataError, r"nowhere: there is no such run"),
         (["teacher={data}/train.tsv"], DataError, r"is a file, but a folder is needed"),

@@ -243,7 +243,9 @@ def test_grouped_questions_are_fewer(tmp_path: Path) -> None:
 
 MISTAKES = {
     "width=7": "fix: width=8",
-    "graph_loss.negatives=3": "fix: graph_loss=log_sigmoid  # or margin or self_adversarial",
+    "graph_loss.negatives=3": (
+        "fix: graph_loss=log_sigmoid graph_loss.negatives=3  # or margin or self_adversarial"
+    ),
     "graph_loss=one_vs_al": "fix: graph_loss=one_vs_all",
     "graph_score=transe graph_score.norm=3": "must be one of 1, 2",
     "sides=[]": "fix: sides=[head,tail]",

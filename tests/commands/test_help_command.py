@@ -177,6 +177,9 @@ def test_one_setting(what: str, lines: list[str]) -> None:
 def test_the_same_key_of_several_commands_and_a_group() -> None:
     """None hides another, and a group lists what --help of the command lists."""
     shown = said("help", "seed").splitlines()
+    title, gap, *shown = shown
+    assert title == "seed  The number that decides all random numbers of a run."
+    assert not gap
     assert all(line.startswith("seed=0") for line in shown)
     assert sum("plmctl pretrain" in line for line in shown) == 1
     assert sum("plmctl finetune" in line for line in shown) == 1

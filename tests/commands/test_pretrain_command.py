@@ -285,7 +285,7 @@ def test_what_fails_before_the_first_update_can_be_corrected(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("plmctl.runs.pretraining.describe_run", stopped)
+        patch.setattr("plmctl.runs.pretraining_plan.describe_run", stopped)
         pretrain(*words, code=130)
     assert list(run.iterdir()) == []
     with monkeypatch.context() as patch:

@@ -201,7 +201,7 @@ def test_going_on_with_a_run_follows_no_link_in_it(
     )
     assert listing(theirs) == before
     assert (code, f"{place / name}: a link to" in said.err) == (3, True), said.err
-    assert f"fix: # cp -rL {place} {place}-copy" in said.err
+    assert f"fix: cp -rL {place} {place}-copy" in said.err
 
 
 def test_a_link_among_checkpoints_is_refused_before_training(

@@ -87,7 +87,7 @@ def test_unknown_ids_and_unnamed_entities_are_named(
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({**mark("Rome", 99)}, r"'entity'\[1\]: its id 99 is none of the \d+ entities beside"),
+        ({**mark("Rome", 99)}, r"'entity'\[1\]: its id 99 is none of the \d+ entities of the text"),
         ({"start": 14, "end": 20}, r"'entity'\[1\]: has no 'id', which entity it means"),
     ],
 )

@@ -365,7 +365,7 @@ def test_a_vocabulary_that_nobody_asked_for_is_as_large_as_the_text_allows(
     folder = open_or_tokenize(free, cache_dir=tmp_path)
     size = Tokenizer.load(folder / "tokenizer").vocab.size
     assert 60 < size == refused.value.size
-    assert told == [f"tokenizer.vocab_size={size} in place of 9000: the text yields no more"]
+    assert told == [f"tokenizer.vocab_size={size} instead of 9000: the text yields no more"]
     assert open_or_tokenize(free, cache_dir=tmp_path) == folder
     with pytest.raises(TooLittleText, match=f"fix: tokenizer.vocab_size={size}"):  # as before
         open_or_tokenize(job(text, kind, **wanted), cache_dir=tmp_path)

@@ -206,7 +206,7 @@ def test_another_text_is_not_gone_on_with(files: list[Path], home: Path, tmp_pat
         with pytest.raises(DataError, match="the checkpoint was reading another text"):
             make_reader(other).load_state_dict(state)
     wrong = {**state, "file": 0, "byte": 1 << 40}
-    with pytest.raises(ValueError, match="no place in these files"):
+    with pytest.raises(ValueError, match="is no position in these files"):
         make_reader(open_text(files, home)).load_state_dict(wrong)
 
 

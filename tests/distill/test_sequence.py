@@ -242,7 +242,7 @@ def test_refusals_come_before_work(teacher, tokens_of, tmp_path):
             ConfigError, match=f"this is {what}|needs a model that writes"
         ) as refused:
             command(f"checkpoint={tmp_path / recipe}", out, "task=translation", *data)
-        assert "encoder-decoder" in str(refused.value)
+        assert "an encoder-decoder" in str(refused.value)
     assert not (tmp_path / "out").exists()
 
 

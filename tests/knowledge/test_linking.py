@@ -340,9 +340,7 @@ def test_the_folder_of_an_export_and_an_export_with_a_dictionary(tmp_path: Path)
 def test_a_packed_table_is_named_with_what_unpacks_it(tmp_path: Path) -> None:
     file = tmp_path / "names.tsv.bz2"
     file.write_bytes(bz2.compress(b"NYC\tNew York\n" * 50))
-    with pytest.raises(
-        DataError, match=r"this is bzip2 data\n  fix: # bunzip2 -k .*names\.tsv\.bz2"
-    ):
+    with pytest.raises(DataError, match=r"this is bzip2 data\n  fix: bunzip2 -k .*names\.tsv\.bz2"):
         list(read_aliases(file, Problems()))
 
 

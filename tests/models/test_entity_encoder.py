@@ -259,5 +259,7 @@ def test_checkpoints_name_the_vectors_and_do_not_hold_them() -> None:
     state = build("ax").state_dict()
     assert {name for name in state if "entities" in name} == {"entities.fingerprint"}
     build("ax").load_state_dict(state)
-    with pytest.raises(DataError, match="others than those that this model was trained with"):
+    with pytest.raises(
+        DataError, match="the entity vectors differ from the ones of this model's training"
+    ):
         build("ax", seed=4).load_state_dict(state)

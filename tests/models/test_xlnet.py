@@ -323,7 +323,7 @@ def test_what_does_not_fit_is_named() -> None:
         return str(error.value)
 
     assert "'values.continues'" in refused(*PLM, "model.memory=16")  # rows are shuffled
-    assert "format=segments or format=stream_pair" in refused(*PLM, "model.memory=16")
+    assert "fix: format=segments  # or format=stream_pair" in refused(*PLM, "model.memory=16")
     assert "'tracks.order'" in refused(*PLM, "noise=[token_mask]")
     assert "position=none" in refused(*PLM, "position=learned")
     assert "kernel=auto" in refused(*PLM, "kernel=banded")

@@ -149,7 +149,7 @@ def test_descriptions_without_links_are_refused_before_the_first_update(tmp_path
     assert "step 1" not in said
     words[0] = f"run.dir={tmp_path / 'other'}"
     said = plmctl("pretrain", "kepler", *words, *text, code=3)
-    assert "fix: data.sources.triples.path=TEXT_FOR_EACH_ENTITY_PLMCTL_DATA_TRIPLES" in said
+    assert "fix: data.sources.triples.path=TEXT  # TEXT: a text for each entity" in said
 
 
 def test_a_file_where_a_folder_is_to_be(tmp_path: Path) -> None:

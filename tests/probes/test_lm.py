@@ -115,7 +115,7 @@ def test_a_noise_that_does_not_fit_the_task_is_told(toy):
         part, device = LanguageModel(noise=lambda: kind(**settings)), torch.device("cpu")
         part.score(model, text, toy.vocab, batch_size=3, device=device)
 
-    with pytest.raises(ConfigError, match=r"WholeWordMask .* reads 'tracks\.word_start', which"):
+    with pytest.raises(ConfigError, match=r"WholeWordMask .* reads 'tracks\.word_start', but"):
         measure(WholeWordMask, vocab=toy.vocab, rate=0.15)
     with pytest.raises(ConfigError, match=r"(?s)task\.noise: a noise that hides.*=token_mask"):
         measure(Autoencode)

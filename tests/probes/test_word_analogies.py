@@ -136,7 +136,7 @@ def test_eval_takes_a_file_of_vectors(vectors: Path, file: Path, tmp_path: Path)
     assert (told["words"], told["remarks"]["words"]) == (5, "5 of 6 have a vector")
     wrong = plmctl(*given, "task=sst2", "task.path=x", code=2)
     assert "word_similarity or word_analogies" in wrong
-    assert "task=word_similarity task.path=<lists>" in plmctl(*given, code=2)
+    assert "task=word_similarity task.path=LISTS" in plmctl(*given, code=2)
 
 
 def test_a_model_is_refused_with_the_command_that_makes_vectors() -> None:

@@ -171,7 +171,7 @@ def test_classification_and_the_words_of_new_text(elmo: Path, table: Path, tmp_p
         *FROZEN,
         *MIX,
         *TUNED,
-        "train.steps=80",
+        "train.steps=160",
         "optim.lr=5e-2",
         "schedule=constant",
         f"checkpoint={elmo}",

@@ -35,7 +35,7 @@ WRITERS = {
     *("FileHandler", "dump_stats", "export_chrome_trace", "extractall"),
 }
 # of these names, into streams that are open
-STREAMED = {"waiting.tofile", "zipfile.ZipFile"}
+STREAMED = {"waiting.tofile", "zipfile.ZipFile", "np.memmap(stream,"}
 
 
 def name_of(node: ast.expr) -> str:
@@ -92,7 +92,7 @@ def judge(call: ast.Call) -> str:
         text = ast.unparse(call)  # `dataclasses.replace` and our specs take settings
         settings = isinstance(call.args[0], (ast.Dict, ast.DictComp)) or call.keywords
         return "" if settings or room in KEEPERS or admits(*given) else text
-    if {last, name} & WRITERS and name not in STREAMED:
+    if {last, name} & WRITERS and not {name, ast.unparse(call)[: len(name) + 8]} & STREAMED:
         if last in ("TemporaryDirectory", "mkdtemp") and "dir" not in {
             w.arg for w in call.keywords
         }:

@@ -79,7 +79,7 @@ def test_a_hole_is_found_at_once(tmp_path: Path, begin: bytes) -> None:
 
 def test_zero_bytes_that_were_written_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\n" + b"\0" * (3 << 20))
-    with pytest.raises(DataError, match="zero bytes in place of text"):
+    with pytest.raises(DataError, match="zero bytes instead of text"):
         list(read_lines(tmp_path / "a.txt"))
 
 

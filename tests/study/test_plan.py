@@ -259,7 +259,8 @@ def test_all_arms_that_do_not_compose(planned: Planned) -> None:
             [
                 "arm 'fast': data.segment='jieba'",
                 "'slow' has null",
-                "fix: pretrain.overrides=[data.segment=jieba]  # in addition, for all arms",
+                "fix: pretrain.overrides=[data.segment=jieba]"
+                "  # in addition to its settings, for all arms",
             ],
         ),
         (

@@ -50,7 +50,7 @@ def test_a_size_that_no_arm_asks_for_is_the_largest_that_works(here: Path) -> No
     done = dry_run()
     assert done.exit_code == 0, done.output
     assert re.search(
-        r"tokenizer\.vocab_size=\d+ in place of \d+: the text yields no more", done.stderr
+        r"tokenizer\.vocab_size=\d+ instead of \d+: the text yields no more", done.stderr
     )
 
 

@@ -186,7 +186,7 @@ def test_the_trained_encoder_is_under_a_new_decoder(stages: Path) -> None:
     [
         (["checkpoint_into=encodr"], "did you mean 'encoder'"),
         (["checkpoint_into=encoder", "size=mini"], "checkpoint decides this"),
-        (["checkpoint_into=encoder", "checkpoint=null"], "there are none"),
+        (["checkpoint_into=encoder", "checkpoint=null"], "which is not set"),
         (["checkpoint_into=encoder", "task.max_length=48"], "at most 32"),
     ],
 )

@@ -138,7 +138,9 @@ def test_what_is_asked_about_begins_as_the_hidden_entity(toy: Any) -> None:
 def test_a_model_without_them_is_refused() -> None:
     task, heads = make_task(2), {"features": ScalarMix(width=W, num_layers=2)}
     task.check_model(Model(backbone=build(), heads={}))
-    with pytest.raises(ConfigError, match=r"no tokens of entities\n.*task.states=start, or"):
+    with pytest.raises(
+        ConfigError, match=r"no tokens of entities\n.*task.states=start  # or check"
+    ):
         task.check_model(Model(backbone=build(read_entities=False), heads={}))
     with pytest.raises(ConfigError, match=r"heads.features: null: .* last states"):
         task.check_model(Model(backbone=build(), heads=heads))

@@ -428,7 +428,9 @@ def test_a_metric_that_is_not_known_is_refused_with_those_that_are(trained, tmp_
     for words, message in {
         ("task.metrics=[accuracy,auc]",): rf"task.metrics=\['accuracy', 'auc'\]: {known}$",
         ("task.metrics=[acuracy]",): rf"{known} \(did you mean 'accuracy'\?\)$",
-        ("task.metrics=[f1]",): rf"{known}\n  fix: task.positive=CLASS_WHOSE_F1_COUNTS",
+        (
+            "task.metrics=[f1]",
+        ): rf"{known}\n  fix: task.positive=CLASS  # CLASS: the class whose F1 counts",
         ("task.metrics=[]",): r"one at least, by which the best checkpoint is chosen",
     }.items():
         with pytest.raises(ConfigError, match=message):
@@ -549,7 +551,7 @@ def test_wrong_uses_of_eval(trained, tmp_path):
         match=r"(?s)this checkpoint has pooler, class.*fix: # a checkpoint with such a head",
     ):
         _run("eval", f"checkpoint={run}", "task=lm", f"data.path={__file__}")
-    with pytest.raises(UsageError, match=r"no split of classification .*\(it is none"):
+    with pytest.raises(UsageError, match=r"no split of classification .*\(none: this"):
         _run("eval", f"checkpoint={run}", submission=True)
     words = ["task=classification", f"task.path={folder}", f"out={tmp_path / 'out'}"]
     with pytest.raises(ConfigError, match=r"^task.submission='../x.tsv': leads out of its folder"):
@@ -574,7 +576,10 @@ def test_settings_of_a_task_are_those_of_the_checkpoint(trained, tmp_path, capsy
     header, line = (tmp_path / "labelled.csv").read_text().splitlines()
     assert header.startswith("body,who,id,guess")
     assert line.startswith("this is a superb film,me,0,good")
-    with pytest.raises(DataError, match=r"(?s)expected column text; found body.*<one of the col"):
+    with pytest.raises(
+        DataError,
+        match=r"(?s)expected column text; found body.*=COLUMN  # COLUMN: a column of the file",
+    ):
         _run("eval", f"checkpoint={run}", *words, "task.max_length=16", "overwrite=true")
 
 

@@ -234,7 +234,11 @@ def test_layouts(tmp_path: Path, name: str) -> None:
             r"labels; .*\n  fix: task.columns.labels=label$",
         ),
         ("train.tsv", "text\tlabels\na\n", "train.tsv:2.*1 column where 2 are needed"),
-        ("train.csv", "text,tags\na,b\n", r"found text, tags\n.*\n  fix: task.columns.labels=ONE"),
+        (
+            "train.csv",
+            "text,tags\na,b\n",
+            r"found text, tags\n.*\n  fix: task.columns.labels=COLUMN",
+        ),
         (
             "train.csv",
             "text,label\na,b\n",
@@ -288,7 +292,7 @@ def test_it_is_learned_and_each_threshold_is_kept(tmp_path: Path) -> None:
     after = found["metrics"]["dev"]
     assert after["macro_f1"] >= before["macro_f1"] > before["constant_micro_f1"]
     assert found["remarks"]["decision"].startswith("thresholds of 3 labels")
-    assert found["remarks"]["loss"] == "of the answers without the decision"
+    assert found["remarks"]["loss"] == "loss of the answers without the decision"
     assert found["remarks"]["log loss"] == f"{found['log loss']:.4f}"  # thresholds leave it
     (tmp_path / "new.txt").write_text("a quick thing\n")
     plmctl("eval", f"checkpoint={run}", f"input={tmp_path}/new.txt", f"out={tmp_path}/out.jsonl")

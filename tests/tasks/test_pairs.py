@@ -118,7 +118,9 @@ def test_every_turn_answers_those_before_it(tmp_path):
         "U 2",
         ("S 3",),
     )
-    with pytest.raises(DataError, match=r"(?s)no turn is a response of X.*ONE_OF_S_U"):
+    with pytest.raises(
+        DataError, match=r"(?s)no turn is a response of X.*fix: task.reader.reply=S  # or U"
+    ):
         _dialogues(tmp_path / "train.json", reply="X")
     (tmp_path / "train.jsonl").write_text(json.dumps({"turns": ["a  b"]}) + "\n")
     with pytest.raises(DataError, match=r"(?s)no 'turns' has two turns.*fix: # whole dialogues"):

@@ -271,5 +271,7 @@ def test_training_on_misplaced_answers_alone_says_that_they_are_misplaced(tmp_pa
     reader = _write_rows(tmp_path / "train.jsonl", wrong, wrong, {"answers": []})
     task = _squad()
     task.reader = reader
-    with pytest.raises(DataError, match="of 2 questions the answer does not stand at its answer"):
+    with pytest.raises(
+        DataError, match="2 questions: the answer does not stand at its answer_start"
+    ):
         task.fit_labels(reader.read(tmp_path, "train", {}))

@@ -157,7 +157,8 @@ def test_evaluation_knows_nothing_of_the_auxiliary_loss(gpt_toy):
 
 def test_a_model_that_sees_the_answer_is_refused():
     with pytest.raises(
-        ConfigError, match=r"language_model=0.5: 0: in this model every token sees the one"
+        ConfigError,
+        match=r"language_model=0.5: 0: in this model every token sees the token to predict",
     ):
         Transform(language_model=0.5, causal=False)
     with pytest.raises(ConfigError, match=r"language_model=-1: 0 \(none\) or a weight above it"):

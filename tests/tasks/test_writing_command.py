@@ -218,7 +218,7 @@ def test_what_cannot_be_is_refused_before_a_run_exists(trained, tmp_path):
         ConfigError, match=r"(?s)task=translation needs a model that writes.*model=encoder_decoder"
     ):
         _finetune(folder, tmp_path / "run", "model=encoder")
-    with pytest.raises(DataError, match=r"there is no dev.fr beside dev.en"):
+    with pytest.raises(DataError, match=r"there is no dev.fr next to dev.en"):
         _finetune(folder, tmp_path / "run", "model=encoder_decoder", "task.columns.target=fr")
     with pytest.raises((ConfigError, ConfigErrors), match=r"search"):
         _finetune(folder, tmp_path / "run", "model=encoder_decoder", "task.search.min_length=-1")

@@ -88,7 +88,7 @@ def test_it_is_saved_and_read(plain, tmp_path: Path):
     again = Tokenizer.load(tmp_path)
     assert again.fingerprint == tokenizer.fingerprint
     assert again.encode("the unicycle is") == tokenizer.encode("the unicycle is")
-    with pytest.raises(UsageError, match="cannot put tokens beside words"):
+    with pytest.raises(UsageError, match="cannot add tokens to words"):
         tokenizer.export_hf(tmp_path / "hf", model_max_length=8)
     for content in (b"[{}]", b"no", b'[{"text": "a", "token": "b", "form": "behind"}]'):
         (tmp_path / "injected.json").write_bytes(content)

@@ -122,7 +122,9 @@ def test_lines_are_answered_in_their_order(folder: Path, shared: SharedBase) -> 
 def test_another_base_is_refused(folder: Path, tmp_path: Path) -> None:
     """Named are both; a copy of the base is no other one."""
     step = change_base(folder, tmp_path, by=1.0)
-    with pytest.raises(UsageError, match=r"beside .*/other, and .* beside .*/base/checkpoints"):
+    with pytest.raises(
+        UsageError, match=r"own was trained on .*/other, and .*/lora on .*/base/checkpoints"
+    ):
         plmctl.load_adapters({"a": folder / "lora", "b": step})
     step = change_base(folder, tmp_path / "copy", by=0.0)
     assert plmctl.load_adapters({"a": folder / "lora", "b": step}).tasks == ["a", "b"]

@@ -116,7 +116,7 @@ class Dialogues(Pairs):
             raise DataError(
                 f"no turn is a response of {self.reply}",
                 file=file,
-                fix=f"task.reader.reply=<one of {', '.join(speakers)}>",
+                fix=f"task.reader.reply={' or '.join(speakers)}",
             )
         return examples
 

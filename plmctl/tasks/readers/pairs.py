@@ -131,7 +131,7 @@ class Pairs(Table):
                 f"there is no {stem}{ends[1]} next to {source.name}, but"
                 f" {_list(folder)}{nearest(ends[1], _suffixes(folder))}",
                 file=folder,
-                fix="task.columns.target=<what the files in the other language end with>",
+                fix="task.columns.target=<the ending of the files in the other language>",
             )
         return [source, target]
 

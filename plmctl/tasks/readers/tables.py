@@ -431,6 +431,6 @@ def _find_columns(
         )
         wanted = ", ".join(map(str, missing.values()))
         what = f"expected column{'s' if len(missing) > 1 else ''} {wanted}"
-        otherwise = "<one of the columns found, or a number from 0>"
+        otherwise = "<a column of the file, or its number from 0>"
         raise _NoColumn(what, role, str(column), names, otherwise, sample)
     return positions

@@ -203,7 +203,7 @@ def test_a_name_that_is_alike_by_chance_is_not_proposed(tmp_path):
         )
     assert "expected column text; found utterance, intent" in str(caught.value)
     assert "did you mean" not in str(caught.value)
-    assert "task.columns.text=ONE_OF_THE_COLUMNS_FOUND_OR_A_NUMBER_FROM_0" in str(caught.value)
+    assert "task.columns.text=COLUMN  # COLUMN: a column of the file" in str(caught.value)
 
 
 def test_a_missing_json_field_names_line_and_nearest(tmp_path):
