@@ -16,7 +16,7 @@ CLOCK |= {"latency of 1 row, ms", "latency of 32 rows, ms"}
 # losses of models that only count, and of other recipes, which no training changes
 COUNTED = ("valid/unigram/", "valid/bigram/", "valid/reached/")
 PLACES = {"checkpoint", "folder", "dir", "predictions", "skipped", "bytes on disk"}  # of files
-TAKEN = {"footprint"}  # depends on the machine
+TAKEN = {"footprint", "memory"}  # depend on the machine
 SENTENCES = {"measured on", "about", "notes", "unknown"}  # for people
 POWER = {"detectable", "span"}  # follows from the values beside it
 IGNORED = CLOCK | PLACES | TAKEN | SENTENCES | POWER
