@@ -38,7 +38,7 @@ def spell_fix(text: str) -> str:
     """A fix as one pastes it: the words that are typed, and behind # what else there is to say.
 
     Values that only the user knows, such as `<a file>`, become a word in capitals, FILE; the
-    comment explains the word of a long one. Of choices, `<beam or sample>`, the first is written.
+    comment explains the word of a long one. The first of choices, `<beam or sample>`, is written.
     Prose alone is a comment. A line that is spelled so stays as it is.
 
     Example:
@@ -151,7 +151,7 @@ def _name(placeholder: str) -> str:
 
 
 def _explain(text: str, words: list[str]) -> list[str]:
-    """What the words of long placeholders of a fix mean: "RUN: a run whose model has as many"."""
+    """The meanings of words for long placeholders: "RUN: a run whose model has as many"."""
     typed = " ".join(words)
     return [
         f"{name}: {found[0].strip('<>')}"

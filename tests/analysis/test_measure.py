@@ -48,7 +48,9 @@ def test_probes_and_wrong_arguments(trained: Path, tmp_path: Path) -> None:
     assert len(found["pos"].accuracy) == 5
     with pytest.raises(plmctl.UsageError, match=r"no 'layer'.*did you mean 'layers'"):
         plmctl.analyse(trained, ["layer"])
-    with pytest.raises(plmctl.UsageError, match=r'fix: measures=\["layers"\]'):
+    with pytest.raises(
+        plmctl.UsageError, match=r'measures="layers": a list of names, here \["layers"\]'
+    ):
         plmctl.analyse(trained, "layers")
     with pytest.raises(plmctl.DataError, match="no such file"):
         plmctl.analyse(trained, probes={"pos": tmp_path / "absent"})

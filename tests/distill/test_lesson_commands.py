@@ -259,7 +259,8 @@ def test_other_tokenizers_and_missing_heads(place, tokens_of):
     assert_refused(place, "teacher: a model with the head class.*has mlm", "distill=kd", teacher)
     assert_refused(
         place,
-        "(?s)teacher=.*fix: checkpoint=MODEL  # or checkpoint=null tokenizer.path=",
+        "(?s)teacher=.*fix: checkpoint=MODEL  # MODEL: a model with that tokenizer; "
+        "or checkpoint=null tokenizer.path=",
         "distill=kd",
         f"teacher={run}",
         f"checkpoint={place / 'teacher'}",
