@@ -1,6 +1,6 @@
 """plmctl: pretrain, fine-tune, evaluate and convert language models, by configuration.
 
-What `__all__` names is for programs and notebooks (docs/python.md); each is imported when it is
+The names in `__all__` are for programs and notebooks (docs/python.md); each is imported when it is
 first used, so that `import plmctl` takes no time.
 """
 

@@ -28,7 +28,7 @@ class Hashed:
         largest: tokens of the largest bucket of a round, the mean over rows, heads and rounds.
         empty: the share of buckets without tokens.
         evenness: The entropy of the shares of a row's tokens in n buckets, divided by ln n, by
-            head: 1 if all buckets are equally large, 0 if one has all tokens.
+            head. It is 1 if all buckets are equally large, 0 if one has all tokens.
     """
 
     layer: int

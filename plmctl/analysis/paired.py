@@ -65,9 +65,9 @@ def count_discordant(first: Sequence[bool], second: Sequence[bool]) -> McNemar:
 
 
 def find_share_interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
-    """The interval of the difference of two shares of the same examples, for few examples, too:
-    with 1/2 more in each cell of the table, so that b* and c* of n* = n + 2 are right in one alone,
-    `((c* - b*) -+ z sqrt((b* + c*) - (c* - b*)^2 / n*)) / n*` (Agresti and Min, 2005).
+    """The interval of the difference of two shares of the same examples, for few examples, too.
+    With 1/2 more in each cell of the table, b* and c* of n* = n + 2 are right in one alone: `((c* -
+    b*) -+ z sqrt((b* + c*) - (c* - b*)^2 / n*)) / n*` (Agresti and Min, 2005).
 
     Args:
         first, second: [n] whether each example is answered rightly.
@@ -89,11 +89,11 @@ def compare_scores(
 ) -> PairedDifference:
     """The difference with its interval and p-value.
 
-    The interval: percentiles of the difference over `samples` of n examples drawn with
-    replacement, the same for both systems (Efron and Tibshirani, 1993, ch. 13; Koehn, 2004). The
-    p-value: how often the difference is as large, either way, if the answers to each example are
-    swapped with probability 1/2: `(1 + count) / (1 + samples)`, or of all swaps where these are not
-    more (Noreen, 1989; Yeh, 2000).
+    The interval: percentiles of the difference over `samples` of n examples drawn with replacement,
+    the same for both systems (Efron and Tibshirani, 1993, ch. 13; Koehn, 2004). The p-value: the
+    share of swaps that make the difference as large, either way; each swap exchanges the answers to
+    an example with probability 1/2. It is `(1 + count) / (1 + samples)`, or the share of all swaps
+    where these are not more (Noreen, 1989; Yeh, 2000).
 
     Args:
         score: The score of draws from the n examples of the first system, then of the second.

@@ -256,8 +256,9 @@ def find_detectable_deviations(seeds: int, comparisons: int) -> float:
 def compute_power(noncentrality: float, freedom: float, critical: float) -> float:
     """The probability that a two-sided t-test is significant.
 
-    P(|Z + d| > t S) for a normal Z, the noncentrality d, the critical value t, and f S^2 from chi
-    squared with f degrees of freedom (Johnson and Welch, 1940), integrated over Z.
+    P(|Z + d| > t S) for a normal Z, the noncentrality d and the critical value t. It is integrated
+    over Z. The variable f S^2 follows chi squared with f degrees of freedom (Johnson and Welch,
+    1940).
 
     Args:
         noncentrality: the true difference, in standard errors.

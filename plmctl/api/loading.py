@@ -1,4 +1,4 @@
-"""`plmctl.load`: a trained model from wherever it lies, or several beside one."""
+"""`plmctl.load`: a trained model from any folder, or several tasks of one base model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load(
         plugins: the packages outside plmctl that it may be made of; one that is not named here is
             not imported.
         device: "auto" is a GPU where there is one.
-        precision: of what is computed; "auto": as training chooses.
+        precision: The numbers to compute with; "auto": as training chooses.
     """
     check_path("path", path)
     _check("device", device, Device)
@@ -55,8 +55,8 @@ def load_adapters(
     plugins: Sequence[str] = (),
     device: Device = "cpu",
 ) -> SharedBase:
-    """The model that several runs with `peft=` were trained beside, once, with what each of them
-    has learned: `.predict(lines, tasks)` asks it for rows of all tasks together.
+    """The one base model of several runs with `peft=`, loaded once, with everything that each run
+    has learned. `.predict(lines, tasks)` answers rows of all tasks together.
 
     `paths`: {a name of the task: its run or checkpoint}; `plugins` and `device` as of `load`.
     """

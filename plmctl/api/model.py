@@ -111,8 +111,8 @@ class TrainedModel(Loaded):
         path: str | os.PathLike[str] | None = None,
         batch_size: int = 32,
     ) -> RowList:
-        """What a fine-tuned model says of each text: label and probabilities, answer, tags or text,
-        as `plmctl eval input=` writes it.
+        """The answer of a fine-tuned model to each text: label and probabilities, answer, tags or
+        text, as `plmctl eval input=` writes it.
 
         Args:
             texts: texts, pairs of texts, or records {column: value} with the columns of the task.

@@ -8,7 +8,7 @@ from plmctl.core.errors import DataError, UsageError, nearest
 
 
 class BySplit(dict[str, Any]):
-    """{split: what is known of it}; DataError for a split that is not there."""
+    """{split: its results}; DataError for a split that is missing."""
 
     def __missing__(self, split: object) -> Any:
         near = nearest(str(split), self)

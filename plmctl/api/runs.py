@@ -41,9 +41,9 @@ class RunFolder:
 
     @cached_property
     def scores(self) -> dict[str, dict[str, float]]:
-        """{split: {metric: value}} of what was kept: of a fine-tuning those of result.json, or of
-        calibrated answers where there is a `decision`, as reports have them; of a pretraining the
-        last ones on held-out text, as "valid".
+        """{split: {metric: value}}. Fine-tuning: the scores of result.json, or of calibrated
+        answers where there is a `decision`, as in reports. Pretraining: the last scores on held-out
+        text, as "valid".
         """
         if (result := self._reported.result) is not None:
             return BySplit(result["metrics"])
@@ -62,15 +62,15 @@ class RunFolder:
 
     @property
     def decision(self) -> str:
-        """What `plmctl eval calibrate=` kept in its checkpoint, in words, if `scores` are by it;
-        else "", also where its task cannot be built, which is said.
+        """The calibrated decision of its checkpoint (`plmctl eval calibrate=`) in words, if
+        `scores` use it; else "". If its task cannot be built, this is "", too, and a line says so.
         """
         decided = self._reported.decided
         return decided.how if decided and decided.applied else ""
 
     @property
     def checkpoint(self) -> Path:
-        """The checkpoint that was best, else the newest; DataError where there is none."""
+        """The best checkpoint, else the newest; DataError if it has none."""
         from plmctl.artifacts.loading import find
 
         return find(self.folder)
@@ -94,7 +94,7 @@ class RunFolder:
 
 
 def read_run(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> RunFolder:
-    """The run in a folder, finished or not; DataError where there is none."""
+    """The run in a folder, finished or not; DataError if the folder has none."""
     check_path("path", path)
     folder = Path(path).expanduser()
     find_subject([folder])

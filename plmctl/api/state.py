@@ -1,4 +1,6 @@
-"""What a command changes in its process, put back behind it: a notebook goes on as it was."""
+"""The state that a command changes in its process is restored behind it: a notebook goes on as it
+was.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class StudyRecord:
 
     folder: Path
     title: str
-    table: Mapping[str, Any]  # what table.json holds
+    table: Mapping[str, Any]  # the content of table.json
 
     @cached_property
     def rows(self) -> RowList:
@@ -56,7 +56,7 @@ class StudyRecord:
 
 
 def read_study(path: str | os.PathLike[str]) -> StudyRecord:
-    """The study in a folder, whose table has been written; DataError where there is none."""
+    """The study in a folder, whose table has been written; DataError if the folder has none."""
     check_path("path", path)
     folder = Path(path).expanduser()
     if not is_study(folder):

@@ -20,11 +20,11 @@ from plmctl.tasks.unlabelled import read_unlabelled
 
 # a text, the two texts of a pair, or {column: value} as in a JSON line
 Item = str | Sequence[str] | Mapping[str, Any]
-PLACE = "texts"  # what messages call them
+PLACE = "texts"  # the name of the texts in messages
 
 
 def refuse_single(texts: object, instead: str) -> None:
-    """UsageError for a text, or whatever else is no list, in place of a list of texts."""
+    """UsageError for a text, or anything else that is no list, instead of a list of texts."""
     if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
         given = "one text" if isinstance(texts, str) else repr(texts)[:40]
         raise UsageError(f"texts must be a list of texts, not {given}\n  fix: {instead}")
@@ -97,5 +97,7 @@ def _as_row(item: Item, number: int) -> dict[str, Any]:
 
 
 def _to_plain(value: object) -> object:
-    """What JSON has no word for: numbers of numpy and pandas as those of Python, else text."""
+    """Values that JSON cannot hold: numbers of numpy and pandas become numbers of Python, others
+    text.
+    """
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)

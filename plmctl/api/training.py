@@ -1,4 +1,4 @@
-"""Commands from Python: those that train, and all others that have settings."""
+"""Commands from Python: the training commands, and all others that have settings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def train(
 
     Args:
         command: "pretrain", "finetune", "distill" or "graph".
-        settings: those of the command, by their keys: {"data.path": "notes.txt"}.
+        settings: The settings of the command, by their keys: {"data.path": "notes.txt"}.
         recipe: a name of `plmctl recipes ls`, or a file; of pretraining without one: bert.
         resume: go on with the run in the setting run.dir.
         plugins: packages outside plmctl whose parts the settings may name.
@@ -125,7 +125,7 @@ def _collect(
     *,
     resume: bool = False,
 ) -> Provenance:
-    """What a command line of the same meaning says."""
+    """The settings that a command line of the same meaning has."""
     if recipe is not None:
         check_path("recipe", recipe)
     name = os.fspath(recipe) if recipe is not None else None

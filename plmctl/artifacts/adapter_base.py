@@ -1,4 +1,4 @@
-"""A checkpoint of what was trained alone, and the model that its other weights are from."""
+"""A checkpoint of the trained part alone, and the model that its other weights are from."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from plmctl.training.checkpoint import Base, fingerprint_tensors, load_exactly, 
 
 
 def describe_base(model: Model, source: Source, run: Path) -> Base:
-    """Which tensors of a model are those of `source` and are not trained: checkpoints of `run` do
-    not hold them.
+    """The tensors of a model that are equal to those of `source` and are not trained: checkpoints
+    of `run` do not hold them.
     """
     trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
     own = tensors_of(model)

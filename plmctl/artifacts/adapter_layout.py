@@ -1,5 +1,5 @@
-"""What LoRA, IA3, a prompt or a prefix has learned, in the layout of the library `peft`: beside a
-published model it is loaded by `PeftModel.from_pretrained`.
+"""The learned part of LoRA, IA3, a prompt or a prefix, in the layout of the library `peft`.
+`PeftModel.from_pretrained` adds it to a published model.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _write_changes(
 
 
 def _refuse_trained_head(source: Source, base: Base | None) -> None:
-    """UsageError where the run has trained a head, for which `peft` has no place beside vectors."""
+    """UsageError where the run has trained a head, which `peft` cannot store with vectors."""
     own = read_tensors(source.folder / "model.safetensors") if base else {}
     if any(name.startswith("heads.") for name in own):
         what = "peft saves no head with a prompt or a prefix, and this run has trained one"

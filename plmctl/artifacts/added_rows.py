@@ -30,9 +30,9 @@ def with_new_tokens(model: Model, tensors: Mapping[str, Tensor]) -> dict[str, Te
 def with_second_text(
     model: Model, source: Source, tensors: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """`tensors` in which the vector of a second text is that of the first one, where pretraining
-    from nothing read rows of one text alone: it was drawn and never trained, and such noise would
-    tell the two texts apart more than what they say.
+    """`tensors` in which the vector of a second text is that of the first one, if pretraining from
+    nothing read rows of one text alone. It was drawn and never trained, and such noise would set
+    the two texts apart more than their words do.
     """
     filled, config, vocab = dict(tensors), source.config, source.vocab
     format, begun = config.get("format") or {}, config.get("init") or config.get("task")

@@ -1,4 +1,4 @@
-"""A model with rows of new tokens behind those that its tables have."""
+"""A model with rows of new tokens behind the rows of its tables."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def write_with_tokens(source: Source, tokenizer: Tokenizer, fill: Fill, out: Pat
             tensors[name] = tensors[name].clone()
             fill(tensors[name], slice(known, size))
     grown = replace(source, tensors=tensors)
-    grown.__dict__["tokenizer"] = tokenizer  # in place of what its folder holds
+    grown.__dict__["tokenizer"] = tokenizer  # instead of the tokenizer of its folder
     with open_folder(out) as partial:
         to_plmctl(grown, partial)

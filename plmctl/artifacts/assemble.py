@@ -27,9 +27,10 @@ from plmctl.objectives.costs import find_costs
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.text.vocab import Vocab
 
-NEEDED = ("size", "pattern", "position", "model")  # of a config: what a model is built from
+# the parts of a config that a model is built from
+NEEDED = ("size", "pattern", "position", "model")
 NODES = (*NEEDED, "heads", "peft")  # and what may be there
-LENGTHS = ("max_length", TARGET)  # of a format
+LENGTHS = ("max_length", TARGET)  # the lengths of a format
 
 
 # how torch says that a tensor cannot be, whatever memory there is
@@ -58,7 +59,7 @@ class _NoDraws(TorchFunctionMode):
 
 @contextlib.contextmanager
 def without_weights() -> Iterator[None]:
-    """What is built inside has parameters of a shape, but no memory and no values."""
+    """Models that are built inside have parameters of a shape, but no memory and no values."""
     with torch.device("meta"), _NoDraws():
         yield
 
@@ -72,7 +73,7 @@ def build_model(
     seed: int | None = None,
     plugins: Sequence[str] = (),
 ) -> Model:
-    """The model of `config`, with `heads` in place of the config's own where given.
+    """The model of `config`; `heads`, if not None, replace the config's own.
 
     `vocab`: which ids have a role; without it, a part whose config names a role can be looked at
     but not run. With `seed`, the backbone's `initializer` draws all first weights from a generator
@@ -124,7 +125,7 @@ def build_model(
 
 @contextlib.contextmanager
 def _blame_sizes(given: Mapping[str, Any]) -> Iterator[None]:
-    """ConfigError for the largest size in place of torch's error of a tensor that cannot be."""
+    """ConfigError for the largest size, instead of torch's error about an impossible tensor."""
     try:
         yield
     except (RuntimeError, OverflowError) as error:
@@ -138,7 +139,7 @@ def _blame_sizes(given: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _predicts_words(node: Any, plugins: Sequence[str]) -> bool:
-    """Whether a node is a head over the vocabulary; what is wrong with it, building it tells."""
+    """Whether a node is a head over the vocabulary; its mistakes are reported when it is built."""
     try:
         return getattr(locate(node["_target_"], plugins), "about", None) in WORDS
     except (ValueError, KeyError, TypeError):
@@ -146,7 +147,9 @@ def _predicts_words(node: Any, plugins: Sequence[str]) -> bool:
 
 
 def add_method(model: Model, node: Any, name: str, plugins: Sequence[str] = ()) -> None:
-    """Add what a method of parameter-efficient fine-tuning trains; a mistake names its place."""
+    """Add the parts that a method of parameter-efficient fine-tuning trains; a mistake names its
+    config path.
+    """
     method: Method = build(node, {}, plugins, path=f"peft.{name}")
     try:
         method.add_to(model.backbone)
@@ -160,11 +163,11 @@ def add_method(model: Model, node: Any, name: str, plugins: Sequence[str] = ()) 
 def known_to_objectives(
     model: Model, vocab: Vocab | None = None, *, vocab_size: int | None = None
 ) -> dict[str, Any]:
-    """What an objective and its own parts may ask for by these names.
+    """The values that an objective and its own parts may take, by these names.
 
     Args:
         vocab: Without one, nothing may ask for it.
-        vocab_size: By default that of `vocab`.
+        vocab_size: Default: the size of `vocab`.
     """
     backbone = model.backbone
     table: Any = getattr(backbone.token_embedding, "weight", None)
@@ -188,10 +191,10 @@ def build_objective(
     vocab_size: int | None = None,
     plugins: Sequence[str] = (),
 ) -> Mix:
-    """The mix of all objectives, each with its weight and the data source it looks at, asked of
-    `model`; [] asks nothing.
+    """The mix of all objectives of `model`, each with its weight and the data source it looks at;
+    [] has no objective.
 
-    `seed` fixes the first weights of what objectives own; the state of torch's global generator is
+    `seed` fixes the first weights that objectives own; the state of torch's global generator is
     left as it was.
 
     Args:
@@ -209,8 +212,9 @@ def build_objective(
 
 
 def settle_lengths(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:
-    """`config` as plain data whose position part states its own `max_length`, or, where positions
-    have no bound, the parts of its model that need one: then the model stands without the format.
+    """`config` as plain data whose position part states its own `max_length`, so that the model
+    stands without the format. Where positions have no bound, the parts of its model that need a
+    length state it.
     """
     config = dict(plain(config))
     missing = [name for name in NEEDED if not config.get(name)]
@@ -269,14 +273,14 @@ def _texts_at(config: Mapping[str, Any], path: str, plugins: Sequence[str]) -> i
     try:
         return int(getattr(locate((node or {}).get("_target_"), plugins), "texts_in_row", 1))
     except ValueError:
-        return 1  # a part that does not exist is told where it is built
+        return 1  # a part that does not exist is reported where it is built
 
 
 def find_long_rows(
     lengths: Mapping[str, int], places: Places, which: str, texts: Mapping[str, int] = {}
 ) -> list[ConfigError]:
-    """Every length of rows, {config path: tokens}, beyond the places of a model; `which` says what
-    these are, and `texts` what `texts_in_rows` says.
+    """Every length of rows, {config path: tokens}, beyond the positions of a model. `which` names
+    these positions, and `texts` is the result of `texts_in_rows`.
     """
     return [
         ConfigError(path, length, f"at most {most}, {which}", fix=f"{path}={most}")

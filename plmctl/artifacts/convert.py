@@ -42,7 +42,7 @@ from plmctl.training.progress import Progress
 
 
 class CardWriter(Protocol):
-    """README.md from the run's folder and its config, with what is said of how it decides."""
+    """README.md from the run's folder, its config and the sentence about how it decides."""
 
     def __call__(
         self, folder: Path, config: Mapping[str, Any], *, decided: Sequence[str] = ()
@@ -70,7 +70,7 @@ def convert(
         reach: With `max_length`, tokens that a token sees to either side; None: as many as before,
             or as many as an old row has, at most 256.
         without: With `max_length`, what is left out: "copies", "projections".
-        card: Writes the model card of what goes to Hugging Face's layout.
+        card: Writes the model card of an export in Hugging Face's layout.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         problem = f"{target} exists and is not an empty folder"
@@ -178,7 +178,7 @@ def to_plmctl(source: Source, folder: Path, decision: LabelDecision | None = Non
 
 
 def _take_generator(source: Source) -> Source:
-    """The generator that an ELECTRA run trained beside its model."""
+    """The generator that an ELECTRA run trained with its model."""
     file = source.folder / "objective.safetensors"
     others = read_tensors(file) if file.is_file() else {}
     config, tensors = extract_generator(source.config, source.tensors, others)

@@ -1,5 +1,5 @@
-"""What a model costs before it runs: parameters, multiply-adds, training FLOPs and memory; read
-by --dry-run and by MFU.
+"""The cost of a model before it runs: parameters, multiply-adds, training FLOPs and memory; read by
+--dry-run and by MFU.
 """
 
 from __future__ import annotations
@@ -21,14 +21,20 @@ from plmctl.objectives.base import Facts, Objective
 class Cost:
     """Counts of one model at one row length; `flops_per_token` follows the rule below.
 
-    F = 6 N + 12 L T d + 6 p (head weights): N the matrices that every token meets, L the attention
-    cells, T the row length (or the keys that a kernel computes), d their width, p the share of
-    positions that reach the language-model head. Lookups and recomputation are not counted. Of two
-    stacks, a row is S tokens of the source and T of the target, and a token costs the (S + T)-th
-    part of what they cost together: F = 6 (S N_e + T N_d + S N_kv + 2 L_e S S d + 2 L_d T (T + S)
-    d) / (S + T) + 6 p (head weights).
-    A teacher runs forward only: a third of that for what it is asked; what compares the two is not
-    counted.
+        F = 6 N + 12 L T d + 6 p (head weights)
+
+    N: the matrices that every token meets; L: the attention cells; T: the row length (or the keys
+    that a kernel computes); d: their width; p: the share of positions that reach the
+    language-model head. Lookups and recomputation are not counted.
+
+    A row of two stacks is S tokens of the source and T of the target. A token costs the (S + T)-th
+    part of their sum:
+
+        F = 6 (S N_e + T N_d + S N_kv + 2 L_e S S d + 2 L_d T (T + S) d) / (S + T)
+            + 6 p (head weights)
+
+    A teacher runs forward only and costs a third of that; the
+    comparison of the two is not counted.
     """
 
     parameters: dict[str, int]  # by part, each tensor once, without spare rows of tables
@@ -66,9 +72,10 @@ def cost(
     objective: Objective | None = None,
     target_length: int = 0,
 ) -> Cost:
-    """The cost of a model, and of what an objective owns, as "objective": networks (a generator,
-    classifiers of lower layers; each head is given as many positions as the most asked one) and
-    other parameters; its `helpers` count as "teacher", forward. Drawing samples is not counted.
+    """The cost of a model, and of the networks and parameters that an objective owns, as
+    "objective". Its networks are a generator or classifiers of lower layers; each head reads as
+    many positions as the head with the most. Its `helpers` count as "teacher", forward. Drawing
+    samples is not counted.
 
     Args:
         length: tokens of a row.
@@ -102,7 +109,7 @@ def _learning(
     target_length: int,
     predicted: Mapping[str, float],
 ) -> Cost:
-    """Of all that runs forward and backward."""
+    """The FLOPs of everything that runs forward and backward."""
     tokens = length + target_length
     shares = [predicted.get(name, 0.0) for name, head in model.heads.items() if _tables(head)]
     asked = max(shares, default=0.0) if "query" in model.backbone.streams else 0.0

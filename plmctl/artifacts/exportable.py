@@ -14,8 +14,8 @@ from plmctl.interop import hf
 def describe_unexportable(checkpoint: Path, run: Path, *, plugins: Sequence[str] = ()) -> str:
     """A line for the end of a run whose model no class of transformers can read, else "".
 
-    A model that was trained in or beside another one with few parameters is folded before it is
-    exported; convert says what becomes of it.
+    A model that was trained inside another one, or as a few parameters of it, is folded before it
+    is exported; convert says how.
     """
     source = open_source(checkpoint, plugins=plugins)
     if source.config.get("peft"):

@@ -61,8 +61,8 @@ def write_extended(
 
 
 def _fill_with_means(pieces: Sequence[Sequence[int]], table: Tensor, rows: slice) -> None:
-    """The row of a new token is the mean of those of its pieces, in every table: so are its vector,
-    and its logit wherever it is predicted.
+    """The row of a new token is the mean of the rows of its pieces, in every table. So are its
+    vector, and its logit wherever it is predicted.
     """
     for number, parts in enumerate(pieces, rows.start):
         table[number] = table[list(parts)].float().mean(0).to(table)
@@ -73,7 +73,9 @@ def _keep_drawn(table: Tensor, rows: slice) -> None:
 
 
 def describe_unknown_words(words: Counter[str], out: str) -> list[str]:
-    """Which words stay unknown to the model `out`, and what makes tokens of those of letters."""
+    """The words that stay unknown to the model `out`, and the setting that makes tokens of those
+    with letters.
+    """
     if not words:
         return []
     shown = " ".join(cut(word, 20) for word, _ in words.most_common(8))

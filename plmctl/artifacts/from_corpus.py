@@ -17,7 +17,7 @@ from plmctl.nn.tables import TokenTable
 from plmctl.text.frequencies import measure_frequencies
 from plmctl.text.tokenizer import Tokenizer
 
-PIECES = 4096  # of 4,096 tokens each: from so much text neighbours are counted
+PIECES = 4096  # pieces of 4,096 tokens each: neighbours are counted in so much text
 
 
 def start_from_corpus(
@@ -27,7 +27,7 @@ def start_from_corpus(
     *,
     say: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Tell every head that asks for it how frequent each token is, and start every table of tokens
+    """Give the frequencies of tokens to every head that needs them, and start every table of tokens
     from `first_vectors`, also those of helpers.
     """
     parts = dict.fromkeys(part for module in modules for part in module.modules())

@@ -11,7 +11,9 @@ from plmctl.artifacts.loading import Source
 
 
 def identity(source: Source) -> str:
-    """A hash of what a model answers by: its config, its weights and its tokenizer."""
+    """A hash of everything that a model's answers depend on: its config, its weights and its
+    tokenizer.
+    """
     nodes = {
         name: source.config.get(name) for name in ("model", "position", "pattern", "size", "heads")
     }

@@ -42,8 +42,8 @@ def open_target(into: str, loaded: Loaded, *, checkpoint: str) -> Source:
 
 
 def build_maker(node: Any, config: Mapping[str, Any], plugins: Sequence[str]) -> WordVectors:
-    """The part that makes vectors, told how the rows of the model of `config` are; ConfigError
-    where it cannot read such a model.
+    """The part that makes vectors for the rows of the model of `config`; ConfigError where it
+    cannot read such a model.
     """
     rows = config.get("format") or {}
     given = {
@@ -88,8 +88,8 @@ def _without_makers(source: Source) -> Source:
 
 
 def _fill_rows(vectors: Tensor, table: Tensor, rows: slice) -> None:
-    """Set the rows of the new tokens: their vectors in tables as wide as these, and where there is
-    one number for each token, a bias, the smallest that any has.
+    """Set the rows of the new tokens. A table as wide as the vectors gets them; one with a number
+    for each token, a bias, gets its smallest number.
     """
     if table.dim() == 1:
         table[rows] = table[: rows.start].min()

@@ -8,7 +8,7 @@ from plmctl.artifacts.loading import Source
 from plmctl.artifacts.model_facts import networks
 from plmctl.core.errors import ConfigError
 
-KEPT = ("size", "pattern", "position", "tokenizer")  # of a config: what both have
+KEPT = ("size", "pattern", "position", "tokenizer")  # the parts of a config that both have
 
 
 def take_network(source: Source, name: str) -> Source:

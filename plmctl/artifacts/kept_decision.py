@@ -15,8 +15,8 @@ from plmctl.storage.atomic import write_json
 from plmctl.storage.reading import fit_stored, read_json
 from plmctl.tasks.calibration import LabelDecision
 
-FILE = "decision.json"  # of a checkpoint
-KEY = "plmctl_decision"  # of config.json in Hugging Face's layout
+FILE = "decision.json"  # in the folder of a checkpoint
+KEY = "plmctl_decision"  # in config.json of Hugging Face's layout
 
 
 class _Kept(TypedDict):
@@ -27,8 +27,8 @@ class _Kept(TypedDict):
 
 
 def read_decision(folder: Path) -> LabelDecision | None:
-    """What an earlier evaluation fitted for a checkpoint, or for the one that a Hugging Face folder
-    was exported from; None where there is none.
+    """The decision that an earlier evaluation fitted for a checkpoint, or for the source of an
+    exported Hugging Face folder; None without one.
     """
     if (file := folder / FILE).is_file():
         return LabelDecision(**read_json(file, _Kept))
@@ -43,7 +43,7 @@ def write_decision(decision: LabelDecision, folder: Path) -> None:
 
 
 def spell_decision(decision: LabelDecision | None) -> dict[str, Any]:
-    """What of it stands in the `config.json` of an export."""
+    """The part of it that goes to the `config.json` of an export."""
     if decision is None or (decision.temperature == 1 and decision.threshold is None):
         return {}
     return {KEY: asdict(decision)}
@@ -74,8 +74,8 @@ def fold_temperature(source: Source, decision: LabelDecision) -> tuple[Source, L
 
 
 def describe_export(whole: LabelDecision, left: LabelDecision) -> Iterator[str]:
-    """What a user of the export needs to know of a decision, and of what is `left` of it when its
-    temperature was folded.
+    """The facts of a decision that a user of the export needs, and those of its part `left` when
+    its temperature was folded.
     """
     fitted = f", fitted on {whole.fitted}," if whole.fitted else ""
     if whole.temperature != left.temperature:

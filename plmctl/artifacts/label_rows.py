@@ -1,4 +1,5 @@
-"""Rows of heads that answer with labels: each goes with the name of its label, not with its place.
+"""Rows of heads that answer with labels: each goes with the name of its label, not with its
+position.
 
 Two models have the same labels in any order, and heads of published models have them in upper case,
 or without names (LABEL_0).
@@ -27,9 +28,7 @@ Names = list[str] | None  # None: the rows have none
 
 
 def labels_of(config: Mapping[str, Any], plugins: Sequence[str] = ()) -> dict[str, Names]:
-    """{head: the names of its rows} of the heads that answer with labels, those of tasks beside,
-    too.
-    """
+    """{head: the names of its rows} of heads that answer with labels, also of side tasks."""
     tasks = [(None, config.get("task") or {})]
     sides = (config.get("beside") or {}).values()
     tasks += [(side["heads"], side["task"]) for side in sides if "heads" in side]
@@ -47,12 +46,13 @@ def labels_of(config: Mapping[str, Any], plugins: Sequence[str] = ()) -> dict[st
 
 
 def find_order(known: Names, wanted: Sequence[str], *, rows: int | None = None) -> list[int] | None:
-    """For each of the `wanted` labels its place among the `known` ones; None where these are
+    """For each of the `wanted` labels its position among the `known` ones; None where these are
     others. Names that differ in case, spaces, - and _ alone are the same, and those of tags in how
     they spell the marks of entities.
 
     Args:
-        rows: of a head without names, LABEL_0, LABEL_1, ..., whose labels are numbers.
+        rows: The number of rows of a head without names, LABEL_0, LABEL_1, ..., whose labels are
+            numbers.
     """
     if known is None:
         known = [str(place) for place in range(rows or 0)]
@@ -115,8 +115,8 @@ def with_order(source: Source, head: str, names: Sequence[str]) -> Source:
 def name_rows(
     stated: Sequence[Any] | None, known: Sequence[Any] | None, rows: int | None, *, place: str
 ) -> tuple[list[str], str]:
-    """(the names of the rows of a head in their order, what is to be said of them): those that it
-    has, or those that a user states: the same ones in any order, or others in the place of each.
+    """(the names of the rows of a head in their order, a line about them). They are the known
+    names, or a user's names: the same ones in any order, or a new one for each row.
 
     Raises:
         ConfigError: It has none and none are stated, or it has another number of rows.

@@ -1,7 +1,7 @@
 """A model of short rows made to read long ones (Beltagy et al., 2020, arXiv:2004.05150, sec. 5 and
-7): its learned positions are copied again and again, it attends by a window with global tokens,
-and these have copies of its projections. Positions without a last one stay as they are. Of an
-encoder-decoder that is the encoder; the decoder stays as it is, and sees all of the source.
+7). Its learned positions are copied again and again. It attends by a window with global tokens, and
+these have copies of its projections. Positions without a last one stay as they are. An
+encoder-decoder gets a long encoder; the decoder stays as it is, and sees all of the source.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from plmctl.artifacts.loading import Source
 
 TABLE = "backbone.position.table.weight"
-REACH = 256  # most tokens to either side, unless given: the paper's window of 512
+REACH = 256  # default number of tokens to either side: the paper's window of 512
 
 
 def lengthen(

@@ -54,7 +54,7 @@ _HUB = re.compile(
     r"|(albert|bart|bert|camembert|distilbert|distilroberta|electra)(-[\w.-]+)?"
     r"|(gpt2|roberta|t5|transfo|xlm|xlnet)(-[\w.-]+)?"
 )
-BESIDE = "beside"  # folder of a run: a checkpoint of each task beside its own
+BESIDE = "beside"  # folder of a run: a checkpoint of each side task in addition to its own
 SHOWN = 3  # folders that a message lists
 
 
@@ -65,10 +65,10 @@ class Source:
     folder: Path  # the checkpoint or Hugging Face folder itself
     config: dict[str, Any] = field(repr=False)  # resolved; its position states its own max_length
     tensors: Mapping[str, Tensor] = field(repr=False)  # by our names
-    unused: Sequence[str] = ()  # tensors of a published model that ours has no place for
+    unused: Sequence[str] = ()  # tensors of a published model that ours cannot hold
     plugins: Sequence[str] = ()  # packages outside plmctl that may be imported for it
     published: bool = False  # a Hugging Face folder
-    beside: Path | None = None  # of an adapter: the folder of its base, which has the tokenizer
+    beside: Path | None = None  # for an adapter: the folder of its base, which has the tokenizer
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -129,13 +129,13 @@ class Source:
     def run(self) -> Path | None:
         """The directory of the run that the checkpoint is in."""
         above = self.folder.parent
-        if above.name == BESIDE:  # of a task that was trained beside another: it stands alone
+        if above.name == BESIDE:  # a checkpoint of a side task stands alone
             return self.folder
         return above.parent if above.name == "checkpoints" else None
 
     def own_task(self) -> dict[str, Any]:
         """The config of the task that it was fine-tuned on, {} without one; UsageError where that
-        needs a plug-in that is not given.
+        needs a plug-in that is not named.
         """
         node: dict[str, Any] = self.config.get("task") or {}
         confirm(named(node), self.plugins, of=self.folder)
@@ -168,7 +168,7 @@ class Loaded:
         return self.tokenizer.vocab
 
     def own_task(self) -> dict[str, Any]:
-        """That of its source."""
+        """The task of its source."""
         return self.source.own_task()
 
 
@@ -206,8 +206,8 @@ def load_for(
 
 
 def without_spare_rows(source: Source) -> Source:
-    """`source` without rows beyond the tokens of its tokenizer, which published tables often have
-    for speed: they are no tokens, so nothing predicts or counts them.
+    """`source` without rows beyond the tokens of its tokenizer. Published tables often have such
+    rows for speed: they are no tokens, so nothing predicts or counts them.
     """
     tables = find_token_tables(source.tensors)
     if not source.published or len(tables) != 1 or not source.has_tokenizer:
@@ -298,10 +298,10 @@ def open_source(
 
 
 def _with_base(own: dict[str, Tensor], folder: Path, plugins: Sequence[str]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint with those that it has from another model.
+    """The tensors of a checkpoint and those of its base, another model.
 
     Raises:
-        DataError: That model is not there, or is another one.
+        DataError: That model is missing, or is another one.
     """
     base = read_base(folder)
     if base is None:
@@ -315,7 +315,9 @@ def _with_base(own: dict[str, Tensor], folder: Path, plugins: Sequence[str]) -> 
 
 
 def find_base_tensors(base: Base, source: Source) -> dict[str, Tensor] | None:
-    """The tensors of `source` that a checkpoint was trained beside; None where they are others."""
+    """The tensors of `source` that a checkpoint needs from its base model; None where they are
+    others.
+    """
     # the whole tables: of runs from before they lost their spare rows
     for tensors in (without_spare_rows(source).tensors, source.tensors):
         found = {name: tensors[name] for name in base["tensors"] if name in tensors}
@@ -328,7 +330,7 @@ def find_base(folder: Path, base: Base) -> Path:
     """The folder of the model that a checkpoint was trained beside.
 
     Raises:
-        DataError: It is not there, or has weights of another model itself, or of this one.
+        DataError: It is missing, or has weights of another model itself, or of this one.
     """
     run = folder.parent.parent if folder.parent.name == "checkpoints" else folder
     places = (Path(base["path"]), run / base["relative"])
@@ -344,7 +346,7 @@ def find_base(folder: Path, base: Base) -> Path:
 
 
 class _Saved(TypedDict):
-    """What is read of a saved config, where it is there."""
+    """The fields of a saved config that are read; each may be missing."""
 
     size: NotRequired[dict[str, Any]]
     pattern: NotRequired[dict[str, Any]]
@@ -412,7 +414,7 @@ def find(path: str | os.PathLike[str]) -> Path:
 
 
 def _explain_missing(path: str, place: Path) -> DataError:
-    """A model that is not there: one that may be meant, else a download of a name on the hub."""
+    """The message for a missing model: a near name, else a download of a name on the hub."""
     near, folder = find_near(place), place.parent
     of_here = folder.name and (folder.exists() or place.parts[0] == RUNS.name)
     of_hub = not of_here and _HUB.fullmatch(path)

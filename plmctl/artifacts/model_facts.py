@@ -1,4 +1,4 @@
-"""What tasks and reports ask about the model of a config, before any model is built."""
+"""Facts about the model of a config that tasks and reports need before any model is built."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from plmctl.nn.stack import Stack
 
 
 def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
-    """What stands for a row: what `model.classifier.pooling` says; else the "last" where
-    some see none behind them.
+    """The vector that stands for a row: the value of `model.classifier.pooling`; else "first", or
+    "last" where some tokens do not see those behind them.
     """
     if stated := stated_pooling(config):
         return stated
@@ -28,7 +28,7 @@ def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
 
 
 def stated_pooling(config: Any) -> str | None:
-    """What `model.classifier.pooling` says, if anything; ConfigError for a word unknown."""
+    """The value of `model.classifier.pooling`, if any; ConfigError for a word unknown."""
     stated = (config["model"].get("classifier") or {}).get("pooling")
     if stated and stated not in POOLINGS:
         allowed = f"one of {', '.join(POOLINGS)}{nearest(str(stated), POOLINGS)}"
@@ -38,12 +38,12 @@ def stated_pooling(config: Any) -> str | None:
 
 
 def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
-    """What tasks ask about the model of `config`.
+    """Facts that tasks need about the model of `config`.
 
-    `kind`: its class; `pooling`: which token stands for a row; `writes`: the sequence that is
-    written; `directed`: no token of what is written sees a later one; `causal`: no token of any
-    text does; `sees_later`: all of them do, or are of a decoder, which reads an encoder's states of
-    the whole text; `segments`: numbers of what is read and written.
+    `kind`: its class; `pooling`: the token that stands for a row; `writes`: the sequence that is
+    written; `directed`: no written token sees a later one; `causal`: no token of any text does;
+    `sees_later`: all of them do, or belong to a decoder, which reads an encoder's states of the
+    whole text; `segments`: the segment numbers of the texts that are read and written.
     """
     part = locate(config["model"]["_target_"], plugins)
     writes = getattr(part, "writes", "text")
@@ -97,7 +97,7 @@ def remark_on_model(
 
 
 def find_kernel_problems(backbone: Backbone, length: int) -> list[ConfigError]:
-    """What kernels cannot train in rows of up to `length` tokens."""
+    """The kernels that cannot train in rows of up to `length` tokens."""
     errors = []
     for name, part in backbone.named_modules():
         problem = part.find_kernel_problem(length) if isinstance(part, Encoder) else None
@@ -109,7 +109,9 @@ def find_kernel_problems(backbone: Backbone, length: int) -> list[ConfigError]:
 
 
 def _remark_on_kernel(encoder: Encoder, length: int) -> str:
-    """What the kernel says of the pattern of each layer; what it says of several stands once."""
+    """The remark of the kernel about the pattern of each layer; a remark about several layers
+    stands once.
+    """
     layers: dict[str, list[str]] = {}
     for number, pattern in enumerate(encoder.layer_patterns, start=1):
         layers.setdefault(encoder.kernel.remark(pattern, length), []).append(str(number))
@@ -123,8 +125,8 @@ def _remark_on_kernel(encoder: Encoder, length: int) -> str:
 
 
 def heads_about(config: Any, plugins: Sequence[str] = ()) -> list[str]:
-    """What the heads of a config answer about, as far as they say so; a setting counts before
-    what the class says.
+    """The answers of the heads of a config, such as words or labels, as far as they state them; a
+    setting counts before the class.
     """
     nodes = [node for node in (config.get("heads") or {}).values() if node]
     stated = [
@@ -149,8 +151,8 @@ def pattern_of(config: Any, plugins: Sequence[str]) -> Pattern:
 
 
 def framing(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Which special tokens stood around the sources and targets that a model was trained on, as
-    far as its config says so.
+    """The special tokens around the sources and targets that a model was trained on, as far as its
+    config states them.
     """
     rows = config.get("format") or config.get("task") or {}
     return {name: rows[name] for name in ("source_template", "target_template") if rows.get(name)}

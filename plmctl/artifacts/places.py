@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-TARGET = "target_length"  # of a format
+TARGET = "target_length"  # a length of a format
 
 
 class Places(NamedTuple):
-    """The positions of a model, for what it reads and for what it writes; None: any number."""
+    """The numbers of positions of a model, for the texts that it reads and writes; None: any
+    number.
+    """
 
     read: int | None
     written: int | None

@@ -31,7 +31,7 @@ Layers = str | Sequence[int]
 
 
 class KeptCell(NamedTuple):
-    """A cell of a layer that stays: its letter in the layout, and which copy of it this is in the
+    """A cell of a layer that stays: its letter in the layout, and the numbers of its copy in the
     teacher and in the student.
     """
 
@@ -45,10 +45,10 @@ def shrink_source(source: Source, layers: Layers | Mapping[str, Layers]) -> Sour
     stay.
 
     Args:
-        layers: of a model with several stacks {stack: its layers}; the others stay whole.
+        layers: The layers, or {stack: its layers} for several stacks; the others stay whole.
 
     Raises:
-        ConfigError: for layers that are not there; it names them.
+        ConfigError: For layers that do not exist; it names them.
     """
     config, tensors = copy.deepcopy(source.config), dict(source.tensors)
     stacks = dict(_find_stacks(config["model"]))
@@ -89,8 +89,8 @@ def pick_layers(layers: Layers, number: int, *, path: str = "kept_layers") -> li
     many as stand behind it.
 
     `first`: the lowest (Sun et al., 2019, arXiv:1908.09355); `last`: the highest; `spread`: k of n
-    from end to end, `round(i (n - 1) / (k - 1))` for i = 0 .. k - 1: of twelve 0, 2, 4, 7, 9, 11
-    (DistilBERT's released script).
+    from end to end, `round(i (n - 1) / (k - 1))` for i = 0 .. k - 1. For twelve layers these are 0,
+    2, 4, 7, 9, 11 (DistilBERT's released script).
     """
     numbers, half = f"its layers are 0 to {number - 1}", max(1, number // 2)
     if not isinstance(layers, str):
@@ -149,7 +149,7 @@ def _find_stacks(
 def _by_stack(
     layers: Layers | Mapping[str, Layers], stacks: Mapping[str, Any]
 ) -> Mapping[str, Layers]:
-    """{stack: its layers}, of which each is there."""
+    """{stack: its layers}, all of which exist."""
     names = " and ".join(stacks)
     if isinstance(layers, Mapping):
         for name in layers:

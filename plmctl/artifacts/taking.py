@@ -22,7 +22,7 @@ from plmctl.nn.starting import FitsIn
 from plmctl.nn.tables import token_rows
 from plmctl.training.checkpoint import Fit, load_tensors
 
-_BACKBONE = "backbone."  # what names of tensors of a model's network begin with
+_BACKBONE = "backbone."  # the first word of the names of tensors of a model's network
 
 
 def take(
@@ -34,13 +34,13 @@ def take(
     say: Callable[[str], None] = tell,
 ) -> Fit:
     """Copy into `model` what agrees in name and shape, and say in one line what was taken, what is
-    new, what is not used. What is new and `FitsIn` begins as that says.
+    new, what is not used. A new part that is `FitsIn` starts as its `fit_in` sets it.
 
     Heads may be new or of another shape (another task, another vocabulary); a backbone tensor of
     another shape is refused.
 
     Args:
-        unused: what the import of a published model has left out already.
+        unused: The tensors that the import of a published model has left out already.
     """
     refuse_infinite(tensors, file=source)
     fit = load_tensors(model, tensors)
@@ -62,8 +62,8 @@ def take(
 
 
 def name_parts(names: Sequence[str], *, among: Iterable[str]) -> list[str]:
-    """`names` of tensors with whole parts (`heads.class`, `backbone.decoder.stack`) in place of
-    all that these have `among`.
+    """`names` of tensors in which the name of a whole part (`heads.class`,
+    `backbone.decoder.stack`) stands for all its tensors among these.
     """
     others = {name[:end] for name in set(among).difference(names) for end in _find_ends(name)}
     whole = (

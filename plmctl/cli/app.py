@@ -170,7 +170,7 @@ def make_app() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},  # of every command, too
+        context_settings={"help_option_names": ["-h", "--help"]},  # for every command, too
     )
     app.callback()(_about)
     return app

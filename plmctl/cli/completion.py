@@ -1,4 +1,4 @@
-"""What the Tab key adds to a command line: recipes, settings, parts, values and files."""
+"""The Tab key's additions to a command line: recipes, settings, parts, values and files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import typer
 if TYPE_CHECKING:
     from plmctl.config.command import Command
 
-Suggested = list[tuple[str, str]]  # (what may stand there, what it means; "" where nothing is said)
+Suggested = list[tuple[str, str]]  # (a word that may stand there, its meaning or "")
 
 
 def suggest_words(ctx: typer.Context, incomplete: str) -> Suggested:
-    """What may follow the words of a command with settings."""
+    """The words that may follow the words of a command with settings."""
     from plmctl.config.command import find_command, find_settings
 
     command = str(ctx.command_path).partition(" ")[2]
@@ -47,7 +47,7 @@ def suggest_recipes(ctx: typer.Context, incomplete: str) -> Suggested:
 
 
 def suggest_topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What `plmctl help` explains: slots, and parts of every slot."""
+    """The topics that `plmctl help` explains: slots, and parts of every slot."""
     from plmctl.config.recipes import part_files, slots
 
     groups = slots(tuple(ctx.params.get("config_dir") or ()))
@@ -78,7 +78,7 @@ def _take_apart(words: list[str], incomplete: str) -> tuple[str, str, str]:
 
 
 def _list_recipes(command: str, folders: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(name, what it is) of what the bare word of a command names."""
+    """(name, summary) of the recipes or studies that the bare word of a command names."""
     from plmctl.config import recipes
     from plmctl.config.headers import header
 
@@ -118,7 +118,7 @@ class SettingNames:
                         yield f"{setting.path}=", setting.meaning
 
     def values(self, kind: type[Command] | None, key: str, value: str) -> Iterable[tuple[str, str]]:
-        """What the value of a setting may be, with what is written of it already."""
+        """The values that a setting may have, behind the written part of the value."""
         from plmctl.config.command import find_command
         from plmctl.config.keys import is_path
         from plmctl.config.settings import list_plumbing
@@ -146,7 +146,7 @@ class SettingNames:
 
 
 def _read_default(verb: str, slot: str) -> str:
-    """The parts that a command takes in a slot where nothing else is said; "" where none."""
+    """The parts that a command takes by default in a slot; "" without any."""
     from plmctl.config.recipes import conf_dir
 
     file = conf_dir() / f"{verb}.yaml"

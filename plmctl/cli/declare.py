@@ -38,7 +38,7 @@ def as_function(kind: type[Command] | type[Tool]) -> Function:
 
 
 def _list_parameters(kind: type[Command] | type[Tool]) -> Iterable[inspect.Parameter]:
-    """The words and own options of a command, and behind them those that others have, too."""
+    """The words and own options of a command, followed by the common options."""
     about: About = kind.about
     if issubclass(kind, Command):
         yield _keyword("words", take_words(about.metavar), None)

@@ -1,6 +1,4 @@
-"""What `plmctl <command> --help` ends with: settings, and the options that conf/ and recipes/
-hold.
-"""
+"""The end of `plmctl <command> --help`: settings, and the options that conf/ and recipes/ hold."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def report_mistakes(typed: str) -> Iterator[None]:
     """
     before = _TYPED.set(typed)
     if getattr(signal.getsignal(signal.SIGINT), "__name__", "") == "end_start":
-        # that of __main__: from here on the command itself answers to Ctrl-C
+        # the handler of __main__ ends here: from now on the command itself answers to Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -46,7 +46,7 @@ def report_mistakes(typed: str) -> Iterator[None]:
         remark(f"plmctl: {why}", FAIL)
         raise typer.Exit(exit_code(error)) from None
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of a library in Rust: tokenizers
+        if type(error).__name__ != "PanicException":  # an error of tokenizers, a library in Rust
             raise
         reason = str(error).splitlines()[0] if str(error) else "it ended"
         remark(f"plmctl: the tokenizer cannot read this text: {reason}", FAIL)
@@ -57,8 +57,8 @@ def report_mistakes(typed: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def end_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the process with the line that goes on: for work before anything is written,
-    such as imports, in which Python may lose an exception.
+    """Let Ctrl-C end the process with the line that goes on. This is for work before anything is
+    written, such as imports, in which Python may lose an exception.
     """
     usual = signal.getsignal(signal.SIGINT)
     alone = threading.current_thread() is threading.main_thread()

@@ -33,7 +33,7 @@ def start(
     Args:
         command: The class of the command.
         words: A recipe and settings.
-        options: Those of the command's own, and others as for `collect_options`.
+        options: The command's own options, and those of `collect_options`.
 
     Raises:
         typer.Exit: Always, with the exit code.
@@ -54,7 +54,7 @@ def collect_options(
     plugin: Sequence[str] | None = None,
     **wishes: Any,
 ) -> Provenance:
-    """What the options of a command say."""
+    """The values of a command's options."""
     return Provenance(
         verb, config_dirs=tuple(config_dir or ()), plugins=tuple(plugin or ()), **wishes
     )
@@ -95,10 +95,10 @@ def _print_config(spec: RunSpec) -> int:
 
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
-    """Import and compose without the garbage collector: nearly all objects that this makes stay,
-    and looking through them takes a tenth of the time to the first update of a small run.
+    """Import and compose without the garbage collector. Nearly all of these objects stay, and a
+    look through them takes a tenth of the time to the first update of a small run.
 
-    What the first command of a process has imported is not looked through later, either.
+    The collector does not look through the imports of the first command later, either.
     """
     gc.disable()
     try:

@@ -18,10 +18,10 @@ from plmctl.cli.words import read_bare
 from plmctl.core.errors import find_meant, nearest
 from plmctl.core.pasted import spell_fix
 
-TYPED = "plmctl.typed"  # of what Typer carries along: the words of the command line
+TYPED = "plmctl.typed"  # the key of the words of the command line in Typer's context
 # a setting that names files or folders, without any
 EMPTY = re.compile(r"\+{0,2}(?:[\w./@]+\.)?(?:\w*path|init|checkpoint|teacher|out|dir|among)=")
-# what Typer says of an option's value, and what it must be
+# Typer's words about an option's value, and the allowed values
 NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
 
 # {title of a group of options in --help: their names}
@@ -46,8 +46,8 @@ def _is_empty(word: str) -> bool:
 
 
 def _explain_value(message: str) -> tuple[str, str]:
-    """(what the value of an option must be, one that may be meant) of what Typer says; else two
-    empty texts.
+    """(the allowed values of an option, one that may be meant) from Typer's message; else two empty
+    texts.
     """
     kind = next((ours for word, ours in NUMBERS.items() if word in message), "")
     if kind:
@@ -163,5 +163,5 @@ class Verb(TyperCommand):
 
     @staticmethod
     def command_of(ctx: Any) -> str:
-        """What stands behind `plmctl`: "data check"."""
+        """The name of the command behind `plmctl`: "data check"."""
         return str(ctx.command_path).partition(" ")[2]

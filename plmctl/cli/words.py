@@ -15,8 +15,8 @@ from plmctl.core.spelling import spell_word
 
 
 def read_bare(about: About, words: Sequence[str]) -> list[str]:
-    """The words of a command with the one that has no "=" as the setting for which it stands;
-    UsageError for one that has no meaning there.
+    """The words of a command; the first word without "=" becomes the setting for which it stands.
+    UsageError for another word that has no meaning there.
     """
     marks = dict(about.marks)
     words = [marks.get(word, word) if place else word for place, word in enumerate(words)]
@@ -28,7 +28,7 @@ def read_bare(about: About, words: Sequence[str]) -> list[str]:
 
 
 def name_argument(setting: str, words: Sequence[str]) -> list[str]:
-    """The words with the one that has no "=" as `setting`; a file of settings stays as it is."""
+    """The words, where a word without "=" becomes `setting`; a file of settings stays as it is."""
     bare = [word for word in words if not re.search(r"=|^~|\.ya?ml$", word)]
     given = [word for word in words if word.startswith(f"{setting}=")]
     if bare and len(bare) + len(given) > 1:

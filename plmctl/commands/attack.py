@@ -27,7 +27,7 @@ class Attack(Command):
     """Change words of texts until a fine-tuned model answers otherwise.
 
     Candidates for words, constraints on changed texts and the search are parts. All examples are
-    attacked side by side, and no text is asked twice.
+    attacked side by side, and the model reads no text twice.
     """
 
     about = About(

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Rarify(Command):
     """Write a test set whose labels depend on rare words.
 
-    The first call splits a labelled set, and the second one, with a baseline that was trained on
-    its part, finds the examples in which a frequent word decides, and puts a rare one there.
+    The first call splits a labelled set. The second one, with a baseline that was trained on its
+    part, finds the examples in which a frequent word decides. It puts a rare word there.
     """
 
     about = About(

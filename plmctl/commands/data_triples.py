@@ -27,8 +27,8 @@ NEXT = {
 class WriteTriples(Command):
     """Write a knowledge graph as text: for KEPLER, COMET or KG-BERT.
 
-    kind=descriptions: a text of each entity. comet: head and relation, and the tail that is to be
-    written. kg_bert: true and false triples. relations: which relation two entities have.
+    kind=descriptions writes a text of each entity; comet: head, relation and the tail to write;
+    kg_bert: true and false triples; relations: the relation of two entities.
     """
 
     about = About(

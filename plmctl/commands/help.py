@@ -33,8 +33,8 @@ class HelpCommand(Tool):
     """Explain a part and its settings, or one setting.
 
     Each setting is shown with its meaning, type and default. A slot lists its parts; without a
-    name, all slots are listed. Other words are looked for in the glossary, then in what is said of
-    parts and settings.
+    name, all slots are listed. Other words are looked up in the glossary, then in the descriptions
+    of parts and settings.
 
     With --schema a command stands for its settings: plmctl help pretrain --schema describes those
     of plmctl pretrain, and recipes. The YAML files that plmctl writes name the schema in their

@@ -19,7 +19,8 @@ from plmctl.text.injected import InjectedToken
 class Inject(Command):
     """Give a model tokens of whole words, with vectors from elsewhere.
 
-    The new model puts them beside or in place of these words in every text that it reads.
+    The new model adds them to these words, or replaces the words by them, in every text that it
+    reads.
     """
 
     about = About(

@@ -16,7 +16,7 @@ class RecipesRunCommand(Tool):
 
     KEY=VALUE changes a setting of the pretraining. A setting of the text counts for all steps.
     out=FOLDER names the folder (default: chains/NAME). tasks.sst2=glue/SST-2 adds a task to
-    fine-tune on (default: labelled text that comes with Python; tasks=none: no task).
+    fine-tune on. The default is labelled text that comes with Python; tasks=none: no task.
     finetune.KEY=VALUE changes a setting of every fine-tuning, STEP.KEY=VALUE of one step:
     sst2.optim.lr=1e-4.
 

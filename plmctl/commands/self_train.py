@@ -24,9 +24,10 @@ Settings = Annotated[
 class SelfTrainCommand(Tool):
     """Fine-tune on few labels and many texts without: a teacher labels them for a student.
 
-    input=FILE names the texts. rounds=3: the student is the next teacher, so often. threshold=0.9
-    passes over texts whose label is less probable, share=0.5 takes the surest half of each label.
-    out=FOLDER names the folder. All other settings are those of plmctl finetune.
+    input=FILE names the texts. With rounds=3 the student is the next teacher, three times.
+    The setting threshold=0.9 passes over texts whose label is less probable. The setting share=0.5
+    takes the surest half of each label. The folder is out=FOLDER. All other settings are those of
+    plmctl finetune.
 
     Start the same command again to continue: finished steps are kept.
     """

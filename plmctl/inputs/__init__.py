@@ -1,1 +1,1 @@
-"""What a run reads: corpora, their tokens, the loaders of training and validation."""
+"""The input of a run: corpora, their tokens, the loaders of training and validation."""

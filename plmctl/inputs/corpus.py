@@ -64,7 +64,7 @@ class Corpus:
         return HeldText(documents, sum(len(part.ids) for part in parts.values()))
 
     def held_out(self) -> dict[str, tuple[str, str]]:
-        """{title: (source, corpus)} of what is held out; a title is the corpus, of several
+        """{title: (source, corpus)} of the held-out corpora; a title is the corpus, of several
         sources "source.corpus".
         """
         pairs = [(source, name) for source, parts in self.valid.items() for name in parts]
@@ -76,9 +76,9 @@ class Corpus:
 
 
 def open_corpus(given: Texts, *, write: bool = True) -> Corpus:
-    """Open the token directories of all sources and corpora; raw text is tokenized first, once, and
-    where nothing may be written, DataError for what is not tokenized yet, and no window of a stream
-    is read.
+    """Open the token directories of all sources and corpora; raw text is tokenized first, once.
+    Where nothing may be written, text that is not tokenized yet raises DataError, and no window of
+    a stream is read.
     """
     if isinstance(given.data, Corpora) and given.data.streaming:
         return _open_stream(given, given.data, write=write)
@@ -191,8 +191,8 @@ def _refuse_unknown_text(folders: Mapping[Text, Path], tokenizer: Tokenizer) -> 
 def _shared_tokenizer(
     given: Texts, jobs: Mapping[Text, TokenizingJob], *, write: bool
 ) -> Path | None:
-    """What several texts share where no tokenizer is given: that of the first token directory,
-    or one trained on all.
+    """The tokenizer that several texts share without a tokenizer of their own: that of the first
+    token directory, or one trained on all.
     """
     if len(jobs) == 1 or given.tokenizer:
         return None

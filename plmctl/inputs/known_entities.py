@@ -15,7 +15,7 @@ from plmctl.core.spelling import spell_setting
 from plmctl.data.shards import Shards, read_manifest
 from plmctl.knowledge.directory import ENTITIES, take_fingerprint
 
-SETTING = "knowledge"  # what a part calls the directory whose entities it reads
+SETTING = "knowledge"  # the key of a part for the directory whose entities it reads
 MANY = 100_000  # entities of a table that is large
 FURTHER = ".further."  # in the path of a base of knowledge that reads other marks than entities
 

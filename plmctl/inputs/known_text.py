@@ -17,7 +17,7 @@ from plmctl.noise.base import Chain
 from plmctl.objectives.base import Objective
 from plmctl.text.vocab import Vocab
 
-PIECES = 16  # of a text, in which words are counted
+PIECES = 16  # pieces of a text, in which words are counted
 
 
 def describe_known(
@@ -26,7 +26,7 @@ def describe_known(
     """A line of each part that knows something of the text of a source.
 
     Raises:
-        DataError: a part knows nothing of it; several are told together.
+        DataError: A part knows nothing of it; one message names several parts.
     """
     parts: list[Any] = [*model.backbone.modules(), *objective.modules()]
     parts += source.noise.noises if isinstance(source.noise, Chain) else []
@@ -45,10 +45,10 @@ def describe_known(
 
 
 def describe_links(model: Model, marked: Callable[[str], bool]) -> list[str]:
-    """A line where a part of a model lets tokens see those that are linked to them, and none is.
+    """A line if a part of a model lets tokens see tokens linked to them, and no token has links.
 
     Args:
-        model: whose parts have patterns.
+        model: The model whose parts have patterns.
         marked: Whether any token of the text has a number in the track of this name.
     """
     patterns = [getattr(module, "pattern", None) for module in model.modules()]

@@ -1,4 +1,4 @@
-"""Which task reads files that have labels: the one whose columns have the names of theirs."""
+"""The task that reads files with labels: the one whose columns have the names of theirs."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ SEED_STEP, CORPUS_STEP = 1_000_003, 15_485_863
 
 @dataclass(frozen=True)
 class BatchFields:
-    """What the batches of a run carry: fields that parts need, fields that parts use where they
-    are there, and the labels that its objective derives.
+    """The content of the batches of a run: fields that parts need, optional fields that parts use,
+    and the labels that its objective derives.
     """
 
     needs: frozenset[str] = frozenset()
@@ -196,9 +196,10 @@ def build_source(
     """Reader, format and noise of one of `sources`, its corpora mixed.
 
     Args:
-        tokens: of each corpus.
-        stream: what is read in place of its one corpus, of which `tokens` are the first window.
-        reading: what else readers and mixtures take.
+        tokens: The tokens of each corpus.
+        stream: The stream that is read instead of its one corpus, of which `tokens` are the first
+            window.
+        reading: Further settings of readers and mixtures.
     """
     plain_layout = build_format(node, vocab, plugins)
     layouts = {
@@ -265,8 +266,8 @@ def build_noise(
     tokens: Mapping[str, Shards],
     plugins: Sequence[str],
 ) -> Chain | None:
-    """The noises of a config in its order, or None where there are none; `tokens` say how
-    frequent each token is.
+    """The noises of a config in its order, or None without noise; `tokens` count how frequent each
+    token is.
     """
     if not nodes:
         return None

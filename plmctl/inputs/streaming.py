@@ -20,7 +20,7 @@ def open_stream(data: Corpora, tokenizer: Path) -> TextStream:
         tokenizer: its folder.
 
     Raises:
-        DataError: One of the files has no lines of JSON that can be read from any place on.
+        DataError: One of the files has no lines of JSON that can be read from any position on.
     """
     files: list[Path] = []
     for source in find_all(plain(data.path)):

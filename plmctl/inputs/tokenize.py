@@ -55,7 +55,7 @@ def find_sources(
     """The text at `path` and that of data.valid_path.
 
     Args:
-        target: as for `make_job`.
+        target: The lines that belong to those of `path`, as for `make_job`.
     """
     if target is not ...:
         data = {**data, "target_path": target}
@@ -102,8 +102,8 @@ def spell_command(given: Provenance, *verb: str) -> str:
 
 @contextmanager
 def show_progress(command: str = "", doing: str = "tokenizing") -> Iterator[Say]:
-    """How far it is, and, where it is stopped, the command that goes on; by default the one that
-    was typed.
+    """Its progress, and, if it is stopped, the command that goes on; by default the command as
+    typed.
     """
     try:
         with show_bytes() as say:

@@ -4,8 +4,8 @@ from the newest valid one.
     checkpoints/step-1000/
         model.safetensors       backbone.* and heads.*, tied tensors once; of a model whose
                                 weights are mostly those of another one, what is its own
-        base.json               that other one, if there is one, and which tensors are its
-        objective.safetensors   what only training needs, if there is any
+        base.json               the other one, if any, and the names of its tensors
+        objective.safetensors   the state that only training needs, if any
         optimizer.safetensors   "<state>/<parameter name>"
         random.safetensors      "<generator>/<rank>", and recurrent memory as
                                 "memory/<rank>/<slot>/<leaf>"

@@ -1,4 +1,4 @@
-"""What a fine-tuned checkpoint answers to the examples of a split, or to new texts, with scores
+"""The answers of a fine-tuned checkpoint to the examples of a split, or to new texts, with scores
 where there are labels.
 """
 
@@ -108,7 +108,7 @@ def answer_examples(
 
 
 def describe_read(read: inference.ReadPieces, task: Task) -> dict[str, Told]:
-    """What is to be said of the texts that were read, by what it is about, or ""."""
+    """Remarks on the texts that were read, by topic; "" for a topic without one."""
     share = read.unknown_share
     return {
         "empty": Told(read.describe_empty(), read.empty),
@@ -120,5 +120,5 @@ def describe_read(read: inference.ReadPieces, task: Task) -> dict[str, Told]:
 
 
 def keep_said(remarks: Mapping[str, Told]) -> dict[str, Told]:
-    """Those that say something."""
+    """The remarks that are not empty."""
     return {key: remark for key, remark in remarks.items() if remark.text}

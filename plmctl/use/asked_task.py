@@ -1,4 +1,4 @@
-"""What `plmctl eval` asks of fine-tuned models: the task of a checkpoint, the examples, and where
+"""The fine-tuned models of `plmctl eval`: the task of a checkpoint, the examples, and where
 predictions are written.
 """
 
@@ -44,7 +44,7 @@ from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.text.tabular import TableSpelling, spelling_of
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
-# what training decided about a task, which counts in evaluation whatever is asked for
+# the settings of a task that training decided; they count in evaluation whichever task it is
 DECIDED = (
     *("label_names", "joiner", "scheme", "crf"),
     *("max_length", "source_template", "target_template"),
@@ -181,8 +181,8 @@ def write_for_board(destination: Destination, name: str, content: str) -> Path:
 def choose_task(
     loaded: Loaded, asked: Any, given: Collection[str], *, checkpoint: object
 ) -> dict[str, Any]:
-    """The config of the task that is asked for, else of the one that the checkpoint was fine-tuned
-    on, whose labels and length count in any case.
+    """The config of the task `asked`, else of the task that the checkpoint was fine-tuned on. The
+    labels and the length of the second count in any case.
 
     Args:
         loaded: The model.
@@ -227,7 +227,7 @@ def choose_task(
 
 
 def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
-    """What a Hugging Face folder says of the task it was fine-tuned on: its template, and its
+    """The facts of a Hugging Face folder about the task it was fine-tuned on: its template, and its
     longest row.
     """
     config, length = loaded.config, asked["max_length"]

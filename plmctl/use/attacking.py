@@ -25,14 +25,15 @@ from plmctl.text.sentences import CHINESE
 from plmctl.training.device.precision import Precision
 from plmctl.use.sentence_vectors import choose_pooling, embed_texts
 
-DIGITS = 6  # of probabilities: what differs by less is equal, so that no batch decides
+# digits of probabilities: a smaller difference counts as equal, so that no batch decides
+DIGITS = 6
 
 
 class Victim:
-    """A fine-tuned model, asked for the probabilities of labels.
+    """A fine-tuned model that returns the probabilities of labels.
 
     Args:
-        examples: whose texts are changed.
+        examples: The examples whose texts are changed.
         field: the text that is changed.
         segment: finds the words of Chinese texts.
     """
@@ -150,8 +151,8 @@ def _describe(probabilities: np.ndarray, names: Sequence[str]) -> dict[str, Any]
 
 
 def sum_up(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Accuracies before and under attack, the share of attacks that succeed, the mean share of
-    words that these change, and texts asked for an example that was attacked.
+    """Accuracies before and under attack, the share of attacks that succeed, and the mean share of
+    words that these change. The last number counts the texts that the model read for an attack.
     """
     attacked = [row for row in rows if row["result"] != "wrong before"]
     fooled = [row for row in attacked if row["result"] == "fooled"]

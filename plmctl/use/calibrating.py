@@ -1,4 +1,6 @@
-"""What `plmctl eval calibrate=` fits, kept in the checkpoint, and used by later evaluations."""
+"""The decision that `plmctl eval calibrate=` fits. It is stored in the checkpoint and used by later
+evaluations.
+"""
 
 from __future__ import annotations
 

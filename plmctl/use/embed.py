@@ -16,10 +16,10 @@ is not). Line or row i (from 0) gives
                                 the whole line
 
 T is the number of ids of the line, padding of its own included; an empty line keeps its number and
-has T = 0, pooled zeros. Further heads of the model give `logits_<head>_<i>`. Texts longer than
-the longest row of the model are cut, and counted. A file that is there already is not written over
-unless overwrite=true. A file with one vector for each line also has `made`, from which `among`
-takes how these were made, and the texts, and `weights`, [V], where tokens have any.
+has T = 0, pooled zeros. Further heads of the model give `logits_<head>_<i>`. Texts longer than the
+longest row of the model are cut, and counted. An existing file is overwritten only with
+overwrite=true. A file with one vector for each line also has `made`, from which `among` reads how
+these were made, with the texts. It has `weights`, [V], where tokens have any.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class EmbeddingManner:
 
     @property
     def words(self) -> str:
-        """What a person reads of it."""
+        """The summary for a person."""
         return f"pooling {self.whole.words}" if self.whole else f"{len(self.layers)} layers"
 
     @property

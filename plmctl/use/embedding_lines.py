@@ -1,4 +1,4 @@
-"""What `plmctl embed` reads: lines of text, or of two with a tab between for a model whose task
+"""The input of `plmctl embed`: lines of text, or of two with a tab between for a model whose task
 reads pairs; a column of a table; or JSON with the token ids.
 """
 
@@ -27,12 +27,13 @@ KEYS = ("text", "input_ids", "segment_ids", "padding", "attention_mask")
 
 @dataclass(frozen=True)
 class EmbeddingLine:
-    """What the model reads of one line of input; all empty for an empty line."""
+    """The row of one line of input; all empty for an empty line."""
 
     ids: Sequence[int] = ()
-    segment: Sequence[int] = ()  # beside ids, or empty: all are in segment 0
-    real: Sequence[bool] = ()  # beside ids, or empty: nothing is padding
-    # beside ids, of a vocabulary of words: numbers of a `Spelling`; empty: as the vocabulary does
+    segment: Sequence[int] = ()  # one for each id, or empty: all are in segment 0
+    real: Sequence[bool] = ()  # one for each id, or empty: nothing is padding
+    # for a vocabulary of words one for each id: numbers of a `Spelling`; empty: as the vocabulary
+    # does
     spelled: Sequence[int] = ()
     cut: bool = False  # whether the text was longer than the longest row of the model
 
@@ -59,12 +60,12 @@ def lay_out_lines(
     *,
     field: str = "text",
 ) -> list[EmbeddingLine]:
-    """What the model reads of numbered texts, or of JSON objects with `input_ids`; a pair of texts
-    is a `PlainLine`.
+    """The rows of numbered texts, or of JSON objects with `input_ids`; a pair of texts is a
+    `PlainLine`.
 
     Args:
-        source: where they come from, for messages.
-        field: as for `read`.
+        source: The source of the lines, for messages.
+        field: The field of a text, as for `read`.
     """
     lines, limits = list[EmbeddingLine](), _Limits.of(loaded)
     node = loaded.own_task()
@@ -214,7 +215,7 @@ def _from_pair(first: str, second: str, loaded: Loaded, length: int | None) -> E
 
 
 def _from_ids(given: dict[str, Any]) -> EmbeddingLine:
-    """The ids, segments and padding of a JSON line; ValueError for what does not fit together."""
+    """The ids, segments and padding of a JSON line; ValueError if they do not fit together."""
     for key in given:
         if key not in KEYS:
             allowed = f"a line may have {', '.join(KEYS)}"

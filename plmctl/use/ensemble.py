@@ -27,13 +27,13 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Member:
-    """What one model says of the examples of every split that is asked for."""
+    """The answers of one model to the examples of every split."""
 
     name: str
     task: Task
     answers: dict[str, Rows]
-    digits: int | None  # that its numbers have
-    kept: LabelDecision | None  # what it decides by
+    digits: int | None  # digits of its numbers
+    kept: LabelDecision | None  # the decision it uses
 
 
 def ask_members(

@@ -1,5 +1,5 @@
-"""`plmctl eval input=` of a file of any length: its texts are read, answered and kept on disk
-piece by piece, and written once the columns of all rows are known.
+"""`plmctl eval input=` for a file of any length. Its texts are read, answered and stored on disk
+piece by piece. They are written once the columns of all rows are known.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Joined(Collection[Row]):
 
 
 def _find_folder(out: Path) -> Path | None:
-    """The folder that is there and is on the disk of `out`; None where that is no file."""
+    """The existing folder on the disk of `out`; None where that is no file."""
     if out == STDOUT or is_stream(out):
         return None
     return next(folder for folder in out.absolute().parents if folder.is_dir())

@@ -1,5 +1,5 @@
-"""`plmctl eval perturb=[...]`: the scores of a split whose texts are changed, beside those of the
-texts as they stand.
+"""`plmctl eval perturb=[...]`: the scores of a split whose texts are changed, next to those of the
+original texts.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def score_perturbed(
     precision: Precision,
     batch_size: int,
 ) -> tuple[dict[str, dict[str, float]], dict[str, Told]]:
-    """({split: scores, perturbation: scores}, each with the difference of the first metric to that
-    of the split, and the calibration error where there are probabilities; {perturbation: what is
-    to be said of one that changes nothing}).
+    """Two mappings. {split: scores, perturbation: scores}, each with the difference of the first
+    metric to that of the split, and the calibration error where there are probabilities.
+    {perturbation: a remark on one that changes nothing}.
 
     Args:
         perturbations: The changes of texts, by name.

@@ -60,8 +60,8 @@ SHOWN = {"majority": "share of the most frequent label here"}
 
 @dataclass(frozen=True)
 class Told:
-    """A fact that a table says in a sentence, and `--json` as its number with the sentence beside;
-    None where it is no number.
+    """A fact that a table shows as a sentence, and `--json` as its number with the sentence; None
+    where it is no number.
     """
 
     text: str
@@ -81,14 +81,14 @@ def tell_numbers(extra: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores {split, or what else is compared: {metric: value}}, and what else is to be said, by
-    what it is about; sentences are `Told`.
+    """Scores {split or other row: {metric: value}}, and remarks by their topic; sentences are
+    `Told`.
 
     `examples`: of how many examples the intervals of a split are.
     """
 
     title: str
-    metrics: Mapping[str, Mapping[str, float | None]]  # None: cannot be told
+    metrics: Mapping[str, Mapping[str, float | None]]  # None: cannot be computed
     extra: Mapping[str, Any]
     intervals: Mapping[str, Intervals] = field(default_factory=dict)
     examples: Mapping[str, int] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class ScoreTable:
             tell(f"{name}: {value}", file=stream)
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` prints, its floats rounded."""
+        """The output of `--json`, its floats rounded."""
         known = round_floats(self.known_intervals)
         more = {"intervals": known, "examples": dict(self.examples)} if known else {}
         return {**tell_numbers(self.extra), "metrics": round_floats(self.metrics), **more}

@@ -17,8 +17,8 @@ from plmctl.tasks.generation import Generation
 
 
 def make_prompt_reader(loaded: Loaded, source: str) -> PromptReader:
-    """What makes prompts of the texts of `source`, as the model's training or its task laid them
-    out; UsageError for a model that can neither write nor fill masks.
+    """A reader that makes prompts of the texts of `source`, as the model's training or its task
+    laid them out; UsageError for a model that can neither write nor fill masks.
     """
     model, tokenizer = loaded.model, loaded.tokenizer
     kind = "source" if model.backbone.writes == "target" else "text"

@@ -1,7 +1,7 @@
 """`plmctl embed among=vectors.npz`: the lines of a file whose vectors are nearest to those of
 questions.
 
-A file that `plmctl embed` has written with one vector for each line has, beside these,
+A file that `plmctl embed` has written with one vector for each line also has
 
     made      how they were made, and the texts: JSON, as bytes
     weights   [V] what each token weighs, of poolings that weigh them

@@ -27,14 +27,14 @@ from plmctl.use.embedding_lines import EmbeddingLine, lay_out_text
 from plmctl.use.vectors import group_lines, make_batch
 
 TRAINED = "trained"  # the pooling with which a model learned to compare texts
-UNTRAINED = "mean"  # of models that learned none
+UNTRAINED = "mean"  # for models that learned none
 
 
 @dataclass(frozen=True)
 class SentencePooling:
-    """How vectors of texts are read: `pooling` of heads/sentences.py, and behind it the head of
-    the task that the model was trained on, if that is asked for; or by the weights of tokens of
-    heads/token_weights.py, once they are counted.
+    """How vectors of texts are read: by `pooling` of heads/sentences.py, or by the weights of
+    tokens of heads/token_weights.py, once they are counted. With `with_head` the head that the
+    model was trained with follows.
     """
 
     pooling: str
@@ -72,10 +72,10 @@ def find_trained(loaded: Loaded) -> SentencePooling | None:
 
 
 def choose_pooling(loaded: Loaded, asked: str | None, *, path: str) -> SentencePooling:
-    """The pooling that is asked for; of None the trained one, else the mean of all tokens.
+    """The pooling `asked`; None: the trained one, else the mean of all tokens.
 
     Raises:
-        ConfigError: for a name unknown, or where the trained one is asked of a model without.
+        ConfigError: For an unknown name, or for the trained one if the model has none.
     """
     known = find_trained(loaded)
     if asked is None:
@@ -92,10 +92,10 @@ def choose_pooling(loaded: Loaded, asked: str | None, *, path: str) -> SentenceP
 
 
 def check_weights(weights_from: str | None, pooling: str | None, *, beside: str = "") -> None:
-    """ConfigError for a text of weights beside a pooling of tokens that weigh the same.
+    """ConfigError for `weights_from` with a pooling of tokens that weigh the same.
 
     Args:
-        beside: where the settings stand: "task.".
+        beside: The config path above the settings: "task.".
     """
     if weights_from is not None and pooling not in TOKEN_WEIGHTS:
         allowed = f"null: tokens weigh the same but with pooling={' or '.join(TOKEN_WEIGHTS)}"
@@ -106,11 +106,11 @@ def check_weights(weights_from: str | None, pooling: str | None, *, beside: str 
 def count_weights(
     pooling: SentencePooling, loaded: Loaded, lines: Sequence[EmbeddingLine], *, source: object
 ) -> SentencePooling:
-    """The pooling with what the tokens of these lines weigh, if it is one that weighs them; special
-    tokens weigh nothing.
+    """The pooling with the weights of the tokens of these lines, if it is one that weighs them;
+    special tokens weigh nothing.
 
     Args:
-        source: where the lines are from, for messages.
+        source: The source of the lines, for messages.
 
     Raises:
         DataError: if all lines have the same tokens, of which none is rarer than others.

@@ -1,4 +1,4 @@
-"""Several tasks that were trained beside one model, asked in one pass of it."""
+"""Several tasks that share one base model, answered in one pass of it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from plmctl.tasks.together import ask
 from plmctl.training.checkpoint import load_exactly, read_base, tensors_of
 from plmctl.use.asked_task import describe_model
 
-# of a config: what the models of all tasks have in common; rates of dropout may differ
+# the parts of a config that the models of all tasks have in common; rates of dropout may differ
 COMMON = ("size", "pattern", "position", "model")
 
 
 @dataclass(frozen=True)
 class LearnedTask:
-    """What one task has learned: its heads, and how its rows are made."""
+    """The learned part of one task: its heads, and how its rows are made."""
 
     task: Task
     source: Source
@@ -50,8 +50,8 @@ class LearnedTask:
 
 
 class SharedBase:
-    """One model with what several tasks have trained beside it (LoRA, IA3, adapters, prefixes,
-    biases, norms), in evaluation mode: rows of all tasks run through it together.
+    """One base model with the trained parts of several tasks (LoRA, IA3, adapters, prefixes,
+    biases, norms), in evaluation mode. Rows of all tasks run through it together.
     """
 
     def __init__(self, learned: Mapping[str, LearnedTask], routes: Routes) -> None:
@@ -62,8 +62,8 @@ class SharedBase:
         """The predictions for lines of text, each as its task reads typed lines, in their order.
 
         Args:
-            lines: such as "a fine film", or two texts with a tab between them.
-            tasks: whose line each is, one name a line.
+            lines: Lines such as "a fine film", or two texts with a tab between them.
+            tasks: The task of each line, by its name.
 
         Raises:
             UsageError: A name is none of the tasks, or is lacking.
@@ -143,12 +143,12 @@ def load_adapters(
     plugins: Sequence[str] = (),
     device: torch.device | str = "cpu",
 ) -> SharedBase:
-    """The model that several checkpoints were trained beside, once, with what each has learned.
+    """The base model of several checkpoints, once, with the trained part of each.
 
     Args:
         paths: {a name of the task: its run or checkpoint}.
         plugins: the packages outside plmctl that they may be made of.
-        device: where the model computes.
+        device: The device that the model computes on.
 
     Raises:
         UsageError: A checkpoint is not fine-tuned, has no base, or another one than the first.
@@ -174,7 +174,7 @@ def load_adapters(
 
 @dataclass(frozen=True)
 class SharedModel:
-    """The model that checkpoints were trained beside, and the first of them."""
+    """The base model of the checkpoints, and the first of them."""
 
     place: Path
     model: Model
@@ -199,7 +199,7 @@ class SharedModel:
 
 
 def _open_base(loaded: Loaded, path: object) -> SharedModel:
-    """The model that a checkpoint was trained beside, without heads."""
+    """The base model of a checkpoint, without heads."""
     place, _ = _base_of(loaded, path)
     source, config = loaded.source, {**loaded.config, "peft": None}
     model = build_model(

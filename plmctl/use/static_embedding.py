@@ -1,4 +1,4 @@
-"""`plmctl embed` with a file of word vectors in place of a model: bags of vectors."""
+"""`plmctl embed` with a file of word vectors instead of a model: bags of vectors."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TOKENS = 16384  # padded tokens of one forward pass at most, however many rows b
 
 
 def choose_layers(layers: Any, *, count: int) -> list[int]:
-    """Which of the `count` recorded states are written: all, a number or several; 0 is the
+    """The recorded states that are written, out of `count`: all, a number or several; 0 is the
     embedding output, -1 the last.
     """
     if layers == "all":

@@ -1,5 +1,5 @@
-"""What each part of a pretraining says of its own numbers, whatever stands beside it: known even
-where other settings are wrong.
+"""The mistakes that each part of a pretraining finds in its own numbers, whatever the other parts
+are: known even where other settings are wrong.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from plmctl.objectives.base import Objective
 
 
 def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[PlmctlError]:
-    """What optimizer and schedule say of their numbers, asked over a small matrix of the blocks
-    and a vector of the rest.
+    """The mistakes that optimizer and schedule find in their numbers, over a small matrix of the
+    blocks and a vector of the rest.
     """
     import torch
 

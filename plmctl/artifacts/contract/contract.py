@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from plmctl.text.vocab import Vocab
 
 
-# of a vocabulary that is not known yet: no setting that names an id or a number of tokens is beyond
-# it, and tables without weights cost nothing
+# stands for the size of a vocabulary that is not known yet: larger than any id or number of tokens
+# in a setting; tables without weights cost nothing
 ANY_SIZE = 1 << 20
 
 
@@ -75,7 +75,7 @@ def check_contract(
     config = plain(cfg)
     errors: list[PlmctlError] = []
     objectives: dict[str, Objective] = {}
-    source_of: dict[str, str | None] = {}  # the one that an objective looks at
+    source_of: dict[str, str | None] = {}  # the source that an objective looks at
     with collect(errors), without_weights():
         model = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
         places = Places(model.backbone.max_length, model.backbone.max_target)
@@ -135,8 +135,8 @@ def _check_sources(
     config_dirs: Sequence[str],
     plugins: Sequence[str],
 ) -> list[PlmctlError]:
-    """What does not fit between the rows of `sources` and the parts that read them; each objective
-    comes with the source that it looks at, None: all.
+    """Misfits between the rows of `sources` and the parts that read them; each objective comes with
+    the source that it looks at, None: all.
     """
     errors: list[PlmctlError] = []
     for source, read in sources.items():
@@ -166,7 +166,7 @@ def _check_source(
     config_dirs: Sequence[str],
     plugins: Sequence[str],
 ) -> list[ConfigError]:
-    """What does not fit between the rows of one source and the parts that read them."""
+    """Misfits between the rows of one source and the parts that read them."""
     heads, backbone = dict(model.heads), {"model": model.backbone}
     errors = [
         *find_mismatches(format, noise, objectives, list(heads), backbone, config_dirs, plugins),
@@ -220,11 +220,11 @@ def find_mismatches(
         lacks += [(f"objective.{name}", field) for field in sorted(objective.facts.needs - have)]
     for path, part in model.items():
         lacks += [(path, field) for field in sorted(getattr(part, "needs", frozenset()) - there)]
-    # what the text itself may hold is asked of it when it is read
+    # the reader of the text checks the fields that the text itself may hold
     known = fields_in(known_fields(config_dirs, plugins)) | own if lacks else own
     lacks = [(asker, field) for asker, field in lacks if not held_by_data(field, known)]
     givers = find_providers(config_dirs, plugins) if lacks else {}
-    # what the labels make of these fields comes with them
+    # the labels that are derived from these fields come with them
     helped = {asker for asker, field in lacks if field in givers}
     for asker, field in lacks:
         if field in givers or field in taken or asker not in helped:
@@ -247,8 +247,8 @@ def find_unmeasured(
     own, does not.
 
     Args:
-        noise: Of validation.
-        trained: Of training, which may introduce the field.
+        noise: The noise of validation.
+        trained: The noise of training, which may introduce the field.
     """
     there = set(format.provides)
     for part in noise.values():
@@ -354,8 +354,8 @@ def find_too_long(
 def find_unspelled(
     config: Mapping[str, Any], of_words: bool, plugins: Sequence[str]
 ) -> Iterator[ConfigError]:
-    """A model that reads the characters of words, beside a tokenizer that cuts words; a given
-    one is asked when it is read.
+    """A model that reads the characters of words, with a tokenizer that cuts words; a trained one
+    is checked when it is read.
     """
     node = config.get("tokenizer") or {}
     given = node.get("path") or is_tokens((config.get("data") or {}).get("path"))

@@ -1,5 +1,5 @@
-"""Can a question be answered, and was the answer not given away? If not, the numbers of a run
-are worthless.
+"""Can a question be answered, and does the input hide its answer? If not, the numbers of a run are
+worthless.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a message about parts that do not fit together advises: the parts in conf/ that would."""
+"""The advice of a message about parts that do not fit together: the parts in conf/ that would."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def find_formats(
 def find_providers(
     config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()
 ) -> dict[str, list[str]]:
-    """{field: settings that would give it, like "format=sentence_pair"}, asked of the parts that
-    conf/ names.
+    """{field: settings that provide it, like "format=sentence_pair"}, from the parts that conf/
+    names.
 
     Parts that the recipes use come first.
     """
@@ -60,7 +60,7 @@ def find_providers(
 
 
 def _find_files(slot: str, config_dirs: Sequence[str]) -> list[Path]:
-    """The part files of a slot: the user's own first, then those that most recipes use."""
+    """The part files of a slot: the user's own, then those of the recipes by frequency."""
     recipes = "".join(file.read_text(encoding="utf-8") for file in recipes_dir().glob("*.yaml"))
 
     def rank(file: Path) -> tuple[bool, int]:
@@ -76,16 +76,16 @@ def _build_part(file: Path, plugins: Sequence[str]) -> Any:
     """
     given = {"vocab": TINY, "max_length": 8}
     try:
-        # what part files may refer to
+        # the settings that part files may refer to
         settings = work_out({"train": {"batch_size": 2}, "part": load(file)})
         return build(settings["part"], given, plugins, path=file.parent.name)
-    # a part of a plugin that is not given, one that needs more, or reads what is not there
+    # a part of a plugin that is not named, one that needs more, or reads a missing file
     except (PlmctlError, OSError, ValueError):
         return None
 
 
 def explain_field(field: str, known: Fields) -> str:
-    """What the glossary `known` says of a field, in brackets."""
+    """The explanation of a field in the glossary `known`, in brackets."""
     nowhere = "a name that `fields` of no part introduces"
     return f" ({known[field].meaning if field in known else nowhere})"
 
@@ -96,11 +96,11 @@ def report_lack(
     """A field that nothing gives to a part, with the settings that would.
 
     Args:
-        asker: Where the part stands in the config.
-        field: What it needs.
+        asker: The path in the config of the part that needs it.
+        field: The field that is missing.
         known: The glossary.
         givers: {field: settings that give it}.
-        taken: The noise that took the field away; None: there was none.
+        taken: The noise that took the field away; None: no noise did.
     """
     if taken is not None:
         gone = f"needs '{field}', which noise.{taken} turns into a source and a target"

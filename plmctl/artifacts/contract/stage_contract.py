@@ -18,7 +18,7 @@ from plmctl.objectives.costs import find_costs
 from plmctl.training.freezing import apply_freezing, find_refitted
 from plmctl.training.stages import check_losses
 
-# what is wrong with the rows that a config makes
+# finds the mistakes in the rows that a config makes
 CheckRows = Callable[[Mapping[str, Any]], list[PlmctlError]]
 
 
@@ -43,7 +43,7 @@ def find_in_stages(
         errors += [at_stage(error, stages, number, "format noise") for error in found]
         found = []
         with collect(found):
-            if not cfg.get("distill"):  # what it trains is known with its teacher
+            if not cfg.get("distill"):  # the trained parts are known once the teacher is
                 terms = [objective.facts.terms for objective in objectives.values()]
                 terms += [cost.terms for cost in find_costs(model)]
                 check_losses(stages[number].get("losses") or (), frozenset().union(*terms))
@@ -73,7 +73,7 @@ def find_wrong_freezing(config: Mapping[str, Any], model: Model) -> list[PlmctlE
 def _find_in_pattern(
     cfg: Any, number: int, objectives: Mapping[str, Objective], model: Model, plugins: Sequence[str]
 ) -> list[PlmctlError]:
-    """What does not fit between a stage's own pattern and the model, its rows or the questions."""
+    """Misfits between a stage's own pattern and the model, its rows or the questions."""
     staged = stage_config(cfg, number)
     of_run, pattern = pattern_of(cfg, plugins), pattern_of(staged, plugins)
     if more := (pattern.needs | pattern.uses) - (of_run.needs | of_run.uses):

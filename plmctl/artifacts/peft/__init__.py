@@ -1,1 +1,1 @@
-"""Adapters trained beside a fixed base: where they sit, and how they are read."""
+"""Adapters trained on a fixed base: their positions in the network, and how they are read."""

@@ -20,8 +20,8 @@ class Place:
     """Where some rows of one of our linear maps stand in the published model."""
 
     module: str
-    rows: slice  # of the outputs of that module
-    outputs: int  # that it has
+    rows: slice  # rows of the outputs of that module
+    outputs: int  # number of its outputs
     transposed: bool  # the published weight is [in, out]
 
     @property
@@ -44,8 +44,8 @@ def find_places(
     tensors: Mapping[str, Tensor],
     pad: int | None,
 ) -> dict[tuple[str, str], Place]:
-    """{(linear map, what its rows give): where these stand in the published model}; without those
-    that stand nowhere as a linear map.
+    """{(linear map, the name of its rows): their positions in the published model}; without rows
+    that no linear map of it has.
 
     Every row of the maps is marked by a number of its own, and looked for in what is exported.
     """

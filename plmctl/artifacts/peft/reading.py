@@ -1,5 +1,5 @@
-"""What was trained by the library `peft`, beside the Hugging Face folder that it names as its base:
-LoRA, IA3, prompts, prefixes.
+"""Adapters that the library `peft` trained, with the Hugging Face folder that they name as their
+base: LoRA, IA3, prompts, prefixes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETTINGS = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 AGAIN = "download the adapter again"
-# what peft calls its task: how the names of published classes end
+# the names of tasks in peft: how the names of published classes end
 CLASSES = {
     "SEQ_CLS": "ForSequenceClassification",
     "TOKEN_CLS": "ForTokenClassification",
@@ -105,11 +105,11 @@ def is_adapter(folder: Path) -> bool:
 
 
 def read(folder: Path) -> tuple[hf.Imported, Path]:
-    """The base with what the adapter has learned, and the folder of the base.
+    """The base with the learned part of the adapter, and the folder of the base.
 
     Raises:
-        DataError: The base is not there, or another one; or a method, a setting or a module is
-            none of ours.
+        DataError: The base is missing, or another one; or a method, a setting or a module is
+            unknown to us.
     """
     file = folder / SETTINGS
     settings: dict[str, Any] = read_json(file, _Adapter, fix=AGAIN)  # type: ignore[assignment]
@@ -143,7 +143,7 @@ def _is_learned(name: str) -> bool:
 
 
 def _find_base(folder: Path, name: str | None) -> Path:
-    """The folder of the base; DataError if it is not there."""
+    """The folder of the base; DataError if it is missing."""
     places = [] if not name else [Path(name).expanduser(), folder / name]
     for place in places:
         if (place / "config.json").is_file():
@@ -265,7 +265,7 @@ def _list_maps(adapter: PeftFolder) -> list[str]:
 def _choose(
     adapter: PeftFolder, node: Mapping[str, Any], modules: Mapping[str, object]
 ) -> dict[str, list[tuple[str, str, Place]]]:
-    """Of the places of our maps those in `modules`; DataError for one that has none."""
+    """The rows of our maps that are in `modules`; DataError for a module without any."""
     places = adapter.places(node)
     if unknown := [module for module in modules if module not in places]:
         what = f"{unknown[0]} of the adapter is no linear map that plmctl adds to in {adapter.base}"

@@ -15,7 +15,7 @@ from plmctl.nn.peft.base import find_cells
 from plmctl.nn.peft.prefix import PrefixTuning
 from plmctl.nn.peft.prompt import PromptTuning
 
-# what peft calls the method, tensors by their names, and what adapter_config.json says of it
+# the name of the method in peft, tensors by their names, and the entries of adapter_config.json
 Learned = tuple[str, dict[str, Tensor], dict[str, Any]]
 VECTORS = "prompt_embeddings"
 ALONE = "use it as it is: plmctl eval, embed, generate"
@@ -27,7 +27,8 @@ def write_vectors(model: Model, method: PromptTuning | PrefixTuning, *, of_rows:
     and values of all layers side by side, [P, layers 2 W], whether a network makes them or not.
 
     Args:
-        of_rows: the published model classifies rows or tokens, which `peft` reads at other places.
+        of_rows: Whether the published model classifies rows or tokens, which `peft` reads at other
+            positions.
 
     Raises:
         UsageError: `peft` computes something else there.

@@ -5,8 +5,8 @@ A pattern states four facts, and the algebra derives each of them for compositio
     predicate   may query q of row b in head h see key k? Kernels evaluate it where they need it.
     sight       the offsets `key - query` that are seen, exactly or as a bound; from it `reach`
                 (how far back and ahead) and `looks_ahead` follow.
-    blocks      which blocks of keys a block of queries may need; the others are never computed.
-    simplify    what remains of the pattern in one batch: without padding, `Padding` is `Full`.
+    blocks      the blocks of keys that a block of queries may need; the others are never computed.
+    simplify    the rest of the pattern in one batch: without padding, `Padding` is `Full`.
 
 A pattern that differs from layer to layer or from head to head also gives the pattern of a layer
 (`at_layer`) and of a head (`of_head`). A pattern that only sees tokens at multiples of a distance
