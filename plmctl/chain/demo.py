@@ -1,10 +1,9 @@
 """The whole main job on the text that comes with Python and torch: `make demo`, or `python -m
 plmctl.cli.demo FOLDER`.
 
-Write the text, tokenize it, pretrain a small modern encoder for two minutes, and compare it on a
-few labels with the same model from first weights, over several seeds: each step is the public
-command, printed before it runs, so that a reader can repeat any of them. Exit code 1 if a claim is
-not met.
+Write the text, tokenize it and pretrain a small modern encoder for two minutes. Compare it on a few
+labels with the same model from first weights, over several seeds. Each step is the public command,
+printed before it runs, so that a reader can repeat any of them. Exit code 1 if a claim is not met.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from plmctl.storage.gate import admit, own
 from plmctl.text.installed import write_installed, write_package_task
 
 MARK = ".plmctl-demo"  # in folders that the demo made and may therefore empty
-MINUTES = 2.0  # of pretraining
+MINUTES = 2.0  # minutes of pretraining
 COMMANDS = (
     "tokenize data.path={folder}/text.txt tokenizer=wordpiece tokenizer.vocab_size=4096"
     " out={folder}/tokens",
@@ -143,7 +142,7 @@ def masked_claim(log: RunLog) -> Claim:
 
 
 def task_claim(table: Mapping[str, Any]) -> Claim:
-    """What pretraining adds to the accuracy: the lower end of its 95% interval over seeds."""
+    """The gain in accuracy by pretraining: the lower end of its 95% interval over seeds."""
     rows = [row for row in table.get("rows", ()) if row["low"] is not None]
     if not rows:
         raise PlmctlError("no seed of the comparison came to its end; the lines above say why")
@@ -162,7 +161,7 @@ def last(log: RunLog, name: str) -> float:
 
 
 def next_commands(folder: Path) -> list[str]:
-    """Three things to try with what the demo left behind."""
+    """Three commands to try with the results of the demo."""
     program = shlex.quote(_program())
     run = spell_setting("run.dir", folder / "pretrain")
     resume = f"pretrain --resume {run} train.minutes=10"
@@ -183,11 +182,11 @@ def blocks(
     """The report page.
 
     Args:
-        folder: of the demo.
+        folder: The folder of the demo.
         done: [seconds, line] of each command.
-        log: of pretraining.
+        log: The log of pretraining.
         study: pretrained and from first weights.
-        claims: what the demo proves.
+        claims: The claims that the demo checks.
     """
     names = ("loss/mlm", "valid/loss/mlm")
     curves = {name: log.series[name] for name in names if name in log.series}
@@ -237,8 +236,8 @@ def describe_tuning(curves: Mapping[str, Sequence[Run]], *, seeds: int) -> str:
 
 
 def _program() -> str:
-    """How a reader calls plmctl from here: by name if it is on the path, else by the script
-    beside this interpreter.
+    """The program's name if it is on the path, else the path of the script next to this
+    interpreter.
     """
     script, named = Path(sys.executable).with_name("plmctl"), shutil.which("plmctl")
     if not script.exists() or (named and os.path.samefile(named, script)):

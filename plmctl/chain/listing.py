@@ -1,4 +1,4 @@
-"""What `plmctl recipes ls` says of recipes and studies, from their files alone: nothing is
+"""The lists of `plmctl recipes ls`: recipes and studies, from their files alone. Nothing is
 composed, torch stays out.
 """
 
@@ -51,8 +51,8 @@ def describe_recipe(name: str, file: Path) -> dict[str, str]:
 
 
 def name_system(about: Header) -> str:
-    """What stands before the first colon that is outside of brackets: "BERT (Devlin et al.,
-    2019, arXiv:1810.04805)".
+    """The text before the first colon that is outside of brackets: "BERT (Devlin et al., 2019,
+    arXiv:1810.04805)".
     """
     depth = 0
     for index, letter in enumerate(about.about):

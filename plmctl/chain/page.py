@@ -1,4 +1,4 @@
-"""What a finished chain shows: a table of its steps, on the terminal, as JSON and on a page."""
+"""The results of a finished chain: a table of its steps, on the terminal, as JSON and on a page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = ("step", "folder", "time", "figure")
 
 
 def describe_steps(journal: JobJournal) -> list[dict[str, Any]]:
-    """What each finished step has to show."""
+    """The result of each finished step."""
     runs = locate_runs(journal.jobs, journal.folder)
     return [
         {
@@ -34,8 +34,8 @@ def describe_steps(journal: JobJournal) -> list[dict[str, Any]]:
 
 
 def describe_result(job: Job, run: Path) -> str:
-    """The figure that one would ask a finished step for: the size of what was tokenized, the
-    validation of a pretraining, the score of a task.
+    """The main figure of a finished step: the size of the tokens, the validation of a pretraining,
+    the score of a task.
     """
     if job.verb == "tokenize":
         manifest = parse_json((run / MANIFEST).read_text(encoding="utf-8"))

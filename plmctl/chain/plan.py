@@ -43,7 +43,7 @@ from plmctl.runs.adapt import refuse_another_model
 from plmctl.tasks.readers.builtin import BUILTIN
 
 DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python: needs no download
-# of it, as in `make demo`
+# the settings of a fine-tuning on it, as in `make demo`
 SMALL = ("train.epochs=10", "optim.lr=5e-4", "train.eval_every=0", "train.save_every=0")
 TOKENS = "tokenize"  # the first such step; another is called after its stage, too
 LENGTHS = {f"train.{name}" for name in groups.LENGTHS}
@@ -76,11 +76,11 @@ def plan(
 
     Args:
         recipe: its name or file.
-        header: of its file.
+        header: The header of its file.
         words: settings of the recipe's own pretraining, and of steps: "sst2.optim.lr=1e-4".
         tasks: {the name of a task: where its files are, or "builtin"}; None: what the header says,
             else the built-in one.
-        given: of the command line.
+        given: The options of the command line.
 
     Raises:
         PlmctlError: everything that is wrong with the settings, and all data that are absent.
@@ -120,7 +120,8 @@ class _Planner:
         self.absent: list[str] = []
         self.pretrained: dict[str, Job] = {}
         self.decisions: dict[str, Decision] = {}
-        self.texts: list[tuple[Config, Job]] = []  # what was tokenized, and where
+        # each text's data settings, and the job that tokenizes it
+        self.texts: list[tuple[Config, Job]] = []
 
     def need_text(self) -> None:
         """A recipe that reads more than one corpus has no text of its own to fall back on."""
@@ -193,9 +194,9 @@ class _Planner:
         return fitting
 
     def _tokenize(self, stage: ChainStage, config: Config) -> Job | None:
-        """The step that tokenizes a stage's text; None where there is none, or pretraining itself
-        tokenizes: also a text of its own of a stage whose tokenizer comes with weights or a
-        teacher.
+        """The step that tokenizes a stage's text; None without text, or where pretraining itself
+        tokenizes. Pretraining also tokenizes the own text of a stage whose tokenizer comes with
+        weights or a teacher.
         """
         data = config["data"]
         if not is_tokenized_first(data):
@@ -234,7 +235,9 @@ class _Planner:
         return config
 
     def _linked(self, word: str, stage: ChainStage) -> str:
-        """A word with the runs of earlier steps in the place of what the header calls them."""
+        """A word in which the runs of earlier steps replace the names that the header uses for
+        them.
+        """
         key, equals, value = word.partition("=")
         if not is_path(key):
             return word

@@ -91,8 +91,8 @@ def _plan(recipe: str, words: Sequence[str], given: Provenance) -> tuple[RecipeC
 
 
 def _open_journal(chain: RecipeChain, out: Path) -> JobJournal:
-    """How the steps of a chain stand, said for those that are done, and for others when they
-    are.
+    """The journal of a chain; it prints a line for each step that is done, and for others when they
+    end.
     """
     runs = locate_runs(chain.jobs, out)
     heads = {
@@ -119,8 +119,8 @@ def _open_journal(chain: RecipeChain, out: Path) -> JobJournal:
 
 
 def _describe_changes(job: Job, out: Path) -> str:
-    """What differs from the newest folder of a step of this name, which stays as it is; empty
-    where there is none.
+    """The differences to the newest folder of a step of this name, which stays as it is; empty
+    without such a folder.
     """
     others = [
         file.parent

@@ -38,21 +38,21 @@ from plmctl.tasks.unlabelled import read_unlabelled
 
 COMMAND, TUNE, LABEL = "self-train", "finetune", "label"
 OUT = "self-trained"  # the folder, without out=
-MISSPELT = 0.8  # of the letters of a setting of the rounds
+MISSPELT = 0.8  # the least likeness of letters to a setting of the rounds
 HEAD = ("round", "folder", "time", "score on dev", "texts")
-# of what `plmctl data label` writes
+# the columns and files that `plmctl data label` writes
 NAMES, FILES = (*TEXTS, "label", SHARES), {"train": "train.jsonl", "dev": "dev.jsonl"}
 
 
 @dataclass(frozen=True)
 class SelfTraining:
-    """What `plmctl self-train` is asked for, beside the fine-tuning.
+    """The settings of `plmctl self-train`, except for those of the fine-tuning.
 
     Args:
         input: the texts without labels.
-        rounds: how often a teacher labels them.
-        threshold: of the probability of a label that is learned from.
-        share: of the texts of each label, the surest ones.
+        rounds: The number of times that a teacher labels them.
+        threshold: The least probability of a label that a student learns from.
+        share: The share of the texts of each label, the surest ones.
         out: the folder of all jobs.
     """
 
@@ -67,9 +67,10 @@ def self_train(words: Sequence[str], given: Provenance) -> int:
     """Run what is not done yet of the rounds, and show their scores; with `dry_run` print the
     commands. Returns the exit code of the step that ended it, else 0.
 
-    Each student begins with the same checkpoint as the first teacher, and learns from the labelled
-    examples and those that its teacher is sure of (self-training: Scudder, 1965; Yarowsky, 1995;
-    with noise, as dropout is: Xie et al., 2020, arXiv:1911.04252, algorithm 1).
+    Each student begins with the same checkpoint as the first teacher. It learns from the labelled
+    examples and from texts whose label is sure for its teacher. This is self-training (Scudder,
+    1965; Yarowsky, 1995; with noise, as dropout is: Xie et al., 2020, arXiv:1911.04252, algorithm
+    1).
     """
     asked, tuning = sort_words(words)
     jobs, out = plan(asked, tuning, given), Path(asked.out).expanduser()
@@ -168,7 +169,7 @@ def plan(asked: SelfTraining, tuning: Sequence[str], given: Provenance) -> dict[
                 f"threshold={asked.threshold:g}",
                 f"share={asked.share:g}",
                 f"device={device}",
-                # what is labelled, and the names of columns: students read files of their own
+                # the texts, and the names of columns: students read files of their own
                 *([] if teacher is first else [f"labelled_from={first.reference}"]),
             ],
         )
@@ -187,9 +188,9 @@ def _spell_layout(config: Mapping[str, Any]) -> list[str]:
 
 
 def _check(configs: Configs, config: dict[str, Any], asked: SelfTraining) -> None:
-    """Raise what would end a later job: a task that does not read the new files, texts that are not
-    there or cannot be read, no dev set; and a share of the examples, of which the students would
-    not learn the same.
+    """Raise the mistakes that would end a later job: a task that does not read the new files,
+    missing or unreadable texts, no dev set. A share of the examples is also one: the students would
+    not learn from the same ones.
     """
     task = config["task"] or {}
     if not _reads_tables(task, configs.given.plugins):
@@ -244,7 +245,7 @@ def describe(journal: JobJournal) -> list[dict[str, Any]]:
 
 
 def spell_row(row: Mapping[str, Any]) -> list[str]:
-    """A row of the table; texts that all have one label are told."""
+    """A row of the table; it marks texts that all have one label."""
     score = f"{row['metric']} {row['score']:.4g}"
     alone = name_only_label(row["labels"])
     all_of = f", all {alone}" if alone else ""
@@ -252,7 +253,9 @@ def spell_row(row: Mapping[str, Any]) -> list[str]:
 
 
 def _open_journal(jobs: Mapping[str, Job], out: Path) -> JobJournal:
-    """How the jobs stand, said for those that are done, and for others when they are."""
+    """The journal of the jobs; it prints a line for each job that is done, and for others when they
+    end.
+    """
     runs = locate_runs(jobs, out)
 
     def tell_event(event: Event, job: Job, why: str) -> None:

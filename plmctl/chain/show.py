@@ -1,4 +1,4 @@
-"""What `plmctl recipes ls`, `show` and `cp` print."""
+"""The output of `plmctl recipes ls`, `show` and `cp`."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def show_recipe(
     Args:
         typed: the words behind `plmctl recipes run` that make this chain.
         about: its header.
-        name: of the recipe, or its file.
+        name: The name of the recipe, or its file.
         lines: the commands of the chain.
-        given: of the command line.
+        given: The options of the command line.
     """
     differences = _differences(name, given)
     if given.json:
@@ -84,7 +84,7 @@ def copy_recipe(name: str, about: Header, dest: str | None) -> None:
 
 
 def find_header(name: str, given: Provenance) -> Header:
-    """What the file of a recipe says of it; UsageError where the name is a study's."""
+    """The header in the file of a recipe; UsageError where the name is a study's."""
     if name in studies(given.config_dirs) and name not in recipe_names(given.config_dirs):
         raise UsageError(f"'{name}' is a study\n  fix: plmctl ablate {name} --dry-run")
     return header(find_recipe(name, given.config_dirs))

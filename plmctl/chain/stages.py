@@ -1,4 +1,4 @@
-"""Which pretrainings a recipe's chain has: its header says so in command lines, whose file names
+"""The pretrainings of a recipe's chain: its header states them in command lines, whose file names
 stand for the user's own.
 
     # Before: plmctl pretrain bart data.path=train.en run.dir=runs/bart
@@ -24,8 +24,9 @@ from plmctl.jobs.job import close_over
 OWN = "pretrain"  # the step of the recipe itself
 TUNING = "finetune"  # in front of a setting: of every fine-tuning
 STARTS = ("init", "teacher")  # whose model the recipe's own is, or is made from, or learns of
-OF_A_MODEL = ("size", "model", "position", "tokenizer")  # what a model that is started from brings
-OF_A_TEACHER = ("tokenizer",)  # what one brings that teaches a new model
+# the settings that a model brings to a run that starts from it
+OF_A_MODEL = ("size", "model", "position", "tokenizer")
+OF_A_TEACHER = ("tokenizer",)  # the settings that a teacher brings to a new model
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ def list_text(words: Sequence[str]) -> list[str]:
 
 
 def plan_stages(recipe: str, header: Header, words: ChainWords) -> list[ChainStage]:
-    """The pretrainings in the order in which they run; those that nothing starts from, since a
-    run was given, are left out.
+    """The pretrainings in the order in which they run. If the user names a run, the pretrainings
+    before it are left out.
     """
     before, launch = _read_stages(header), header.command()[3:]
     runs = before[0].runs if before else {}
@@ -149,8 +150,8 @@ def _read_stages(header: Header) -> list[ChainStage]:
 def _fill_in(
     stage: ChainStage, launch: Sequence[str], said: Mapping[str, str], header: Header
 ) -> Iterator[str]:
-    """The words of a stage with the user's files in the place of the examples; without those that
-    were not given.
+    """The words of a stage with the user's files instead of the examples; words without a file of
+    the user are left out.
     """
     examples = {value_of(word): key_of(word) for word in launch if is_path(key_of(word))}
     for word in stage.words:

@@ -1,4 +1,4 @@
-"""What a job does: an ordinary command from its composed config, resumed where it can be."""
+"""The work of a job: an ordinary command from its composed config, resumed where possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.storage.gate import admit, open_file
 
 RESUMABLE = ("pretrain", "finetune")
-AFRESH = ("eval", "inject")  # what an earlier start has left is of no use to them
+AFRESH = ("eval", "inject")  # commands that cannot use the files of an earlier start
 
 
 def execute(record: dict[str, Any], run: Path) -> Any:

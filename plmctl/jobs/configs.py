@@ -33,7 +33,7 @@ class Configs:
 
     def __init__(self, given: Provenance) -> None:
         self.given = given
-        self._parts: dict[tuple[str, ...], bytes] = {}  # what part files give together
+        self._parts: dict[tuple[str, ...], bytes] = {}  # compositions of part files, serialised
         self._composed: dict[tuple[str | None, ...], tuple[Any, Config]] = {}
 
     def compose(self, verb: str, words: Sequence[str], recipe: str | None = None) -> Config:
@@ -48,7 +48,7 @@ class Configs:
         Args:
             recipe: its name or file.
             words: all settings.
-            typed: those of them that must not contradict the tokens that data.path may name.
+            typed: The words that must not contradict the tokens that data.path may name.
         """
         cfg, config = self._compose("pretrain", recipe, words)
         check_data(cfg)
@@ -64,7 +64,7 @@ class Configs:
         return thaw(adapt(spec))
 
     def decide(self, recipe: str | None, words: Sequence[str]) -> Decision | None:
-        """What follows from the minutes of `plmctl pretrain [recipe] <words>`."""
+        """The decision that follows from the minutes of `plmctl pretrain [recipe] <words>`."""
         spec: RunSpec = self._compose("pretrain", recipe, words)[0]
         return spec.provenance.decision
 
@@ -72,9 +72,9 @@ class Configs:
         """Build the task of a fine-tuning, and read all files that training needs.
 
         Args:
-            name: of the task's part file.
-            config: of the fine-tuning.
-            given: what tasks ask about the model.
+            name: The name of the task's part file.
+            config: The config of the fine-tuning.
+            given: The facts about the model that tasks need.
         """
         with naming_source("task", name, self.given.config_dirs):
             task = as_task(build(config["task"], given, self.given.plugins, path="task"))
@@ -111,7 +111,7 @@ def spell_changes(slot: str, node: Mapping[str, Any], default: Mapping[str, Any]
 
 
 def find_missing_text(data: Config) -> Iterator[DataError]:
-    """An error for each text that a pretraining or an evaluation reads and that is not there."""
+    """An error for each missing text that a pretraining or an evaluation reads."""
     corpora = [*data.get("mixture", {}).values(), *data.get("sources", {}).values()]
     for node in corpora or [data]:
         path = node.get("path")
@@ -127,8 +127,8 @@ def find_missing_text(data: Config) -> Iterator[DataError]:
 
 
 def is_tokenized_first(data: Config) -> bool:
-    """Whether a job of its own tokenizes the text of a pretraining, for all that read it: neither
-    tokens, nor several texts, of which pretraining keeps tokens itself, nor a stream, of which
+    """Whether a job of its own tokenizes the text of a pretraining, for all jobs that read it.
+    Tokens need none; for several texts pretraining stores the tokens itself, and for a stream
     nothing does.
     """
     several = any({"path", "mixture"} & set(node) for node in data["sources"].values())
@@ -136,8 +136,8 @@ def is_tokenized_first(data: Config) -> bool:
 
 
 def find_missing_files(config: Config) -> Iterator[DataError]:
-    """An error for each file of a task, and each text, that a fine-tuning or an evaluation names
-    and that is not there.
+    """An error for each missing file of a task, and each missing text, that a fine-tuning or an
+    evaluation names.
     """
     named = (config["task"] or {}).get("path")
     several = named.values() if isinstance(named, Mapping) else named

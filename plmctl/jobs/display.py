@@ -1,4 +1,4 @@
-"""What one sees of jobs while they run: a table on a terminal, elsewhere a line for each event."""
+"""The display of jobs while they run: a table on a terminal, elsewhere a line for each event."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def show_jobs(journal: JobJournal, *, live: bool = True) -> Iterator[None]:
     """Show what happens to the jobs of a journal.
 
     Args:
-        journal: of the jobs.
+        journal: The journal of the jobs.
         live: whether a terminal shows a table, too; not where jobs print in this process.
     """
     running: dict[str, Event] = {}  # job -> how it was started

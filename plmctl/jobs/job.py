@@ -19,7 +19,7 @@ REFERENCE = "job:"  # in configs and words, "job:<name>" stands for the run of t
 RUN = "run"  # in the folder of a job: what the command makes
 # the settings that say where a command writes; those of other commands are called `out`
 RUN_SETTINGS = {"pretrain": "run.dir", "finetune": "run.dir"}
-COMMANDS = {"label": "data label"}  # what is typed, where it is not the verb
+COMMANDS = {"label": "data label"}  # the command as typed, where it is not the verb
 
 Config = dict[str, Any]
 
@@ -33,7 +33,7 @@ class Job:
         verb: the command, "pretrain".
         label: its name for people.
         config: the composed config, which decides the result.
-        recipe: of a pretraining.
+        recipe: The recipe of a pretraining.
         words: the settings of the command line that composes to `config`.
         plugins: packages that the config may name classes of.
         config_dirs: folders with the user's own parts and recipes.
@@ -59,7 +59,7 @@ class Job:
 
     @property
     def reference(self) -> str:
-        """What stands for its run in the configs and words of other jobs."""
+        """The word that stands for its run in the configs and words of other jobs."""
         return REFERENCE + self.name
 
     def line(self, runs: Mapping[str, str]) -> str:
@@ -71,7 +71,7 @@ class Job:
 
 
 def without_seed(label: str) -> str:
-    """What the labels of jobs share that differ in their seed."""
+    """The common label of jobs that differ in their seed alone."""
     return re.sub(r"[, ]*\bseed \d+", "", label)
 
 

@@ -41,8 +41,8 @@ class JobJournal:
     """How every job stands, by the journal in its folder, and what is written into that.
 
     Args:
-        jobs: all jobs by name, each behind those that it needs.
-        folder: where the journal lies, and the folders of the jobs under their names.
+        jobs: All jobs by name, each behind its needs.
+        folder: The folder of the journal and of the jobs, which are folders under their names.
         tell: called with each event: what happened, to which job, and why.
         rule: why a job is to be stopped early, from the folder of its run; "" where it is not.
     """
@@ -62,7 +62,7 @@ class JobJournal:
         self.add(jobs)
 
     def add(self, jobs: Mapping[str, Job]) -> None:
-        """Take further jobs in, each behind those that it needs; the others stay as they are."""
+        """Take further jobs in, each behind its needs; the others stay as they are."""
         self.jobs |= jobs
         self.runs = locate_runs(self.jobs, self.folder.resolve())
         self.needed = {name for job in self.jobs.values() for name in job.needs}
@@ -90,7 +90,7 @@ class JobJournal:
         return sum(state.kind != "open" for state in self.states.values())
 
     def ready(self) -> Iterator[Job]:
-        """Yield the open jobs whose needs are done; skip those whose needs will never be."""
+        """Yield the open jobs whose needs are done; skip jobs whose needs will never be done."""
         for name, job in self.jobs.items():
             if self.states[name].kind != "open":
                 continue
@@ -184,16 +184,16 @@ def hold_folder(
     """Hold the folder of a study or a chain, which no other process may have open.
 
     Args:
-        folder: made if it is not there; what is in it stays.
+        folder: The folder; it is made if missing, and its files stay.
         settings: written into FOLDER/<kind>.json.
         kind: "study" or "chain".
-        command: whose folders these are, for messages: "plmctl ablate".
+        command: The command that writes these folders, for messages: "plmctl ablate".
 
     Raises:
         UsageError: it holds something else, or another process is at work there.
     """
     there = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
-    # what a start that was killed had not written to its end
+    # unfinished folders of a start that was killed
     halves = {name for name in there if name.startswith(f".{kind}.json.")}
     there -= halves
     if folder.is_file() or not (there <= {LOCK} or there >= {LOCK, f"{kind}.json"}):

@@ -19,7 +19,7 @@ from plmctl.jobs.job import REFERENCE
 
 WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other job
     "recipe",
-    "budgets",  # what they decide are settings of their own
+    "budgets",  # their decisions are settings of their own
     "run",
     "out",
     "data.cache_dir",

@@ -1,7 +1,7 @@
 """Who runs the jobs that are ready: this process, processes side by side, or a Hydra launcher.
 
-Each returns the exit code: 0 when all jobs are as they should be, 1 when one failed, 130, 143 or
-129 when a signal ended all. What is finished stays finished.
+Each returns the exit code: 0 when all jobs are as they should be, 1 when one failed. It is 130, 143
+or 129 when a signal ended all. Finished jobs stay finished.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from plmctl.storage.gate import open_file, own
 from plmctl.training.processes.threads import THREADS
 from plmctl.training.stop import listen
 
-PRELOAD = (  # what every job imports, some of it late: seconds of each
+PRELOAD = (  # imports of every job, some of them late: seconds of each
     "plmctl.jobs.command",
     "plmctl.runs.resume",
     "plmctl.runs.pretraining",
@@ -142,8 +142,8 @@ class Processes:
 
 @contextlib.contextmanager
 def _hold_interrupts() -> Iterator[None]:
-    """Hear Ctrl-C later. Processes that start meanwhile never hear that of the terminal: it would
-    end the one that makes all others, which takes seconds to import what they need.
+    """Hear Ctrl-C later. Processes that start meanwhile never hear Ctrl-C of the terminal. It would
+    end the process that forks all others, which takes seconds to import their modules.
     """
     resource_tracker.ensure_running()  # whose start would let Ctrl-C through
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -154,7 +154,7 @@ def _hold_interrupts() -> Iterator[None]:
 
 
 def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute = execute) -> int:
-    """Give all jobs that are ready to a Hydra launcher, then those that they make ready.
+    """Give all ready jobs to a Hydra launcher, then the jobs that become ready through them.
 
     A rule that stops jobs early is applied when they have ended: results are the same, the time is
     not saved.
@@ -162,7 +162,7 @@ def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute =
     Args:
         journal: the jobs.
         words: the launcher and its settings, `hydra/launcher=submitit_slurm` first.
-        execute: what each of them does.
+        execute: The work of each of them.
     """
     sweep = [
         "hydra.output_subdir=null",

@@ -85,8 +85,8 @@ def _join(problems: Sequence[Sequence[PlmctlError]]) -> Iterator[PlmctlError]:
 
 
 def _place(compositions: Sequence[Composition], folder: Path) -> list[SweepJob]:
-    """The jobs with their places in the folder of the sweep; raises what is wrong with any of
-    them, or with a run that lies there.
+    """The jobs with their folders in the folder of the sweep; raises the mistakes of any of them,
+    or of an earlier run in its folder.
     """
     several = len({job.spec.provenance.recipe for job in compositions}) > 1
     jobs: list[SweepJob] = []
@@ -150,7 +150,7 @@ def _launch(
 
 @dataclass(frozen=True)
 class _LaunchedJobs:
-    """What a launcher calls with the number of a job."""
+    """The function that a launcher calls with the number of a job."""
 
     jobs: tuple[SweepJob, ...]
 
@@ -175,7 +175,7 @@ def _search(given: Provenance) -> tuple[Path, int]:
 
 @dataclass(frozen=True)
 class _FoundJob:
-    """What a launcher calls with the settings that a search has found."""
+    """The function that a launcher calls with the settings that a search has found."""
 
     given: Provenance
     varied: frozenset[str]
@@ -209,7 +209,7 @@ class _FoundJob:
 def _open_sweep(
     given: Provenance, words: Sequence[OverrideWord], recipes: str
 ) -> Iterator[tuple[HydraComposer, list[str]]]:
-    """Hydra, and the words of a sweep as it is given them."""
+    """Hydra, and the words of a sweep in Hydra's spelling."""
     keys = [word.key for word in words]
     overrides = [word.text for word in words]
     overrides += [f"{key}={value}" for key, value in QUIET.items() if key not in keys]

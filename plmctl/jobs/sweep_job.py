@@ -43,11 +43,12 @@ class SweepJob:
 
     Args:
         sweep: the folder of the sweep.
-        number: from 0, in the order of the sweep; None where a launcher has no numbers.
-        folder: where its record lies, and its run where its words say nothing else; `find_folder`.
+        number: The number from 0, in the order of the sweep; None where a launcher has no numbers.
+        folder: The folder of its record, and of its run unless its words name another one;
+            `find_folder`.
         words: all its settings, and its recipe.
-        varied: those of its words in which jobs differ.
-        spec: what it does.
+        varied: The words in which jobs differ.
+        spec: The spec of its command.
         done: whether an earlier start has finished it.
     """
 
@@ -116,7 +117,7 @@ class SweepJob:
             return replace(attempt(lambda: command.perform(self.spec)), result=score({}))
         own(self.sweep)
         admit(self.folder).mkdir(parents=True, exist_ok=True)
-        if self.makes_runs:  # what is left of a job that never began is no run
+        if self.makes_runs:  # the rest of a job that never began is no run
             admit(self.folder / sweeps.RECORD).unlink(missing_ok=True)
         outcome = attempt(lambda: command.perform(self.spec))
         result = outcome.result if isinstance(outcome.result, Mapping) else {}
@@ -146,7 +147,7 @@ class SweepJob:
         given = self.spec.provenance
         if given.verb != "finetune" or not self.makes_runs:
             return None
-        spec: Any = read_spec(self.run, given)  # what was decided of the tasks beside, too
+        spec: Any = read_spec(self.run, given)  # with the decisions on side tasks, too
         if spec is None:
             return None
         from plmctl.runs.parents import build_task  # torch, which composing does not need
@@ -184,11 +185,12 @@ class SweepJob:
 
 
 def find_folder(job: SweepJob, taken: Collection[Path]) -> Path:
-    """The folder of a job: its name is what jobs differ in, so that a sweep may grow, and its jobs
-    may be given in any order. One of an earlier version has a number, and is known by its words.
+    """The folder of a job. Its name shows the settings in which jobs differ, so that a sweep may
+    grow, and its jobs may come in any order. One of an earlier version has a number, and is known
+    by its words.
 
     Args:
-        taken: those of other jobs.
+        taken: The folders of other jobs.
     """
     if not job.varied:
         return job.folder
@@ -198,7 +200,7 @@ def find_folder(job: SweepJob, taken: Collection[Path]) -> Path:
         if not old.name.isdecimal() or old in taken:
             continue
         if old.name == str(job.number) and not (old / CONFIG).is_file():
-            return old  # what is left of a job that never began is no run
+            return old  # the rest of a job that never began is no run
         record = sweeps.read_record(old)
         if own == set(record["varied"]) if "varied" in record else own <= _words_in(old):
             return old
@@ -216,8 +218,8 @@ def find_folder(job: SweepJob, taken: Collection[Path]) -> Path:
 
 
 def _is_same_work(job: SweepJob, folder: Path) -> bool:
-    """Whether a folder has the run of a job under other words: an earlier start left out a setting
-    that is now given with its default, such as `seed=0`. Made again, the run would count twice.
+    """Whether a folder has the run of a job under other words. An earlier start may have left out a
+    setting that now has its default, such as `seed=0`. Made again, the run would count twice.
     """
     record = sweeps.read_record(folder)
     ours = {key_of(word): word for word in job.words}
@@ -230,7 +232,7 @@ def _is_same_work(job: SweepJob, folder: Path) -> bool:
     asked, had = drop_unused_cells(thaw(job.spec)), thaw(saved)
     stated = [(select(asked, key), select(had, key)) for key in ours.keys() ^ theirs.keys()]
     brought = OF_THE_MODEL if asked.get("checkpoint") or asked.get("init") else ()
-    settled = [  # what a run itself decides is not known before it
+    settled = [  # the values that a run itself decides are not known before it
         (value, select(had, path))
         for path, value in scalars_in(asked)
         if value not in (None, {}, "auto")
@@ -260,9 +262,9 @@ def write_end(
     Args:
         sweep: the folder of its sweep.
         folder: its own.
-        outcome: of what it did.
+        outcome: The outcome of its work.
         known: its record so far.
-        event: for the journal; by default that of the outcome.
+        event: The event for the journal; default: the event of the outcome.
     """
     record = {"varied": [], "dir": str(folder), "metrics": {}, **known, "code": outcome.code}
     record |= {"error": outcome.error.splitlines()[0]} if outcome.error else {}
@@ -275,7 +277,7 @@ def write_end(
 
 def read_last_metrics(folder: Path) -> dict[str, float]:
     """The last value of every number in metrics.jsonl, or the scores of dev (of a graph: valid) in
-    result.json; those of a task beside have its name before them.
+    result.json. Scores of a side task have its name before them.
     """
     file, result = folder / "metrics.jsonl", folder / "result.json"
     # fine-tuning: the scores of the checkpoint that is kept, not of the last one
@@ -291,12 +293,12 @@ def read_last_metrics(folder: Path) -> dict[str, float]:
 
 
 def score(metrics: Mapping[str, Any], best: tuple[str, bool] | None = None) -> float:
-    """What a searching sweeper minimises: the metric by which a fine-tuning chooses its checkpoint,
-    negative where a larger one is better; else the validation loss (of a graph the negative MRR),
-    else the training loss, else nan.
+    """The number that a searching sweeper minimises. It is the metric by which a fine-tuning
+    chooses its checkpoint, negative where a larger one is better. Else it is the validation loss
+    (of a graph the negative MRR), else the training loss, else nan.
 
     Args:
-        metrics: of a job.
+        metrics: The metrics of a job.
         best: the name of that metric, and whether a larger one is better.
     """
     if best is not None and best[0] in metrics:

@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def event(self) -> Event:
-        """What the journal says of it."""
+        """The job's event in the journal."""
         return "interrupted" if self.stopped else "failed" if self.code else "finished"
 
 
@@ -75,7 +75,8 @@ def attempt(call: Callable[[], Any]) -> Outcome:
 
 @dataclass(frozen=True)
 class LauncherTask:
-    """What a launcher of Hydra calls, in a process of its own, for one job of a multirun.
+    """The function that a launcher of Hydra calls, in a process of its own, for one job of a
+    multirun.
 
     The job ends with the process that started it, and only a signal is raised.
     """

@@ -29,8 +29,8 @@ from plmctl.tasks.scores.below import list_below
 from plmctl.training.averaged import read_average
 
 SUFFIXES = (".yaml", ".yml")
-FACTS = ("license", "language", "name")  # what no config knows
-# what a head of a pretrained model predicts: Hugging Face's name of the task
+FACTS = ("license", "language", "name")  # facts that no config knows
+# the output of a head of a pretrained model: Hugging Face's name of the task
 PIPELINES = {"text": "fill-mask", "next": "text-generation"}
 UNSTATED = "Not stated."
 
@@ -47,8 +47,8 @@ def make_card(
     """README.md of the run in `folder` with the settings `config`; unknown facts are marked as not
     stated.
 
-    `library`: what reads the weights beside it. `plugins`: packages outside plmctl whose parts may
-    be imported. `decided`: what is to be known of how labels are chosen.
+    `library`: the library that reads the weights next to it. `plugins`: packages outside plmctl
+    whose parts may be imported. `decided`: what is to be known of how labels are chosen.
     """
     facts = facts or {}
     task = config.get("task") or {}
@@ -116,7 +116,8 @@ def _pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
     except ValueError:
         return ""
     words = [word for kind, word in PIPELINES.items() if kind in about]
-    other = words and getattr(model, "writes", "text") == "target"  # than what it reads
+    # it writes another text than it reads
+    other = words and getattr(model, "writes", "text") == "target"
     return "text2text-generation" if other else next(iter(words), "")
 
 
@@ -142,7 +143,7 @@ def _results(
 
 
 def _given(folder: Path) -> list[str]:
-    """The words that started the run, without those that name the author's files."""
+    """The words that started the run, without words that name the author's files."""
     return [
         spell_word(line)
         for line in first_lines(folder)

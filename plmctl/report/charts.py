@@ -32,7 +32,7 @@ def draw_lines(
     bands: Mapping[str, Band] | None = None,
     guides: Mapping[str, Curve] | None = None,
 ) -> str:
-    """One SVG with a line for each curve, a shaded area for each of `bands` (by the names of
+    """One SVG with a line for each curve. It has a shaded area for each of `bands` (by the names of
     curves) and a dashed line for each level of `marks` and each curve of `guides`.
 
     Points that are not finite are left out, and of long curves as many as keep the picture small.
@@ -73,11 +73,12 @@ def draw_means(
     run.
 
     Args:
-        groups: by names; one whose runs were never measured at the same update has no line.
-        title: of the picture.
-        x: what lies on this axis.
-        y: what lies on that one.
-        unit: what the values are drawn in.
+        groups: The groups by names; one whose runs were never measured at the same update has no
+            line.
+        title: The title of the picture.
+        x: The label of the horizontal axis.
+        y: The label of the vertical axis.
+        unit: The unit of the drawn values.
         marks: levels with names, dashed.
         guides: curves with names, dashed.
     """
@@ -213,7 +214,7 @@ def _legend(names: Sequence[str]) -> tuple[list[str], int]:
     out, left, row = [], 8.0, 0
     for number, name in enumerate(names):
         label = name if len(name) <= 70 else f"{name[:69]}…"
-        width = 34 + 6.8 * len(label)  # of sans-serif letters of 13 pixels, on average
+        width = 34 + 6.8 * len(label)  # the width of sans-serif letters of 13 pixels, on average
         if left > 8 and left + width > WIDTH - 8:
             left, row = 8.0, row + 1
         y = _HEIGHT + _LEGEND * row + 8

@@ -64,9 +64,10 @@ def compare(
     """Print how `second` differs from `first` in each score, with interval and p-value.
 
     Args:
-        kind: What stands in the files; None: the score of the run's task, else what they look like.
+        kind: The kind of the files' content; None: the score of the run's task, else guessed from
+            the files.
         names: The metrics; none: those of the task, or all of the kind.
-        samples: Of bootstrap and randomisation; None: `SAMPLES`, fewer of slow scores.
+        samples: The samples of bootstrap and randomisation; None: `SAMPLES`, fewer for slow scores.
     """
     if kind is not None and kind not in KIND_NAMES:
         allowed = f"one of {', '.join(KIND_NAMES)}{nearest(kind, KIND_NAMES)}"

@@ -24,12 +24,12 @@ from plmctl.use.calibrating import decide_by_kept
 
 
 class DecidedRun(NamedTuple):
-    """What a run says by its decision.
+    """The results of a run by its decision.
 
     Args:
-        result: as result.json has it, with the scores and intervals of these predictions.
-        predictions: of each split.
-        how: what was decided, in words; "": nothing was.
+        result: The entries of result.json, with the scores and intervals of these predictions.
+        predictions: The predictions of each split.
+        how: The decision in words; "" without one.
         applied: whether they are by that decision; else `how` says why not.
     """
 
@@ -39,7 +39,7 @@ class DecidedRun(NamedTuple):
     applied: bool
 
     def describe(self, answers: str = "calibrated answers") -> str:
-        """Which scores these are, behind "scores are"; "" where nothing was decided."""
+        """The kind of these scores, behind "scores are"; "" without a decision."""
         if not (self.how and self.applied):
             return self.how
         return f"those of {answers}: {self.how}; the loss is without that"

@@ -25,7 +25,7 @@ class Grid:
     cells: Sequence[Sequence[float]]
     below: str = ""  # a text below it
     lines: Sequence[str] = ()  # the name of each line
-    ends: tuple[str, str] = ("", "")  # what stands below the first and the last column
+    ends: tuple[str, str] = ("", "")  # labels below the first and the last column
 
 
 def draw_grids(grids: Sequence[Grid], *, title: str, scale: Sequence[tuple[float, str]]) -> str:
@@ -131,13 +131,13 @@ def draw_rows(rows: Sequence[TokenRow], *, title: str) -> str:
 class Column:
     """A number for each token."""
 
-    group: str  # of neighbouring columns, which have one heading
+    group: str  # the heading of neighbouring columns
     title: str
     numbers: Sequence[int]
 
 
 def count_blocks(columns: int) -> int:
-    """How many times so many columns, with the tokens beside them, stand side by side."""
+    """The number of blocks of so many columns, each with its tokens, that fit side by side."""
     return max(1, (WIDTH - 2 * _EDGE + _GAP) // (_COLUMN_NAME + _CELL * columns + _GAP))
 
 

@@ -1,4 +1,4 @@
-"""A report page as a list of blocks, written as Markdown (charts in files beside it) or as one
+"""A report page as a list of blocks, written as Markdown (charts in files next to it) or as one
 self-contained HTML file.
 """
 
@@ -41,7 +41,7 @@ class TableBlock:
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    # of each cell, 0 to 1; a hint for the eye, Markdown has none
+    # a shade for each cell, 0 to 1; a hint for the eye, Markdown has none
     shade: Sequence[Sequence[float]] | None = None
 
 
@@ -81,8 +81,8 @@ def refuse_foreign(files: Sequence[Path], option: str) -> None:
     """Raise UsageError for a file with something in it that plmctl did not write.
 
     Args:
-        files: What would be written; an older page of ours is renewed.
-        option: The one that names them.
+        files: The files that would be written; an older page of ours is renewed.
+        option: The option that names them.
     """
     for file in files:
         if not file.is_file() or is_stream(file):
@@ -94,7 +94,7 @@ def refuse_foreign(files: Sequence[Path], option: str) -> None:
 
 
 def list_pages(out: Path, *, markdown: bool = False) -> list[Path]:
-    """The pages that `out` stands for: a `.md` file has the same page as `.html` beside it."""
+    """The pages that `out` stands for: a `.md` file goes with the same page as `.html`."""
     both = markdown or out.suffix == ".md"
     return [out.with_suffix(suffix) for suffix in (".html", ".md")] if both else [out]
 
@@ -104,7 +104,7 @@ def write_page(blocks: Sequence[Block], out: Path, *, about: str = "") -> list[P
     returns the files.
 
     Args:
-        about: As for `write_html`.
+        about: The subject, as for `write_html`.
     """
     folder, page = out.with_name(out.stem + "_files"), out.with_suffix(".html")
     same = _has_subject(page, _render(blocks, page, about))
@@ -122,8 +122,8 @@ def write_html(blocks: Sequence[Block], out: Path, *, about: str = "") -> Path:
     """The page as one `.html` file; an earlier page on something else is kept.
 
     Args:
-        about: What names the subject of the page beside its title, which folders of equal names
-            share.
+        about: The name of the subject of the page, in addition to its title, which folders of equal
+            names share.
     """
     admit(out.parent).mkdir(parents=True, exist_ok=True)
     text = _render(blocks, out, about)
@@ -138,8 +138,8 @@ def _render(blocks: Sequence[Block], out: Path, about: str) -> str:
 
 
 def _has_subject(file: Path, text: str) -> bool:
-    """Whether a page that was written before is about the same as `text`; true where there is none.
-    One of an earlier version of plmctl has its title alone.
+    """Whether an earlier page is about the same as `text`; true without such a page. One of an
+    earlier version of plmctl has its title alone.
     """
     if not file.is_file() or is_stream(file):
         return True
@@ -161,13 +161,13 @@ def find_charts(blocks: Sequence[Block]) -> Iterator[Chart]:
 
 
 def render_markdown(blocks: Sequence[Block], *, charts: str) -> str:
-    """The page in Markdown; `charts` is the folder, beside the page, that holds the SVG files."""
+    """The page in Markdown; `charts` is the folder, next to the page, that holds the SVG files."""
     return "\n\n".join(_markdown(block, charts) for block in blocks) + "\n"
 
 
 def render_html(blocks: Sequence[Block], *, title: str, about: str = "") -> str:
-    """The page in one HTML file that needs nothing beside it, with a table of contents where it
-    has three parts or more.
+    """The page in one HTML file that needs no other file, with a table of contents where it has
+    three parts or more.
     """
     names = _Names()
     drawn = [_html(block, names) for block in blocks]
@@ -199,7 +199,7 @@ class _Names:
     def __init__(self) -> None:
         self.taken: set[str] = set()
         self.parts: list[tuple[str, str]] = []
-        self.title = ""  # of what comes now
+        self.title = ""  # the title of the next blocks
         self.boxes: Counter[tuple[str, str]] = Counter()
 
     def of(self, heading: Heading) -> str:

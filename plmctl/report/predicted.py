@@ -23,7 +23,7 @@ from plmctl.tasks.task import Task
 from plmctl.text.tabular import cells_of, kind_of, objects_of
 from plmctl.use.calibrating import decide_by_kept
 
-FOLDERS = ("predictions", "eval")  # of a run, the first that has the split
+FOLDERS = ("predictions", "eval")  # folders of a run, the first that has the split
 SUFFIXES = (".jsonl", ".csv", ".tsv")
 Row = dict[str, Any]
 Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
@@ -31,7 +31,7 @@ Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """Which columns or fields of a file are what."""
+    """The meaning of the columns or fields of a file."""
 
     gold: str = "gold"
     guess: str = "guess"
@@ -51,7 +51,8 @@ class Predicted:
     Args:
         rows: {"id", "gold" or "golds", "guess", ...} of each example.
         task: The task of its run, None of a file that lies in no run.
-        decided: By what the checkpoint of the run kept since then; "": as they stand in the file.
+        decided: The decision that the checkpoint of the run has since then; "": the predictions as
+            they stand in the file.
     """
 
     file: Path
@@ -220,8 +221,8 @@ def _score_numbers(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def respell_tags(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
-    """`rows` with the marks of their tags as `B-PER` and `O`, as those of both files tell them;
-    DataError where these tell no entities.
+    """`rows` with the marks of their tags as `B-PER` and `O`, by the tags of both files; DataError
+    if these mark no entities.
     """
     known = set(_tags_of([*rows, *others]))
     if what := describe_unmarked(known):
@@ -260,7 +261,7 @@ def _score_texts(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def _score_answers(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     found = [{**row, "golds": _golds(row)} for row in rows]
-    return squad_score.score_v1(found, overlap="characters")  # of Chinese texts
+    return squad_score.score_v1(found, overlap="characters")  # a score for Chinese texts
 
 
 def _golds(row: Mapping[str, Any]) -> list[str]:

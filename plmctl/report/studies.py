@@ -29,7 +29,7 @@ class JobFolder:
     """One job of a study and its state."""
 
     verb: str
-    label: str  # the first cell that asked for it
+    label: str  # the first cell that needs it
     state: Standing
     why: str
     folder: Path
@@ -137,7 +137,7 @@ def _make_job(folder: Path, last: LastEvent) -> JobFolder:
 
 
 def _json(file: Path) -> dict[str, Any] | None:
-    """The JSON of a file; None if there is none, or an incomplete one."""
+    """The JSON of a file; None if it is missing or incomplete."""
     try:
         record = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

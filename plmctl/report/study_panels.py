@@ -129,7 +129,7 @@ def curves(study: StudyFolder) -> list[Block]:
 
 
 def _list_losses(arms: Sequence[Sequence[RunLog]]) -> list[str]:
-    """The validation losses that most arms have: the terms, or the total if there are none."""
+    """The validation losses that most arms have: the terms, or the total if terms are missing."""
     names = [name for logs in arms for name in dict.fromkeys(n for log in logs for n in log.series)]
     shared = [
         name

@@ -214,7 +214,9 @@ def _sees_nothing(row: Mapping[str, Any]) -> bool:
 
 
 def describe_verdict(row: Mapping[str, Any]) -> str:
-    """The verdict on what is expected, with what could have been seen where there is none."""
+    """The verdict on the expected difference; undecided ones come with the difference that could
+    have been seen.
+    """
     verdict: str = row["verdict"]
     if row["expected"] and not verdict:
         return "not run" if row["difference"] is None else "no spread"

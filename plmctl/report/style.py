@@ -1,8 +1,8 @@
 """The style of a page in light and dark mode, and the colours of its pictures.
 
-A picture says its light colours itself, as attributes, and stands alone; a dark page replaces them
-through its classes: `paper` the ground, `grid` and `axis` the lines, `c0` to `c5` the series, by
-`color`, which their strokes and fills take up.
+A picture sets its light colours itself, as attributes, and stands alone. A dark page replaces them
+through the `color` of its classes, which their strokes and fills take up: `paper` the ground,
+`grid` and `axis` the lines, `c0` to `c5` the series.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STYLE = (
     "svg.pairs:hover .from{opacity:.12}svg.pairs .from:hover{opacity:1}"
 )
 
-WIDTH = 560  # of all pictures: on a phone the letters are still as large as a footnote's
+WIDTH = 560  # the width of all pictures: on a phone the letters are still as large as a footnote's
 
 
 def draw_frame(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> str:

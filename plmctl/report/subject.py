@@ -38,8 +38,8 @@ class Wishes:
     """The options for panels that are drawn only on request."""
 
     heads: Sequence[tuple[int, int]] = ()  # (layer, head) whose attention is drawn, from 0
-    sentences: Sequence[str] = ()  # on which; none: two of those that come with plmctl
-    # what is asked of the layers: labelled words
+    sentences: Sequence[str] = ()  # the sentences for it; none: two that come with plmctl
+    # labelled words, which the states of the layers are probed for
     probes: Mapping[str, Labels] = field(default_factory=dict)
 
 
@@ -66,15 +66,15 @@ class ReportedRun:
 
     @cached_property
     def loaded(self) -> Loaded:
-        """Its model, from the best checkpoint if there is one; DataError if there is none, or the
-        parts of another version.
+        """Its model, from the best checkpoint if it has one; DataError without a checkpoint, or
+        with parts of another version.
         """
         # brings torch, which whoever reads logs does not need
         from plmctl.artifacts.loading import load
 
         try:
             return load(self.folder, plugins=self.plugins)
-        # of parts that take other settings by now
+        # an error of parts that take other settings by now
         except (TypeError, KeyError, AttributeError) as error:
             raise DataError(
                 f"this version of plmctl cannot build its model: {error}", file=self.folder
@@ -82,7 +82,7 @@ class ReportedRun:
 
     @cached_property
     def decided(self) -> DecidedRun | None:
-        """What it says by the decision that its checkpoint keeps; None without one."""
+        """Its results by the decision of its checkpoint; None without one."""
         if not keeps_decision(self.folder):
             return None
         from plmctl.report.decided import decide_run  # brings torch
@@ -91,13 +91,13 @@ class ReportedRun:
 
     @cached_property
     def result(self) -> dict[str, Any] | None:
-        """The scores of a fine-tuning; None if there are none."""
+        """The scores of a fine-tuning; None if they are missing."""
         result = read_result(self.folder)
         return self.decided.result if result and self.decided else result
 
     @cached_property
     def baselines(self) -> dict[str, dict[str, dict[str, float]]]:
-        """{split: {model without pretraining: {metric: value}}}; empty where there are none."""
+        """{split: {model without pretraining: {metric: value}}}; empty if they are missing."""
         return read_baselines(self.folder)
 
     @cached_property
@@ -177,7 +177,7 @@ class Subject:
 
     @property
     def key(self) -> str:
-        """What tells it from others of the same name: a hash of the places of its folders."""
+        """A hash of the paths of its folders, which differs from others of the same name."""
         folders = [self.study.folder] if self.study else [run.folder for run in self.runs]
         places = "\n".join(str(folder.resolve()) for folder in folders)
         return hashlib.sha256(places.encode()).hexdigest()[:16]
@@ -245,7 +245,7 @@ def _check(folder: Path) -> None:
     inside = sorted(
         file.parent for pattern_of_file in patterns for file in folder.glob(pattern_of_file)
     )
-    # of an average, an import: a checkpoint without a run
+    # the folder of an average or an import: a checkpoint without a run
     inside = inside or sorted(file.parent for file in folder.glob(f"checkpoints/*/{CONFIG}"))[-1:]
     fix = spell_line("report", inside[0]) if inside else "give a run.dir, or a study's out"
     raise DataError("neither a run (metrics.jsonl) nor a study (study.json)", file=folder, fix=fix)

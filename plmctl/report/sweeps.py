@@ -26,7 +26,7 @@ from plmctl.training.stop import STOPPED
 
 RECORD = "job.json"  # in each job's folder, whatever launcher ran it
 PAGE, SHEET = "sweep.md", "sweep.csv"
-ABSENT = "-"  # of a setting that a job does not have
+ABSENT = "-"  # the value of a setting that a job does not have
 SEEDS = ("seed", "head_seed")  # runs that differ in these alone are one run, repeated
 FEW = 3  # metrics that are shown; the file of comma-separated values has all
 
@@ -81,8 +81,8 @@ def _read_jobs(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def name_jobs(jobs: Sequence[dict[str, Any]], *, seeds: bool = True) -> list[str]:
-    """A name for each job, of the same settings in the same order: those that any job varies, with
-    their values in this one; without `seeds`, a name that its repetitions share.
+    """A name for each job, of the same settings in the same order: the settings that any job
+    varies, with their values in this one. Without `seeds` its repetitions share a name.
     """
     varied = [key for key in list_varied(jobs) if seeds or key not in SEEDS]
     return [" ".join(f"{key}={find_value(job, key)}" for key in varied) for job in jobs]
@@ -160,9 +160,9 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
 
 
 def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
-    """Which fine-tuning did best on dev, the first of equals, and how many learned nothing: those
-    that are no more than 1% above the most frequent label (Dodge et al., 2020; Mosbach et al.,
-    2021, there on train).
+    """The fine-tuning with the best score on dev, the first of equals, and the number of jobs that
+    learned nothing. Their score is no more than 1% above the most frequent label (Dodge et al.,
+    2020; Mosbach et al., 2021, there on train).
     """
     named = [
         job for job in jobs if not job["code"] and (job.get("best") or [""])[0] in job["metrics"]

@@ -67,10 +67,10 @@ def write(
 
     Args:
         folders: Runs, or one study.
-        out: An .html file, or a .md file, which has the .html file beside it.
+        out: An .html file, or a .md file, which comes with an .html file.
         markdown: Also the .md file.
         card: The file of the model card of the one run.
-        facts: What the card says beyond what the run knows.
+        facts: Facts of the card that the run does not know.
     """
     _check_files(out, markdown, card, facts or {})
     subject = find_subject(folders, wishes, plugins)
@@ -92,8 +92,8 @@ def write(
 
 
 def _check_files(out: Path, markdown: bool, card: Path | None, facts: Mapping[str, str]) -> None:
-    """Raise UsageError for a page with an unknown suffix, a card in place of the page, or folders,
-    or files that plmctl did not write, in their places.
+    """Raise UsageError for a page with an unknown suffix, a card that would replace the page, or
+    existing folders or foreign files at their paths.
     """
     for option, file, name in (("--out", out, "report.html"), ("--card", card, "README.md")):
         if file is not None and file.is_dir():

@@ -1,4 +1,5 @@
-"""A study: arms x seeds run as ordinary commands, and a table of what the differences are worth.
+"""A study: arms x seeds run as ordinary commands, and a table of the evidence for their
+differences.
 
 study.py       a study file as checked dataclasses, every mistake at once
 arms.py        rows and grids of overrides as arms

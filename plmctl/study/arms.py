@@ -47,11 +47,11 @@ def expand(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[tuple[
 def find_unknown_recipes(
     arms: Mapping[str, Arm], rows: Mapping[str, Any], shared: str, config_dirs: Sequence[str] = ()
 ) -> Iterator[ConfigError]:
-    """Every recipe of `arms` that there is none of, at the key of the file that names it.
+    """Every recipe of `arms` that does not exist, at the key of the file that names it.
 
     Args:
         rows: The arms as the file has them; the others are of its grid.
-        shared: The recipe of those that name none.
+        shared: The recipe of arms that name none.
     """
     for recipe in dict.fromkeys(str(arm.recipe) for arm in arms.values()):
         try:
@@ -68,5 +68,5 @@ def find_unknown_recipes(
             for path in own or [elsewhere]:
                 fix = spell_setting(path, error.meant) if error.meant else LISTED
                 yield ConfigError(path, recipe, allowed, fix=fix)
-        except UsageError:  # a file that is not there: the arms say which
+        except UsageError:  # a missing file: the arms report it
             continue

@@ -18,9 +18,9 @@ class StudyBase:
     """One kind of base.
 
     Args:
-        recipe: Of plmctl pretrain.
+        recipe: The recipe of plmctl pretrain.
         words: The settings behind it.
-        minutes: What it takes on one core, as measured (recipes/RESULTS.md).
+        minutes: The minutes that it takes on one core, as measured (recipes/RESULTS.md).
     """
 
     recipe: str

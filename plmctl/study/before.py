@@ -1,4 +1,4 @@
-"""What a study needs that other commands make: the lines `# Before:` of its file."""
+"""The files of a study that other commands make: the lines `# Before:` of its file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MADE = ("out", "run.dir")  # where a command writes
 def list_makers(file: Path, given: Mapping[str, Any]) -> dict[str, str]:
     """{a path: the command that makes what is there}, of the lines `# Before:` of a study's file.
 
-    What its line `# Launch:` has, too, stands there as the study is given it: the model of
+    A word that its line `# Launch:` has, too, stands there with the study's own value: the model of
     `init=runs/wiki`, and `data.path=law.txt`.
     """
     head = header(file)
@@ -45,7 +45,7 @@ def list_makers(file: Path, given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _rename(word: str, usual: str, init: str) -> str:
-    """A word or setting that is `usual`, or a path beside or below it, with `init` in its place."""
+    """A word or setting that is `usual`, or a path that begins with it, with `init` instead."""
     start = re.match(rf"([^=]*=)?{re.escape(usual)}(?=[-/]|$)", word)
     return f"{start[1] or ''}{init}{word[start.end() :]}" if start else word
 
@@ -58,8 +58,8 @@ def _list_commands(head: Header) -> Iterator[list[str]]:
 
 
 def list_replaced(file: Path, given: Provenance) -> Iterator[str]:
-    """Lines on overrides that nothing sets any longer: lists of the command line take the place of
-    lists in a study's file, and leave them out.
+    """Lines on overrides that have no effect: a list of the command line replaces the list in a
+    study's file, and leaves them out.
     """
     settings: Mapping[str, Any] = load(file)
     if asks_for_published(given):
@@ -90,8 +90,8 @@ def refuse_without_init(file: Path, given: Mapping[str, Any], makers: Mapping[st
 
 
 def name_maker(error: PlmctlError, makers: Mapping[str, str]) -> PlmctlError:
-    """The error of a file or folder that is not there, with the command that makes it, unless its
-    fix is better: of a name that a user gave, a near one that is there, or a download.
+    """The error of a missing file or folder, with the command that makes it. A better fix stays: a
+    near name of a file that exists, or a download.
     """
     path = str(error.file) if isinstance(error, DataError) else ""
     command = makers.get(path)

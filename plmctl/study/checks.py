@@ -1,6 +1,4 @@
-"""Are the arms comparable, and does every metric exist? Asked of composed arms, answered all at
-once.
-"""
+"""Are the arms comparable, and does every metric exist? All composed arms are checked at once."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def check_study(
     """
     errors: list[UsageError] = []
     pretrained = {name: arm for name, arm in arms.items() if arm.arm.pretrain}
-    # what can be asked for by a metric of each source; of an evaluation of text nothing is known
+    # the metrics of each source; for an evaluation of text they are not known
     known: dict[str, dict[str, Collection[str]]] = {
         PRETRAIN: {f"the pretraining of arm '{n}'": arm.measured for n, arm in pretrained.items()}
     }
@@ -88,7 +86,7 @@ def _other_validation(arms: Mapping[str, Config]) -> list[UsageError]:
 
 
 def _make_same(key: str, value: Any) -> str:
-    """What makes a setting of validation the same for all arms; `value`: what one of them has."""
+    """The setting that makes validation the same for all arms; `value`: that of one of them."""
     if key in MEASURED:
         return f"leave {key} out of arms; set it in pretrain"
     if key in SHARE:

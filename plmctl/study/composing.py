@@ -42,7 +42,7 @@ from plmctl.study.study import Arm, Study, StudyTask
 from plmctl.tasks.readers.files import existing
 from plmctl.tasks.task import Task
 
-# what decides the cost of an arm's pretraining, and what its validation measures
+# the settings that decide the cost of an arm's pretraining, and the figures of its validation
 _COSTLY = (
     *("size", "model", "pattern", "position", "kernel", "heads"),
     *("objective", "tokenizer", "format", "noise", "data", "init", "distill", "teacher"),
@@ -51,10 +51,10 @@ _COSTLY = (
 
 @dataclasses.dataclass(frozen=True)
 class ComposedArm:
-    """What an arm is, whatever its seed."""
+    """The configs of an arm, whatever its seed."""
 
     arm: Arm
-    pretrain: Config  # of an arm without pretraining: whose model it is
+    pretrain: Config  # an arm without pretraining has the config of its model here
     inject: Config | None  # None: no tokens are added
     tuned: Mapping[str, Sequence[Config]]  # task -> one for each point of the grid
     tuning_flops: Mapping[str, float]  # task -> of all points, at most
@@ -71,7 +71,7 @@ class Composer:
 
     def __init__(self, study: Study, given: Provenance, processes: int = 1) -> None:
         self.study, self.plugins, self.given = study, given.plugins, given
-        self.processes = processes  # of jobs that share this machine
+        self.processes = processes  # number of jobs that share this machine
         self.configs = Configs(given)
         self.tasks: dict[str, Task] = {}
         self.decisions: dict[str, Decision] = {}
@@ -82,7 +82,7 @@ class Composer:
         self._read: dict[str, Task] = {}  # tasks of arms, by what decides how they read
 
     def compose_arms(self) -> dict[str, ComposedArm]:
-        """Every arm; raises what is wrong with any of them, or with what they share."""
+        """Every arm; raises the mistakes of any of them, and of their common settings."""
         for name, task in self.study.tasks.items():
             with self._collect(f"finetune.tasks.{name}"):
                 config = self._compose_task(task, (*self.study.finetune, *task.overrides))
@@ -160,8 +160,9 @@ class Composer:
         return config
 
     def _decide(self, arm: Arm, shared: Sequence[str]) -> list[str]:
-        """The words that follow from the budget for the recipe of an arm: the same for all arms of
-        this recipe, which so differ in nothing but their own settings, however long they are.
+        """The words that follow from the budget for the recipe of an arm. All arms of this recipe
+        have the same words, so that they differ in nothing but their own settings, however long
+        they run.
         """
         assert self.study.budget
         recipe, minutes = str(arm.recipe), self.study.budget[1]
@@ -209,7 +210,7 @@ class Composer:
         return self._sizes[checkpoint]
 
     def _compose_injection(self, arm: Arm, model: Config) -> Config | None:
-        """None for an arm without; `model`: the config of what tokens are added to."""
+        """The injection of an arm, or None; `model`: the config of the model that gets the tokens."""
         if arm.inject is None:
             return None
         words = ("checkpoint=later", "out=later", *self.study.inject, *arm.inject)

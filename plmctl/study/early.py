@@ -1,5 +1,5 @@
-"""The rule that ends hopeless runs. It looks at a run's own curve alone, so when and how often
-it is asked changes nothing.
+"""The rule that ends hopeless runs. It looks at a run's own curve alone, so the times of its checks
+change nothing.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from plmctl.study.study import PRETRAIN
 # models on the same token are apart, as a standard deviation; the share of tokens with a loss, of
 # BERT's masks
 DIFFERENCE, DEVIATION, PREDICTED = 0.1, 1.0, 0.15
-CHARACTERS = 4  # of a token, in the mean
+CHARACTERS = 4  # characters of a token, in the mean
 MUCH = 1 << 26  # bytes of text of which enough is held out, without looking
-HALF = 0.5  # of a text, which is held out at most
+HALF = 0.5  # the share of a text that is held out at most
 NEEDED = math.ceil(count_needed(DIFFERENCE, DEVIATION) / PREDICTED)
 
 
@@ -36,8 +36,8 @@ class Sizes(NamedTuple):
 
 
 def refuse_little(plan: StudyPlan) -> None:
-    """DataError where the losses of an arm would be means over so few held-out tokens that they
-    could not show a difference of DIFFERENCE with the usual power, whatever the seeds.
+    """DataError if the losses of an arm would be means over too few held-out tokens. They could not
+    show a difference of DIFFERENCE with the usual power, whatever the seeds.
     """
     if not any(metric.of == PRETRAIN for metric in plan.study.metrics.values()):
         return

@@ -89,8 +89,8 @@ def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _find_best(rows: Sequence[Mapping[str, Any]], lower: bool, whole: bool) -> str | None:
-    """The best mean as it is shown; None where there is none: where arms have different numbers of
-    seeds, or all the same mean.
+    """The best mean as it is shown; None where arms have different numbers of seeds, or all the
+    same mean.
 
     Args:
         rows: the arms of a metric.

@@ -1,5 +1,5 @@
-"""The looks at a study's results in its folder: STUDY/looks.json, which is there only where seeds
-are spent until all is decided.
+"""The looks at a study's results in its folder: STUDY/looks.json. Only a study that spends seeds
+until all is decided has this file.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Looks:
     """The looks made so far, which a start goes on with.
 
     Args:
-        plan: of the whole study.
-        folder: of the study.
+        plan: The plan of the whole study.
+        folder: The folder of the study.
         first: seeds at the first look.
         made: the oldest first.
     """
@@ -104,9 +104,9 @@ def open_looks(plan: StudyPlan, folder: Path, states: Mapping[str, State]) -> Lo
     """The looks of a study; None where it spends all its seeds at once.
 
     Args:
-        plan: of the whole study.
-        folder: of the study.
-        states: of its jobs. Seeds that have run before anybody looked count as one look.
+        plan: The plan of the whole study.
+        folder: The folder of the study.
+        states: The states of its jobs. Seeds that have run before anybody looked count as one look.
 
     Raises:
         UsageError: the folder has looks at another study, or of a start with other settings.
@@ -147,7 +147,7 @@ def open_looks(plan: StudyPlan, folder: Path, states: Mapping[str, State]) -> Lo
 
 
 def _identify(plan: StudyPlan) -> str:
-    """What the looks are at: the jobs of every arm, and what is measured and expected of them."""
+    """The identity of the looks: the jobs of every arm, with their metrics and expectations."""
     study = plan.study
     metrics = {
         name: [metric.of, metric.key, metric.exp, metric.expect]

@@ -1,5 +1,5 @@
-"""Results of shipped studies, kept in `recipes/studies/measured.json` beside the studies: what the
-catalogue counts. `python docs/measured.py` adds the table of a study that has run.
+"""Results of shipped studies, stored in `recipes/studies/measured.json` next to the studies: the
+catalogue counts them. `python docs/measured.py` adds the table of a study that has run.
 
 An entry has the rows of a `table.json` that have a difference, and the form of the study that was
 measured. It is credited as long as the file has this form. `copy` says how an edited copy differs
@@ -33,7 +33,7 @@ def read() -> dict[str, list[dict[str, Any]]]:
 
 
 def identify(settings: Mapping[str, Any]) -> str:
-    """The identity of what a study trains, 8 hexadecimal digits."""
+    """The identity of a study's training, 8 hexadecimal digits."""
     form = {name: settings.get(name) for name in FORM}
     return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:8]
 

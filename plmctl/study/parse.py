@@ -43,7 +43,7 @@ def parse(cfg: Mapping[str, Any], *, name: str, config_dirs: Sequence[str] = ())
 
     Args:
         cfg: the settings of `plmctl ablate`.
-        name: of the study.
+        name: The name of the study.
         config_dirs: folders with the user's own parts and recipes.
 
     Raises:
@@ -159,11 +159,12 @@ class _Parser:
         return replace(node, overrides=(*own, *node.overrides))
 
     def _arms(self, recipe: str) -> dict[str, Arm]:
-        """The arms of the grid, then the rows; `recipe`: of those that name none."""
+        """The arms of the grid, then the rows; `recipe`: the recipe of arms that name none."""
         points = self._expand(self.cfg["grid"]) if self.cfg["grid"] else []
         arms = {arm.name: arm for arm in (make_arm(point, recipe) for point in points)}
         rows = self.cfg["arms"].values()
-        # what is put into one model is compared with that model: none has a pretraining of its own
+        # arms that put tokens into one model are compared with that model: none has a pretraining
+        # of its own
         injects = any(isinstance(row, Mapping) and "inject" in row for row in rows)
         for name, value in self.cfg["arms"].items():
             path = f"arms.{name}"

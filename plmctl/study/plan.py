@@ -70,7 +70,7 @@ class StudyPlan:
         return replace(self, jobs=jobs, cells=cells)
 
     def flops_per_token(self, pretrain: str) -> float:
-        """Of a job that pretrains."""
+        """The FLOPs for each token of a job that pretrains."""
         arms = (cell.arm for cell in self.cells if cell.pretrain == pretrain)
         return next((self.arms[arm].flops_per_token for arm in arms), 0.0)
 
@@ -153,7 +153,7 @@ class _Planner:
         return self._add("inject", f"inject for {cell.label}", settings)
 
     def _tokenize(self, composed: ComposedArm) -> Job | None:
-        """The job that tokenizes an arm's text; None where there is none."""
+        """The job that tokenizes an arm's text; None without text."""
         data = composed.pretrain["data"]
         if not is_tokenized_first(data):
             return None
@@ -220,7 +220,7 @@ def _find_twins(cells: Sequence[StudyCell], arms: Mapping[str, ComposedArm]) -> 
 
 
 def _explain_twin(arm: ComposedArm, other: ComposedArm) -> str:
-    """Which words of one arm change nothing of the other."""
+    """The words of one arm that change nothing of the other."""
     for one, two in ((arm, other), (other, arm)):
         theirs = (*two.arm.overrides, *two.arm.finetune)
         words = [each for each in (*one.arm.overrides, *one.arm.finetune) if each not in theirs]

@@ -1,5 +1,5 @@
-"""Prospects of a plan, told before it runs: budgets that are too short to learn from, seeds that
-are too few for the number of comparisons, and directions that wait for labels.
+"""Prospects of a plan before it runs: budgets too short for learning, too few seeds for the
+comparisons, and directions that wait for labels.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from plmctl.jobs.job import Config
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import PRETRAIN
 
-# Predicted tokens after which a new model whose norms stand behind the sum has left the
-# frequencies of tokens: BERT and RoBERTa of size mini 4 M tokens of which 15% are predicted, GPT
-# 0.8 M (recipes/RESULTS.md). Fewer say nothing about what such a model learns from context.
+# Predicted tokens after which a new model whose norms stand behind the sum has left the frequencies
+# of tokens. BERT and RoBERTa of size mini: 4 M tokens of which 15% are predicted; GPT: 0.8 M
+# (recipes/RESULTS.md). Fewer say nothing about what such a model learns from context.
 LEAVES = 600_000
 BEHIND = "PostNorm"
 FEW = 5.0  # standard deviations: differences between usual settings are seldom as large
 
 
 def list_prospects(plan: StudyPlan) -> list[str]:
-    """A line for each thing that keeps a plan from deciding what it asks, with what would help."""
+    """A line for each obstacle to a decision of the study, with a remedy."""
     return [*_find_short_budgets(plan), *_find_few_seeds(plan), *_find_waiting(plan)]
 
 
 def _find_short_budgets(plan: StudyPlan) -> Iterator[str]:
-    """Arms that stay at the frequencies of tokens for their whole budget, where a metric is of what
-    they have learned, not of their first update.
+    """Arms that stay at the frequencies of tokens for their whole budget, where a metric measures
+    their learning, not their first update.
     """
     metrics = plan.study.metrics.values()
     if not any(metric.of != PRETRAIN or metric.validated for metric in metrics):
@@ -87,7 +87,7 @@ def _find_few_seeds(plan: StudyPlan) -> Iterator[str]:
 
 
 def _find_waiting(plan: StudyPlan) -> Iterator[str]:
-    """Directions that are not asked without labels or files of the user."""
+    """Directions that wait for labels or files of the user."""
     study = plan.study
     for setting, metrics in study.waiting.items():
         if metrics:

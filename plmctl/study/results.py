@@ -22,7 +22,7 @@ from plmctl.use.predict import AVERAGE
 
 
 class Results:
-    """What the jobs of a plan have left in their folders; a job that is not done has nothing."""
+    """The results of the jobs of a plan in their folders; a job that is not done has none."""
 
     def __init__(
         self, plan: StudyPlan, states: Mapping[str, State], locate: Callable[[str], Path]
@@ -42,8 +42,8 @@ class Results:
         return {seed: metric.unit(value) for seed, value in values.items() if value is not None}
 
     def _is_unlike(self, metric: Metric, arm: str) -> bool:
-        """Whether the loss of an arm is that of a helper where the baseline's is of the model, or
-        the other way round: they are not one column.
+        """Whether the loss of an arm is a helper's while the baseline's is the model's, or the
+        other way round: they are not one column.
         """
         baseline = self.plan.study.baseline
         if metric.of != PRETRAIN or not all(
@@ -99,7 +99,7 @@ class Results:
         return all(held.validates for _, held in self._held_out())
 
     def _held_out(self) -> Iterator[tuple[str, HeldText]]:
-        """(arm, what it held out) of each pretraining that is done and has said it."""
+        """(arm, its held-out text) of each pretraining that is done and has recorded it."""
         for cell in self.plan.cells:
             if cell.pretrain and self._done([cell.pretrain]):
                 held = read_held_out(self.locate(cell.pretrain) / RUN)
@@ -177,7 +177,7 @@ class Results:
         return cell.tuned[of][chosen] if chosen is not None else []
 
     def _score(self, name: str, metric: Metric) -> float | None:
-        """Of the dev split, or the average or else the first of what an evaluation looked at."""
+        """The score on the dev split, or of an evaluation the average or else the first score."""
         splits = self._scores(name)["metrics"]
         first: Mapping[str, Any] = next(iter(splits.values()), {})
         scores = splits.get("dev") or splits.get(AVERAGE) or first

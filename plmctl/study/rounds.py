@@ -1,5 +1,5 @@
-"""Which seeds of which arms run next: all at once, or in rounds, until all is decided or the time
-of the study is up.
+"""The seeds of the arms that run next: all at once, or in rounds. Rounds go on until all is decided
+or the time of the study is up.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Rounds:
     seed of all arms, else what is needed for the next look.
 
     Args:
-        plan: of the whole study.
-        states: of all its jobs at the start.
+        plan: The plan of the whole study.
+        states: The states of all its jobs at the start.
         journal: to which the jobs of each part are added.
         looks: made where a part is complete; None for none.
     """
@@ -33,7 +33,7 @@ class Rounds:
     ) -> None:
         self.plan, self.study = plan, plan.study
         self.states, self.journal, self.looks = states, journal, looks
-        self.part = plan.select([])  # what was asked for
+        self.part = plan.select([])  # the part of the plan that runs
         self.end = ""  # why it came to an end before all seeds were spent
 
     def __iter__(self) -> Iterator[StudyPlan]:
@@ -66,7 +66,7 @@ class Rounds:
         most = len(self.study.seeds)
         if self.looks is None:
             return [most] if self.study.hours is None else list(range(1, most + 1))
-        # what has been looked at is complete, except for jobs that failed
+        # the results at an earlier look are complete, except for jobs that failed
         if self.looks.made:
             return list(range(self.looks.seeds, most + 1))
         return list(range(1 if self.study.hours else self.looks.first, most + 1))

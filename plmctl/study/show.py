@@ -1,4 +1,4 @@
-"""What `plmctl ablate` shows on the terminal: the plan and its cost, or the table."""
+"""The output of `plmctl ablate` on the terminal: the plan and its cost, or the table."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def show_plan(
 
 
 def _make_cost_table(arms: Sequence[Mapping[str, Any]], seeds: int) -> Table:
-    """What the pretrainings of all arms cost."""
+    """The cost of the pretrainings of all arms."""
     head = ("arm", "parameters", "tokens", "training FLOPs", "time")
     table = Table(*head, title="Pretraining of one seed, at most")
 
@@ -146,7 +146,7 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
     pretraining it has.
     """
     costs: list[dict[str, Any]] = []
-    jobs = {cell.arm: cell.pretrain for cell in reversed(plan.cells)}  # of the first seed
+    jobs = {cell.arm: cell.pretrain for cell in reversed(plan.cells)}  # the jobs of the first seed
     first: dict[str, str] = {}  # arm of each pretraining
     for name, composed in plan.arms.items():
         train, length = composed.pretrain["train"], composed.pretrain["format"]["max_length"]

@@ -23,10 +23,11 @@ class Arm:
 
     name: str
     recipe: str | None = None  # null: that of the study
-    overrides: tuple[str, ...] = ()  # of pretraining
-    # of `plmctl inject`, which gives its model tokens before it is fine-tuned; null: it gets none
+    overrides: tuple[str, ...] = ()  # overrides of pretraining
+    # overrides of `plmctl inject`, which gives its model tokens before it is fine-tuned; null: it
+    # gets none
     inject: tuple[str, ...] | None = None
-    finetune: tuple[str, ...] = ()  # of fine-tuning
+    finetune: tuple[str, ...] = ()  # overrides of fine-tuning
     pretrain: bool = True  # false: fine-tuned from first weights
     checkpoint: str | None = None  # fine-tuned from these weights instead
     times: Amount = 1.0  # the study's budget, where it is length that is compared
@@ -37,11 +38,11 @@ class Arm:
 
 @dataclass(frozen=True)
 class SharedPretraining:
-    """What all pretrainings share."""
+    """The common settings of all pretrainings."""
 
     recipe: str = "bert"
     overrides: tuple[str, ...] = ()
-    # of a model that starts from nothing; with init=... they are left out
+    # overrides for a model that starts from nothing; with init=... they are left out
     new_model: tuple[str, ...] = ()
 
 
@@ -117,13 +118,13 @@ class Metric:
 
     of: str
     key: str
-    exp: bool = False  # of a loss: perplexity
+    exp: bool = False  # the exponential of a loss: perplexity
     better: Literal["higher", "lower", "auto"] = "auto"
     expect: dict[str, Side] = field(default_factory=dict)  # arm: which side of the baseline
     published: Any = None
 
     def of_arms(self, arms: Collection[str]) -> Metric:
-        """It, with what is expected and published of `arms` alone."""
+        """The metric, with the expected and published values of `arms` alone."""
         expect = {arm: side for arm, side in self.expect.items() if arm in arms}
         if not isinstance(published := self.published, Published):
             return replace(self, expect=expect)
@@ -132,7 +133,7 @@ class Metric:
 
     @property
     def unit(self) -> Callable[[float], float]:
-        """What its values are shown in."""
+        """The unit in which its values are shown."""
         return math.exp if self.exp else float
 
     @property
@@ -153,7 +154,7 @@ class Metric:
 
     @property
     def lower_is_better(self) -> bool:
-        """Of losses, perplexities and bits, where the study does not say so."""
+        """Whether lower is better; by default true for losses, perplexities and bits."""
         falls = self.exp or any(word in self.key for word in ("loss", "bits_per", "perplexity"))
         return falls if self.better == "auto" else self.better == "lower"
 
@@ -174,20 +175,20 @@ class Study:
     """One study, checked.
 
     Args:
-        seeds: of every arm; with `until`, at most these.
-        budget: of every pretraining, ("steps", 300); None where there is none.
+        seeds: The seeds of every arm; with `until`, at most these.
+        budget: The budget of every pretraining, ("steps", 300); None without one.
         data: settings of the text that all pretrainings read.
         pretrain: overrides of all pretrainings.
         inject: overrides of all arms that inject.
         finetune: overrides of all fine-tunings.
-        points: of the grid of fine-tuning, each as overrides.
+        points: The points of the grid of fine-tuning, each as overrides.
         left_out: settings that a task waits for, which is left out without.
-        curves: what learning curves go by.
+        curves: The horizontal axis of learning curves.
         keep: whether checkpoints of fine-tuning are kept.
         until: "decided": seeds are spent in rounds until every expectation is decided.
-        hours: of wall-clock time for the whole study; None where there is no limit.
+        hours: The hours of wall-clock time for the whole study; None: no limit.
         makers: {a path: the command that makes what is there}, as its file says.
-        corpus: what the published experiment reads; empty in the small form.
+        corpus: The text of the published experiment; empty in the small form.
         waiting: {a setting that is left out: the metrics whose directions wait for it}.
     """
 

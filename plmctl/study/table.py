@@ -44,9 +44,10 @@ def make_rows(study: Study, results: Results, looks: Looks | None = None) -> lis
     """One row for each metric and arm, the baseline first; plain numbers and names.
 
     Args:
-        study: whose results these are.
-        results: of its jobs.
-        looks: what p-values and verdicts follow from; without, from these results as they are.
+        study: The study of these results.
+        results: The results of its jobs.
+        looks: The looks that p-values and verdicts follow from; without, they follow from these
+            results as they are.
     """
     arms = [study.baseline, *(name for name in study.arms if name != study.baseline)]
     cells = [(name, arm) for name in study.metrics for arm in arms]
@@ -120,15 +121,15 @@ def write_table(
     """Write all forms of the table into the study's folder.
 
     Args:
-        study: whose results these are.
-        results: of the jobs that were asked for.
-        folder: of the study.
+        study: The study of these results.
+        results: The results of the jobs that have run.
+        folder: The folder of the study.
         notes: paragraphs behind the tables.
-        looks: what p-values and verdicts follow from; None: the results as they are.
-        seconds: of wall-clock time that the study has taken.
+        looks: The looks that p-values and verdicts follow from; None: the results as they are.
+        seconds: The seconds of wall-clock time that the study has taken.
 
     Returns:
-        What table.json holds.
+        The content of table.json.
     """
     rows = make_rows(study, results, looks)
     costs = [
@@ -215,7 +216,7 @@ def _describe(metric: Metric, *, sampled: bool) -> str:
 
 
 def _csv(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
-    """One line a row, the arm's cost beside it; values by seed are joined as seed=value."""
+    """One line a row, with the arm's cost; values by seed are joined as seed=value."""
     by_arm = {cost["arm"]: cost for cost in costs}
     text = io.StringIO()
     names = [*rows[0], *(name for name in costs[0] if name != "arm")]

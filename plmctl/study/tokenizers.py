@@ -1,5 +1,5 @@
-"""What `plmctl ablate --dry-run` tries of every arm beyond its settings: its tokenizer, on the
-beginning of its text, and the parts that read the vocabulary.
+"""The trial of every arm's tokenizer by `plmctl ablate --dry-run`. It is trained on the beginning
+of the text, and the parts that read the vocabulary are checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 
 PART = 1 << 19  # characters of a text that are read; a tokenizer is trained on all of a shorter one
-FEWER = 8  # of a longer text it is trained on this part of them, for its special tokens
+FEWER = 8  # the part of a longer text's tokens that it is trained with, for its special tokens
 USUAL = 64  # characters that yield one more token, or fewer
 
 
@@ -38,7 +38,7 @@ def try_tokenizers(plan: StudyPlan, given: Provenance) -> list[str]:
     """Train the tokenizer of every arm that pretrains, and build its parts with the vocabulary.
 
     Returns:
-        What that cannot tell, a line each.
+        The open questions of that trial, a line each.
 
     Raises:
         UsageError: What would end an arm, of all arms together.
@@ -55,7 +55,7 @@ def try_tokenizers(plan: StudyPlan, given: Provenance) -> list[str]:
         key = json.dumps([config["data"], config["tokenizer"], free], sort_keys=True, default=str)
         try:
             if key not in tried:
-                tried[key] = None  # what is wrong with it is said once
+                tried[key] = None  # its mistake is reported once
                 tried[key] = found = _learn(config, given, free=free)
                 if found.question:
                     open_questions[f"{found.question} (arm '{name}')"] = None
@@ -68,18 +68,18 @@ def try_tokenizers(plan: StudyPlan, given: Provenance) -> list[str]:
 
 
 class _Tried(NamedTuple):
-    """What is known of the vocabulary of an arm."""
+    """The known facts about the vocabulary of an arm."""
 
     vocab: Vocab | None  # with all special tokens, and the others of some of the text
-    size: int = 0  # of the vocabulary that the run would have
-    question: str = ""  # what is not known
+    size: int = 0  # the size of the vocabulary that the run would have
+    question: str = ""  # the open question
 
 
 def _learn(config: Mapping[str, Any], given: Provenance, *, free: bool) -> _Tried:
     """Load the tokenizer of an arm, or train it.
 
     Args:
-        free: Nobody has asked for its size: the text may yield fewer tokens.
+        free: Its size is not set: the text may yield fewer tokens.
     """
     data, node = config["data"], config["tokenizer"]
     path = node.get("path") or (data["path"] if is_tokens(data["path"]) else None)

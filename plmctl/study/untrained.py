@@ -1,5 +1,5 @@
-"""Comparisons with a head that one of the two arms never trains: their verdicts say that training
-a head works, which no paper has to show.
+"""Comparisons with a head that one of the two arms never trains. Their verdicts say that training a
+head works, which no paper has to show.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def find_untrained(
     Args:
         arms: {name: overrides of its pretraining}.
         baseline: The arm that the others are compared with.
-        metrics: Of the study.
+        metrics: The metrics of the study.
     """
     off = {name: list_untrained(words) for name, words in arms.items()}
     return [

@@ -49,7 +49,7 @@ def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 
 def mark(row: Mapping[str, Any]) -> str:
-    """The text, with each changed word beside what it was changed to."""
+    """The text, in which each changed word stands with its replacement."""
     text: str = row["text"]
     words = WordText.of(text)
     for number, before, after, *place in reversed(row["changes"]):

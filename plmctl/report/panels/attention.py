@@ -28,7 +28,7 @@ DENSITY = (
     " over the tokens of the sentences that come with plmctl."
 )
 ALPHAS = "alpha of each head: near 1 it is as dense as softmax, 2 is sparsemax."
-TOKENS = 96  # of a row that are drawn
+TOKENS = 96  # tokens of a row that are drawn
 SPANS = (
     "Tokens that a head looks back with full weight, the darker the longer; behind them its weight"
     " falls to 0 over {ramp:g} tokens, and no head can look back more than {longest:,}. The time of"

@@ -14,7 +14,7 @@ from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
 
 Scores = Mapping[str, Mapping[str, float]]  # task: {metric: percent}
-MISMATCHED = "accuracy, mismatched"  # of MNLI's second dev set
+MISMATCHED = "accuracy, mismatched"  # the accuracy on MNLI's second dev set
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Benchmark:
     """Tasks that are averaged.
 
     Args:
-        name: as it is published.
+        name: The published name.
         people: {task: {metric: what people reach, in percent}}; the metrics are those of which the
             mean is the score of the task.
-        reading: how its table is to be read.
+        reading: The way to read its table.
         left_out: tasks that the average leaves out.
         also: {name: another average}.
     """

@@ -43,10 +43,10 @@ FIRST = (
     "train.trainable",
     "seed",
 )
-# settings that not all runs have, as of a pretraining beside a fine-tuning: more are folded
+# settings that not all runs have, as those of a pretraining and a fine-tuning: more are folded
 FEW = 12
 CONFIGS = 8  # runs whose settings are all shown; of more, only those of the first
-OWN = ("run.", "train.threads")  # which no reader compares
+OWN = ("run.", "train.threads")  # settings that no reader compares
 
 
 @panel_of(Subject, order=10)

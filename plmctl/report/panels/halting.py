@@ -12,7 +12,7 @@ from plmctl.report.page import Block, Chart, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.text import format_percent
 
-ROWS, TOKENS = 2, 48  # of each sequence that are drawn
+ROWS, TOKENS = 2, 48  # rows, and tokens of each sequence, that are drawn
 READING = (
     "The number below each token is the number of layers after which its state is final, the darker"
     " the more; {most} at most. These are {about}."

@@ -20,7 +20,7 @@ REDUCED = (
     " The row has {length:,} tokens, reduced to {cells} lines and columns: a pale cell is seen in"
     " part."
 )
-POWER = 1 / 3  # of a share, as its shade: of 1% something is seen, too
+POWER = 1 / 3  # the power of a share that is its shade: 1% is visible, too
 SCALE = ((0.0, "none"), (0.01, "1% seen"), (0.1, "10%"), (0.5, "half"), (1.0, "all"))
 SEGMENTS = (
     " The segment of a token says what it sees: a picture for each kind of row in which something"

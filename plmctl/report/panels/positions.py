@@ -69,7 +69,7 @@ def _draw_likeness(likeness: Sequence[Likeness]) -> list[Block]:
 
 
 def _same(one: Likeness, other: Likeness) -> bool:
-    """Whether the maps of two places differ nowhere that could be seen."""
+    """Whether the maps of two positions differ nowhere visibly."""
     if one.length != other.length:
         return False
     return float((one.cosines - other.cosines).abs().max()) < ALMOST

@@ -13,7 +13,7 @@ from plmctl.tasks.readers.tag_spelling import describe_unmarked
 from plmctl.tasks.scores.metrics import Entity, entities
 
 MOST = 10
-KINDS = {  # of a gold or guessed span that is not exactly right, the first that fits
+KINDS = {  # kinds of a gold or guessed span that is not exactly right, the first that fits
     "another type": "the same words, another type",
     "other bounds": "words in common",
     "missed": "no guess has a word of it",
