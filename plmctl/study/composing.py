@@ -210,7 +210,7 @@ class Composer:
         return self._sizes[checkpoint]
 
     def _compose_injection(self, arm: Arm, model: Config) -> Config | None:
-        """The injection of an arm, or None; `model`: the config of the model that gets the tokens."""
+        """The injection of an arm, or None; `model`: the config of the model with new tokens."""
         if arm.inject is None:
             return None
         words = ("checkpoint=later", "out=later", *self.study.inject, *arm.inject)
