@@ -1,5 +1,5 @@
-"""What a message advises where the part that found a wrong setting knows no better one: the value
-that the setting has without the user's word.
+"""The fix of a message where the part that found a wrong setting knows no better one: the setting's
+value without the user's word.
 """
 
 from __future__ import annotations

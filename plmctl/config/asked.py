@@ -9,7 +9,7 @@ from plmctl.config.walks import select
 
 def is_asked(given: Provenance, key: str) -> bool:
     """Whether a setting stands on the command line, or in a recipe of the user's own. A job of a
-    study has no command line: its config is what was asked for.
+    study has no command line: all of its config counts.
     """
     if given.within and not given.overrides:
         return True

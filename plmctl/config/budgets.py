@@ -1,5 +1,5 @@
-"""What follows from `train.minutes`: the settings that a recipe's table names for the compute that
-this machine has in that time.
+"""The settings that follow from `train.minutes`: a recipe's table names them for the compute of
+this machine in that time.
 
 A table is a list of rows, the smallest budget first; a row holds for budgets of at most so many
 FLOPs, the last one for all larger ones:
@@ -8,9 +8,9 @@ FLOPs, the last one for all larger ones:
       - {up_to: 3e13, size: tiny, optim.lr: 2e-3}
       - {size: mini, optim.lr: 1e-3}
 
-A setting that the command line names is left as it is, and so are all settings of a part that the
-command line chooses (of `optim.lr` after `optim=muon`). Of rows that choose the same part as the
-command line (`size=mini`) the one nearest to the budget counts.
+A setting that the command line names is left as it is. So are all settings of a part that the
+command line chooses (of `optim.lr` after `optim=muon`). If rows choose the same part as the command
+line (`size=mini`), the row nearest to the budget counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from plmctl.core.errors import ConfigError, PlmctlError
 from plmctl.core.spelling import spell
 
 TABLE = "budgets"  # the key of the table
-UP_TO = "up_to"  # of a row: the largest budget that it is for, in FLOPs
+UP_TO = "up_to"  # the key of a row for its largest budget, in FLOPs
 NONE = f"{TABLE}=[]"  # the word by which nothing is decided
 Row = Mapping[str, Any]
 
@@ -63,12 +63,12 @@ def check_table(table: Any) -> Iterator[ConfigError]:
 def choose_row(
     table: Sequence[Row], flops: float, words: Sequence[OverrideWord], parts: Collection[str]
 ) -> int:
-    """The place of the row for a budget.
+    """The number of the row for a budget.
 
     Args:
         table: the rows, checked.
         flops: the budget.
-        words: of the command line.
+        words: The words of the command line.
         parts: the keys of rows that choose a part.
     """
     chosen = {word.key: word.sample.partition("=")[2] for word in words if word.key in parts}
@@ -93,7 +93,7 @@ def find_given(key: str, words: Sequence[OverrideWord]) -> OverrideWord | None:
 
 
 def at_row(error: PlmctlError, place: int, row: Row) -> PlmctlError:
-    """An error of a setting that a row decided, at the place where it is written."""
+    """An error of a setting that a row decided, with the config path where it is written."""
     if not isinstance(error, ConfigError):
         return error
     if not any(f"{error.path}.".startswith(f"{key}.") for key in row):
@@ -113,12 +113,12 @@ def conclude(
     """The decision for a row, with the values that its settings have in the run.
 
     Args:
-        minutes: of the run.
+        minutes: The minutes of the run.
         rate: FLOP/s that training reaches.
         table: the rows.
-        place: of the row in it.
-        settings: of the run, composed with the row.
-        words: of the command line.
+        place: The number of the row in it.
+        settings: The settings of the run, composed with the row.
+        words: The words of the command line.
         parts: the keys of rows that choose a part.
     """
     row = table[place]

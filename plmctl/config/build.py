@@ -2,12 +2,12 @@
 instantiates.
 
 A node is a mapping with `_target_: package.module.Name`; its other keys are the keyword arguments.
-What it names must declare itself a part (`plmctl.core.parts`) of the slot in which the node stands:
-its config path says which that is, and inside of a part the parameter. `_partial_: true` makes a
-factory, and so does a parameter that asks for one (a cell of a stack). What the config cannot know
-(the vocabulary, a width) is handed in as `given`: it fills parameters of that name at every depth.
-`_given_: {width: 64}` puts other numbers in its place for this node and what is inside (a smaller
-network).
+The target must declare itself a part (`plmctl.core.parts`) of the slot in which the node stands.
+The config path names the slot; inside of a part the parameter does. `_partial_: true` makes a
+factory, and so does a parameter that asks for one (a cell of a stack). Values that the config
+cannot know (the vocabulary, a width) are handed in as `given`: they fill parameters of their names
+at every depth. `_given_: {width: 64}` replaces such numbers for this node and the nodes inside (a
+smaller network).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def build(
 
     Args:
         node: A part, or a list or mapping of parts of one slot.
-        given: {parameter name: value} of what the config cannot know.
+        given: {parameter name: value} of values that the config cannot know.
         plugins: Packages outside plmctl whose parts may be named.
         path: The config path of the node, which says its slot.
     """
@@ -95,8 +95,8 @@ def parameters_of(node: Any, plugins: Sequence[str] = ()) -> Mapping[str, inspec
 
 
 def check_parts(content: Mapping[str, Any], plugins: Sequence[str] = ()) -> list[UsageError]:
-    """Every problem with names and types in the parts of a config, wherever they stand; what only
-    building can know is not asked for.
+    """Every problem with names and types in the parts of a config, wherever they stand. Problems
+    that only building can find are not looked for.
     """
     errors: list[UsageError] = []
     for path, part in parts_in(content):
@@ -169,7 +169,7 @@ TAKEN = re.compile(r"(?:^|\.)cells\.(\w)$")  # the path of a cell, and its lette
 
 
 class UnknownSetting(ConfigError):
-    """A setting that a part does not have; `known` are those that it has."""
+    """A setting that a part does not have; `known` are the settings that it has."""
 
     def __init__(
         self, path: str, value: object, part: str, known: Collection[str], *, fix: str = ""
@@ -186,10 +186,10 @@ class _Placed(ConfigError):
 
 
 class _Factory(functools.partial[Any]):
-    """A factory of a part, whose mistakes name the place of the factory in the config."""
+    """A factory of a part, whose mistakes name its path in the config."""
 
     path: str
-    own: set[str]  # parameters that stand at this place
+    own: set[str]  # parameters of the part itself
 
     def __call__(self, /, *args: Any, **more: Any) -> Any:
         try:
@@ -267,7 +267,7 @@ def _check(
 def _check_arguments(
     part: Callable[..., Any], settings: dict[str, Any], given: set[str] | None, path: str
 ) -> list[UsageError]:
-    """Every setting that the part does not take, and every one that it needs and is not there."""
+    """Every setting that the part does not take, and every missing one that it needs."""
     known, name = parameters(part), part.__qualname__
     errors: list[UsageError] = []
     open_ended = takes_any(part)
@@ -322,7 +322,8 @@ def _rename(
     path: str, key: str, value: Any, known: Collection[str], settings: Mapping[str, Any]
 ) -> str:
     """The setting of a part that is meant by an unknown one: spelt alike, or the only one of this
-    name in the parts inside; empty where there is none, or its value is no single one.
+    name in the parts inside. It is empty without such a setting, or where its value is no single
+    one.
     """
     near = find_alike(key, known)
     inside = [inner for inner, _ in scalars_in(settings) if inner.endswith(f".{key}")]
@@ -333,9 +334,8 @@ def _rename(
 
 
 def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> ConfigError:
-    """The error of a value that its annotation does not allow; for a number or a word in quotes,
-    which make a text of it, the fix is to leave them out, and for one value of a list to
-    write a list.
+    """The error of a value that its annotation does not allow. If quotes make a text of a number or
+    a word, the fix leaves them out; for one value of a list it writes a list.
     """
     fix = ""
     if isinstance(value, str):

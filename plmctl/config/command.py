@@ -34,8 +34,8 @@ class About:
     name: str  # as it is typed: "data check"
     place: int  # in the list of commands
     examples: tuple[str, str]  # two lines to type; those of all commands run one after the other
-    # what a word without "=" is: RECIPE, or the setting that it stands for ("data.path"), which the
-    # other words may decide; "": such words have no meaning
+    # the meaning of a word without "=": RECIPE, or the setting that it stands for ("data.path"),
+    # which the other words may decide; "": such words have no meaning
     bare: str | Callable[[Sequence[str]], str] = ""
     metavar: str = ""  # such a word in the line of usage: "RUN"
     recipe: str | None = None  # where the words name none
@@ -64,7 +64,7 @@ class About:
 
 
 class Command(RunSpec):
-    """A command with settings: the fields of a frozen dataclass, each with its help beside it.
+    """A command with settings: the fields of a frozen dataclass, each with its help in a comment.
 
     @dataclass(frozen=True)
     class Count(Command):
@@ -128,7 +128,7 @@ class Listed(NamedTuple):
 
 @functools.cache
 def list_commands(plugins: tuple[str, ...] = ()) -> dict[str, Listed]:
-    """{name: what --help lists} of all commands, in the order of their places.
+    """{name: its entry in --help} of all commands, in their order.
 
     Files are parsed, and none is imported: --help takes a third of the time.
     """
@@ -142,7 +142,7 @@ def list_commands(plugins: tuple[str, ...] = ()) -> dict[str, Listed]:
 
 
 def find_module(verb: str, plugins: Sequence[str] = ()) -> str:
-    """The module of the command whose name ends with `verb`, or "" where there is none."""
+    """The module of the command whose name ends with `verb`, or ""."""
     for package in (HOME, *plugins):
         stems = {file.stem for file in _files(package)}
         endings = [stem for stem in sorted(stems) if stem.endswith(f"_{verb}")]
@@ -170,7 +170,7 @@ def _import_command(module: str) -> type[Command] | type[Tool]:
 
 
 def find_command(verb: str, plugins: Sequence[str] = ()) -> type[Command]:
-    """The command with settings whose name ends with `verb`; KeyError where there is none."""
+    """The command with settings whose name ends with `verb`; KeyError if no command does."""
     module = find_module(verb, plugins)
     kind = load_command(module) if module else _LOADED[verb]
     if not issubclass(kind, Command):

@@ -25,13 +25,15 @@ from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 
 SWEEPER = "hydra/sweeper"  # the word that leaves the choice of jobs to a search
-# what shipped files made together: they do not change while a process runs
+# compositions of shipped files: they do not change while a process runs
 _SHIPPED: dict[tuple[str, ...], bytes] = {}
 
 
 @dataclass(frozen=True)
 class Composition:
-    """What a command line composes, and every problem in it; a setting with one stays as it is."""
+    """The composition of a command line, and every problem in it; a setting with one stays as it
+    is.
+    """
 
     spec: RunSpec
     words: list[OverrideWord]  # the overrides as Hydra was given them
@@ -58,7 +60,7 @@ def compose(
 def composed(
     given: Provenance, *, sweep: bool = False, known: dict[tuple[str, ...], bytes] | None = None
 ) -> Composition:
-    """What `attempt` composes; UsageError for every problem in it together."""
+    """The composition by `attempt`; UsageError for every problem in it together."""
     composition = attempt(given, sweep=sweep, known=known)
     raise_all(composition.errors)
     return composition
@@ -67,7 +69,7 @@ def composed(
 def attempt(
     given: Provenance, *, sweep: bool = False, known: dict[tuple[str, ...], bytes] | None = None
 ) -> Composition:
-    """Compose a command line, with all problems in place of an error.
+    """Compose a command line, and return all problems instead of raising one.
 
     Args:
         given: The command line.
@@ -110,7 +112,7 @@ def attempt_jobs(given: Provenance) -> list[Composition | list[PlmctlError]] | N
         settings = sorted((word for word in words if word.sample), key=lambda word: not word.group)
         if not all(word.in_jobs for word in settings) or SWEEPER in {word.key for word in of_hydra}:
             return None
-        # of two words for the same key the second one counts
+        # the second of two words for the same key counts
         settings = list({word.text.partition("=")[0]: word for word in settings}.values())
         names = [name for name in (given.recipe or "").split(",") if name]
         jobs: list[Composition | list[PlmctlError]] = []

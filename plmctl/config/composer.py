@@ -155,8 +155,8 @@ class HydraComposer:
             GlobalHydra.instance().hydra = self._outer
 
     def hint_at_own(self, option: str, options: Sequence[str]) -> str:
-        """What a part of the user's own needs, where `option` is like none of `options` and no
-        folder was given; else "".
+        """A hint at the folder of a user's own parts, if `option` is like none of `options` and no
+        folder is named; else "".
         """
         if self._config_dirs or nearest(option, options):
             return ""
@@ -170,7 +170,7 @@ class HydraComposer:
         return sorted(own.union(_list_shipped(group)))
 
     def settings_in(self, group: str, option: str) -> Mapping[str, Any]:
-        """What the file of one part states, its references as they stand."""
+        """The settings in the file of one part, its references as they stand."""
         try:
             return self._read(f"{group}/{option}").settings
         except Unusual:
@@ -324,8 +324,8 @@ def _parse(word: str) -> HydraOverride:
 
 @functools.cache
 def _store_plumbing(verb: str, kind: type[Command]) -> None:
-    """Make the settings that `verb` has without any part known to Hydra, and of a command without
-    a file in conf/ that its slots are empty.
+    """Register with Hydra the settings that `verb` has without any part, and the empty slots of a
+    command without a file in conf/.
     """
     from hydra.core.config_store import ConfigStore
 
@@ -336,7 +336,7 @@ def _store_plumbing(verb: str, kind: type[Command]) -> None:
 
 
 def _make_primary(verb: str) -> dict[str, Any]:
-    """What stands in place of the file in conf/ of a command whose slots are empty."""
+    """The primary config of a command whose slots are empty, which has no file in conf/."""
     slots: list[Any] = [{slot: None} for slot in find_command(verb).about.slots.split()]
     return {"defaults": [{"plumbing": verb}, *slots, "_self_", {RECIPE: None}]}
 
@@ -481,8 +481,8 @@ def _set_by_hydra(config: dict[str, Any], override: HydraOverride) -> Iterator[U
 
 
 def _explain_list(key: str, value: Any, config: DictConfig | dict[str, Any]) -> UsageError:
-    """A list as the value of a mapping: how one of its names is set, or for a mapping of parts how
-    the list of the slot is taken.
+    """A list as the value of a mapping. The fix sets one of its names, or for a mapping of parts
+    takes the list of the slot.
     """
     slot = key.rpartition(".")[2]
     first = next(scalars_in(select(to_plain(config), key), key), (key, "{<name>:<value>}"))

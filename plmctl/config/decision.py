@@ -1,4 +1,4 @@
-"""What was decided of a run because `train.minutes` says how long it may take."""
+"""The decision on a run that follows from its time, `train.minutes`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Decision:
     """The settings that follow from a budget of minutes; `plmctl.config.budgets` decides them.
 
     Args:
-        minutes: of the run.
+        minutes: The minutes of the run.
         rate: FLOP/s that training reaches on this machine, as expected.
         words: the settings that were decided, as overrides.
         sources: {setting of the row: (its value in the run, what it comes from)}.
@@ -25,7 +25,7 @@ class Decision:
 
     @property
     def flops(self) -> float:
-        """What this machine computes in the time of the run, about."""
+        """The operations of this machine in the time of the run, about."""
         return 60 * self.minutes * self.rate
 
     def __str__(self) -> str:

@@ -1,5 +1,5 @@
-"""What Hydra leaves to us once a config is composed: one length, no leftovers of replaced parts,
-types, signatures.
+"""The steps after Hydra has composed a config: one length, no leftovers of replaced parts, types,
+signatures.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from plmctl.core.values import takes_mapping
 def finish(
     settings: dict[str, Any], words: Sequence[OverrideWord], provenance: Provenance
 ) -> tuple[RunSpec | None, list[PlmctlError]]:
-    """The spec of what Hydra composed, and every problem in it: one length, no leftovers, types,
-    signatures.
+    """The spec of the composition by Hydra, and every problem in it: one length, no leftovers,
+    types, signatures.
 
     Args:
-        settings: What was composed, with its references; it is changed.
+        settings: The composed settings, with their references; they are changed.
         words: The overrides as Hydra was given them.
         provenance: Its `recipe` names the run, where nothing else does.
     """
@@ -73,8 +73,8 @@ def finish(
 
 
 def _name_file(error: UsageError, config_dirs: Sequence[str]) -> UsageError:
-    """The error of a `_target_` with the place where a file of the user's folders states it, which
-    is what has to be corrected.
+    """The error of a `_target_` with the line of the user's file that states it and has to be
+    corrected.
     """
     if not (isinstance(error, ConfigError) and error.path.endswith("._target_")):
         return error
@@ -117,7 +117,7 @@ def _empty_misshapen(settings: dict[str, Any]) -> Iterator[ConfigError]:
 
 
 def _take_values(settings: dict[str, Any]) -> Iterator[ConfigError]:
-    """Values where a part stands beside others (`stabiliser.mixout=2`); they are taken out."""
+    """Values where a part stands next to others (`stabiliser.mixout=2`); they are taken out."""
     for slot in schema.MANY:
         parts = _follow(settings, slot) or {}
         for name, value in list(parts.items()):
@@ -245,7 +245,7 @@ def _follow(settings: Mapping[str, Any], path: str) -> Any:
 
 
 def _set(settings: Any, path: str, value: Any) -> None:
-    """Put a value at a dotted key, unless that is inside of what is only referred to."""
+    """Put a value at a dotted key, unless that is inside of a reference."""
     *above, last = path.split(".")
     for key in above:
         settings = settings[key] if isinstance(settings, dict) else None

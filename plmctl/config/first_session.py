@@ -20,11 +20,11 @@ from plmctl.storage.reading import parse_json, read_text
 
 @dataclass(frozen=True)
 class FirstSession:
-    """What a run keeps of its start; runs of older versions do not say where that was.
+    """The record of a run's start; runs of older versions do not know the folder of the command.
 
     Args:
         words: the settings on the command line; its recipe is in the config.
-        folder: where the command was typed.
+        folder: The folder in which the command was typed.
         config_dirs: its folders of --config-dir.
     """
 

@@ -19,7 +19,7 @@ from plmctl.core.locate import locate
 def known_fields(
     config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()
 ) -> dict[str, tuple[Field, list[str]]]:
-    """{name: (field, the parts that introduce it)}, those that all parts share first.
+    """{name: (field, the parts that introduce it)}, first the fields of all parts.
 
     A field that a part introduces is stated by its class, so that no part is built for this.
     """
@@ -54,8 +54,8 @@ def token_targets(config: Mapping[str, Any], plugins: Sequence[str] = ()) -> fro
 
 
 def _parts(config_dirs: Sequence[str], plugins: Sequence[str]) -> Iterator[tuple[str, object]]:
-    """(setting, class) of every part of every slot; parts of plug-ins that are not given are
-    passed over.
+    """(setting, class) of every part of every slot; parts of plug-ins that are not named are passed
+    over.
     """
     for folder in [conf_dir(), *map(Path, config_dirs)]:
         for file in sorted(folder.glob("*/**/*.yaml")):

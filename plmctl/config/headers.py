@@ -15,7 +15,7 @@ from plmctl.config.recipes import part_files
 from plmctl.core.errors import AbsentData, UsageError
 
 FIELD = re.compile(r"# ([A-Z][\w ]{2,20}):\s+(.*)")
-# what stands before them says what the file is, and may have colons, too
+# the text before them describes the file, and may have colons, too
 FIRST = ("Launch", "Before", "Data")
 
 

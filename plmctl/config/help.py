@@ -38,8 +38,8 @@ def explain(
     what: str | None, *, as_json: bool, plugins: Sequence[str] = (), config_dirs: Sequence[str] = ()
 ) -> None:
     """Show the slots, the parts of one slot (`noise`), one part (`noise=span_mask`, `span_mask`),
-    one setting or a group of them (`train.minutes`, `train`), the names of what rows carry
-    (`fields`), or a word: a term, a recipe, a name of another trainer.
+    one setting or a group of them (`train.minutes`, `train`). It also shows the names of the fields
+    of rows (`fields`), or a word: a term, a recipe, a name of another trainer.
     """
     slots = {group: part_files(group, config_dirs) for group in list_slots(config_dirs)}
     if what is None:
@@ -72,7 +72,7 @@ def _explain_settings(
     words: Mapping[str, str],
     as_json: bool,
 ) -> bool:
-    """Show settings of this name, or a part behind what the word means; False where it is a word
+    """Show settings of this name, or a part of the same meaning as the word; False for a word
     alone. UsageError where it is nothing.
     """
     found = _find_settings(what, slots, plugins)
@@ -169,7 +169,7 @@ def _find_mentions(what: str, slots: Mapping[str, Mapping[str, Path]]) -> dict[s
 
 
 def _draw(file: Path, plugins: Sequence[str]) -> str:
-    """What a part with its defaults draws of itself, if it can (`picture`)."""
+    """The picture of a part with its defaults, if it has one (`picture`)."""
     node = yaml.safe_load(read_part_text(file)) or {}
     target = node.get("_target_") if isinstance(node, dict) else None
     part: Any = locate(target, plugins) if target is not None else None

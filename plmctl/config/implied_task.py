@@ -13,8 +13,9 @@ from plmctl.core.errors import PlmctlError
 
 
 def add_task(given: Provenance, composer: HydraComposer) -> Provenance:
-    """The command line of `eval` or `attack` with the task that its checkpoint was fine-tuned on,
-    where it has settings of a task and names none; as it is where that is not known.
+    """The command line of `eval` or `attack` with the task that its checkpoint was fine-tuned on.
+    It is added where the line has settings of a task and names none. It stays as it is if that task
+    is not known.
     """
     words = {
         key.lstrip("+~"): value for key, _, value in (w.partition("=") for w in given.overrides)
@@ -34,7 +35,7 @@ def add_task(given: Provenance, composer: HydraComposer) -> Provenance:
 
 
 def _find_task(checkpoint: str) -> str:
-    """The name of the task of a run or a checkpoint, of several the first; "" where none is."""
+    """The name of the task of a run or a checkpoint, the first of several; "" without a task."""
     place = checkpoint.strip("[]").partition(",")[0].strip("'\" ")
     file = Path(place).expanduser() / CONFIG
     with contextlib.suppress(PlmctlError):

@@ -1,5 +1,5 @@
-"""What parts of a slot are given by name, besides what their YAML says: a parameter that is called
-like one of these fields is filled in wherever the config leaves it out.
+"""The values that parts of a slot get by name, besides those of their YAML. They fill a parameter
+of the same name wherever the config leaves it out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Injected:
 
 @dataclass(frozen=True, kw_only=True)
 class ToFormats(Injected):
-    """What formats and their parts are given.
+    """The values for formats and their parts.
 
     Args:
         vocab: ids, and which of them have a role.
@@ -39,13 +39,13 @@ class ToFormats(Injected):
 
 @dataclass(frozen=True, kw_only=True)
 class ToNoises(Injected):
-    """What noises and their parts are given.
+    """The values for noises and their parts.
 
     Args:
         vocab: ids, and which of them have a role.
         corpus_sample: [k] ids of tokens drawn from the corpus, for how frequent each token is.
-        tokenizer: of the corpus; None before it is read.
-        home: the knowledge directory that the ids of the corpus mean; None: there is none.
+        tokenizer: The tokenizer of the corpus; None before it is read.
+        home: The knowledge directory of the ids in the corpus, or None.
     """
 
     vocab: Vocab
@@ -56,14 +56,14 @@ class ToNoises(Injected):
 
 @dataclass(frozen=True, kw_only=True)
 class ToHeads(Injected):
-    """What heads, and what stands before them, are given, besides the numbers of `size` and what
-    a model is given.
+    """The values for heads and the parts before them, besides the numbers of `size` and the values
+    for models.
 
     Args:
-        width: of the features that they read.
-        state_width: of a state of the backbone, whatever stands between it and the head.
-        num_layers: of the backbone.
-        token_embedding: the table of tokens, for heads that are tied to it; None: there is none.
+        width: The width of the features that they read.
+        state_width: The width of a state of the backbone, whatever stands between it and the head.
+        num_layers: The number of layers of the backbone.
+        token_embedding: The table of tokens, for heads that are tied to it, or None.
     """
 
     width: int
@@ -74,14 +74,14 @@ class ToHeads(Injected):
 
 @dataclass(frozen=True, kw_only=True)
 class ToObjectives(Injected):
-    """What objectives and their own parts are given, besides the `vocab`.
+    """The values for objectives and their own parts, besides the `vocab`.
 
     Args:
-        model: that learns.
-        width: of its states.
+        model: The model that learns.
+        width: The width of its states.
         vocab_size: tokens of the vocabulary.
         max_length: tokens of the longest row that the model takes; None: any.
-        table_width: of its table of tokens; its `width` where it has none.
+        table_width: The width of its table of tokens; its `width` where it has none.
     """
 
     model: Model

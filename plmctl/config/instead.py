@@ -1,4 +1,4 @@
-"""Names of other trainers that are no setting here: what there is in their place."""
+"""Names of other trainers that are no setting here, and their replacements."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ OF_TRAINERS = ("", "train", "run", "data", "optim")  # groups in which such a na
 
 
 class Instead(NamedTuple):
-    """The part or setting in place of a name of another trainer.
+    """The part or setting that replaces a name of another trainer.
 
     Args:
-        words: what happens here.
-        typed: a setting or a command that says it; "" where nothing has to be said.
+        words: A sentence on the behaviour here.
+        typed: A setting or a command of this meaning; "" where none is needed.
     """
 
     words: str

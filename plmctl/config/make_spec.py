@@ -31,8 +31,8 @@ def make_spec(
 ) -> tuple[RunSpec, list[ConfigError]]:
     """The spec of a command from plain settings, and every one of them that does not fit.
 
-    Where `settings` lack a key, its default counts; a value that does not fit stays as it is. Of
-    `saved` settings nothing must be given: what is not there is null.
+    Where `settings` lack a key, its default counts; a value that does not fit stays as it is. Every
+    key may be missing from `saved` settings: its value is null.
     """
     errors: list[ConfigError] = []
     plugins = provenance.plugins if provenance else ()
@@ -102,7 +102,7 @@ def _fit_value(
 
 
 def _refuse_texts(where: str, value: Mapping[str, Any]) -> list[ConfigError]:
-    """Texts in place of the settings of a text."""
+    """Texts that stand where the settings of a text belong."""
     return [
         ConfigError(
             f"{where}.{name}",

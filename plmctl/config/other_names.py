@@ -1,6 +1,4 @@
-"""What users call our settings, by the habit of other trainers or by mistake, and the name that is
-right here.
-"""
+"""Names of settings in other trainers, and frequent mistakes, each with our name."""
 
 from __future__ import annotations
 
@@ -9,9 +7,10 @@ from collections.abc import Callable, Iterable
 
 from plmctl.core.errors import find_alike, find_meant, find_meant_beside
 
-SPELT_ALIKE = 0.7  # of the letters of two last words; less is another word
-MISSPELT = 0.93  # of a whole key; a letter is wrong
-BESIDE = 0.85  # of a last word whose setting stands beside the wrong one
+SPELT_ALIKE = 0.7  # least likeness of two last words; less is another word
+MISSPELT = 0.93  # least likeness of a whole key; a letter is wrong
+# least likeness of a last word whose setting stands in the same group as the wrong one
+BESIDE = 0.85
 SHOWN = 3  # settings of one name that a message lists
 
 # ours -> theirs: a setting, or a setting with the value that says it; a name with a dot is meant
@@ -34,7 +33,7 @@ OURS = {
         "gradient_accumulation_steps gradient_accumulation accumulate_grad_batches update_freq"
     ),
     "eval.batch_size": "eval_batch_size per_device_eval_batch_size",
-    # of plmctl eval, embed and generate
+    # for plmctl eval, embed and generate
     "batch_size": "eval_batch_size per_device_eval_batch_size",
     "train.epochs": "epochs num_epochs n_epochs max_epoch max_epochs num_train_epochs",
     "train.steps": (
@@ -109,8 +108,8 @@ OURS = {
 
 
 def ours(key: str, known: Callable[[str], bool]) -> str:
-    """Our name for a setting of another trainer, the first that `known` says is there; with a
-    value where that differs.
+    """Our name for a setting of another trainer, the first one that `known` accepts; with a value
+    where that differs.
     """
     names = (key, key.rpartition(".")[2])
     return next(

@@ -58,7 +58,7 @@ class OverrideWord:
 
     @property
     def value(self) -> str:
-        """What stands behind the equals sign."""
+        """The text behind the equals sign."""
         return self.text.partition("=")[2]
 
     def of_job(self, text: str) -> OverrideWord:
@@ -66,7 +66,7 @@ class OverrideWord:
         return replace(self, text=text, sample=text)
 
     def added(self) -> OverrideWord:
-        """This word for a key that is not there yet."""
+        """This word for a new key."""
         return replace(self, text=f"+{self.text}", sample=f"+{self.sample}")
 
     def renamed(self, key: str) -> OverrideWord:
@@ -104,7 +104,7 @@ def settle(
     for word in words:
         with collect(errors):
             settled.append(settings.settle(word))
-    added = {word.key: word for word in settled if word.mark == "+"}  # of two, the last counts
+    added = {word.key: word for word in settled if word.mark == "+"}  # the last of two words counts
     return [word for word in settled if added.get(word.key, word) is word], errors
 
 
@@ -201,7 +201,7 @@ class _Settings:
     starts: bool  # from a checkpoint, which brings a model
 
     def settle(self, word: OverrideWord) -> OverrideWord:
-        """The word for a setting that is there, or for a new name; ConfigError for any other."""
+        """The word for an existing setting, or for a new name; ConfigError for any other."""
         self._refuse_part(word)
         if not word.mark and self._gives_names(word):
             return word.added()
@@ -227,8 +227,8 @@ class _Settings:
             )
 
     def _gives_names(self, word: OverrideWord) -> bool:
-        """Whether the word gives new names to a mapping of `NAMED`, or to one of a part that is
-        empty, or something to such a name.
+        """Whether the word gives new names to a mapping of `NAMED`, to an empty mapping of a part,
+        or to an entry of either.
         """
         named = (*NAMED, *IN_STUDIES) if "arms" in self.tree else NAMED
         named = (*named, *self._find_empty(word.key))
@@ -285,7 +285,7 @@ class _Settings:
             raise ConfigError(word.key, value, f"{allowed}: {instead.words}", fix=fix)
         choice, other = self._find_choice(word.key), ours(word.key, is_settable)
         key, _, stated = other.partition("=")
-        # what another part of its own slot has is no foreign name of a setting elsewhere
+        # a setting of another part in the same slot is no foreign name of a setting elsewhere
         elsewhere = bool(choice and slot) and not key.startswith(f"{slot}.")
         if other and key != word.key and not elsewhere:
             before = "" if self._is_settable(key, known) else self._find_choice(key)

@@ -13,7 +13,7 @@ from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 
 SHIPPED = ("main", "hydra")  # who provides the files of plmctl, and those of Hydra
-# what was read; bytes, since a composition writes into what it gets
+# the parsed files; bytes, since a composition writes into its copy
 _PARSED: dict[tuple[str, str, str], bytes] = {}
 _SOURCES: dict[tuple[str, str], ConfigSource] = {}
 

@@ -1,4 +1,4 @@
-"""What the settings of a part mean: comments and defaults of its YAML file, types and further
+"""The meaning of a part's settings: comments and defaults of its YAML file, types and further
 defaults of its signature.
 """
 
@@ -32,7 +32,7 @@ _PACKAGE = re.compile(r"^# @package (\S+)", re.MULTILINE)
 def list_settings(
     file: Path, plugins: Sequence[str] = (), *, types: bool = True, at: str = ""
 ) -> list[Setting]:
-    """The settings of a part file and of those that it is made of, by their config paths.
+    """The settings of a part file and of the files that it is made of, by their config paths.
 
     `types`: also look at signatures, which imports the parts. `at`: where the part stands, if not
     where the file says.
@@ -57,8 +57,8 @@ def targets(file: Path) -> list[str]:
 
 
 def name_part(spec: RunSpec, slot: str) -> str:
-    """What a user calls the part in a slot of a spec: the name of its file, `regulariser=fgm`; of a
-    part without a file, its class.
+    """The user's name for the part in a slot of a spec: the name of its file, `regulariser=fgm`; of
+    a part without a file, its class.
     """
     target = str(spec[slot]["_target_"])
     files = part_files(slot, spec.provenance.config_dirs)
@@ -81,7 +81,7 @@ def _read_plumbing() -> dict[str, str]:
 
 
 def _list_inherited(file: Path, plugins: Sequence[str], types: bool) -> list[Setting]:
-    """Of the files in its list of defaults: `parts/bert`, `/search@task.search: beam`."""
+    """The settings of the files in its list of defaults: `parts/bert`, `/search@task.search: beam`."""
     content = yaml.safe_load(read_part_text(file)) or {}
     inherited: list[Setting] = []
     for default in content.get("defaults") or ():
@@ -144,7 +144,7 @@ class _Reader:
         return "" if value.value == MISSING else written
 
     def _comment(self, key: Any, value: Any) -> str:
-        """What stands behind a setting in its line, or else in lines of their own above it."""
+        """The comment behind a setting in its line, or else in lines of their own above it."""
         nested = isinstance(value, yaml.MappingNode) and not value.flow_style
         mark = key.end_mark if nested else value.end_mark
         lines = [*self.text.splitlines(), ""]

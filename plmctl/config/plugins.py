@@ -38,9 +38,7 @@ def named(node: Any) -> list[str]:
 
 
 def recorded(config: Mapping[str, Any]) -> list[str]:
-    """The plug-ins of the run whose config this is: those it was given, and those that its parts
-    name.
-    """
+    """The plug-ins of the run of this config: those of its command line, and those with its parts."""
     given = (config.get("run") or {}).get("plugins") or []
     return list(dict.fromkeys([*map(str, given), *named(config)]))
 
@@ -49,7 +47,7 @@ def confirm(names: Iterable[str], plugins: Sequence[str], *, of: object) -> None
     """UsageError where `names` has a package that is none of `plugins`: whoever reads `of` decides
     whether its code runs.
 
-    What Python itself brings is no plug-in: nothing of it declares itself a part.
+    A module of Python itself is no plug-in: nothing of it declares itself a part.
     """
     missing = [name for name in names if name not in plugins]
     if own := [name for name in missing if name in sys.stdlib_module_names]:

@@ -35,19 +35,19 @@ def find_study_folder(spec: RunSpec) -> Path:
 
 
 def take_published_form(settings: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The settings of a study with what its block `published` changes.
+    """The settings of a study, changed by its block `published`.
 
-    Groups are merged by their names, null takes a name away, a list takes the place of a list.
+    Groups are merged by their names, null takes a name away, a list replaces a list.
     `pretrain.overrides` are the words of the line `# Published:` of the recipe, unless the block
     has `line: false`, and behind them those of the block; the small ones go. So do `start` and the
     length of the small study, and what metrics say of arms that are taken away.
 
     Args:
-        settings: Those of the file.
+        settings: The settings of the file.
         file: The study's.
 
     Raises:
-        UsageError: The file has no such block, or its block says why there is none.
+        UsageError: The file has no such block, or its block says why it has no form.
     """
     block = settings.get(BLOCK)
     if not isinstance(block, Mapping):

@@ -15,7 +15,7 @@ from plmctl.core.spelling import is_literal, quote_value, spell
 from plmctl.storage.settings_file import DEPTH
 
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-# of Hydra's sweep grammar
+# the functions of Hydra's sweep grammar
 FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)
 
 

@@ -1,7 +1,8 @@
-"""What recipes state that they reached, with which a run of the same size and target is compared.
+"""The losses that recipes state to have reached, which a run of the same size and target is
+compared with.
 
-The file of a recipe says how far its held-out loss had come after so many tokens, of the distance
-from the frequencies of single words (0) to those of pairs (1):
+The file of a recipe states how far its held-out loss had come after so many tokens. It is a share
+of the distance from the frequencies of single words (0) to those of pairs (1):
 
     reached:
       mlm: # the target
@@ -36,14 +37,14 @@ SHARE = (
 
 @dataclass(frozen=True)
 class Reached:
-    """What one recipe states of one target at one size.
+    """The statement of one recipe on one target at one size.
 
     Args:
         recipe: its name.
-        target: whose held-out loss it is.
+        target: The target of the held-out loss.
         size: the name of the size.
-        num_layers: of this size.
-        width: of this size.
+        num_layers: The number of layers of this size.
+        width: The width of this size.
         points: (tokens read, share), the fewest tokens first.
     """
 
@@ -68,7 +69,7 @@ class Reached:
         return None
 
     def first_above(self, share: float) -> float | None:
-        """The tokens of the first point with a larger share; None where there is none."""
+        """The tokens of the first point with a larger share, or None."""
         return next((tokens for tokens, stated in self.points if stated > share), None)
 
 
@@ -79,9 +80,9 @@ def losses_reached(
     without the targets of which none says it.
 
     Args:
-        statements: of the size of the run.
+        statements: The statements on the size of the run.
         floors: `unigram/mlm` and `bigram/mlm`, counted on the text of the run.
-        tokens: that the run has read.
+        tokens: The tokens that the run has read.
     """
     losses: dict[str, float] = {}
     for statement in statements:
@@ -95,10 +96,10 @@ def losses_reached(
 
 
 def read_reached(recipe: str | None, config_dirs: Sequence[str] = ()) -> list[Reached]:
-    """What all recipes that have a name, and the one of the run, state.
+    """The statements of all recipes that have a name, and of the recipe of the run.
 
     A file that is not readable, or states it wrongly, is passed over: the run of another recipe
-    does not depend on it, and its own is told.
+    does not depend on it. The recipe of the run itself is reported.
     """
     sizes = part_files("size", config_dirs)
     names = dict.fromkeys([*recipe_names(config_dirs), *([recipe] if recipe else [])])
@@ -110,7 +111,7 @@ def read_reached(recipe: str | None, config_dirs: Sequence[str] = ()) -> list[Re
 
 
 def check_reached(stated: Any, sizes: Collection[str]) -> Iterator[ConfigError]:
-    """Every mistake in the form of what a recipe states; `sizes`: the names that there are."""
+    """Every mistake in the form of a recipe's statement; `sizes`: the known names."""
     if stated is None:
         return
     if not isinstance(stated, Mapping):
@@ -139,7 +140,7 @@ def _check_points(path: str, points: Any) -> Iterator[ConfigError]:
 
 
 def _read(name: str, file: Path, sizes: Mapping[str, Path]) -> list[Reached]:
-    """What the file of one recipe states; without the key it is not even parsed."""
+    """The statements in the file of one recipe; without the key it is not even parsed."""
     if KEY not in file.read_text(encoding="utf-8", errors="replace"):
         return []
     stated = load(file).get(KEY) or {}

@@ -66,7 +66,7 @@ def find_line(target: str, config_dirs: Sequence[str]) -> str:
 
 
 class UnknownRecipe(UsageError):
-    """There is no recipe of this name; `meant` is the one that is spelt alike, or ""."""
+    """There is no recipe of this name; `meant` is the name that is spelt alike, or ""."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         self.meant = find_meant(name, known)
@@ -186,7 +186,7 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def _find_no_name(settings: Any, path: str = "") -> str:
-    """The path of a key that is true, false or null; empty where there is none."""
+    """The path of a key that is true, false or null, or ""."""
     if not isinstance(settings, dict):
         return ""
     for key, value in settings.items():

@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError, PlmctlError
 
 
 class UnresolvedReference(ValueError):
-    """A setting that refers to what is not there; `path` is its dotted key."""
+    """A reference to a missing setting; `path` is its dotted key."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(reason)
@@ -76,7 +76,7 @@ def _ask_omegaconf(settings: Mapping[str, Any]) -> dict[Any, Any]:
 
 
 class _Unusual(Exception):
-    """What is left to OmegaConf, which knows all kinds of references and words every mistake."""
+    """A case for OmegaConf, which knows all kinds of references and words every mistake."""
 
 
 class _Usual:
@@ -91,7 +91,7 @@ class _Usual:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
-        self._open: list[tuple[str, ...]] = []  # what is looked up: no circles
+        self._open: list[tuple[str, ...]] = []  # the open look-ups: no circles
 
     def work_out(self) -> dict[Any, Any]:
         """All settings; _Unusual for a reference of another kind, or a wrong one."""
@@ -166,7 +166,7 @@ class _Usual:
 
 @functools.cache
 def _call(words: str) -> Any:
-    """What a function makes of plain arguments; of `oc.select` the default."""
+    """The value of a function of plain arguments; `oc.select` returns the default."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

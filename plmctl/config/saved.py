@@ -19,7 +19,7 @@ from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_text
 from plmctl.storage.settings_file import read_settings, to_yaml
 
-CONFIG = "config.yaml"  # of a run and of a checkpoint
+CONFIG = "config.yaml"  # the config file of a run and of a checkpoint
 CUT = "the file is cut off: its last line is no whole setting"
 VERSION = "version"  # the key of a saved spec that says how it is read
 

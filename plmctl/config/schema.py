@@ -84,7 +84,7 @@ class Pretrain(RunSpec):
 
 
 class SideSettings(TypedDict):
-    """A task that is trained beside the run's own: as it is asked for, and as it was decided."""
+    """A side task of a run: as the user states it, and as it was decided."""
 
     task: Any  # sst2; once it is decided, its settings
     path: NotRequired[Any]  # as task.path

@@ -1,5 +1,5 @@
-"""What --help says of settings: each with its default and its meaning, the comment behind it in
-the schema's file.
+"""The settings in --help: each with its default and its meaning, the comment behind it in the
+schema's file.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Setting:
 
     path: str
     default: str  # as a file writes it; empty: it must be given
-    kind: str = ""  # what its values are, in words
+    kind: str = ""  # the type of its values, in words
     meaning: str = ""
-    target: str = ""  # of a part: its class
+    target: str = ""  # for a part: its class
     hint: Any = field(default=None, compare=False, repr=False)  # the annotation of its values
     owners: tuple[str, ...] = ()  # the commands or parts that take it, where it is shown alone
 
 
 def settings(kind: type[Record]) -> list[tuple[str, str]]:
-    """(key=default, its meaning: the comment beside it in the file of its class) of the plumbing
-    of a command, for --help.
+    """(key=default, its meaning: the comment in the file of its class) of the plumbing of a
+    command, for --help.
     """
     lines = []
     for setting in list_plumbing(kind):
@@ -70,7 +70,7 @@ def comment_of(group: type, name: str) -> str:
 
 @functools.cache
 def _comments(group: type) -> dict[str, str]:
-    """{field: the comment beside it} of the fields that a class itself lists."""
+    """{field: its comment} of the fields that a class itself lists."""
     if not dataclasses.is_dataclass(group):
         return {}
     comments: dict[str, str] = {}

@@ -102,7 +102,7 @@ class Record(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Provenance:
-    """What stood on the command line: where a spec comes from, and what is wanted of it."""
+    """The command line: the source of a spec, and the options of its command."""
 
     verb: str  # the command whose settings these are
     recipe: str | None = None
@@ -115,18 +115,18 @@ class Provenance:
     json: bool = False
     submission: bool = False
     within: bool = False  # a job of a sweep, study or chain, which says how to go on with all of it
-    launcher: tuple[str, ...] = ()  # of a study's jobs: hydra/launcher=... and its settings
-    changes: tuple[str, ...] = ()  # what --resume was allowed to change: "key: old -> new"
+    launcher: tuple[str, ...] = ()  # for a study's jobs: hydra/launcher=... and its settings
+    changes: tuple[str, ...] = ()  # settings that --resume was allowed to change: "key: old -> new"
     # the command that was typed, where its settings are those of another, `verb`: distill
     front: str = ""
     removed: tuple[str, ...] = ()  # settings of parts that are not chosen: "noise.x.rate=0.15"
-    decision: Decision | None = None  # what follows from train.minutes
+    decision: Decision | None = None  # the settings that follow from train.minutes
     # the settings with their references (${size.width}), before these were worked out
     written: Part = field(default_factory=lambda: Part({}), repr=False, compare=False)
 
     @property
     def command(self) -> str:
-        """What stands behind `plmctl`."""
+        """The name of the command behind `plmctl`."""
         return self.front or self.verb
 
     @property
@@ -137,8 +137,8 @@ class Provenance:
 
 @dataclass(frozen=True)
 class RunSpec(Record):
-    """What every command is given: its settings (the subclasses of config/schema.py), checked, and
-    where they come from.
+    """The input of every command: its settings (the subclasses of config/schema.py), checked, and
+    their source.
     """
 
     provenance: Provenance = field(

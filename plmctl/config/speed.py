@@ -20,16 +20,17 @@ from plmctl.training.processes.threads import count_threads
 from plmctl.training.processes.world import device_of, environment
 
 FILE = "speed.json"  # in the cache folder: {machine: FLOP/s of a matrix product}
-SECONDS = 0.3  # of a measurement
+SECONDS = 0.3  # seconds of a measurement
 
 
 def estimate_rate(train: Train, cache_dir: str | None = None) -> float:
     """The FLOP/s that a training with these settings reaches on this machine, over all its
-    processes: the usual share of the rate of a matrix product, or of the peak of a known card.
+    processes. It is the usual share of the rate of a matrix product, or of the peak of a known
+    card.
 
     Args:
         train: device, precision, processes and threads.
-        cache_dir: where rates are kept; None: the user's cache folder.
+        cache_dir: The folder of measured rates; None: the user's cache folder.
 
     Raises:
         ConfigError: There is no such device.
@@ -80,7 +81,7 @@ def _find_peak(precision: Precision, threads: int, cache_dir: str | None) -> flo
 
 
 def _read(file: Path) -> dict[str, float]:
-    """{machine: rate} of the file; what is damaged in it is as if it were not there."""
+    """{machine: rate} of the file; damaged entries are left out."""
     try:
         kept = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,6 +1,4 @@
-"""A mistake in a stage of `train.stages`: its place there, and the list as it is typed without
-it.
-"""
+"""A mistake in a stage of `train.stages`: its path in it, and the list as typed without it."""
 
 from __future__ import annotations
 
@@ -17,14 +15,15 @@ Stages = Sequence[Mapping[str, Any]]
 
 
 def at_stage(error: PlmctlError, stages: Stages, number: int, slots: str = "") -> PlmctlError:
-    """An error of the config that holds in a stage, under the name that the setting has in
-    `train.stages`, with the whole list as its fix.
+    """An error of the config that holds in a stage. It has the name of the setting in
+    `train.stages`, and the whole list as its fix.
 
     Args:
-        error: Of the config, with its paths; others stay as they are.
-        stages: What `train.stages` holds.
-        number: Of the stage, from 0.
-        slots: What of a stage was looked at: "format noise". An error elsewhere comes of it.
+        error: The error of the config, with its paths; others stay as they are.
+        stages: The content of `train.stages`.
+        number: The number of the stage, from 0.
+        slots: The slots of a stage that were checked: "format noise". An error elsewhere comes of
+            it.
     """
     where, own = f"train.stages.{number}", stages[number]
     if not isinstance(error, ConfigError) or error.path.startswith("train.stages"):
@@ -85,7 +84,7 @@ def _come_of(error: ConfigError, stages: Stages, number: int, slots: str) -> Con
 def _mend(error: ConfigError, path: str, stages: Stages, number: int) -> str:
     """The list with the setting that the error advises; without one, less the wrong setting.
 
-    What the error advises of the rest of the run stays as it is.
+    Advice of the error about the rest of the run stays as it is.
     """
     own = stages[number]
     advised = re.fullmatch(r"([\w.]+)=(\S+)", error.fix)

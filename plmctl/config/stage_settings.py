@@ -1,4 +1,4 @@
-"""What holds in each stage of a pretraining, and whether its rows can be shared out."""
+"""The settings that hold in each stage of a pretraining, and whether its rows can be shared out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Model
 from plmctl.training.stages import check_shares
 
-# of a stage; every other key is an override of one of STAGE_OVERRIDES
+# the keys of a stage; every other key is an override of one of STAGE_OVERRIDES
 STAGE_KEYS = ("share", "rate", "trainable", "frozen", "losses", "refit")
 
 # groups of settings, and settings, that change no shape of the model and no state of the optimizer
@@ -37,7 +37,7 @@ STAGE_OVERRIDES = (
 )
 
 
-# what of them is parts
+# the parts among them
 SLOTS = ("format", "noise", "pattern", "schedule")
 
 
@@ -100,7 +100,7 @@ def sets(spec: Any, number: int, group: str) -> bool:
 
 
 def check_updates(spec: Any, processes: int, plugins: Sequence[str] = ()) -> None:
-    """Every stage as far as numbers alone can tell, before any data are read; all mistakes are
+    """Check every stage as far as numbers alone allow, before any data are read; all mistakes are
     raised together.
     """
     errors: list[PlmctlError] = []
@@ -160,7 +160,7 @@ def _absent_keys(spec: Any, number: int) -> Iterator[ConfigError]:
 
 
 def _misshapen(spec: Any, number: int) -> Iterator[ConfigError]:
-    """A value in place of a part."""
+    """A value where a part belongs."""
     stages = plain(spec.train.stages)
     for key, value in stages[number].items():
         if key not in SLOTS or (key == "noise" and not value):

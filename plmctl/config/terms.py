@@ -30,7 +30,7 @@ def explain_word(what: str, config_dirs: Sequence[str] = ()) -> dict[str, str]:
 
 
 def _find_terms(what: str) -> dict[str, str]:
-    """The rows of the glossary of a term, and of those that begin or end with it, in any number."""
+    """The rows of the glossary that explain a term, or begin or end with it, in any number."""
     file = glossary_file()
     rows = _ROW.finditer(read_text(file) if file.is_file() else "")
     wanted = _bare(what)

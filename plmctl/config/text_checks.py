@@ -1,4 +1,4 @@
-"""Mistakes in the settings of texts: impossible ones, and those that tokens decide otherwise."""
+"""Mistakes in the settings of texts: impossible ones, and settings that tokens decide otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from plmctl.data.shards import is_tokens, read_manifest
 SOURCE_KEYS = ("path", "target_path", "language", "mixture", "format", "noise", "weight")
 # settings of `data` that need all of a text, or a layout that a stream does not read
 WHOLE = ("target_path", "fields", "spans", "tags", "bytes", "mixture", "sources", "temperature")
-# what says how text is read, which the tokens of a text have decided
+# the settings on how text is read, which the tokens of a text have decided
 OF_THE_TEXT = tuple(name for name in Data() if name not in ("path", "cache_dir"))
 
 
@@ -56,7 +56,7 @@ def check_data(spec: Any) -> None:
 
 
 def _check_targets(spec: Any, target: Any) -> list[ConfigError]:
-    """The error of a `data.target_path` beside texts of their own, none of which is `data.path`."""
+    """The error of a `data.target_path` with texts of their own, none of which is `data.path`."""
     read = [part for node in sources(spec).values() for part in node["corpora"].values()]
     if target is None or any(part.get("target_path") == target for part in read):
         return []
@@ -73,7 +73,7 @@ def _refuse_key(path: str, key: str, value: Any, known: str) -> ConfigError:
 
 
 def check_stream(spec: Any) -> Iterator[ConfigError]:
-    """What a stream cannot do, before any data are read."""
+    """Mistakes in the settings of a stream, before any data are read."""
     data, keys = plain(spec.data), spec.provenance.keys
     if not data["streaming"]:
         if "data.window" in keys:
@@ -108,10 +108,10 @@ def refuse_decided(spec: Any, named: Collection[str], plugins: Sequence[str] = (
     """ConfigErrors for settings that tokens decide otherwise, all at once.
 
     Args:
-        named: The settings that the user named. What a recipe says for those who bring text is
-            passed over: it holds for no tokens.
+        named: The settings that the user named. A recipe's settings for users with text are passed
+            over: they hold for no tokens.
 
-    A tokenizer is decided by the first tokens, how text is read by tokens alone: a text beside them
+    The first tokens decide the tokenizer. Tokens alone decide how text is read: a text next to them
     is still read.
     """
     paths = [
@@ -142,8 +142,8 @@ def _kind(spec: Any, plugins: Sequence[str]) -> str:
 def _other_tokenizer(
     spec: Any, manifest: Mapping[str, Any], named: Collection[str], plugins: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """(key, what is so, for people); nothing beside `tokenizer.path`, which is compared with
-    theirs and decides all others.
+    """(key, the fact for people). With `tokenizer.path` it is empty: that is compared with theirs
+    and decides all others.
     """
     keys = [
         key

@@ -72,7 +72,7 @@ class Feed:
         sources: {name: {corpora, format, noise, weight}}.
         rows: The rows of an update, over all processes.
         micro_rows: The rows of one backward pass; None: the share of a process.
-        order: How the rows of several sources are put together.
+        order: The order in which the rows of several sources are put together.
         temperature: Shares of corpora without weights go as tokens ** (1 / temperature).
         stage: The number of the stage whose settings these are.
     """
@@ -130,5 +130,7 @@ def _corpora(spec: Any, source: str, node: Mapping[str, Any]) -> dict[str, dict[
 
 
 def _mappings(nodes: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is none: a mistake in the settings, which is reported beside others."""
+    """The mappings among the nodes; others are mistakes in the settings, which are reported
+    elsewhere.
+    """
     return {name: node for name, node in nodes.items() if isinstance(node, Mapping)}

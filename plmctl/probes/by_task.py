@@ -1,5 +1,5 @@
 """`plmctl eval checkpoint=[a,b] input=mixed.csv by=task`: rows of several tasks, each answered by
-what its own checkpoint has learned beside the model that all have in common.
+its own checkpoint. The checkpoints share one base model.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def evaluate_by_task(spec: Evaluate) -> int:
 
 
 def _check(spec: Evaluate) -> Path:
-    """The table that is asked; ConfigError for what goes with no `by`."""
+    """The table of the rows; ConfigError for settings that exclude `by`."""
     if isinstance(spec.checkpoint, str) or len(spec.checkpoint) < 2:
         allowed = "null: one checkpoint answers all rows"
         raise ConfigError("by", spec.by, allowed, fix="checkpoint=[<a run>,<another>]")

@@ -33,7 +33,7 @@ from plmctl.use.predict import ScoreTable, Told
 
 
 class LinkQuestion(NamedTuple):
-    """A triple of which the head or the tail is asked for, among candidates."""
+    """A triple without its head or its tail, and the candidates for it."""
 
     side: Side
     triple: tuple[int, int, int]
@@ -43,22 +43,22 @@ class LinkQuestion(NamedTuple):
 @part_of("probe")
 @dataclass(frozen=True, kw_only=True)
 class ClassifiedLinks(Probe):
-    """Filtered ranks of heads and tails by log-odds that a triple is true, of a model that was
-    fine-tuned on true and false triples: the same order as by p(true) (Yao et al., 2019,
+    """Filtered ranks of heads and tails by the log-odds that a triple is true, from a model that
+    was fine-tuned on true and false triples. The order is that of p(true) (Yao et al., 2019,
     arXiv:1909.03193, sec. 3.2 and 4.2, KG-BERT(a)).
 
-    Each candidate takes the place of the head or tail; other known answers, of any split, are left
-    out. Ties count half. `chance/...`: expected from equal scores; `frequency/...`: candidates by
-    how often they are head or tail of the relation in training, which needs no model.
+    Each candidate replaces the head or tail; other known answers, of any split, are left out. Ties
+    count half. `chance/...`: expected from equal scores; `frequency/...`: candidates by how often
+    they are head or tail of the relation in training, which needs no model.
 
     Args:
-        graph: as `plmctl graph data.path=` reads it.
-        valid_share: of its triples, where no file is a split of its own.
+        graph: The graph, as `plmctl graph data.path=` reads it.
+        valid_share: The share of its triples for validation, where no file is a split of its own.
         true_label: the label of true triples.
         candidates: wrong entities that are drawn for each question, none of which is a known
             answer; None: all.
-        triples: that are asked at most, drawn; None: all of the split.
-        seed: of both draws.
+        triples: The number of drawn triples, at most; None: all of the split.
+        seed: The seed of both draws.
     """
 
     graph: str
@@ -79,12 +79,12 @@ class ClassifiedLinks(Probe):
 
     @property
     def fingerprint(self) -> str:
-        """Of the graph and its splits."""
+        """The hash of the graph and its splits."""
         return self._read.fingerprint
 
     def choose(self, split: str) -> np.ndarray:
-        """int64 [n, 3] the triples of a split that are asked, in the order of a draw: any first
-        part of them is a sample of all.
+        """int64 [n, 3] the drawn triples of a split, in the order of a draw: any first part of them
+        is a sample of all.
         """
         splits = self._read.splits
         if split not in splits:
@@ -136,7 +136,9 @@ class ClassifiedLinks(Probe):
         return {**found, **prefix("frequency", frequency), **prefix("chance", _expect(sizes))}
 
     def _count(self, question: LinkQuestion) -> np.ndarray:
-        """float [c] how often each candidate has its place in training triples of the relation."""
+        """float [c] the frequency of each candidate in its position in training triples of the
+        relation.
+        """
         train = self._read.splits["train"]
         column = HEAD if question.side == "head" else TAIL
         own = train[train[:, RELATION] == question.triple[RELATION], column]
@@ -144,9 +146,7 @@ class ClassifiedLinks(Probe):
         return counts[question.candidates].astype(np.float64)
 
     def measure(self, opened: Opened) -> ScoreTable:
-        """The ranks of one split; where it is stopped, those of the triples that were asked until
-        then are shown.
-        """
+        """The ranks of one split; if it is stopped, the ranks of the triples until then are shown."""
         split = SPLITS.get(opened.asked.split, opened.asked.split)
         classifier = TripleClassifier(opened, self)
         triples = self.choose(split)
@@ -177,7 +177,7 @@ class ClassifiedLinks(Probe):
 
 
 def _expect(sizes: np.ndarray) -> dict[str, float]:
-    """What all metrics are on average if the right one of c candidates has any rank.
+    """The mean of all metrics if the right one of c candidates has any rank.
 
     Args:
         sizes: int64 [n] the candidates of each question.
@@ -188,11 +188,11 @@ def _expect(sizes: np.ndarray) -> dict[str, float]:
     return {name: float(values.mean()) for name, values in means.items()}
 
 
-ROWS = 1024  # that are sorted by length together
+ROWS = 1024  # rows that are sorted by length together
 
 
 class TripleClassifier:
-    """A model that was fine-tuned to tell true from false triples.
+    """A model that was fine-tuned to classify triples as true or false.
 
     Raises:
         UsageError: it was fine-tuned on something else.
@@ -219,7 +219,7 @@ class TripleClassifier:
         self.own, self.true = own, own.names.index(task.true_label)
 
     def describe_other_graph(self) -> list[str]:
-        """What to say where its training texts, if they are still there, are of another graph."""
+        """A remark if its training texts, where they still exist, are of another graph."""
         file = Path(str(self.own.path)) / RECORD
         if not file.is_file():
             return []

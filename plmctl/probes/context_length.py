@@ -31,21 +31,21 @@ class ContextLength(Probe):
     """The relative effective context length (RECL) of every model of a group.
 
     l_i(c, t) is the loss of model i on token t, given the c tokens before it, and b(c, t) the least
-    of the group. Of the `shares` of tokens on which b(c, t) is greatest,
+    of the group. The tokens with the greatest b(c, t) are the `shares` of all. On them,
 
         f_i(c, c') = mean_t min(b(c, t), l_i(c', t))
         gain = (exp f_i(c, c) - exp f_i(c, c')) / exp f_i(c, c)
 
-    and c grows from `first` by `step`, as long as the gain of c' = c + `step` is at least `gain`: a
-    model is only given what a longer context adds to the best of its group, so that short context
-    of a better model does not pass for long context. (arXiv:1901.02860, appendix C.) Differs: the
-    step is not stated there. A model with a longest row has no more context than that.
+    and c grows from `first` by `step`, as long as the gain of c' = c + `step` is at least `gain`. A
+    model only gets credit for the gain by a longer context over the best of its group. So short
+    context of a better model does not pass for long context. (arXiv:1901.02860, appendix C.)
+    Differs: the step is not stated there. A model with a longest row has no more context than that.
 
     Args:
         others: runs, checkpoints or Hugging Face folders of the group, with the same tokenizer.
         longest: tokens, where the search ends.
-        tokens: of the text that are asked, drawn at random.
-        seed: of the draw.
+        tokens: The number of tokens of the text, drawn at random.
+        seed: The seed of the draw.
     """
 
     others: Sequence[str] = ()
@@ -69,7 +69,7 @@ class ContextLength(Probe):
         return list(range(self.first, self.longest + 1, self.step))
 
     def choose(self, length: int) -> list[int]:
-        """The tokens that are asked, in their order, of a text of so many."""
+        """The drawn tokens, in their order, of a text of so many."""
         first = self.contexts[-1]
         if length <= first:
             problem = f"the text has {length:,} tokens, and {first:,} are needed before the first"
@@ -162,7 +162,7 @@ def ask(
     *,
     name: str,
 ) -> np.ndarray:
-    """[C, T] the loss of every token that is asked, with each length of context."""
+    """[C, T] the loss of every token in `asked`, with each length of context."""
     longest = reader.model.backbone.max_length or contexts[-1]
     losses: dict[int, np.ndarray] = {}
     for length in (min(context, longest) for context in contexts):

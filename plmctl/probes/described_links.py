@@ -41,14 +41,14 @@ class Described(NamedTuple):
 @part_of("probe")
 @dataclass(frozen=True, kw_only=True)
 class DescribedLinks(Probe):
-    """Filtered ranks of heads and tails among all described entities, by -||h + r - t||: h and t
-    are the states of the first token of descriptions.
+    """Filtered ranks of heads and tails among all described entities, by -||h + r - t||. The
+    vectors h and t are the states of the first token of descriptions.
 
-    Of held-out documents, no entity was trained on: the inductive setting (Wang et al., 2021,
-    arXiv:1911.06136, sec. 5.2).
+    The entities of held-out documents were not trained on: the inductive setting (Wang et al.,
+    2021, arXiv:1911.06136, sec. 5.2).
 
     Args:
-        graph: as `plmctl graph data.path=` reads it.
+        graph: The graph, as `plmctl graph data.path=` reads it.
         max_length: tokens of a description, with its special tokens.
         span: the name of the marks that say whose description a text is.
         relations: `trained`: the table of the objective `kepler`. `fitted`: the mean of t - h over

@@ -20,17 +20,17 @@ class Adaptation:
     mean loss of its tokens, w_0 are the weights of the checkpoint, which itself stays as it is.
     """
 
-    # a text whose gradients tell how far each weight may move; None: the rule needs none
+    # a text whose gradients decide how far each weight may move; None: the rule needs none
     train_path: str | None = None
 
     def __init__(self, *, lr: Amount, decay: Rate = 0.0) -> None:
         self.lr, self.decay = lr, decay
 
     def step(self, gradient: Tensor, size: Tensor | None) -> Tensor:
-        """What is taken from a weight.
+        """The amount that is subtracted from a weight.
 
         Args:
-            gradient: of the last window.
+            gradient: The gradient of the last window.
             size: the root of the mean square of the gradient over windows of `train_path`.
         """
         raise NotImplementedError(type(self).__name__)
@@ -39,8 +39,8 @@ class Adaptation:
         """The share of the way back to the checkpoint that a weight goes.
 
         Args:
-            size: as above.
-            mean: of `size` over all weights.
+            size: The root of the mean square, as for `step`.
+            mean: The mean of `size` over all weights.
         """
         return self.decay
 
@@ -57,7 +57,7 @@ class SGDAdaptation(Adaptation):
 
 @part_of("dynamic")
 class RMSAdaptation(Adaptation):
-    """`g / (sqrt(MS) + eps)` in place of g: MS is the mean square of the gradient over windows of
+    """`g / (sqrt(MS) + eps)` instead of g. MS is the mean square of the gradient over windows of
     the training text (Krause et al., 2018, arXiv:1709.07432, sec. 3; 2019, arXiv:1904.08378, sec.
     3).
 

@@ -56,7 +56,7 @@ from plmctl.use.predict import ScoreTable, Told, predict
 
 
 def evaluate(spec: Evaluate) -> int:
-    """Score the checkpoint, and show or write what was asked for."""
+    """Score the checkpoint, and show or write the results."""
     if spec.by is not None or (not isinstance(spec.checkpoint, str) and len(spec.checkpoint) > 1):
         _refuse_perturbed(spec)
     if spec.by is not None:
@@ -99,7 +99,7 @@ def _without_task(spec: Evaluate) -> Evaluate:
 
 
 def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
-    """Write what is asked of a model, and return its scores; None for a submission."""
+    """Write the results of a model, and return its scores; None for a submission."""
     if spec.out is not None:
         check_out(Path(spec.out), spec.overwrite, submission=spec.provenance.submission)
     loaded, precision = load_for(str(spec.checkpoint), spec.device, spec.precision, spec.plugins)
@@ -236,7 +236,7 @@ def _has_examples(run: Path, split: str, count: int) -> bool:
 
 
 def make_task(spec: Evaluate, loaded: Loaded) -> Any:
-    """The task that is asked of the model."""
+    """The task that the model is evaluated on."""
     return open_task(loaded, spec.task, spec.provenance.keys, checkpoint=spec.checkpoint)
 
 
@@ -269,7 +269,7 @@ def _refuse_perturbed(spec: Evaluate, task: Any = None) -> None:
 def _write_submission(
     output: Destination, loaded: Loaded, task: Task, *, precision: Precision, batch_size: int
 ) -> None:
-    """Write the file of a leader board for every split that is there."""
+    """Write the file of a leader board for every split that exists."""
     files = {split: name for split, name in task.submission.items() if task.has(split)}
     if not files:
         wanted = ", ".join(task.submission) or "none: this task has no leader board"

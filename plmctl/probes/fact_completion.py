@@ -44,7 +44,7 @@ class Query(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """The queries of one relation, and what is asked of each."""
+    """The queries of one relation, and their answers."""
 
     name: str
     queries: list[Query]
@@ -58,14 +58,14 @@ class FactCompletion(Probe):
     """Hits@`top`, Hits@1 and mean reciprocal rank of true objects among all objects of a relation.
 
     Each fact is a query: a template with its subject, where the object is missing. A candidate's
-    rank counts those that score higher, half of those that score the same, and none that are true
-    as well. (Xiong et al., 2020, arXiv:1912.09637, sec. 3.1: ten relations, 1,000 queries each,
-    Hits@10.)
+    rank counts candidates with a higher score, half of those with the same score, and none that are
+    true as well. (Xiong et al., 2020, arXiv:1912.09637, sec. 3.1: ten relations, 1,000 queries
+    each, Hits@10.)
 
-    Beside the model stand three ways to answer without one: chance; the objects by how many facts
-    they have ("frequency"); and by how much of the object's name the subject's name has ("names":
-    Apple Watch is by Apple; Poerner et al., 2020, arXiv:1911.03681, sec. 2). "no leaks": the model,
-    without the queries whose answer stands in the subject's name.
+    Three ways to answer without a model stand next to it. They are chance; the objects by how many
+    facts they have ("frequency"); and by how much of the object's name the subject's name has
+    ("names": Apple Watch is by Apple; Poerner et al., 2020, arXiv:1911.03681, sec. 2). "no leaks":
+    the model, without the queries whose answer stands in the subject's name.
 
     Args:
         path: a knowledge directory with triples.
@@ -75,9 +75,9 @@ class FactCompletion(Probe):
             objective=wklm; "masks", the mean log-probability of a candidate's tokens in as many
             masks (BERT).
         aliases: a candidate has the best score of all its names; else its main one alone.
-        queries: of a relation, at most, drawn at random.
+        queries: The queries of a relation, at most, drawn at random.
         top: ranks that count as a hit.
-        seed: of the draw.
+        seed: The seed of the draw.
     """
 
     path: str
@@ -92,7 +92,7 @@ class FactCompletion(Probe):
         """The relations that have facts, each with its queries.
 
         Raises:
-            DataError: there are no triples, or a template lacks a place.
+            DataError: No triples are found, or a template lacks a slot.
         """
         known = KnowledgeDirectory(files.existing(self.path))
         if not len(known.triples):
@@ -147,7 +147,7 @@ class FactCompletion(Probe):
         return Relation(name, queries, [names[entity] for entity in objects.tolist()], counts)
 
     def score(self, relation: Relation, scores: np.ndarray) -> dict[str, float]:
-        """What the model reaches on a relation, and what one reaches without a model.
+        """The scores of the model on a relation, and those of the ways without a model.
 
         Args:
             relation: C candidates for each of Q queries.
@@ -206,7 +206,7 @@ def rank(scores: np.ndarray, answers: Sequence[Iterable[int]]) -> np.ndarray:
 
     Args:
         scores: [Q, C].
-        answers: of each query the numbers of its true candidates.
+        answers: The numbers of the true candidates of each query.
     """
     ranks = []
     for row, true in zip(scores, answers, strict=True):
@@ -265,7 +265,7 @@ class Scorer:
 
     Args:
         loaded: the model.
-        precision: of the computation.
+        precision: The precision of the computation.
         batch_size: rows at the same time.
     """
 

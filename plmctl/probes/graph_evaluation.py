@@ -65,7 +65,7 @@ def evaluate_vectors(spec: Evaluate, folder: Path) -> ScoreTable:
 
 
 def remark_on_few(triples: int) -> dict[str, Told]:
-    """What to say beside the ranks of so few triples; nothing of enough."""
+    """A remark on the ranks of so few triples; empty for enough."""
     if triples >= FEW:
         return {}
     several = f"of {triples} triples" if triples > 1 else "of one triple"
@@ -73,7 +73,7 @@ def remark_on_few(triples: int) -> dict[str, Told]:
 
 
 def describe_sides(sides: Sequence[Side]) -> dict[str, Told]:
-    """What to say of vectors that were trained to answer one side; nothing of both."""
+    """A remark on vectors that were trained to answer one side; empty for both."""
     if {*sides} == {*SIDES}:
         return {}
     (side,) = {*sides}

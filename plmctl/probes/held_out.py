@@ -40,21 +40,23 @@ from plmctl.use.predict import ScoreTable
 class HeldOut(Probe):
     """Mean losses and accuracies of a pretrained checkpoint's own objectives on held-out rows.
 
-    Rows and noise may be others than in training: a head that was trained on one kind of pairs can
-    be measured on another kind (next sentence on sentence order: Lan et al., 2020,
-    arXiv:1909.11942, table 5).
+    Rows and noise may differ from training: a head that was trained on one kind of pairs can be
+    measured on another kind (next sentence on sentence order: Lan et al., 2020, arXiv:1909.11942,
+    table 5).
 
-    Of a text that the run has not trained on, all documents count; of its own, those held out.
+    All documents count in a text that the run has not trained on; in its own text, the held-out
+    ones do.
 
     `exact/...`, of rows: for a model that writes from left to right it is the share of rows that
-    greedy search writes exactly, since each answer follows right ones until the first that is
-    wrong.
+    greedy search writes exactly. The prediction is right as long as all before it are right.
     """
 
-    objectives: Sequence[str] | None = None  # of the checkpoint's own; None: all
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of all these, not as in training
+    # names among the checkpoint's own objectives; None: all
+    objectives: Sequence[str] | None = None
+    # settings of all these that differ from training
+    settings: Mapping[str, Any] = field(default_factory=dict)
     rows: int | None = None  # at most; None: all
-    seed: int = 0  # of rows and noise
+    seed: int = 0  # the seed of rows and noise
     exact: bool = False  # also the share of rows in which every answer is right; rows one by one
 
     def measure(self, opened: Opened) -> ScoreTable:
@@ -110,8 +112,8 @@ def score_held_out(
 
 
 def is_other_text(spec: Evaluate, own: Mapping[str, Any]) -> bool:
-    """Whether data.path is a text that the run of `own` has not trained on, and all of it counts:
-    no setting says which part, and no token directory holds documents out.
+    """Whether data.path is a text that the run of `own` has not trained on, and all of it counts.
+    No setting chooses a part, and no token directory holds documents out.
     """
     stated = {"data.valid_share", "data.valid_path"} & spec.provenance.keys
     path = plain(spec.data.path)
@@ -123,14 +125,14 @@ def is_other_text(spec: Evaluate, own: Mapping[str, Any]) -> bool:
 
 
 def _find_places(path: Any) -> list[str]:
-    """What tells texts apart: absolute paths, and names such as strings:copy:20."""
+    """The identities of texts: absolute paths, and names such as strings:copy:20."""
     names = path if isinstance(path, list | tuple) else [path]
     return [str(name) if ":" in str(name) else os.path.realpath(str(name)) for name in names]
 
 
 def _spec_of_run(spec: Evaluate, loaded: Loaded, part: HeldOut) -> Any:
-    """The spec of the run, with its checkpoint's tokenizer, and with the text, rows and noise that
-    are asked for.
+    """The spec of the run with its checkpoint's tokenizer, and with the text, rows and noise of the
+    evaluation.
     """
     own = loaded.config
     if not is_pretrained(loaded):

@@ -41,22 +41,22 @@ class LanguageModel(Probe):
     """`ppl = exp(NLL / units)`, `bits = NLL / (ln 2 * units)`; units are tokens, words, characters
     or UTF-8 bytes of the text.
 
-    A causal model reads each document from its own `bos` on (not counted; without one the first
-    token is not counted) in windows of `window` tokens that move by `stride`: every token is scored
-    once, with at least `window - stride` tokens before it. One with memory reads windows behind
-    each other, each with the memory of those before it in its document, of `memory` tokens (Dai et
-    al., 2019, arXiv:1901.02860, sec. 3.2); what it reads first is the token that ends a text, as in
-    training. With `stream` all documents are one, and the token that ends each of them is scored,
-    too. Running text (`text.running`) is scored as it is: its first token follows the token that
-    ends a text; every end of a line is a token (of characters or bytes: a line break) and counts as
-    a word, as in the published perplexities by word. `same_length` and `clamp_len` replace those of
-    a model with distances (`models.xlnet`). With `dynamic`, a copy of the model learns from each
-    window once it is scored; windows are then read one by one.
+    A causal model reads each document from its own `bos` on, in windows of `window` tokens that
+    move by `stride`. The `bos` is not counted; without one the first token is not counted. Every
+    token is scored once, with at least `window - stride` tokens before it. One with memory reads
+    windows behind each other, each with the memory of those before it in its document, of `memory`
+    tokens (Dai et al., 2019, arXiv:1901.02860, sec. 3.2); what it reads first is the token that
+    ends a text, as in training. With `stream` all documents are one, and the token that ends each
+    of them is scored, too. Running text (`text.running`) is scored as it is: its first token
+    follows the token that ends a text; every end of a line is a token (of characters or bytes: a
+    line break) and counts as a word, as in the published perplexities by word. `same_length` and
+    `clamp_len` replace those of a model with distances (`models.xlnet`). With `dynamic`, a copy of
+    the model learns from each window once it is scored; windows are then read one by one.
 
     A masked model is scored on tokens masked by `noise` with a fixed seed, and by pseudo-perplexity
-    (Salazar et al., 2020, arXiv:1910.14659, sec. 2): `exp(-1/N sum_t log p(w_t | w without t))`,
-    one masked token at a time, for the first `pseudo_tokens` tokens. Neither compares with a causal
-    perplexity.
+    (Salazar et al., 2020, arXiv:1910.14659, sec. 2). That is `exp(-1/N sum_t log p(w_t | w without
+    t))`, one masked token at a time, for the first `pseudo_tokens` tokens. Neither compares with a
+    causal perplexity.
     """
 
     def __init__(
@@ -176,7 +176,9 @@ class LanguageModel(Probe):
 
     @contextmanager
     def _set_distances(self, backbone: Backbone, remembers: bool) -> Iterator[dict[str, float]]:
-        """How far the model looks while it is measured, and the settings of that which it has."""
+        """Set the distances that the model sees while it is measured; yields the distances in
+        force.
+        """
         own = vars(backbone)
         before = {name: own[name] for name in self.distances if name in own}
         chosen = {name: value for name, value in self.distances.items() if value is not None}

@@ -43,7 +43,7 @@ class Text:
 
     @classmethod
     def of_running(cls, documents: Iterable[Document], tokenizer: Tokenizer) -> Text:
-        """Running text as ids, files apart; DataError if there is none."""
+        """Running text as ids, files apart; DataError for an empty text."""
         ids: list[list[int]] = []
         words = characters = size = 0
         for pieces in join_parts(documents):

@@ -37,8 +37,8 @@ AT_ONCE = 64  # questions whose pairs are laid out together
 
 
 def rank_corpus(opened: Opened, task: RankingTask) -> ScoreTable:
-    """Rank the corpus for every question of a split, or of `input`, and write the rankings; returns
-    their scores, beside those of what found the texts first.
+    """Rank the corpus for every question of a split, or of `input`, and write the rankings. It
+    returns their scores and those of the first search.
     """
     asked, loaded, precision = opened.asked, opened.loaded, opened.precision
     name, examples = read_examples(task, asked.split, asked.input)
@@ -115,7 +115,7 @@ def _find_first(
     queries: Sequence[str],
     corpus: dict[str, str],
 ) -> list[Ranked]:
-    """What a cross-encoder orders again: the candidates of BM25 or of a bi-encoder."""
+    """The texts that a cross-encoder orders again: the candidates of BM25 or of a bi-encoder."""
     if task.first == BM25:
         texts, names = list(corpus.values()), list(corpus)
         return list(search_words(queries, texts, names, top=task.candidates))

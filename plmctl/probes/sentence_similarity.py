@@ -32,7 +32,8 @@ LAYOUTS = (
     ("text", "text2", "label"),
 )
 _FIX = "task.columns.label=<its column>"
-PARTS = "STS.input.*.txt"  # of a year of SemEval; beside each STS.gs.*.txt with its scores
+# the files of a year of SemEval; each has an STS.gs.*.txt with its scores
+PARTS = "STS.input.*.txt"
 PATTERNS = {
     "train": ["train.*", "*train*"],
     "dev": ["dev.*", "valid.*", "*trial*", "*dev*", "*valid*"],
@@ -56,14 +57,14 @@ class SentenceSimilarity(Probe):
     "all" setting, where the parts of a year are one set).
 
     Args:
-        path: a file of pairs, a folder of the files of splits, a folder of SemEval's parts, a
-            folder of such folders, or several of these, each one set.
+        path: A file of pairs, a folder of the files of splits, a folder of SemEval's parts, a
+            folder of such folders, or several of these. Each is one set.
         columns: {text, text2, label} by name or number; None: those of a published layout, by the
             names in the first line.
-        pooling: what is the vector of a text (heads/sentences.py, heads/token_weights.py), or
-            "trained"; None: as the model was trained, else the mean of its tokens.
-        weights_from: of the poolings "idf" and "sif", a file of lines in which rare tokens are
-            rare; None: all texts of all sets.
+        pooling: The vector of a text (heads/sentences.py, heads/token_weights.py), or "trained";
+            None: as the model was trained, else the mean of its tokens.
+        weights_from: The text for the poolings "idf" and "sif", a file of lines in which rare
+            tokens are rare; None: all texts of all sets.
         max_length: tokens of a text at most, special ones included.
     """
 
@@ -224,7 +225,7 @@ def _find(place: Path, split: str) -> Path | None:
 
 
 def _list_sets(place: Path, split: str) -> list[Path]:
-    """The set that is at `place`, or those in its folders; DataError where there is none."""
+    """The set at `place`, or the sets in its folders; DataError without any."""
     if _is_set(place, split):
         return [place]
     inside = sorted(child for child in place.iterdir() if child.is_dir())

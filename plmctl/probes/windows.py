@@ -56,7 +56,7 @@ def make_rows(laid_out: Sequence[encode.Row], vocab: Vocab) -> Rows:
 
 
 class Asked(NamedTuple):
-    """What a head is asked about a batch of windows, and the state after it."""
+    """The input of a head for a batch of windows, and the state after it."""
 
     features: Tensor  # [P, W]
     ids: Tensor  # [P] the tokens to predict
@@ -68,7 +68,7 @@ class WindowReader:
     """Reads windows with a model, `batch_size` at a time."""
 
     model: Model
-    head: str  # which predicts the tokens
+    head: str  # the head that predicts the tokens
     vocab: Vocab
     batch_size: int
     device: torch.device

@@ -63,17 +63,17 @@ class ProbeEntry:
 @part_of("probe")
 @dataclass(frozen=True, kw_only=True)
 class WNLaMPro(Probe):
-    """Mean reciprocal rank and precision of what a model predicts at masks in patterns.
+    """Mean reciprocal rank and precision of a model's predictions at masks in patterns.
 
     An entry's reciprocal rank is the largest over its patterns of 1 / rank of the first target
-    among the `top` predictions, 0 if none is there; its precision at k is that of the pattern that
-    finds most targets among k. Both are means over entries, of each group of frequency and each
-    relation. (Schick and Schütze, 2020, arXiv:1904.06707, sec. 4; timoschick/am-for-bert.)
+    among the `top` predictions; without a target it is 0. Its precision at k is that of the pattern
+    that finds most targets among k. Both are means over entries, of each group of frequency and
+    each relation. (Schick and Schütze, 2020, arXiv:1904.06707, sec. 4; timoschick/am-for-bert.)
     Differs: the script's groups leave out counts 9 and 99; here every count is in one group.
 
     Args:
-        path: of the file: id, dev or test, key word, relation and targets, with tabs between; a
-            word is written `word (part of speech,frequency,count)`.
+        path: The path of the file: id, dev or test, key word, relation and targets, with tabs
+            between; a word is written `word (part of speech,frequency,count)`.
         bounds: counts from which a word is medium, and frequent.
         top: predictions of a pattern that are looked at.
         at: k of precisions.
@@ -126,8 +126,8 @@ class WNLaMPro(Probe):
         """{metric: value}: over all entries, of each group, and of each relation in it.
 
         Args:
-            entries: of a split.
-            predicted: for each entry, for each pattern, words from the likeliest on.
+            entries: The entries of a split.
+            predicted: The predicted words for each entry and each pattern, from the likeliest on.
         """
         values: dict[str, list[float]] = defaultdict(list)
         for entry, patterns in zip(entries, predicted, strict=True):

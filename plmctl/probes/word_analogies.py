@@ -26,7 +26,7 @@ GRAMMAR = "gram"  # how sections on grammar begin
 
 
 class WordAnalogy(NamedTuple):
-    """first is to second as third is to fourth, which is asked for."""
+    """first is to second as third is to fourth, the answer."""
 
     first: str
     second: str
@@ -37,8 +37,8 @@ class WordAnalogy(NamedTuple):
 @part_of("probe")
 @dataclass(frozen=True, kw_only=True)
 class WordAnalogies(Probe):
-    """The share of questions whose answer is the right one, of those whose four words have vectors;
-    the answer is any other word than the three of the question.
+    """The answer is the nearest word other than the three of the question. The answer is any other
+    word than the three of the question.
 
     `by="add"`, 3CosAdd: the largest `cos(x, b) - cos(x, a) + cos(x, c)`; `by="mul"`, 3CosMul: the
     largest `s(x, b) s(x, c) / (s(x, a) + 0.001)`, `s = (1 + cos) / 2` (Levy and Goldberg, 2014,
@@ -117,7 +117,7 @@ class WordAnalogies(Probe):
         return np.concatenate(found)
 
     def measure(self, opened: Opened) -> ScoreTable:
-        """Raise ConfigError: analogies are asked of static vectors alone."""
+        """Raise ConfigError: analogies need static vectors."""
         model = spell_setting("checkpoint", opened.asked.checkpoint)
         fix = f"plmctl vectors method=distilled {model} out=words.vec"
         allowed = "task=word_analogies is for files of word vectors, and this is a model"
@@ -132,7 +132,7 @@ class WordAnalogies(Probe):
 
 
 def _lower(vectors: StaticVectors, limit: int) -> StaticVectors:
-    """The first words in lower case; of those that are equal then (Paris, paris), the first."""
+    """The first words in lower case; the first of words that are equal then (Paris, paris)."""
     rows: dict[str, int] = {}
     for row, word in enumerate(vectors.words[:limit]):
         rows.setdefault(word.lower(), row)

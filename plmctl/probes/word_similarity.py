@@ -52,18 +52,18 @@ class WordPair(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class WordSimilarity(Probe):
     """Spearman's correlation of the cosine of two vectors with the scores of a list, over the pairs
-    whose words both have a vector; beside it, how many pairs these are.
+    whose words both have a vector. The number of these pairs is shown, too.
 
     Args:
         path: a folder with lists, or one: `word <tab> word <tab> score` on each line.
-        vectors: what stands for a word in a model: "input", the mean of the input embeddings of its
-            tokens; "alone", the mean of their states in a row of the word alone; "contexts", the
+        vectors: The vector of a word in a model. "input": the mean of the input embeddings of its
+            tokens; "alone": the mean of their states in a row of the word alone; "contexts": the
             mean of its states in up to `contexts` sentences of data.path (Bommasani et al., 2020,
             arXiv 2020.acl-main.431, sec. 3: "decontextualised", mean over tokens, then over
             sentences).
-        layer: whose states these are; 0 is the embedding output, -1 the last layer.
+        layer: The layer of these states; 0 is the embedding output, -1 the last layer.
         contexts: sentences of a word at most.
-        static: files of word vectors, as GloVe's, which are scored beside the model.
+        static: Files of word vectors, as GloVe's, which are scored next to the model.
     """
 
     path: str
@@ -88,7 +88,7 @@ class WordSimilarity(Probe):
         `LEAST` covered pairs there is no correlation (None), and they are not in the mean.
 
         Args:
-            lists: as `read` gives them.
+            lists: The lists that `read` returns.
             vectors: [W] of every word that is covered.
         """
         scores: dict[str, float | None] = {}
@@ -105,7 +105,7 @@ class WordSimilarity(Probe):
 
     @staticmethod
     def describe_few(scores: Mapping[str, float | None]) -> str:
-        """A sentence on the lists that `score` leaves out; "" where there are none."""
+        """A sentence on the lists that `score` leaves out, or ""."""
         few = [name for name, score in scores.items() if score is None]
         named = ", ".join(f"{name} {scores[f'{name} pairs']}" for name in few)
         why = f"fewer than {LEAST} known pairs ({named})"
@@ -206,9 +206,9 @@ def take_vectors(
     Args:
         of: "input", the table of tokens; "alone", the states of each word alone; "contexts", those
             in texts.
-        sentences: where contexts are looked for, read for these alone.
+        sentences: The sentences that contexts are taken from.
         most: contexts of a word.
-        layer: whose states.
+        layer: The layer of the states.
     """
     if of == "input":
         return read_table(loaded, words)

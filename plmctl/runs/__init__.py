@@ -1,7 +1,6 @@
 """From a checked specification to a trained model.
 
-resolve.py     opens what a run starts from, and decides what is left open
-check.py, estimate.py   the problems of a run before it starts, its memory and its time
+resolve.py     opens the models and files that a run starts from, and decides open settings
 session.py     one sitting of a run: its directory, processes, device and last lines
 fit.py         the trainer of a session
 pretraining.py, finetuning.py, distilling.py, graph_training.py   the four kinds of training

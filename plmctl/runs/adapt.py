@@ -1,4 +1,4 @@
-"""What trained weights decide of a spec: the model, its positions and its tokenizer."""
+"""The settings of a spec that trained weights decide: the model, its positions and its tokenizer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from plmctl.runs.row_heads import find_classifier, fit_row_heads
 from plmctl.runs.trained_adapters import find_adapters
 
 Training = TypeVar("Training", Pretrain, Finetune)
-WHOLE = ("initializer", "classifier")  # of a whole model, none of a part's
+WHOLE = ("initializer", "classifier")  # settings of a whole model, not of a part
 
 
 def adapt(spec: Pretrain) -> Pretrain:
@@ -36,8 +36,8 @@ def adopt(spec: Pretrain) -> Pretrain:
     have them, and its tokenizer.
 
     The pattern, the objective and the data stay those of the run: that is what further training may
-    change. So do the parts of the model that `own` names, which are new: a plain model is taken by
-    a system whose model has more, where `own` has `_target_`, its kind.
+    change. So do the new parts of the model that `own` names. A system whose model has more takes a
+    plain model, where `own` has `_target_`, its kind.
     """
     kept = tuple(f"model.{name}" for name in spec.own)
     words = [
@@ -88,12 +88,12 @@ def graft(spec: Pretrain) -> Pretrain:
 
 
 def _graft(spec: Training, key: str, origin: str, into: str) -> Training:
-    """The spec with the network of `origin` as `model.<into>`, its size and places for all of the
-    model, its tokenizer: an encoder-decoder whose encoder is BERT (Rothe et al., 2020,
-    arXiv:1907.12461).
+    """The spec with the network of `origin` as `model.<into>`, its size and positions for all of
+    the model, and its tokenizer. Example: an encoder-decoder whose encoder is BERT (Rothe et al.,
+    2020, arXiv:1907.12461).
 
-    What the config derives from that part (an encoder-decoder's decoder has the embeddings of its
-    encoder) follows; the rest of the model stays as it is written, and is new.
+    Parts that the config derives from that part follow (an encoder-decoder's decoder has the
+    embeddings of its encoder). The rest of the model stays as it is written, and is new.
 
     Args:
         key: The setting that names `origin`.
@@ -190,8 +190,8 @@ def _take_model(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
 
 
 def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:
-    """`size=` and the like build from scratch; beside trained weights, which bring them, they
-    would be ignored.
+    """`size=` and the like build from scratch; trained weights decide them, so that they would be
+    ignored.
     """
     fix = f"leave it out, or {key}=null to start without weights"
     raise_all(

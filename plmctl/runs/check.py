@@ -1,4 +1,4 @@
-"""What is wrong with a spec, all of it at once, asked of one model without weights."""
+"""Mistakes in a spec, all at once, found with one model without weights."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def check_finetuning(spec: Finetune, task: Task) -> Outline:
 
 
 def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
-    """ConfigError for what fine-tuning adds that does not fit the model, the task or each other."""
+    """ConfigError for additions of fine-tuning that do not fit the model, the task or each other."""
     _check_heads(model)
     if spec.train.unfreeze:
         check_unfreezing(spec)
@@ -133,8 +133,8 @@ def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
 
 
 def _check_heads(model: Model) -> None:
-    """ConfigError for a head that stands behind one which is not there, and for one before the
-    others that none of them reads.
+    """ConfigError for a head that stands behind a missing one, and for one before the others that
+    none of them reads.
     """
     before = [name for name in BEFORE_HEADS if name in model.heads]
     others = [head for name, head in model.heads.items() if name not in before]
@@ -154,8 +154,8 @@ def outline_pretraining(
     """Model and objective of a pretraining without weights.
 
     Args:
-        model: Where it is built already.
-        vocab_size: By default what the run's would be.
+        model: The model, if it is built already.
+        vocab_size: Default: the vocabulary size of the run.
     """
     size = vocabulary_size(spec) if vocab_size is None else vocab_size
     with without_weights():
@@ -208,7 +208,9 @@ def outline_task(spec: Finetune, task: Task) -> Model:
 
 
 def _check_frozen_outputs(spec: Finetune, model: Model, task: Task) -> None:
-    """ConfigError where outputs of frozen layers cannot be kept: there are none, or rows change."""
+    """ConfigError where outputs of frozen layers cannot be stored: no layer is frozen, or rows
+    change.
+    """
     asked, setting = spec.train.frozen_outputs, "train.frozen_outputs"
     FrozenPart.of(model, asked)
     if task.noise(TINY) is not None:

@@ -13,8 +13,8 @@ from plmctl.runs.resume import resume_spec
 
 
 def decide(given: Provenance) -> RunSpec:
-    """The spec of the run to go on with, or a new one. If settings are wrong, they are reported
-    together with what is wrong in the models and files that the run starts from.
+    """The spec of the run to go on with, or a new one. Wrong settings are reported together with
+    the mistakes in the models and files that the run starts from.
     """
     if given.resume:
         return resume_spec(given)

@@ -21,7 +21,7 @@ class Speed:
 
     @classmethod
     def find(cls, device: str, precision: str) -> Speed:
-        """That of this machine, by `train.device` and `train.precision`."""
+        """The speed of this machine, by `train.device` and `train.precision`."""
         place = device_of(device)
         kind = choose(precision, place)
         return cls(peak_flops(kind), usual_share(place), is_doubtful(kind))
@@ -32,7 +32,7 @@ class Speed:
         return f"{self.share:.0%} of this device's {spell_rate(self.peak or 0.0)}{doubt}"
 
     def count_seconds(self, flops: float, processes: int = 1) -> float | None:
-        """The time that so many operations take; None where it cannot be told."""
+        """The time that so many operations take; None where it is unknown."""
         return flops / (self.share * self.peak * processes) if self.peak else None
 
 

@@ -13,13 +13,13 @@ from plmctl.config.saved import read_spec
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 
-# of a command, the setting that says which weights come first
+# the setting of a command that names the first weights
 BEGINS = {"finetune": "checkpoint", "pretrain": "init"}
 DEFAULT = "kd"  # the method where none is chosen
 
 
 def as_training(flags: Provenance) -> Provenance:
-    """`flags` of the command that trains, with a word for everything that nobody said.
+    """`flags` of the command that trains, with a word for every setting that the user left out.
 
     That is: the method; a run directory under runs/distill; and in fine-tuning the first weights of
     the student. These are the teacher's where `kept_layers` picks some of its layers, and new ones

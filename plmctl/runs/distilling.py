@@ -81,9 +81,9 @@ def compare(session: Session, result: Result) -> Result:
 
 
 class Trial(NamedTuple):
-    """What teachers and student are measured by."""
+    """The batches and the measure for teachers and student."""
 
-    scores: list[dict[str, float]]  # of each model
+    scores: list[dict[str, float]]  # the scores of each model
     timed: dict[int, Batch]  # by the number of rows
     forward: Forward
     metric: str

@@ -76,7 +76,7 @@ def estimate(spec: Pretrain, outline: Outline | None = None) -> dict[str, dict[s
     """The numbers that `show` prints.
 
     Args:
-        outline: Where it is built already.
+        outline: The outline, if it is built already.
     """
     outline = outline or outline_pretraining(spec)
     if spec.train.checkpoint_activations:
@@ -87,7 +87,7 @@ def estimate(spec: Pretrain, outline: Outline | None = None) -> dict[str, dict[s
 
 
 def _measure_stage(spec: Pretrain, outline: Outline, number: int) -> StageCost:
-    """What a stage costs, by its rows, its noise and its pattern."""
+    """The cost of a stage, by its rows, its noise and its pattern."""
     staged = stage_config(spec, number)
     with without_weights():
         format = build(staged.format, {"vocab": TINY}, spec.plugins, path="format")
@@ -144,8 +144,8 @@ def _measure(outline: Outline, lengths: tuple[int, int], asked: float) -> Cost:
     """The cost of a token.
 
     Args:
-        lengths: tokens of a row that are read, and that are written beside them.
-        asked: the share of the positions at which language-model heads are asked.
+        lengths: Tokens of a row that are read, and tokens that are written.
+        asked: The share of the positions that language-model heads read.
     """
     model, objective = outline
     helped = {name for _, names in objective.facts.helpers for name in names}
@@ -167,7 +167,7 @@ def _report(
 
     Args:
         train: its length.
-        first: what else is known of the run.
+        first: Further facts of the run.
     """
     precision = choose(train.precision, device_of(train.device))
     size = 4 if precision.name == "fp32" else 2
@@ -199,7 +199,7 @@ def _report(
 
 
 def _vocabulary(model: Model) -> dict[str, str]:
-    """What of the tables is not counted above."""
+    """The tables whose tokens are not counted above."""
     table = model.backbone.token_embedding
     parts = (model if table is None else table).modules()
     clusters = [part for part in parts if isinstance(part, Padded)]

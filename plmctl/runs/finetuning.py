@@ -48,7 +48,7 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
     """Fine-tune, or with --dry-run only say what that would be; returns the exit code.
 
     Args:
-        after: What another command does once the training is over.
+        after: The work of another command once the training is over.
     """
     if spec.provenance.resume:
         spec = fit_task(spec, build_task(spec))  # older versions saved that with checkpoints alone
@@ -70,8 +70,8 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
 
 
 def _resolve(spec: Finetune) -> Finetune:
-    """The spec as it will be run; with --dry-run it says what that would be. Nothing that was read
-    for it stays in memory beside what the training reads.
+    """The spec as it will be run; with --dry-run it says what that would be. The data and models
+    that it opens are freed before the training.
     """
     spec, task, outline = resolve_finetuning(spec)
     spec, line = settle_rate(spec, outline.model.backbone.width)
@@ -83,7 +83,7 @@ def _resolve(spec: Finetune) -> Finetune:
 
 
 def commands_after(spec: Finetune) -> dict[str, str]:
-    """What one does with a fine-tuned model; {a command: a remark on it}."""
+    """The commands for a fine-tuned model; {a command: a remark on it}."""
     pairs = (spec.task.get("columns") or {}).get("text2") is not None
     kind: Any = locate(spec.task["_target_"], spec.plugins)
     typed = "pairs that you type, one a line, a tab between its two texts" if pairs else kind.typed
@@ -178,8 +178,8 @@ def space_scorings(epoch: int, steps: int | None, *, stable: bool) -> int | None
 
 
 def _conclude(session: Session, plan: FinetuningPlan) -> Path:
-    """Scores of the checkpoint that did best, from the very predictions that are saved, beside
-    those of models without pretraining; returns that checkpoint.
+    """Scores of the best checkpoint, from the very predictions that are saved, next to those of
+    models without pretraining; returns that checkpoint.
 
     In fp32, as `plmctl eval` scores; validation was in the precision of training.
     """

@@ -75,7 +75,7 @@ class FinetuningPlan:
         sides: The data of the other tasks.
         metric: The metric that chooses the checkpoint, and whether more is better.
         epoch: Updates of an epoch.
-        base: The model of the checkpoint, where few weights are trained beside its own.
+        base: The model of the checkpoint, where few weights are trained in addition to its own.
     """
 
     task: Task
@@ -183,7 +183,7 @@ def _build_objective(
 
 
 def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> FrozenOutputs | None:
-    """What computes outputs of frozen layers once, where `train.frozen_outputs` asks for it."""
+    """The object that computes outputs of frozen layers once, where `train.frozen_outputs` is set."""
     train = session.spec.train
     if train.frozen_outputs == "batch":
         return None
@@ -289,7 +289,7 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, S
     elif source and not resumed:
         stated = select(spec.provenance.written, SETTING) is not None
         begun = follow_labels(source, labels_of(spec, plugins), stated=stated, say=session.say)
-        # what a checkpoint of the run may take from there again
+        # the tensors that a checkpoint of the run may take from the source again
         same = {name: t for name, t in begun.tensors.items() if source.tensors[name] is t}
         tensors = with_second_text(model, source, with_new_tokens(model, begun.tensors))
         source = replace(source, tensors=same)
@@ -310,7 +310,7 @@ def _newest(session: Session) -> Path | None:
 def _find_base(
     session: Session, model: Model, trainable: Sequence[str], begin: Source | None
 ) -> Base | None:
-    """The model of the checkpoint, where few weights are trained beside its own; else None."""
+    """The model of the checkpoint, where few weights are trained in addition to its own; else None."""
     spec = session.spec
     if not (spec.peft and spec.checkpoint) or spec.kept_layers:
         return None

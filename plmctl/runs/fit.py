@@ -60,9 +60,9 @@ def fit(
     Args:
         every: updates from one validation, and from one checkpoint, to the next, where `train`
             leaves that open; None: a tenth of the run (`space_validations`).
-        unit: what the batches count as tokens.
-        base: whose tensors checkpoints leave out.
-        regulariser: what else an update learns from.
+        unit: The unit that the batches count as tokens.
+        base: The base model, whose tensors checkpoints leave out.
+        regulariser: A further source of gradients for an update.
     """
     spec, world, train = session.spec, session.world, session.spec.train
     settings = replace(
@@ -146,7 +146,7 @@ def foresee_waste(
         return ""
     share = train.batch_size // processes
     rows = min(train.micro_batch_size or share, share)
-    seconds = 6 * sum(p.numel() for p in model.parameters()) * length / rate  # of a row
+    seconds = 6 * sum(p.numel() for p in model.parameters()) * length / rate  # seconds of a row
     run = None if budget.minutes is None else 60 * budget.minutes
     if budget.steps is not None:
         run = budget.steps * share * seconds
@@ -163,7 +163,7 @@ def space_validations(steps: int) -> int:
 
 
 def _read_settings(session: Session, every: int | None, steps: int | None) -> Settings:
-    """What the spec and the machine say of the training; `every`: as for `fit`."""
+    """The training settings from the spec and the machine; `every`: as for `fit`."""
     spec, train = session.spec, session.spec.train
     # a tenth of the run: of one that is not measured by updates, the trainer finds it
     save_every = every or (max(1, steps // 10) if steps else None)
@@ -224,8 +224,8 @@ def _go_on(session: Session, trainer: Trainer) -> None:
 
 
 def _describe_jump(session: Session, trainer: Trainer) -> str:
-    """The jump of the learning rate where a run is made longer or shorter whose schedule follows
-    its length, and how there is none; else "".
+    """The jump of the learning rate where a run whose schedule follows its length becomes longer or
+    shorter, with the way to avoid it; else "".
     """
     given, last = session.spec.provenance, trainer.progress.rate
     if not any(change.startswith(tuple(LENGTH_KEYS)) for change in given.changes) or not last:

@@ -19,14 +19,14 @@ from plmctl.inputs.corpus import Corpus
 from plmctl.text.vocab import Vocab
 from plmctl.training.progress import Progress
 
-MOSTLY = 0.1  # of the labels that ask for text, at most so many are other tokens
+MOSTLY = 0.1  # the largest share of special tokens among the labels of text
 NEAR = 0.05  # nats within which a loss counts as that of the frequencies
-# a run is late that has read so many times the tokens after which the first recipe had left the
-# frequencies of words: BERT's, with learned positions, needs several times as many as others
+# A run is late after so many times the tokens that the first recipe needed to leave the frequencies
+# of words. BERT's, with learned positions, needs several times as many as others
 TIMES = 5
 EXPLODED = 20.0  # nats, and twice those of an even guess: no weights of any use have more
 PATIENCE = 2e6  # tokens after which a run is late, where no recipe states it
-# what helped most (recipes/RESULTS.md), first things first: (setting, where it stands, its part)
+# the most helpful settings (recipes/RESULTS.md), best first: (setting, where it stands, its part)
 LEVERS = (
     ("position=rotary", "position", "Rotary"),
     ("model.stack.residual._target_=plmctl.nn.residual.PreNorm", "model.stack.residual", "PreNorm"),
@@ -35,9 +35,9 @@ OTHERWISE = "a higher optim.lr with schedule.warmup_steps"
 
 
 def count_corpus(corpus: Corpus, titles: Collection[str]) -> dict[str, float] | None:
-    """{"unigram", "bigram"}: the losses, in nats a token of the held-out text of `titles`, of two
-    models that only count: how often each token occurs, and how often behind which. Each corpus is
-    as heavy as it has tokens; None where no text has a second token.
+    """{"unigram", "bigram"}: the losses of two models that only count, in nats a token of the
+    held-out text of `titles`. They count how often each token occurs, and how often behind which.
+    Each corpus is as heavy as it has tokens; None where no text has a second token.
     """
     losses, weights = [], []
     for title, (source, name) in corpus.held_out().items():
@@ -73,14 +73,15 @@ def asks_for_text(batches: Iterable[Batch], target: str, vocab: Vocab) -> bool:
 
 
 class Floors:
-    """Says once when the validation of a run leaves the frequencies of words, when it passes those
-    of pairs, and when it has not left them by the time by which others have.
+    """Prints a line when the validation of a run leaves the frequencies of words, and one when it
+    passes those of pairs. Another line warns if it has not left them by the time by which others
+    have.
 
     Args:
-        targets: those of the objective whose labels are tokens.
-        config: of the run, in which the advised setting is looked for.
-        stated: what recipes reached, of any size.
-        held_out: tokens that are held out; of too few, nothing else is said.
+        targets: The targets of the objective whose labels are tokens.
+        config: The config of the run, in which the advised setting is looked up.
+        stated: The losses that recipes reached, of any size.
+        held_out: The number of held-out tokens; for too few, no other line is printed.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Floors:
         occurs.
 
         Args:
-            size: of the vocabulary.
+            size: The size of the vocabulary.
 
         Raises:
             PlmctlError: A loss is none, or far above that of a guess among all tokens: the weights
@@ -147,7 +148,7 @@ class Floors:
         return lines
 
     def _place(self, name: str, tokens: int, scores: Mapping[str, float]) -> tuple[str, str]:
-        """Which of the models that count the run has passed, and the line that says so."""
+        """The counting models that the run has passed, and a line on them."""
         loss = scores.get(f"nll/{name}", scores[f"loss/{name}"])
         unigram, bigram = scores[f"unigram/{name}"], scores[f"bigram/{name}"]
         after = f"after {tokens / 1e6:.2g} M tokens"

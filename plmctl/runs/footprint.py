@@ -1,4 +1,4 @@
-"""What a fine-tuning takes beside time: weights that it trains, memory, bytes that it saves."""
+"""The costs of a fine-tuning besides time: weights that it trains, memory, bytes that it saves."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Footprint:
     """Compares ways to adapt a model: few weights trained are few bytes saved."""
 
     trained: int  # weights
-    parameters: int  # of the whole model
+    parameters: int  # parameters of the whole model
     saved: int  # bytes of the weights in the checkpoint, without those of a base
-    memory: int  # bytes at most: of the process, or on a graphics card of what torch took there
+    memory: int  # bytes at most: of the process, or on a graphics card of torch's allocations
 
     def describe(self) -> str:
         """One line for people."""
@@ -35,12 +35,12 @@ class Footprint:
 
 
 def measure_footprint(model: Model, checkpoint: Path, device: torch.device) -> Footprint:
-    """Of a model as it was trained, frozen weights marked, and the checkpoint that is kept.
+    """The footprint of a model as it was trained, frozen weights marked, and of its checkpoint.
 
     Args:
         model: after its training, in the process that trained it.
         checkpoint: the folder of its weights.
-        device: where it was trained.
+        device: The device of the training.
     """
     learns = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     on_card = device.type == "cuda"

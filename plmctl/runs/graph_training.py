@@ -211,8 +211,8 @@ def vectors_of(
     metrics: Mapping[str, Mapping[str, float]],
     step: int,
 ) -> GraphVectors:
-    """The vectors of a model, with what is needed to rank with them; without those of relations
-    that are asked for their heads, where no head was.
+    """The vectors of a model, with the settings to rank with them. Reciprocal relations, which
+    predict heads, are left out if no head was predicted.
     """
     relation = tables.relation.detach().cpu().numpy()
     rows = len(graph.relations)

@@ -1,4 +1,4 @@
-"""What to say where the model that `init` names was made for something else than this run."""
+"""Remarks where the model that `init` names was made for another use than this run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _OF_A_KIND = ("model", "objective", "heads")  # slots whose parts fit some kinds
 
 @contextlib.contextmanager
 def naming_kind(spec: Pretrain) -> Iterator[None]:
-    """What goes wrong inside with a model of another kind than the one that the settings are for is
-    told in one problem, at `init`.
+    """Errors inside that come from a model of another kind than the settings' become one problem,
+    at `init`.
     """
     try:
         yield
@@ -31,7 +31,7 @@ def naming_kind(spec: Pretrain) -> Iterator[None]:
 
 
 def _name_kind(spec: Pretrain, errors: list[PlmctlError]) -> list[PlmctlError]:
-    """`errors` with one at `init` in place of those that its kind explains."""
+    """`errors`, where one at `init` replaces those that its kind explains."""
     names = _name_kinds(spec) if spec.init and not spec.init_into else None
     others = [
         error
@@ -51,8 +51,8 @@ def _name_kind(spec: Pretrain, errors: list[PlmctlError]) -> list[PlmctlError]:
 
 
 def describe_differences(spec: Pretrain, backbone: Backbone, *, target: int) -> list[str]:
-    """What this run asks of the model of `init` otherwise than it was trained: how its tokens see
-    each other, and rows without the target that it writes.
+    """Differences between this run and the training of the model of `init`: how its tokens see each
+    other, and rows without the target that it writes.
 
     Args:
         backbone: This run's, with the weights of that model.
@@ -90,8 +90,8 @@ def _locate(node: Mapping[str, Any], spec: Pretrain) -> type:
 
 
 def _compare_patterns(spec: Pretrain, backbone: Backbone) -> list[str]:
-    """In what the pattern of this run differs from that of `init`: whether tokens see those behind
-    them, and numbers; nothing of patterns of other kinds, which were asked for.
+    """The differences between the pattern of this run and that of `init`: whether tokens see those
+    behind them, and numbers. Patterns of another kind are the user's choice and not compared.
     """
     pattern: Pattern | None = getattr(backbone, "pattern", None)
     if pattern is None:
@@ -107,7 +107,8 @@ def _compare_patterns(spec: Pretrain, backbone: Backbone) -> list[str]:
     before = dict(scalars_in(source.config["pattern"], "pattern"))
     after = dict(scalars_in(thaw(spec.pattern), "pattern"))
     kinds = [{k: v for k, v in part.items() if k.endswith("_target_")} for part in (before, after)]
-    if kinds[0] != kinds[1] or before.keys() != after.keys():  # which was asked for
+    # another pattern is the user's choice
+    if kinds[0] != kinds[1] or before.keys() != after.keys():
         return []
     return [
         f"the model of init={spec.init} was trained with {key}={before[key]};"

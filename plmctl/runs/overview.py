@@ -1,4 +1,4 @@
-"""What the first lines of a pretraining say of its model and data, and what these refuse."""
+"""The first lines of a pretraining on its model and data, and the errors of these."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def describe_run(
     budget: Budget,
     loader: Loader,
 ) -> list[str]:
-    """What will be trained, for how long, where, and on what: the first lines of a run."""
+    """The first lines of a run: its model, length, device and data."""
     spec, world, precision = session.spec, session.world, session.precision.name
     questions = " + ".join(spec.objective or ("its teacher's layers alone",))
     size, beside = f"{count(model) / 1e6:.2f} M parameters", own_parameters(objective, model) / 1e6
@@ -124,7 +124,7 @@ def check_languages(spec: Pretrain, loader: Loader) -> None:
     """Every language that a corpus tells apart has a vector, where languages have vectors at
     all.
     """
-    # of two stacks, both ends have the same
+    # both ends of two stacks have the same
     stack = "encoder." if spec.model.get("encoder") else ""
     path = f"model.{stack}embedding.languages"
     vectors, told_apart = spec.select(path) or 0, False

@@ -12,8 +12,8 @@ REFERENCE = "train.lr_width"
 
 
 def scale_rate(optim: Part, reference: int | None, width: int) -> Part:
-    """An optimizer whose `lr` is that of a model of the width `reference`, as one of `width` takes
-    it: half the width, twice the rate (None: as it stands).
+    """An optimizer whose `lr` is that of a model of the width `reference`, adapted to `width`. Half
+    the width has twice the rate (None: as it stands).
 
     Raises:
         ConfigError: It has no `lr`.

@@ -1,5 +1,5 @@
-"""What a run starts from: the models, tokenizers, tokens and task files that its settings name,
-each opened to see whether it can be.
+"""The models, tokenizers, tokens and task files that the settings of a run name, each opened for a
+check.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def check_splits(spec: Finetune, task: Task) -> None:
 
 
 def find_wrong_parts(spec: RunSpec, known: Sequence[PlmctlError]) -> list[PlmctlError]:
-    """What the parts of a spec refuse, each built by itself; those that `known` errors are about
-    are not.
+    """The mistakes that the parts of a spec find, each built by itself; parts with `known` errors
+    are left out.
     """
     wrong = {error.path for error in known if isinstance(error, ConfigError)}
 
@@ -101,8 +101,8 @@ def find_wrong_parts(spec: RunSpec, known: Sequence[PlmctlError]) -> list[Plmctl
 
 
 def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:
-    """`known` problems of a spec, those of its parts alone, and those of everything that it starts
-    from, each once, at the setting where it is written.
+    """`known` problems of a spec, problems of its parts alone, and problems of everything that it
+    starts from. Each is reported once, at the setting where it is written.
 
     Task files are read unless a setting that decides how is among the known ones.
     """
@@ -123,8 +123,8 @@ def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:
 
 
 def _find_wrong_task(spec: Finetune) -> list[PlmctlError]:
-    """What is wrong with a task and its files, asked of the model of the checkpoint; where that
-    cannot be opened, nothing is said of what the model can do.
+    """Mistakes in a task and its files, for the model of the checkpoint. If that cannot be opened,
+    the abilities of the model are not checked.
     """
     errors: list[PlmctlError] = []
     completed, task = None, None
@@ -156,7 +156,7 @@ def _check_files(spec: Finetune) -> None:
 
 @contextlib.contextmanager
 def checking_parents(spec: RunSpec) -> Iterator[None]:
-    """What goes wrong inside is told together with all that is wrong with the spec's parents."""
+    """Errors inside are raised together with all mistakes in the spec's parents."""
     try:
         yield
     except PlmctlError as error:
@@ -172,10 +172,9 @@ def _parents(spec: RunSpec) -> Iterator[Callable[[], object]]:
 
 
 def check_opened(spec: RunSpec) -> None:
-    """Raise for every file that a part of a spec will open (its class says in `opens` which) and
-    that is not there.
+    """Raise for every missing file that a part of a spec will open (its class names it in `opens`).
 
-    Of a model that starts from another one, tables that a lexicon fills come with the weights.
+    If a model starts from another one, tables that a lexicon fills come with the weights.
     """
     errors: list[PlmctlError] = []
     begun = spec.provenance.resume or spec.get("init") or spec.get("checkpoint")
@@ -183,7 +182,7 @@ def check_opened(spec: RunSpec) -> None:
         try:
             part = locate(node["_target_"], spec.plugins)
         except ValueError:
-            continue  # told by the check of its slot
+            continue  # the check of its slot reports it
         is_module = isinstance(part, type) and issubclass(part, nn.Module)
         if begun and path.startswith("model.") and not is_module:
             continue
@@ -197,7 +196,7 @@ def check_opened(spec: RunSpec) -> None:
 
 
 def check_texts(spec: RunSpec) -> None:
-    """Raise where a text, or a folder of tokens, that a run reads is not there."""
+    """Raise for a missing text, or a missing folder of tokens, that a run reads."""
     errors: list[PlmctlError] = []
     for path, target in _list_read(spec):
         with collect(errors):
@@ -211,8 +210,8 @@ def check_texts(spec: RunSpec) -> None:
 
 
 def _list_read(spec: RunSpec) -> list[tuple[Any, Any]]:
-    """The paths of the texts that a run reads, each with that of the lines that belong to its own:
-    of its corpora, or for a tokenizer; None: the built-in text.
+    """The paths of the texts that a run reads, for its corpora or its tokenizer, each with the path
+    of its parallel lines. None: the built-in text.
     """
     if isinstance(spec, Pretrain):
         corpora = [node["corpora"] for node in sources(spec).values()]

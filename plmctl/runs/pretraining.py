@@ -37,7 +37,7 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
     code.
 
     Args:
-        after: What another command does once the training is over.
+        after: The work of another command once the training is over.
     """
     given = spec.provenance
     spec, outline, misfit = resolve_pretraining(spec)
@@ -67,7 +67,7 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
 
 
 def commands_after(spec: Pretrain, *, held_out: bool = True) -> dict[str, str]:
-    """What one does with a pretrained model: by its heads, whether it reads one text and writes
+    """The commands for a pretrained model: by its heads, whether it reads one text and writes
     another, and in which rows; {a command: a remark on it}.
 
     Args:

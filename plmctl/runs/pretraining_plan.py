@@ -55,7 +55,7 @@ class PretrainingPlan:
         own: The objective without its teachers.
         targets: Targets of tokens.
         stated: Losses that earlier runs of the recipe reached.
-        comparable: Those of `stated` with a model of this size.
+        comparable: The statements in `stated` on a model of this size.
         held: The size of the held-out text.
     """
 
@@ -191,7 +191,7 @@ def _plan_stages(
 
 
 def _stage_settings(spec: Pretrain, number: int) -> dict[str, Any]:
-    """What else than data a stage has of its own."""
+    """The settings of a stage besides its data."""
     stage = spec.train.stages[number] if spec.train.stages else {}
     settings: dict[str, Any] = {"trainable": spec.train.trainable, "frozen": spec.train.frozen}
     settings |= {key: stage[key] for key in STAGE_KEYS if key in stage}
@@ -207,7 +207,7 @@ def _updates_per_epoch(spec: Pretrain, loaders: Sequence[Loader]) -> float:
     """Updates in which the text is read once; each stage has a share of them, and rows of its
     own.
     """
-    epochs = 0.0  # that an update reads, in the mean
+    epochs = 0.0  # epochs that an update reads, in the mean
     for number, loader in enumerate(loaders):
         rows = sum(source.reader.rows_per_epoch for source in loader.sources.values())
         batch = stage_config(spec, number).train.batch_size

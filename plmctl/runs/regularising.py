@@ -20,7 +20,7 @@ def build_regulariser(spec: Any, model: Model, objective: Objective) -> Regulari
     """The part `regulariser`; None without one.
 
     Args:
-        objective: whose predictions it may compare, without its teachers.
+        objective: The objective whose predictions it may compare, without its teachers.
 
     Raises:
         ConfigError: The model has no vectors of words, or there is nothing to compare.
@@ -66,7 +66,7 @@ def _check_cut(train: Any, objective: Objective) -> None:
 
 
 def _compares(objective: Objective, question: Question) -> bool:
-    """Whether the objective has predictions at known places: labels or targets of its head."""
+    """Whether the objective has predictions at known positions: labels or targets of its head."""
     if not isinstance(objective, Task):
         return not isinstance(question, Nothing)
     own = {f"labels.{objective.head}", f"targets.{objective.head}"}

@@ -1,5 +1,5 @@
-"""From what was written to what is run: the only place that opens checkpoints, teachers,
-tokenizers and task files to decide something, and fills in what they say.
+"""From the settings as written to the spec that runs. Only this module opens checkpoints, teachers,
+tokenizers and task files to decide settings, and fills in their facts.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def resolve_pretraining(spec: Pretrain) -> tuple[Pretrain, Outline | None, Usage
     """The spec as it will be run, the run without weights, and what does not fit.
 
     Raises:
-        UsageError: All problems together; with `--preview` those that rows can be shown despite of
-            are returned.
+        UsageError: All problems together; with `--preview`, problems that do not hide the rows are
+            returned.
     """
     with checking_parents(spec):
         check_settings(spec)
@@ -69,7 +69,7 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
     weights.
 
     Raises:
-        UsageError: All problems with the settings, and with what they start from, together.
+        UsageError: All problems with the settings, and with their models and files, together.
         DataError: The files of the task cannot be read, and nothing else is wrong.
     """
     with checking_parents(spec):
@@ -92,9 +92,9 @@ def outline_later(
     what does not fit together.
 
     Args:
-        spec: of the fine-tuning; its checkpoint is null.
-        config: of the run that will make the model.
-        tasks: those whose files were read, by all that decides how; a new one is added.
+        spec: The spec of the fine-tuning; its checkpoint is null.
+        config: The config of the run that will make the model.
+        tasks: The tasks whose files were read, by all settings that decide how; a new one is added.
     """
     with checking_parents(spec):
         spec = fit_to(spec, config)
@@ -116,7 +116,7 @@ def decide_place(spec: Training) -> Training:
     """
     given = spec.provenance
     confirm(spec.run.plugins, given.plugins, of="this config (run.plugins)")
-    # a library that is not there is said before any work
+    # a missing library is reported before any work
     open_trackers(spec.run.trackers, given.plugins)
     folder = spec.run.dir or fresh(runs_of(spec.run.name or given.command))
     refuse_file_name(folder, "run.dir")

@@ -91,7 +91,7 @@ def _note(changes: Sequence[Change]) -> Iterator[str]:
 
 
 def list_told(changes: Sequence[str]) -> list[str]:
-    """The changes that a run tells: not the end of a length, which the new one names."""
+    """The changes that a run prints: not the end of a length, which the new one names."""
     ends = tuple(f"{key}: " for key in LENGTH_KEYS)
     return [each for each in changes if not (each.startswith(ends) and each.endswith("-> null"))]
 
@@ -152,7 +152,7 @@ def _refuse_lost_config(folder: Path) -> None:
 def _refuse_changes(changes: Sequence[Change], given: Provenance) -> Iterator[ConfigError]:
     """An error for each word of the command line that changes what may not change.
 
-    What only follows from a word is counted: `size=mini` changes the model, too.
+    A setting that only follows from a word is counted: `size=mini` changes the model, too.
     """
     refused = {key: (old, new) for key, old, new in changes if key not in MAY_CHANGE}
     words = [word for word in given.overrides if not word.startswith("run.")] if refused else []
@@ -188,8 +188,8 @@ def _keeps(key: str, old: Any, new: Any) -> ConfigError:
 
 
 def compare_with_checkpoint(checkpoint: Path, spec: RunSpec) -> list[str]:
-    """What of `spec`, edited by hand since, makes other last bits than the spec in the checkpoint:
-    "key old -> new".
+    """The settings of `spec`, edited by hand since, that change the last bits, compared with the
+    spec in the checkpoint: "key old -> new".
 
     UsageError for all that would make another run. Where the data lie may change: they are known by
     their content.
@@ -220,8 +220,8 @@ def _rows(values: Mapping[str, Any], key: str) -> Any:
 
 
 def keep_changes(spec: RunSpec) -> None:
-    """Write down in the folder of a run what `--resume` changed, in its config and among the words
-    that started it: the next start goes on with it.
+    """Write the changes by `--resume` into the folder of a run, in its config and among the words
+    that started it. The next start goes on with them.
     """
     given, folder = spec.provenance, Path(str(spec.select("run.dir")))
     if not given.changes:
@@ -236,12 +236,12 @@ def keep_changes(spec: RunSpec) -> None:
 
 
 def _replaced(keys: AbstractSet[str]) -> AbstractSet[str]:
-    """The settings that words with these keys take the place of: one length clears the others."""
+    """The settings that words with these keys replace: one length clears the others."""
     return keys | (LENGTH_KEYS if keys & LENGTH_KEYS else set())
 
 
 def run_dir(given: Provenance) -> Path:
-    """The folder that --resume names; UsageError where there is none."""
+    """The folder that --resume names; UsageError if it is missing."""
     folders = [text.partition("=")[2] for text in given.overrides if text.startswith("run.dir=")]
     start = f"plmctl {given.command} --resume"
     if not folders and (given.recipe is None or given.recipe in recipe_names(given.config_dirs)):
@@ -260,12 +260,12 @@ def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[Ch
     """(key, old, new) for every setting that the words of this command line change, and that is not
     as saved.
 
-    What they change shows by composing the words that started the run, with and without these after
+    The changes are found by composing the words that started the run, with and without these after
     them.
     """
     recipe = given.recipe or saved.get("recipe")
     first = read_first_session(folder).words
-    fixed = (NONE,) if TABLE in saved else ()  # what was decided is among the first words
+    fixed = (NONE,) if TABLE in saved else ()  # the decision is among the first words
     replaced = _replaced(given.keys)
     kept = [text for text in first if key_of(text) not in replaced]
     asked = dataclasses.replace(given, recipe=recipe, overrides=(*first, *fixed), resume=False)

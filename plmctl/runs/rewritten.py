@@ -1,4 +1,4 @@
-"""Targets by a teacher in place of those of the training set: `distill.rewrite`."""
+"""Targets by a teacher instead of those of the training set: `distill.rewrite`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from plmctl.storage.paths import find_cache_folder
 
 
 def replace_targets(spec: Finetune) -> Finetune:
-    """The fine-tuning `spec` with texts of `teacher` in place of the targets that it would read;
+    """The fine-tuning `spec` with texts of `teacher` instead of the targets that it would read;
     `spec` itself without `distill.rewrite`.
 
     They are written once, into a folder of the cache whose name is a hash of all that decides them.

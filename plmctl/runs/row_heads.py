@@ -21,7 +21,7 @@ def fit_row_heads(spec: Finetune) -> Finetune:
     """Heads that decide about rows as `model.classifier` says: with the pooler or without, and with
     its settings of the head.
 
-    What stands on the command line (`heads.class.dense=true`) stays.
+    A word of the command line (`heads.class.dense=true`) stays.
     """
     if spec.row_pooling:
         spec = _choose_pooling(spec, spec.row_pooling)
@@ -61,8 +61,8 @@ def _choose_pooling(spec: Finetune, name: str) -> Finetune:
 
 
 def find_classifier(spec: Finetune, heads: Mapping[str, Any]) -> dict[str, bool]:
-    """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare
-    head, otherwise RoBERTa's.
+    """The classifier of a checkpoint that does not state it: BERT's pooler if it has one, GPT's
+    bare head, otherwise RoBERTa's.
     """
     causal, pooler = pooling(model_settings(spec), spec.plugins) == "last", POOLER in heads
     return {"pooler": pooler, "dense": not pooler and not causal, "bias": not causal}

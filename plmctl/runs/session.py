@@ -29,27 +29,27 @@ from plmctl.training.processes.world import World, environment, join, leave
 from plmctl.training.trackers.choose import open_trackers
 from plmctl.training.trainer import Result
 
-# what every process does first, the main one before there are others: read the data, which may
+# the first step of every process, of the main one before there are others: read the data, which may
 # change the spec
 Prepare = Callable[[Any], tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
 class Session:
-    """One sitting of a run: its spec (as saved), its directory, and this process' place in it."""
+    """One sitting of a run: its spec (as saved), its directory, and this process' rank in it."""
 
     spec: Any  # RunSpec of pretraining or fine-tuning
     folder: Path
     world: World
     precision: Precision
     log: Log
-    prepared: Any  # what `prepare` returned in this process besides the spec
+    prepared: Any  # the result of `prepare` in this process besides the spec
 
     def say(self, message: str) -> None:
         self.log.say(message)
 
 
-After = Callable[[Session, Result], Result]  # what another command does once the training is over
+After = Callable[[Session, Result], Result]  # the work of another command once the training is over
 # {a command that goes on from a session's run, with {run} for its folder: a remark on it, or ""}
 Next = Callable[[Session], Mapping[str, str]]
 
@@ -64,7 +64,7 @@ def run_session(spec: Any, prepare: Prepare, train: Callable[[Session], Result],
     the corrected command finds it free.
 
     Args:
-        prepare: Reads the data; returns the spec with what these decided, and the data.
+        prepare: Reads the data; returns the spec with their decisions, and the data.
         then: The commands that the last lines of a finished run name.
     """
     rank, _, size = environment()
@@ -119,8 +119,8 @@ def _sitting(
 def _open(
     spec: Any, prepare: Prepare, lock: Callable[[Path], None]
 ) -> tuple[Any, Any, list[Path] | None]:
-    """The spec of a new run directory, the data, and the folders that were made; no folders on
-    resume, where the directory is there. It is locked before anything is written in it.
+    """The spec of a new run directory, the data, and the folders that were made; no new folders on
+    resume. It is locked before anything is written in it.
 
     Data come first: what they refuse leaves no directory behind.
     """

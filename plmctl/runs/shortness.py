@@ -1,4 +1,4 @@
-"""What a fine-tuning says of its length and its rate before it begins."""
+"""The remarks of a fine-tuning on its length and its rate before it begins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def describe_shortness(
     spec: Finetune, steps: int | None, width: int, epoch: float
 ) -> Iterator[str]:
     """A line where train.least_steps makes more epochs of `epoch` updates, or the settings of a
-    task are made for more examples, and one where they are made for wider models.
+    task are made for more examples. Another line where they are made for wider models.
     """
     train, rate = spec.train, spec.optim.get("lr")
     if train.epochs and steps and steps > (asked := math.ceil(round(train.epochs * epoch, 6))):

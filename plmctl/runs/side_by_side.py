@@ -1,4 +1,4 @@
-"""Teachers and their student beside each other: parameters, size on disk, latency, score, and the
+"""Teachers and their student side by side: parameters, size on disk, latency, score, and the
 student's share of each.
 """
 
@@ -22,10 +22,10 @@ from plmctl.training.device.precision import Precision
 
 BATCHES = (1, 32)  # rows of the batches that are timed
 ENOUGH = 0.3  # seconds of timing at one batch size, at least
-ROUNDS = 9  # of timing, in which the models take turns, at least
+ROUNDS = 9  # rounds of timing, in which the models take turns, at least
 PATIENCE = 5.0  # seconds after which three rounds are enough
 
-Forward = Callable[[Model, Batch], Any]  # what is timed
+Forward = Callable[[Model, Batch], Any]  # the timed function
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ModelColumn:
     title: str  # teacher, student
     folder: str
     parameters: int
-    bytes: int  # of its weights on the disk
+    bytes: int  # bytes of its weights on the disk
     layers: int
     latency: Mapping[int, float] = field(default_factory=dict)  # {rows of the batch: milliseconds}
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -94,8 +94,8 @@ def _measure_time(model: Model, batch: Batch, forward: Forward, precision: Preci
 
 
 def compute_share(student: float, teacher: float, *, largest_is_best: bool) -> float | None:
-    """What the student keeps of the teacher's score: 1 is as good; for a loss, the teacher's
-    divided by the student's.
+    """The student's share of the teacher's score: 1 is as good; for a loss, the teacher's divided
+    by the student's.
     """
     above, below = (student, teacher) if largest_is_best else (teacher, student)
     return above / below if below > 0 and above >= 0 else None
@@ -103,7 +103,7 @@ def compute_share(student: float, teacher: float, *, largest_is_best: bool) -> f
 
 @dataclass(frozen=True)
 class SideBySide:
-    """The models beside each other, and what the student keeps of the first teacher's score."""
+    """The models side by side, and the student's share of the first teacher's score."""
 
     teachers: Sequence[ModelColumn]
     student: ModelColumn

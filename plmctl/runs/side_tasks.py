@@ -1,5 +1,5 @@
-"""Tasks that are trained beside the run's own: what the settings of each decide, and the model that
-all of them share.
+"""Side tasks, which are trained with the run's own task: the settings that each decides, and the
+model that all of them share.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from plmctl.training import checkpoint
 from plmctl.training.checkpoint import Snapshot, tensors_of
 from plmctl.training.progress import Progress
 
-ASKED = ("task", "path", "overrides", "weight")  # what a user says of one
-OF_A_TASK = ("task", "heads")  # what its overrides may change
-# what all tasks share, beside the model itself
+ASKED = ("task", "path", "overrides", "weight")  # the keys of a side task that a user states
+OF_A_TASK = ("task", "heads")  # the settings that its overrides may change
+# the settings that all tasks share, besides the model itself
 OF_THE_RUN = (
     *("checkpoint", "checkpoint_into", "kept_layers", "peft", "kernel"),
     *("train", "run", "seed"),
@@ -53,8 +53,8 @@ OF_THE_RUN = (
 
 
 def with_side_tasks(spec: Finetune, task: Task) -> Finetune:
-    """The spec fitted to its task, with all that the tasks beside it decide: their settings, their
-    heads, places for their rows.
+    """The spec fitted to its task, with all settings that its side tasks decide: their own, their
+    heads, positions for their rows.
 
     Raises:
         UsageError: Everything that is wrong with any of them, together.
@@ -93,7 +93,7 @@ def with_side_tasks(spec: Finetune, task: Task) -> Finetune:
 
 
 def open_side_tasks(spec: Finetune) -> list[SideTask]:
-    """The tasks beside the one of a spec that `with_side_tasks` has decided."""
+    """The side tasks of a spec that `with_side_tasks` has decided."""
     return [
         SideTask(name, build_task(_alone(spec, name)), dict(node["heads"]), node["weight"])
         for name, node in spec.beside.items()
@@ -107,7 +107,7 @@ def mixing_of(spec: Finetune) -> Mixing:
 
 def choose_metric(spec: Finetune, task: Task) -> tuple[str, bool]:
     """(what chooses the checkpoint, by default the first metric of the run's own task; whether a
-    larger value is better). Metrics of a task beside have its name before them: `rte/accuracy`.
+    larger value is better). Metrics of a side task have its name before them: `rte/accuracy`.
 
     Raises:
         ConfigError: None of the tasks has it.
@@ -130,7 +130,7 @@ def count_updates(spec: Finetune, examples: int) -> int:
     """The updates of an epoch, where rows are neither grouped nor left out.
 
     Args:
-        examples: of the run's own task, which are trained on.
+        examples: The training examples of the run's own task.
     """
     sizes = {MAIN: examples}
     for side in open_side_tasks(spec):
@@ -158,7 +158,7 @@ def save_side_tasks(
 
 
 def _alone(spec: Finetune, name: str) -> Finetune:
-    """The spec of one of the tasks beside, as if it were the only one."""
+    """The spec of one side task, as if it were the only one."""
     node = spec.beside[name]
     heads = {own: thaw(spec.heads[whole]) for own, whole in node["heads"].items()}
     return spec.replace({"task": node["task"], "heads": heads, "beside": {}})
@@ -175,7 +175,7 @@ def _check_name(name: str, spec: Finetune) -> None:
 
 
 def _read(name: str, node: Mapping[str, Any], spec: Finetune) -> Finetune:
-    """The spec of a task beside, as it would be fine-tuned alone on the same model."""
+    """The spec of a side task, as it would be fine-tuned alone on the same model."""
     for key in node:
         if key not in ASKED:
             known = f"one of {', '.join(ASKED)}{nearest(key, ASKED)}"
@@ -209,8 +209,8 @@ def _is_of_run(error: PlmctlError) -> bool:
 
 
 def _join(name: str, spec: Finetune, own: Finetune, *, weight: float) -> Finetune:
-    """The spec with the heads of a task beside; heads of language models, and what stands before
-    heads, are shared.
+    """The spec with the heads of a side task; heads of language models, and parts before heads, are
+    shared.
     """
     heads, names = dict(spec.heads), dict[str, str]()
     for head, node in own.heads.items():
@@ -228,7 +228,7 @@ def _join(name: str, spec: Finetune, own: Finetune, *, weight: float) -> Finetun
 def _refuse_another_model(
     name: str, spec: Finetune, own: Finetune, task: Task, side_task: Task
 ) -> None:
-    """UsageError where a task beside needs another network than the run's own task."""
+    """UsageError if a side task needs another network than the run's own task."""
     for slot in ("model", "pattern", "position"):
         if _without_classifier(own[slot]) != _without_classifier(spec[slot]):
             raise UsageError(
@@ -258,7 +258,7 @@ def _refuse_mixing(spec: Finetune) -> None:
 
 
 def _at(name: str, error: PlmctlError) -> PlmctlError:
-    """What is wrong with a task beside, with its name, and with fixes that are settings of it."""
+    """The error of a side task, with its name, and with fixes that are settings of it."""
     kind = DataError if isinstance(error, DataError) else UsageError
     text = re.sub(r"(?<=fix: )task=(\S+)", rf"beside.{name}.task=\1", str(error))
     text = re.sub(r"(?<=fix: )task\.path=", f"beside.{name}.path=", text)

@@ -1,4 +1,4 @@
-"""The data, the loss and the scores of a fine-tuning, and of tasks that are trained beside it."""
+"""The data, the loss and the scores of a fine-tuning and of its side tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from plmctl.use.predict import predict
 
 @dataclass(frozen=True)
 class SideData:
-    """A task beside with its splits and its batches."""
+    """A side task with its splits and its batches."""
 
     side: SideTask
     devs: Mapping[str, Split]
@@ -34,8 +34,8 @@ class SideData:
 
 
 def encode_splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[str, Split]:
-    """train, a `share` of it, and every dev split that is there, encoded; `fit_labels` has seen
-    all of train.
+    """train, a `share` of it, and every existing dev split, encoded; `fit_labels` has seen all of
+    train.
     """
     task.fit_labels(train := task.read("train"))
     examples = {"train": inference.take_share(train, share)}
@@ -67,7 +67,7 @@ def make_batches(
 
 
 def read_sides(session: Session, tokenizer: Tokenizer) -> list[SideData]:
-    """Every task beside, read and encoded; a line on each."""
+    """Every side task, read and encoded; a line on each."""
     sides: list[SideData] = []
     for side in open_side_tasks(session.spec):
         data = encode_splits(side.task, tokenizer, session.spec.train.share)
@@ -107,7 +107,7 @@ def mix_losses(objective: Objective, sides: Sequence[SideData]) -> Objective:
 
 
 def score_sides(model: Model, sides: Sequence[SideData], precision: Precision) -> dict[str, float]:
-    """{"<task>/<metric>": its value on dev} of every task beside that has a dev split."""
+    """{"<task>/<metric>": its value on dev} of every side task that has a dev split."""
     scores: dict[str, float] = {}
     for each in sides:
         if "dev" in each.devs:

@@ -28,7 +28,7 @@ def stabilise(
     """`objective` with the stabilisers that the spec names; itself without any.
 
     Args:
-        task: as the objective was before anything was added to it.
+        task: The task as the objective was before any addition to it.
         resumed: weights and buffers are loaded later.
         passes: one epoch of updates, the micro-batches of each.
 

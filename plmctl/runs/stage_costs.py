@@ -1,4 +1,4 @@
-"""What the stages of a run cost together: each has its own rows, and a share of the budget."""
+"""The cost of all stages of a run: each has its own rows, and a share of the budget."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class StageCost:
     """A stage, or a run without any.
 
     Args:
-        costs: of one of its tokens.
-        tokens: of an update, at most.
-        rows: of one backward pass of a process.
-        share: of the budget.
+        costs: The costs of one of its tokens.
+        tokens: The tokens of an update, at most.
+        rows: The rows of one backward pass of a process.
+        share: The share of the budget.
     """
 
     costs: Cost
@@ -47,7 +47,7 @@ class Spent:
     """A whole run: means over its tokens, and how many there are (None: not known yet).
 
     Args:
-        shares: of the tokens, that each stage has.
+        shares: The share of the tokens that each stage has.
     """
 
     shares: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""What a task decides of a spec: heads that write, lengths of rows, outputs and names."""
+"""The settings of a spec that a task decides: heads that write, lengths of rows, outputs and names."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LANGUAGE_HEAD = {
 
 
 def fit_language_heads(spec: Finetune, task: Task) -> Finetune:
-    """The spec with the heads that the task looks up and its file does not make, those that
-    write: the checkpoint's own, else a tied one.
+    """The spec with the heads that the task looks up and its file does not make. These are heads
+    that write: the checkpoint's own, else a tied one.
     """
     missing = sorted(task.facts.heads - set(spec.heads))
     trained: Mapping[str, Any] = {}
@@ -47,7 +47,7 @@ def fit_lengths(spec: Finetune, task: Task) -> dict[str, int]:
         return {}
     places = Places.of(open_source(spec.checkpoint, plugins=spec.plugins).config)
     _, written = task.row_lengths
-    # one number for both is said below
+    # one number for both is reported below
     if places.read != places.written and written > (places.written or written):
         allowed = f"at most {places.written}, the longest text that {spec.checkpoint} writes"
         error = ConfigError("task.max_target", written, allowed)
@@ -67,8 +67,8 @@ def fit_lengths(spec: Finetune, task: Task) -> dict[str, int]:
 
 
 def _choose_lengths(spec: Finetune, error: ConfigError, fits: Mapping[str, int]) -> dict[str, int]:
-    """`fits`, said in a line, unless the user wrote one of these lengths: then `error` with them as
-    its fix.
+    """`fits`, printed in a line, unless the user wrote one of these lengths: then `error` with them
+    as its fix.
     """
     shown = " ".join(f"{key}={length}" for key, length in fits.items())
     if any(is_asked(spec.provenance, key) for key in fits):
@@ -78,10 +78,10 @@ def _choose_lengths(spec: Finetune, error: ConfigError, fits: Mapping[str, int])
 
 
 def fit_task(spec: Finetune, task: Task, *, longest: int = 0) -> Finetune:
-    """The spec with what labels and task decided: outputs, names, longest row.
+    """The spec with the decisions of labels and task: outputs, names, longest row.
 
     Args:
-        longest: The longest row of the tasks beside it.
+        longest: The longest row of the side tasks.
     """
     changes = {f"task.{name}": value for name, value in task.decided.items()}
     head = locate(spec.heads[task.head]["_target_"], spec.plugins)
@@ -89,7 +89,7 @@ def fit_task(spec: Finetune, task: Task, *, longest: int = 0) -> Finetune:
         changes[f"heads.{task.head}.num_classes"] = task.outputs
     for name, value in task.head_settings.items():
         changes[f"heads.{task.head}.{name}"] = value
-    if task.vectors:  # of the task's own choice, without a pooler
+    if task.vectors:  # by the task's own choice, without a pooler
         changes[f"heads.{task.head}.vectors"] = task.vectors
         spec = spec.replace({"heads": {k: v for k, v in spec.heads.items() if k != POOLER}})
     for path, value in task.model_settings.items():

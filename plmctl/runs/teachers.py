@@ -42,7 +42,7 @@ from plmctl.text.tokenizer import Tokenizer
 
 
 def teachers_of(spec: Any) -> list[str]:
-    """What `teacher` names: none, one, or several."""
+    """The names in `teacher`: none, one, or several."""
     named = spec.get("teacher")
     return [named] if isinstance(named, str) else list(named or ())
 
@@ -54,7 +54,7 @@ def add_teacher(
 
     Args:
         model: The student.
-        rows: How many the student reads, for `teacher_cache`.
+        rows: The number of rows that the student reads, for `teacher_cache`.
     """
     if not spec.get("distill"):
         return objective
@@ -83,8 +83,8 @@ def load_teacher(spec: Any, path: str) -> Loaded:
 def outline_teacher(
     spec: Any, model: Model, objective: Objective, lengths: Mapping[str, int] | None = None
 ) -> Objective:
-    """What `add_teacher` will make, of models without weights; raises what does not fit between
-    student and teachers. `objective` itself where a teacher is needed and nothing says who it is.
+    """The result of `add_teacher`, from models without weights; raises misfits between student and
+    teachers. `objective` itself where a teacher is needed and nothing says who it is.
 
     Args:
         lengths: {config path: tokens} of the rows that the student reads.
@@ -123,8 +123,8 @@ def distillation(
 
 
 def check_teacher(spec: Any) -> None:
-    """Raise where the method asks for a teacher and there is none, or where nothing would be learnt
-    of one.
+    """Raise where the method needs a teacher that is missing, or where nothing would be learnt from
+    one.
     """
     paths = teachers_of(spec)
     if paths and _teacher_parameter(spec) is None:
@@ -217,7 +217,7 @@ def with_tokenizer(spec: Any, own: str | None) -> Any:
     teachers have to have equal ones.
 
     Args:
-        own: Whose weights the student begins with.
+        own: The model that the student begins with.
     """
     paths = teachers_of(spec)
     if not spec.get("distill") or not paths:
@@ -255,7 +255,7 @@ def same_tokens(a: Tokenizer, b: Tokenizer) -> bool:
 
 
 def _tokenizer(spec: Any, own: str | None) -> Tokenizer | None:
-    """That of the student, as far as something says so."""
+    """The tokenizer of the student, as far as a setting names it."""
     data = (spec.get("data") or {}).get("path")
     if own is not None:
         return open_source(own, plugins=spec.plugins).tokenizer

@@ -19,7 +19,7 @@ from plmctl.training.checkpoint import load_tensors, read_base
 
 
 def find_adapters(spec: Finetune, source: Source) -> Finetune:
-    """The spec with what the adapters are that its methods take from runs.
+    """The spec with the settings of the adapters that its methods take from runs.
 
     Args:
         source: The checkpoint, which these runs must have been trained beside.
@@ -67,7 +67,7 @@ def _describe(spec: Finetune, name: str, run: str, source: Source) -> dict[str, 
     """The node of the adapter of a run.
 
     Raises:
-        ConfigError: The run has learned something else, or beside another model.
+        ConfigError: The run has learned another kind of adapter, or on another model.
     """
     path, own = f"peft.{name}.runs", open_source(run, plugins=spec.plugins)
     methods = own.config.get("peft") or {}

@@ -14,8 +14,8 @@ SETTING = "train.unfreeze"
 
 
 def group_layers(model: Model) -> list[list[str]]:
-    """The names of parameters: of what stands on the layers (heads), then of each layer from the
-    top down, at last of the input.
+    """The names of parameters: of the heads on the layers, then of each layer from the top down, at
+    last of the input.
 
     Raises:
         ConfigError: The model has no layers that can be told apart.

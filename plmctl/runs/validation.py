@@ -1,4 +1,4 @@
-"""The validation of a pretraining: losses of held-out text, beside those of models that count."""
+"""The validation of a pretraining: losses of held-out text, next to those of models that count."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def validate(plan: PretrainingPlan, world: World) -> Evaluate | None:
         return None
     bytes_per_token = {}
     for title, (source, name) in corpus.held_out().items():
-        # of parallel text, the bytes of one side alone are not known
+        # the bytes of one side of parallel text alone are not known
         if not plan.sources[source].reader.format.target_length:
             shards = corpus.valid[source][name]
             split = shards.manifest["splits"][shards.split]  # "train", where a stream has its own
             bytes_per_token[title] = split["bytes"] / max(1, split["tokens"])
-    # opened now: held-out text that fills no row is told before the first update
+    # opened now: held-out text that fills no row is reported before the first update
     held_out = open_held_out(plan.feed, corpus, world, plan.fields)
     batches: dict[str, list[Batch]] = {}
     beside = batches_beside(plan.feed, world.size)
