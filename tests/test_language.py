@@ -25,7 +25,7 @@ DATA = {
 }  # words and texts, which are no language of ours
 
 # Hits that are left: a number may only fall. Rooms and kinds that are not listed have none.
-CEILINGS: dict[str, int] = {"report": 1, "runs": 2, "tasks": 619}
+CEILINGS: dict[str, int] = {"report": 1, "tasks": 619}
 
 
 class Unit(NamedTuple):

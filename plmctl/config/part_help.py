@@ -81,7 +81,9 @@ def _read_plumbing() -> dict[str, str]:
 
 
 def _list_inherited(file: Path, plugins: Sequence[str], types: bool) -> list[Setting]:
-    """The settings of the files in its list of defaults: `parts/bert`, `/search@task.search: beam`."""
+    """The settings of the files in its list of defaults: `parts/bert`,
+    `/search@task.search: beam`.
+    """
     content = yaml.safe_load(read_part_text(file)) or {}
     inherited: list[Setting] = []
     for default in content.get("defaults") or ():

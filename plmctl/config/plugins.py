@@ -38,7 +38,9 @@ def named(node: Any) -> list[str]:
 
 
 def recorded(config: Mapping[str, Any]) -> list[str]:
-    """The plug-ins of the run of this config: those of its command line, and those with its parts."""
+    """The plug-ins of the run of this config: those of its command line, and those with its
+    parts.
+    """
     given = (config.get("run") or {}).get("plugins") or []
     return list(dict.fromkeys([*map(str, given), *named(config)]))
 

@@ -146,7 +146,9 @@ class ClassifiedLinks(Probe):
         return counts[question.candidates].astype(np.float64)
 
     def measure(self, opened: Opened) -> ScoreTable:
-        """The ranks of one split; if it is stopped, the ranks of the triples until then are shown."""
+        """The ranks of one split; if it is stopped, the ranks of the triples until then are
+        shown.
+        """
         split = SPLITS.get(opened.asked.split, opened.asked.split)
         classifier = TripleClassifier(opened, self)
         triples = self.choose(split)

@@ -1,4 +1,6 @@
-"""The settings of a spec that trained weights decide: the model, its positions and its tokenizer."""
+"""The settings of a spec that trained weights decide: the model, its positions and its
+tokenizer.
+"""
 
 from __future__ import annotations
 

@@ -116,7 +116,9 @@ def check_finetuning(spec: Finetune, task: Task) -> Outline:
 
 
 def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
-    """ConfigError for additions of fine-tuning that do not fit the model, the task or each other."""
+    """ConfigError for additions of fine-tuning that do not fit the model, the task or each
+    other.
+    """
     _check_heads(model)
     if spec.train.unfreeze:
         check_unfreezing(spec)

@@ -183,7 +183,9 @@ def _build_objective(
 
 
 def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> FrozenOutputs | None:
-    """The object that computes outputs of frozen layers once, where `train.frozen_outputs` is set."""
+    """The object that computes outputs of frozen layers once, where `train.frozen_outputs`
+    is set.
+    """
     train = session.spec.train
     if train.frozen_outputs == "batch":
         return None
@@ -310,7 +312,9 @@ def _newest(session: Session) -> Path | None:
 def _find_base(
     session: Session, model: Model, trainable: Sequence[str], begin: Source | None
 ) -> Base | None:
-    """The model of the checkpoint, where few weights are trained in addition to its own; else None."""
+    """The model of the checkpoint, where few weights are trained in addition to its own;
+    else None.
+    """
     spec = session.spec
     if not (spec.peft and spec.checkpoint) or spec.kept_layers:
         return None

@@ -31,7 +31,7 @@ def naming_kind(spec: Pretrain) -> Iterator[None]:
 
 
 def _name_kind(spec: Pretrain, errors: list[PlmctlError]) -> list[PlmctlError]:
-    """`errors`, where one at `init` replaces those that its kind explains."""
+    """`errors`, where one at `init` replaces all errors that its kind explains."""
     names = _name_kinds(spec) if spec.init and not spec.init_into else None
     others = [
         error
@@ -51,8 +51,8 @@ def _name_kind(spec: Pretrain, errors: list[PlmctlError]) -> list[PlmctlError]:
 
 
 def describe_differences(spec: Pretrain, backbone: Backbone, *, target: int) -> list[str]:
-    """Differences between this run and the training of the model of `init`: how its tokens see each
-    other, and rows without the target that it writes.
+    """Differences between this run and the training of the model of `init`: its pattern, and rows
+    without the target that it writes.
 
     Args:
         backbone: This run's, with the weights of that model.

@@ -1,4 +1,6 @@
-"""The settings of a spec that a task decides: heads that write, lengths of rows, outputs and names."""
+"""The settings of a spec that a task decides: heads that write, lengths of rows, outputs
+and names.
+"""
 
 from __future__ import annotations
 
