@@ -1,8 +1,8 @@
 """The style of a page in light and dark mode, and the colours of its pictures.
 
 A picture sets its light colours itself, as attributes, and stands alone. A dark page replaces them
-through the `color` of its classes, which their strokes and fills take up: `paper` the ground,
-`grid` and `axis` the lines, `c0` to `c5` the series.
+through the `color` of its classes, which strokes and fills take up. The classes are `paper` for the
+ground, `grid` and `axis` for the lines, `c0` to `c5` for the series.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ Terms = Iterable[Sequence[int]]  # first character, the one behind the last
 class AspectTagging(Tagging):
     """Predicts the terms of which a text says something, as tags of its words (tasks/tagging.py).
 
-    Beside the scores of tags: precision, recall and F1 of terms whose first and last characters are
-    right, over all different terms of the files, also those that no words are (Pontiki et al.,
-    2014, "SemEval-2014 Task 4: Aspect Based Sentiment Analysis", sec. 4.1, subtask 1).
+    The metrics also have precision, recall and F1 of terms whose first and last characters are
+    right. They count all different terms of the files, also terms that are not words (Pontiki et
+    al., 2014, "SemEval-2014 Task 4: Aspect Based Sentiment Analysis", sec. 4.1, subtask 1).
     """
 
     known_metrics = (*OFFICIAL, *Tagging.known_metrics)
@@ -35,7 +35,7 @@ class AspectTagging(Tagging):
 
     def describe(self, example: Example) -> dict[str, Any]:
         found = super().describe(example)
-        if "places" in example.fields:  # what is typed has none
+        if "places" in example.fields:  # typed sentences have none
             found["places"] = [list(place) for place in example.fields["places"]]
             found["gold_terms"] = [list(term) for term in example.fields["terms"]]
         return found
@@ -48,7 +48,7 @@ class AspectTagging(Tagging):
 
 
 def find_terms(tags: Sequence[str], places: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The characters of the terms that tags tell, of words at `places`."""
+    """The characters of the terms in the tags of words at `places`."""
     return [[places[first][0], places[last][1]] for _, first, last in sorted(entities(tags))]
 
 

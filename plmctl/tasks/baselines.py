@@ -1,5 +1,5 @@
-"""What models without pretraining reach on a task: the most frequent label, a linear model of
-words, one of words and pairs of neighbours, and the most frequent tag of each word.
+"""The scores of models without pretraining on a task: the most frequent label, a linear model of
+words, one of words and pairs of neighbours. The last one is the most frequent tag of each word.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from plmctl.tasks.task import Task
 # the answer itself is of training; `majority` among scores is of the answers that are scored
 CONSTANT = "most frequent in train"
 SHOWN = {CONSTANT: "always the answer that is most frequent in train"}
-EXAMPLES = 10_000  # of training that are read at most
+EXAMPLES = 10_000  # training examples that are read at most
 LETTERS = 10_000_000  # and of their texts together
 Row = dict[str, Any]
 Guess = Callable[[Sequence[Example]], list[Row]]  # predictions as the task's own
@@ -40,7 +40,7 @@ class Baselines:
     remark: str = ""
 
     def describe(self, metric: str) -> str:
-        """One line with the values of `metric`; "" where there are none."""
+        """One line with the values of `metric`, or ""."""
         lines = [
             f"{split} "
             + ", ".join(f"{SHOWN.get(name, name)} {of[metric]:.4f}" for name, of in models.items())
@@ -52,8 +52,8 @@ class Baselines:
 def score_baselines(
     task: Task, train: Sequence[Example], devs: Mapping[str, Sequence[Example]]
 ) -> Baselines:
-    """What is reached on each split by what can be learned of `train` in seconds; nothing for tasks
-    that say no kind of answer.
+    """The scores on each split of models that learn from `train` in seconds; empty for tasks that
+    state no kind of answer.
     """
     fit = KINDS.get(task.answer)
     devs = {

@@ -208,7 +208,7 @@ class Batches:
         return fingerprint(self.rows)
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of updates, and what tells whether the rows are the same."""
+        """The number of updates, and the fingerprint of the rows."""
         return {"updates": self._update, **stage_of(self)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

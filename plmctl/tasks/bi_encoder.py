@@ -37,10 +37,10 @@ class BiEncoderSettings(RankingSettings):
     """Settings of a bi-encoder.
 
     Args:
-        pooling: what is the vector of a text (heads/sentences.py).
-        likeness: of two vectors: their "cosine", or their "dot" product.
+        pooling: The vector of a text (heads/sentences.py).
+        likeness: The likeness of two vectors: their "cosine", or their "dot" product.
         temperature: divides it.
-        index: how a corpus is searched: "exact", by all products, or by "faiss".
+        index: The search in a corpus: "exact", by all products, or by "faiss".
     """
 
     pooling: str = "first"
@@ -141,14 +141,14 @@ class VectorRanking(RankingTask):
 
 @dataclass(frozen=True)
 class BatchCandidates:
-    """What the rows of a batch are to its questions, Q of them, and D texts.
+    """The relation of the rows of a batch to its Q questions, with D texts.
 
     Args:
         is_question: [B] which rows are questions.
         positive: [Q, D] the texts that answer a question.
-        negative: [Q, D] those that count as wrong: all others of the batch, those of other
-            questions, too, but not the same text as a positive.
-        own: [Q, D] those that are read for this question.
+        negative: [Q, D] the wrong texts: all others of the batch, also those of other questions,
+            but not the same text as a positive.
+        own: [Q, D] the texts that are read for this question.
     """
 
     is_question: Tensor

@@ -18,20 +18,20 @@ from plmctl.tasks.task import Task
 
 Row = Mapping[str, Any]
 BINS = 15
-WARMEST = 20.0  # of the temperatures that are tried, the coldest is 1 by it
+WARMEST = 20.0  # the hottest temperature tried; the coldest is 1 by it
 TRIED = 200  # thresholds, from equally many probabilities each
 LEAST = 1e-12  # a probability below it is taken for it
 
 
 @dataclass(frozen=True)
 class LabelDecision:
-    """What is done to the probabilities of a model before a label is chosen.
+    """The change to the probabilities of a model before a label is chosen.
 
     Args:
         temperature: T of `p_k^(1/T) / sum_j p_j^(1/T)`; of several labels each, of its odds.
         threshold: the least probability of `label`, or of any number of labels one for all, or
             {label: its own}; None: as the task decides.
-        label: of two the one that the threshold is of.
+        label: The positive one of two labels; the threshold applies to its probability.
         fitted: the split that both are from.
     """
 
@@ -65,8 +65,9 @@ def _describe_temperature(temperature: float) -> str:
 def join_decisions(
     tasks: Sequence[Task], kept: Sequence[LabelDecision | None]
 ) -> LabelDecision | None:
-    """What an ensemble decides by: the mean of the thresholds of its members, those that they keep,
-    else those of their tasks; None where none is kept and the tasks have the same.
+    """The decision of an ensemble: the mean of the thresholds of its members, from their
+    checkpoints, else from their tasks. It is None where no checkpoint has one and the tasks have
+    the same.
 
     The mean probability is above the mean threshold where the members are above their own ones
     on average: `mean_i p_i >= mean_i t_i` is `mean_i (p_i - t_i) >= 0`.
@@ -92,7 +93,7 @@ def _side_of(decision: LabelDecision | None, label: str) -> float:
 
 
 def _threshold_of(task: Task) -> Threshold:
-    """What the settings of a task say, which may decide each label by itself."""
+    """The threshold in the settings of a task, which may decide each label by itself."""
     sets = getattr(task, "sets", None)
     return sets.threshold if isinstance(sets, LabelSets) else HALF
 
@@ -150,8 +151,8 @@ def has_labels(row: Row) -> bool:
 def fit_decision(
     task: Task, rows: Sequence[Row], wanted: Sequence[str], *, split: str
 ) -> LabelDecision:
-    """The temperature of the least loss, then the threshold of the best first metric, of the rows
-    of a labelled split; only those that are `wanted`.
+    """The temperature of the least loss, then the threshold of the best first metric, on the rows
+    of a labelled split. Only the `wanted` ones are fitted.
 
     Raises:
         UsageError: The predictions have no such thing.
@@ -218,7 +219,7 @@ def _fit_one(task: Task, rows: Sequence[Row], temperature: float, split: str) ->
     sign = 1 if task.best_is_largest else -1
 
     def rank(threshold: float) -> tuple[float, float]:
-        """Of equals the one that is nearest to a half is best."""
+        """The threshold nearest to a half is the best of equal ones."""
         own = LabelDecision(temperature, threshold, label, split)
         return sign * task.score(apply_decision(task, rows, own))[metric], -abs(threshold - HALF)
 
@@ -280,7 +281,7 @@ def _fit_temperature(rows: Sequence[Row]) -> float:
     golds = [_find_gold(row) for row in rows]
 
     def slope(inverse: float) -> float:
-        """Of the loss: the expected logit less that of the label."""
+        """The slope of the loss: the expected logit less that of the label."""
         return math.fsum(
             float((_soften(side, inverse) * side).sum() - side[gold].sum())
             for side, gold in zip(sides, golds, strict=True)

@@ -42,7 +42,7 @@ class CandidateSettings(TaskSettings):
 
 @part_of("task")
 class Candidates(Task):
-    """A score for each candidate, read beside its name, after the model has seen all documents
+    """A score for each candidate, read next to its name, after the model has seen all documents
     (Beltagy et al., 2020, arXiv:2004.05150, sec. 6.1 and app. D).
 
         [cls] question [sep] c_1 [sep] c_2 [sep] ... [sep] documents [sep]
@@ -50,7 +50,7 @@ class Candidates(Task):
     Documents that are longer make several rows, each with the question and all candidates. `z_k` is
     the mean over these rows of `head(h)` at the separator before c_k; `loss = -log
     softmax(z)[right]`, averaged over examples. Question and candidates are global if the pattern
-    has global tokens. Differs: separators stand in place of new tokens `[q]` and `[ent]`.
+    has global tokens. Differs: separators replace the new tokens `[q]` and `[ent]`.
     """
 
     head = "choice"
@@ -110,7 +110,7 @@ class Candidates(Task):
             question, cut = whole[: self.max_query], max(0, len(whole) - self.max_query)
             begin, own = [*before, *question], []
             for candidate in tokenizer.encode_batch(example.fields["candidates"]):
-                own.append(len(begin))  # of the separator before it
+                own.append(len(begin))  # the position of the separator before it
                 begin += [between, *candidate]
             begin.append(between)
             documents = [

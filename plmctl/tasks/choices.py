@@ -30,7 +30,7 @@ class ChoiceSettings(TaskSettings):
     """Settings of multiple choice.
 
     Args:
-        transform: how rows are changed for a model.
+        transform: The change of rows for a model.
         first_label: the number of the first choice.
         submission: {split: the file name that a leader board asks for}.
     """
@@ -75,7 +75,7 @@ class Choice(Task):
 
     @classmethod
     def known_metrics(cls) -> Sequence[str]:
-        """The names of what `score` can compute."""
+        """The names of the metrics that `score` can compute."""
         return label_score.known_names(None)
 
     def parse(self, line: str, number: int) -> Example:
@@ -178,7 +178,8 @@ class Choice(Task):
             batch.require("values.group"),
             batch.require("labels.choice"),
         )
-        first = (gold != IGNORE).nonzero()[:, 0]  # of each example; its rows are neighbours
+        # the first row of each example; its rows are neighbours
+        first = (gold != IGNORE).nonzero()[:, 0]
         most, norm = find_largest(scores, group), add_exponentials(scores, group)
         own = scores[first + gold[first]]
         total = (norm[group[first]] - own).sum()

@@ -39,10 +39,10 @@ class ClassificationSettings(TaskSettings):
         label_names: in the order of the logits; None: as the training split has them.
         positive: the class whose F1 counts.
         submission: {split: the file name that a leader board asks for}.
-        transform: how rows are changed for a model.
+        transform: The change of rows for a model.
         symmetric: the two texts of a pair have no order.
         class_weights: {label: weight in the loss}, or "balanced"; None: 1 each.
-        focal_gamma: of the focal loss; 0: none.
+        focal_gamma: The gamma of the focal loss; 0: none.
         label_smoothing: the share of a label that all labels have in equal parts.
     """
 
@@ -100,7 +100,7 @@ class Classification(Task):
 
     @classmethod
     def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:
-        """The names of what `score` can compute."""
+        """The names of the metrics that `score` can compute."""
         return label_score.known_names(settings.positive)
 
     def parse(self, line: str, number: int) -> Example:

@@ -40,9 +40,9 @@ class ClozeSettings(ClassificationSettings):
         label_words: {label: the word that stands in the gap for it, or several}; None: the labels
             themselves.
         demonstrations: sets of training examples that are shown behind a text; 0: none.
-        demonstration_share: of the training examples of a class, the nearest to the text, of which
-            one is shown.
-        demonstration_seed: of what is shown.
+        demonstration_share: The share of the training examples of a class, the nearest to the text,
+            from which one is drawn.
+        demonstration_seed: The seed of the demonstrations.
     """
 
     template: str
@@ -59,8 +59,8 @@ class Cloze(Classification):
     arXiv:2012.15723, sec. 4).
 
     `loss = -log softmax_y(s_y)[label]`, `s_y` the mean logit, at the gap, of the words of label y:
-    no other word of the vocabulary counts. A label word is one token, as it is read in its place.
-    Too long texts are cut, the template never.
+    no other word of the vocabulary counts. A label word is one token, in the spelling that fits the
+    gap. Too long texts are cut, the template never.
 
     With demonstrations a row is `T(x) [SEP] T'(x_1) [SEP] ... T'(x_K)`, T' the template with a word
     of the label in its gap, x_k a training example of class k (LM-BFF, sec. 6.1); an example makes
@@ -87,7 +87,7 @@ class Cloze(Classification):
         self.facts = replace(self.facts, heads=frozenset({HEAD}), terms=frozenset({"class"}))
         self.shown = own.demonstrations
         self.shows_train = self.shown > 0
-        self._ids: list[list[int]] = []  # of the words of each label, once labels are known
+        self._ids: list[list[int]] = []  # the ids of the words of each label, once labels are known
         self._pool: Demonstrations | None = None
 
     @property
@@ -120,7 +120,7 @@ class Cloze(Classification):
                     raise ConfigError("task.label_words", dict(self.label_words), allowed, fix=fix)
 
     def _spell_without(self, label: str, word: str) -> str:
-        """The setting with another word in place of one of a label."""
+        """The setting in which a placeholder replaces one word of a label."""
         own = [_ASKED if each == word else each for each in self.label_words[label]]
         return spell_words({**self.label_words, label: own})
 
@@ -154,7 +154,7 @@ class Cloze(Classification):
         return self.add_classes(rows, [examples[n] for n in each])
 
     def _draw(self, example: Example) -> list[list[Example]]:
-        """The sets of demonstrations of an example: one, without any, where none are asked for."""
+        """The sets of demonstrations of an example; a single empty set without demonstrations."""
         if not self.shown:
             return [[]]
         if self._pool is None:
@@ -186,7 +186,7 @@ class Cloze(Classification):
         return self.loss(self.logits(model, batch), batch)
 
     def _lay_out(self, example: Example, tokenizer: Any, shown: Sequence[Example]) -> Row:
-        """The row of an example, whose gap is its anchor, and of what is shown behind it."""
+        """The row of an example and of the demonstrations behind it; its gap is its anchor."""
         vocab = tokenizer.vocab
         own = fill_template(self.parts, example, tokenizer, vocab.mask)
         others = [
@@ -229,7 +229,9 @@ class Cloze(Classification):
 
 
 def spell_words(words: Mapping[str, Sequence[str]]) -> str:
-    """`task.label_words` as a shell takes it, with a place for a word where a label has none."""
+    """`task.label_words` in the spelling of a shell, with a placeholder for a label without
+    words.
+    """
     several = {label: [*own] or [_ASKED] for label, own in words.items()}
     pairs = {label: own[0] if len(own) == 1 else own for label, own in several.items()}
     return spell_setting("task.label_words", pairs)

@@ -22,9 +22,9 @@ UNKNOWN = "XX"  # the part of speech of a word of which none is given
 @part_of("task")
 class Constituency(Tagging):
     """Predicts the tree of a sentence as one label a word (Gomez-Rodriguez and Vilares, 2018,
-    arXiv:1810.08994; of pretrained models without anything between: Vilares et al., 2020,
-    arXiv:2002.01685): how many more phrases it shares with the next word than with the one before,
-    the lowest of them, and those that it has alone.
+    arXiv:1810.08994; for pretrained models alone: Vilares et al., 2020, arXiv:2002.01685). A label
+    counts how many more phrases the word shares with the next word than with the one before. It
+    also names the lowest of them, and the phrases of this word alone.
 
     `loss = -log softmax(head(h_first))[label]`, averaged over words. Any labels are a tree
     (tasks/phrase_tree.py), and are scored as evalb does (tasks/scores/brackets.py). Differs: parts
@@ -32,7 +32,7 @@ class Constituency(Tagging):
     input.
     """
 
-    answer = ""  # most words have one label in this place and another one in that
+    answer = ""  # most words have different labels in different positions
     pipeline = ""
     known_metrics = NAMES
     of_entities = ()
@@ -50,7 +50,7 @@ class Constituency(Tagging):
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader of the score should know."""
+        """Remarks for a reader of the score."""
         if not self._rare:
             return []
         shares = f"{self._rare:,} of {self._asked_of:,} words have a label of their tree that"

@@ -37,7 +37,7 @@ Span = tuple[int, int]
 
 @part_of("task")
 class Coqa(Squad):
-    """Predicts a span of the story, or yes, no or unknown, whose logits stand beside those of the
+    """Predicts a span of the story, or yes, no or unknown, whose logits are joined to those of the
     tokens (Ju et al., 2019, arXiv:1909.10772, Technical report on conversational question
     answering).
 
@@ -91,7 +91,7 @@ class Coqa(Squad):
     def find_answer(
         self, passage: Passage, example: Example
     ) -> tuple[str, Span | None, Span | None]:
-        """(kind, first and last token of the answer, those of what says why)."""
+        """(kind, first and last token of the answer, first and last token of the rationale)."""
         if not isinstance(example.label, tuple):
             return ("" if example.label is None else MISPLACED, None, None)
         kind, span, rationale = example.label
@@ -100,7 +100,9 @@ class Coqa(Squad):
     def label_window(
         self, answer: Any, example: Example, first: int, length: int, row: Row
     ) -> tuple[int, ...]:
-        """(first and last token of the answer, number of its kind, those of what says why)."""
+        """(first and last token of the answer, number of its kind, first and last token of the
+        rationale).
+        """
         kind, span, rationale = answer
         if kind == MISPLACED:
             return (IGNORE,) * 5

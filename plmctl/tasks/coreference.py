@@ -1,4 +1,4 @@
-"""Which mentions of a document mean the same, by ranking the antecedents of spans."""
+"""Clusters of mentions in a document with the same meaning, by ranking the antecedents of spans."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class CoreferenceSettings(TaskSettings):
     """Settings of coreference.
 
     Args:
-        max_words: of a span.
+        max_words: The words of a span, at most.
         kept: lambda: so many spans are kept for each word of a document.
-        max_antecedents: of a span, those that are scored in full.
-        max_rows: of a document in one update, those from a random one on; None: all.
-        joiner: what stands between the words of a sentence.
+        max_antecedents: The antecedents of a span that are scored in full, at most.
+        max_rows: The rows of a document in one update, from a random one on; None: all.
+        joiner: The text between the words of a sentence.
     """
 
     max_words: Count
@@ -179,7 +179,7 @@ class Coreference(Task):
         return {"links": links, "costs": costs}
 
     def _keep(self, words: int) -> int:
-        """How many spans are kept of so many words."""
+        """The number of spans that stay, for so many words."""
         return max(1, int(self.kept * words))
 
     @staticmethod

@@ -33,8 +33,8 @@ class CrossEncoderSettings(RankingSettings):
     """Settings of a cross-encoder.
 
     Args:
-        first: what finds the texts that are ordered again by `plmctl eval`: "bm25", or a run of a
-            bi-encoder.
+        first: The first search of `plmctl eval`, whose texts are ordered again: "bm25", or a run of
+            a bi-encoder.
         candidates: texts that it finds for each question.
     """
 

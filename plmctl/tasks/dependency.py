@@ -55,10 +55,10 @@ class Dependency(Task):
     and Manning, 2017, arXiv:1611.01734); the state that stands for the row is the root.
 
     `loss = -log softmax(s_arc)[head] - log softmax(s_rel at the right head)[relation]`, summed over
-    words and divided by their number. `uas` is the share of words with the right head, `las` with
-    the right relation, too, without what stands behind its colon, as the script of CoNLL 2018
-    counts (Zeman et al., 2018); `full_las` counts all of it. A sentence has one row; where it is
-    too long, words lose their last pieces, the longest word first.
+    words and divided by their number. `uas` is the share of words with the right head. `las` needs
+    the right relation, too, without its part behind a colon, as the script of CoNLL 2018 counts
+    (Zeman et al., 2018). `full_las` counts all of it. A sentence has one row; where it is too long,
+    words lose their last pieces, the longest word first.
     """
 
     head = "tree"
@@ -212,7 +212,7 @@ def shorten(pieces: Pieces, room: int) -> Pieces:
 
 
 def score_trees(predictions: Iterable[Row], *, punctuation: bool) -> dict[str, float]:
-    """`uas`, `las` and `full_las` of all words, or of those that are no punctuation."""
+    """`uas`, `las` and `full_las` of all words, or of all without punctuation."""
     words = heads = relations = whole = 0
     for each in predictions:
         gold, guess = each["gold"], each["guess"]

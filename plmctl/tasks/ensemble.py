@@ -19,7 +19,8 @@ from plmctl.tasks.task import Task
 
 Row = Mapping[str, Any]
 Choice = TypeVar("Choice", bound=Hashable)
-TAGS = "tag_probabilities"  # of each word and label, which files do not have
+# the key of the probabilities of each word and label, which files do not have
+TAGS = "tag_probabilities"
 
 
 def join(
@@ -32,9 +33,9 @@ def join(
     """One prediction for each example, from those of every member; they are in the same order.
 
     Args:
-        members: what `Task.explain` gives.
+        members: The records by `Task.explain`, one a member.
         votes: Each member has one vote, and equal votes are decided by the mean of probabilities.
-        decision: what is guessed by that mean; None: what the task guesses.
+        decision: The decision on that mean; None: the task's own.
 
     Raises:
         UsageError: The answers of this task cannot be joined, or not in this way.
@@ -88,7 +89,7 @@ def _join_labels(
     }
     known = list(mean.values()) if listed else mean
     guess = choose(task, {"guess": rows[0]["guess"], "probabilities": known}, decision)["guess"]
-    if votes and isinstance(guess, list):  # of several labels each has its own vote
+    if votes and isinstance(guess, list):  # each of several labels has its own vote
         counts = Counter(name for row in rows for name in row["guess"])
         guess = [name for name in mean if (2 * counts[name], name in guess) > (len(rows), False)]
     elif votes:
@@ -112,7 +113,7 @@ def _join_tags(task: Task, rows: Sequence[Row], *, votes: bool) -> dict[str, Any
 
 
 def elect(guesses: Sequence[Choice], weights: Mapping[Choice, float]) -> Choice:
-    """What is guessed most often; of equals that with the largest weight, then the first."""
+    """The most frequent guess; of equals the one with the largest weight, then the first."""
     counts = Counter(guesses)
     return max(counts, key=lambda guess: (counts[guess], weights[guess]))
 

@@ -49,7 +49,7 @@ class EntityCloze(Choice):
         "values.right": Field("[n]", "bool", "whether the entity in the row is a right answer")
     }
     Settings = RecordSettings
-    answer = ""  # of several right ones
+    answer = ""  # an example may have several right answers
 
     @classmethod
     def known_metrics(cls) -> Sequence[str]:

@@ -36,10 +36,10 @@ class TypingSettings(TaskSettings):
     Args:
         label_names: in the order of the logits; None: as the training split has them.
         marks: around the mention (tasks/layouts/markers.py).
-        states: what the types are read from.
-        entities: as of relations.
+        states: The states that the types are read from.
+        entities: The entities, as for relations.
         decide: "above": all types above the threshold; "top": these, and always the first one.
-        threshold: of the probability of a type.
+        threshold: The probability threshold of a type.
     """
 
     label_names: Sequence[str] | None = None
@@ -58,9 +58,9 @@ class EntityTyping(MarkedTask):
 
     `loss = - mean over types k of [y_k log s(z_k) + (1 - y_k) log s(-z_k)]`, z the logits, s the
     sigmoid, averaged over mentions. Types with s(z_k) > `threshold` are guessed: with 0.5 those
-    with z_k > 0 (Open Entity), with `decide="top"` also the best one (FIGER). Beside the metrics
-    stand the threshold that has the best loose micro F1 on these very predictions, and that F1: of
-    dev, for `task.threshold` on test.
+    with z_k > 0 (Open Entity), with `decide="top"` also the best one (FIGER). The metrics are
+    followed by the threshold that has the best micro F1 (loose) on these very predictions, and that
+    F1. Its value on dev is meant for `task.threshold` on test.
     """
 
     head = "types"

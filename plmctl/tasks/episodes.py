@@ -39,12 +39,12 @@ class EpisodeSettings(TaskSettings):
     Args:
         ways: classes of an episode, N.
         shots: labelled examples of each, K.
-        queries: examples of each that are asked.
+        queries: The query examples of each class.
         episodes: {split: how many are drawn}.
         compare: with the mean of the K vectors of a class, or with the nearest of them.
         distance: between two vectors.
         temperature: divides the scores.
-        seed: of the episodes.
+        seed: The seed of the episodes.
     """
 
     ways: int
@@ -67,7 +67,7 @@ class Episodes:
 
     Args:
         own: the settings of its task.
-        noun: what messages call classes: "relations".
+        noun: The name of classes in messages: "relations".
     """
 
     def __init__(self, own: EpisodeSettings, noun: str) -> None:
@@ -140,7 +140,7 @@ class Episodes:
         if own.distance == "cosine":
             vectors = F.normalize(vectors, dim=-1)
         is_shot = shot >= 0
-        slot = group[is_shot] * own.ways + shot[is_shot]  # of each shot: episode and class
+        slot = group[is_shot] * own.ways + shot[is_shot]  # the episode and class of each shot
         if own.compare == "prototype":
             count = len(group) // (own.ways * (own.shots + own.queries))  # episodes
             mean = vectors.new_zeros(count * own.ways, vectors.shape[1]).index_add(
@@ -167,7 +167,7 @@ class Episodes:
     def predict(
         self, logits: np.ndarray, rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
-        """For each episode the classes of its queries, and those that are guessed."""
+        """For each episode the classes of its queries, and the predicted ones."""
         queries = self.own.ways * self.own.queries
         asked = logits[rows.values["shot"] < 0].argmax(-1).reshape(-1, queries)
         gold = np.repeat(np.arange(self.own.ways), self.own.queries)

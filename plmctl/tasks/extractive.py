@@ -28,7 +28,7 @@ from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.task import Task, TaskSettings
 from plmctl.text.vocab import Vocab
 
-BESIDE = ("lead", "oracle")  # what is scored beside the guess
+BESIDE = ("lead", "oracle")  # further scores, next to the guess's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,16 +45,16 @@ class ExtractiveSettings(TaskSettings):
 
 @part_of("task")
 class Extractive(Task):
-    """Which sentences of a document are its summary (BERTSUM; Liu and Lapata, 2019,
+    """Chooses the sentences of a document that are its summary (BERTSUM; Liu and Lapata, 2019,
     arXiv:1908.08345, sec. 3.1 and 3.2).
 
         [cls] sentence [sep] [cls] sentence [sep] ...
 
-    The token `cls` before a sentence stands for it; segments are 0 and 1 by turns. `loss = -
-    sum_i y_i log p_i + (1 - y_i) log(1 - p_i)`, y by `find_oracle`, averaged over the sentences of
-    a document, then over documents. What is behind `max_length` is not read. The summary is the
-    `most` best sentences without repeated trigrams; `lead/rouge1` is ROUGE of the first `most`
-    sentences, `oracle/rouge1` of those that the labels choose.
+    The token `cls` before a sentence stands for it; segments are 0 and 1 by turns. `loss = - sum_i
+    y_i log p_i + (1 - y_i) log(1 - p_i)`, y by `find_oracle`, averaged over the sentences of a
+    document, then over documents. Text behind `max_length` is not read. The summary is the `most`
+    best sentences without repeated trigrams. `lead/rouge1` is ROUGE of the first `most` sentences,
+    `oracle/rouge1` of the sentences that the labels choose.
 
     Differs: the code averages over all sentences of a batch, and leaves out sentences of fewer than
     5 tokens.
@@ -121,7 +121,7 @@ class Extractive(Task):
         return encode.add_labels(rows, {"extract": encode.fill(labels, spare=IGNORE)})
 
     def _label(self, example: Example, count: int) -> list[int]:
-        """Of the first `count` sentences, those that are read."""
+        """Labels 0 or 1 of the first `count` sentences, which are read."""
         oracle = find_oracle(sentences_of(example), example.label, self.most)
         return [int(number in oracle) for number in range(count)]
 
@@ -209,7 +209,9 @@ def lay_out(
 
 
 def find_anchor(vocab: Vocab) -> int:
-    """Which token of the template for one text stands for it; ConfigError where none is before."""
+    """The position of the token that stands for a text in the template of one text; ConfigError
+    without a token before it.
+    """
     roles = vocab.single
     place = roles.index("cls") if "cls" in roles else 0
     if place >= roles.index("A"):

@@ -28,7 +28,7 @@ class FewShotSettings(EpisodeSettings):
 
     Args:
         marks: around head and tail (tasks/layouts/markers.py).
-        states: what stands for a sentence.
+        states: The states that stand for a sentence.
     """
 
     marks: Style = "symbols"

@@ -41,15 +41,15 @@ class GenerationSettings(TaskSettings):
 
     Args:
         max_target: tokens that are written at most.
-        search: how texts are searched for.
+        search: The search for texts.
         smoothing: the share of the probability that label smoothing gives to other tokens.
         prefix: words before every source.
         tokenize: the tokenizer of sacrebleu by which BLEU counts.
         lowercase: BLEU and chrF compare texts in lower case.
-        kind: of the model, for messages.
+        kind: The kind of the model, for messages.
         writes: the sequence that the model writes: "target", or "text", behind the source.
-        directed: tokens of the model do not see those that follow them where it writes.
-        segments: of source and target where both stand in one row.
+        directed: Whether tokens that the model writes do not see later ones.
+        segments: The segments of source and target where both stand in one row.
         masked: the share of the target's tokens that is masked and predicted; None: every token is
             predicted from those before it.
         source_template: special tokens around the source.
@@ -108,21 +108,19 @@ class Generation(Task):
     """Predicts the target, token by token, from the source; scored on texts that the model writes
     itself.
 
-    `loss = - sum_t log p(y_t | y_1 .. y_{t-1}, source)` over the target and its end; `smoothing` as
-    in `objectives.seq2seq`, its share spread over `all` tokens, or over all `others` than the right
-    one and the padding, as UniLM's code does (s2s loss.py: e / (V - 2) each; null: `others` with
-    `masked`).
-    An encoder-decoder reads the source at one end and writes at the other (Lewis et al., 2020, sec.
-    3.3; the first token of the source is global if the pattern has global tokens: Beltagy et al.,
-    2020, arXiv:2004.05150, sec. 7), a decoder reads both in one row and predicts the second part
-    alone (Radford et al., 2019, sec. 3.6). `masked` is UniLM's way (Dong et al., 2019,
-    arXiv:1905.03197, sec. 2.5): this share of the target, its end among the candidates, is masked
-    by `noise.TargetMask`, anew in every epoch, and predicted at the masks; a text is written token
-    by token, each at a mask behind it, and the likelihood of a given target is computed in the same
-    way. `prefix` stands before
-    every source ("translate English to German: "; Raffel et al., 2020, arXiv:1910.10683, sec. 2.4).
-    Predictions keep nll (plain, in nats) and number of tokens of the first reference, so that
-    scores follow from them alone.
+    `loss = - sum_t log p(y_t | y_1 .. y_{t-1}, source)` over the target and its end. `smoothing` is
+    that of `objectives.seq2seq`. Its share is spread over `all` tokens, or over all `others` than
+    the right one and the padding; null: `others` with `masked`. UniLM's code does so (s2s loss.py:
+    e / (V - 2) each). An encoder-decoder reads the source at one end and writes at the other (Lewis
+    et al., 2020, sec. 3.3). The first token of the source is global if the pattern has global
+    tokens (Beltagy et al., 2020, arXiv:2004.05150, sec. 7). A decoder reads both in one row and
+    predicts the second part alone (Radford et al., 2019, sec. 3.6). `masked` is UniLM's way (Dong
+    et al., 2019, arXiv:1905.03197, sec. 2.5). This share of the target, its end among the
+    candidates, is masked by `noise.TargetMask`, anew in every epoch, and predicted at the masks. A
+    text is written token by token, each at a mask behind it. The likelihood of a given target is
+    computed in the same way. `prefix` stands before every source ("translate English to German: ";
+    Raffel et al., 2020, arXiv:1910.10683, sec. 2.4). Predictions keep nll (plain, in nats) and
+    number of tokens of the first reference, so that scores follow from them alone.
     """
 
     outputs = 0
@@ -146,10 +144,11 @@ class Generation(Task):
         self.templates = own.source_template, own.target_template
         read = {"source", "target"} if own.writes == "target" else {"text"}
         self.facts = replace(self.facts, needs=frozenset({*read, f"targets.{self.head}"}))
-        self._tokenizer: Any = None  # of the rows encoded last, for the texts that are written
+        # the tokenizer of the rows encoded last, for the texts that are written
+        self._tokenizer: Any = None
 
     def check_metrics(self, settings: GenerationSettings) -> list[str]:
-        """The metrics that are asked for; ConfigError for one that there is not."""
+        """The chosen metrics; ConfigError for an unknown one."""
         return written.check_writing_metrics(settings.metrics, settings.tokenize)
 
     @property
@@ -239,7 +238,7 @@ class Generation(Task):
         return rows.with_seq("source", self.add_tracks(rows.seqs["source"]))
 
     def lay_sources(self, examples: Sequence[Example], tokenizer: Any) -> sequences.Cut:
-        """What an encoder reads, and how many tokens are cut off."""
+        """The rows for an encoder, and the number of tokens that are cut off."""
         sources = self._encode_sources(examples, tokenizer)
         length, template = self.max_length, self.templates[0]
         return sequences.wrap_sources(

@@ -44,7 +44,7 @@ from plmctl.tasks.scores.trivia import find_all
 from plmctl.tasks.task import Task, TaskSettings
 from plmctl.text import sentences
 
-TYPES = ("yes", "no", "span")  # of questions, by the number of their logit
+TYPES = ("yes", "no", "span")  # types of questions, by the number of their logit
 TERMS = ("span", "question_type", "sentence", "paragraph")
 
 
@@ -55,8 +55,8 @@ class HotpotSettings(TaskSettings):
     Args:
         max_query: tokens of a question at most.
         max_answer: tokens of an answer at most.
-        most_spans: places of the answer that count.
-        weights: of the losses of span, question_type, sentence and paragraph.
+        most_spans: The positions of the answer that count, at most.
+        weights: The weights of the losses of span, question_type, sentence and paragraph.
         submission: {split: the file name that a leader board asks for}.
     """
 
@@ -77,15 +77,15 @@ class Hotpot(Task):
     `loss = w_1 span + w_2 CE(type) + w_3 BCE(sentences) + w_4 BCE(paragraphs)`, each averaged over
     questions. Types are yes, no and span, read at the row's anchor; each BCE is the mean over the
     tokens of a row that stand for sentences or paragraphs. The span has the loss of `TriviaQA` over
-    the places of the answer in supporting sentences, else in their paragraphs, else anywhere;
-    questions of yes and no have none.
+    the positions of the answer in supporting sentences, else in their paragraphs, else anywhere.
+    Questions of yes and no have none.
 
     Global, if the pattern has global tokens: the question with all before it, and the tokens that
     stand for sentences and paragraphs. Decoded: the best span inside one title or sentence, and the
     most probable sentences of two paragraphs (`choose_evidence`).
 
-    Differs: which places of an answer count, the weights of the losses and over what each is
-    averaged are not published. It is not said either that a span must be inside one sentence.
+    Differs: the positions of an answer that count, the weights of the losses and the units of the
+    averages are not published. The paper does not state that a span must be inside one sentence.
     """
 
     head = "span"
@@ -130,7 +130,7 @@ class Hotpot(Task):
         self.most_spans = own.most_spans
         self.weights = read_weights(own.weights, TERMS)
         encode.refuse_causal(self.settings.sees_later, "titles stand before their paragraphs")
-        self._tokenizer: Any = None  # of the rows encoded last
+        self._tokenizer: Any = None  # the tokenizer of the rows encoded last
 
     @property
     def new_tokens(self) -> int:
@@ -241,7 +241,9 @@ class Hotpot(Task):
         }
 
     def _find(self, example: Example, row: QuestionRow) -> list[tuple[int, int]]:
-        """First and last position of each place of the answer, in the best texts that have it."""
+        """First and last position of each occurrence of the answer, in the best texts that
+        have it.
+        """
         found: list[tuple[int, int]] = []
         for texts in _by_relevance(example, row.texts):
             for text in texts:
@@ -346,8 +348,9 @@ class Hotpot(Task):
 def find_best(
     start: np.ndarray, end: np.ndarray, texts: Sequence[PlacedText], most: int
 ) -> tuple[PlacedText, int, int] | None:
-    """The text, and its first and last token, of the span of at most `most` tokens inside one text
-    that has the largest sum of start and end [T]; the first of equal ones. None without tokens.
+    """The text, and its first and last token, of the best span of at most `most` tokens inside one
+    text. Its sum of start and end [T] is the largest; the first of equal ones counts. None without
+    tokens.
     """
     best: tuple[float, PlacedText, int, int] | None = None
     for text in texts:
@@ -374,7 +377,7 @@ def _by_relevance(example: Example, texts: Sequence[PlacedText]) -> tuple[list[P
 
 
 def _find_global(rows: Rows, laid_out: Sequence[QuestionRow]) -> np.ndarray:
-    """[n, T] the question with what is before it, and the tokens that stand for sentences and
+    """[n, T] the question with the tokens before it, and the tokens that stand for sentences and
     paragraphs.
     """
     marked = np.zeros(rows.seqs["text"].ids.shape, dtype=bool)

@@ -142,7 +142,7 @@ def describe_truncation(rows: Rows) -> str:
 
 
 def count_truncation(rows: Rows) -> Counter[str]:
-    """What was cut off the rows, as counts that add up over pieces of a split."""
+    """The tokens cut off the rows, as counts that add up over pieces of a split."""
     asked, cut = rows.values.get("question_cut"), rows.values["cut"]
     lost = rows.values.get("lost")
     read = sum(int(seq.length.sum()) for seq in rows.seqs.values() if not seq.view)
@@ -216,7 +216,7 @@ def _cut(seq: Seq) -> Iterator[Seq]:
 
 
 class ReadPieces:
-    """What is to be said of the texts of a split, which are read in one piece or in several."""
+    """The remarks on the texts of a split, which are read in one piece or in several."""
 
     def __init__(self) -> None:
         self.cut: Counter[str] = Counter()
@@ -239,7 +239,7 @@ class ReadPieces:
         return self.unknown / max(1, self.ordinary)
 
     def describe_empty(self) -> str:
-        """A sentence on examples with an empty text; "" if there are none."""
+        """A sentence on examples with an empty text, or ""."""
         counts = (self.empty, self.examples, self.first_empty)
         return spell_empty(*counts) if self.empty else ""
 
@@ -299,8 +299,8 @@ def describe_reading(reader: Any) -> list[str]:
 
 
 def describe_skipped(reader: Any) -> str:
-    """One line on the files in which rows were skipped, and why if `reader` knows; "" if there are
-    none.
+    """One line on the files in which rows were skipped, with the reason if `reader` knows it; ""
+    without such rows.
     """
     why = getattr(reader, "why", {})
     return "; ".join(
@@ -311,7 +311,7 @@ def describe_skipped(reader: Any) -> str:
 
 
 def describe_empty(examples: Sequence[Example]) -> str:
-    """A sentence on examples with an empty text; "" if there are none."""
+    """A sentence on examples with an empty text, or ""."""
     empty = [example for example in examples if has_empty_text(example)]
     return spell_empty(len(empty), len(examples), empty[0].place) if empty else ""
 
@@ -342,8 +342,8 @@ def count_labels(examples: Iterable[Example]) -> Counter[str]:
 
 
 def describe_single(examples: Sequence[Example]) -> str:
-    """A sentence on the classes with one example; "" if there are none, or if no class has more, as
-    of numbers and texts.
+    """A sentence on the classes with one example, or "". It is also "" if no class has more, as
+    with numbers and texts.
     """
     counts = Counter(each.label for each in examples if isinstance(each.label, str))
     single = [label for label, count in counts.items() if count == 1]

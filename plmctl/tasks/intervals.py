@@ -23,7 +23,7 @@ def find_intervals(task: Task, rows: Sequence[Mapping[str, Any]], *, seed: int =
     """{metric: 95% interval} of the metrics of a task that are means over examples or classes, or
     functions of sums over them; metrics that have to be computed anew of every draw have none.
     """
-    kept = task.signatures  # of all rows, which scoring some of them would overwrite
+    kept = task.signatures  # the signatures of all rows, which scoring some of them would overwrite
     score: Score = task.score
     if any("bundle" in row for row in rows):
         rows, score = bundle_rows([dict(row) for row in rows]), score_bundles(score)
@@ -36,12 +36,12 @@ def bootstrap(
     rows: Sequence[Mapping[str, Any]], score: Score, names: Sequence[str], *, seed: int
 ) -> Intervals:
     """The percentiles that hold the middle 95% of the scores of 1,000 draws of as many rows, with
-    replacement (Efron and Tibshirani, 1993, ch. 13; Lin, 2004, sec. 6). Of a share of rows, what
-    `wilson` says; of a mean over classes, draws of `ClassMean.pseudo_values`. None where all draws
-    have one score: they show nothing of what other rows would have.
+    replacement (Efron and Tibshirani, 1993, ch. 13; Lin, 2004, sec. 6). A share of rows has the
+    interval by `wilson`; a mean over classes has draws of `ClassMean.pseudo_values`. The interval
+    is None where all draws have one score: they show nothing about other rows.
 
     Args:
-        seed: of the draws, which are the same for all metrics.
+        seed: The seed of the draws, which are the same for all metrics.
     """
     known, n, rng = score(rows), len(rows), np.random.default_rng(seed)
     forms = find_forms(rows, score, [name for name in names if name in known])

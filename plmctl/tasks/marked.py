@@ -33,15 +33,15 @@ from plmctl.tasks.task import Task
 
 
 class MarkedTask(Task):
-    """What tasks share whose texts have `count` entities with marks around them.
+    """The common part of tasks whose texts have `count` entities with marks around them.
 
-    `marks`: around each entity (tasks/layouts/markers.py); `states`: what the answer is read from:
-    the first state of an entity ("start"), their mean, one state of the row, or those of tokens
-    that stand for the entities behind the words ("entities": Yamada et al., 2020, arXiv:2010.01057,
-    sec. 4.1 and 4.2; Differs: such a token stands from the mark before its entity to the last
-    token, in the released code to the mark behind it);
-    `entities`: the vectors or knowledge directory in which entities are looked up, by id or name,
-    for a model that reads them, None where it is shown none.
+    `marks`: around each entity (tasks/layouts/markers.py). `states`: the states that the answer is
+    read from. They are the first state of an entity ("start"), their mean, or one state of the row.
+    "entities" are the states of tokens that stand for the entities behind the words (Yamada et al.,
+    2020, arXiv:2010.01057, sec. 4.1 and 4.2). Differs: such a token stands from the mark before its
+    entity to the last token, in the released code to the mark behind it. `entities`: the vectors or
+    knowledge directory in which entities are looked up, by id or name, for a model that reads them;
+    None: it sees none.
     """
 
     count: int
@@ -52,7 +52,7 @@ class MarkedTask(Task):
 
     @cached_property
     def numbers(self) -> Mapping[str, int] | None:
-        """Of the entities that the model may be shown, by id and name."""
+        """The numbers of the entities that the model may see, by id and name."""
         return read_numbers(self.entities)
 
     def check_tokenizer(self, tokenizer: Any) -> None:

@@ -35,11 +35,11 @@ class MultilabelSettings(TaskSettings):
 
     Args:
         label_names: in the order of the logits; None: as the training split has them.
-        threshold: of the probability of a label: one for all, or {label: its own}.
+        threshold: The probability threshold of a label: one for all, or {label: its own}.
         decide: "above": all labels above their threshold; "top": these, and always the first one.
-        transform: how rows are changed for a model.
+        transform: The change of rows for a model.
         class_weights: {label: weight in the loss where it is there}, or "balanced"; None: 1 each.
-        focal_gamma: of the focal loss; 0: none.
+        focal_gamma: The gamma of the focal loss; 0: none.
         label_smoothing: the share of a decision that both of its sides have in equal parts.
     """
 
@@ -59,8 +59,8 @@ class Multilabel(Task):
 
     `loss = - mean over labels k of [y_k log s(z_k) + (1 - y_k) log s(-z_k)]`, z = head(pool(h)), s
     the sigmoid, averaged over examples; `EachLabelLoss` weighs and smooths it. Labels whose s(z_k)
-    is above their threshold are guessed. Beside the metrics stand the threshold that has the best
-    micro F1 on these very predictions, and that F1.
+    is above their threshold are guessed. The metrics are followed by the threshold that has the
+    best micro F1 on these very predictions, and that F1.
     """
 
     head = label_sets.HEAD
@@ -102,8 +102,8 @@ class Multilabel(Task):
         return True  # `_name_places` is of labels
 
     def _name_places(self, examples: list[Example]) -> list[Example]:
-        """Labels that are places in lists of 0 and 1, by the names that the config states, or by
-        all places.
+        """Labels that are positions in lists of 0 and 1, by the names that the config states, or by
+        all positions.
         """
         columns = self.columns.get("labels")
         if self.label_names is None and isinstance(columns, list | tuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 ROOT = "TOP"
 ROOTS = ("", ROOT, "ROOT", "S1")  # labels above a whole sentence, which are no phrases
-TRACE = "-NONE-"  # the tag of what is not said
+TRACE = "-NONE-"  # the tag of an omitted word
 CHAIN, PARTS = "+", "~"  # between labels of a chain, and between the parts of a word's label
 DEEPEST = 200  # brackets inside each other
 _TOKEN = re.compile(r"[()]|[^()\s]+")
@@ -70,7 +70,7 @@ class _Open:
 
 def parse_trees(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Branch]]:
     """(the line where it begins, the tree) of every tree of numbered lines of brackets, as in the
-    Penn Treebank; BracketError for what is none.
+    Penn Treebank; BracketError for other text.
     """
     stack: list[_Open] = []
     for line, text in lines:
@@ -126,11 +126,11 @@ def words_of(tree: Branch) -> list[TaggedWord]:
 
 
 def linearise(tree: Branch) -> list[str]:
-    """A label `n~c~u` for each word w_i of a tree: n, how many phrases w_i and w_(i+1) are in
-    together, less the same number of the word before; c, the lowest of them; u, the phrases that
-    are of w_i alone (Gomez-Rodriguez and Vilares, 2018, arXiv:1810.08994, sec. 3 and 4.1: the
-    relative scale, and a leaf's unary chain). Phrases that have the same words are one, "S+VP". The
-    last word has u alone.
+    """A label `n~c~u` for each word w_i of a tree (Gomez-Rodriguez and Vilares, 2018,
+    arXiv:1810.08994, sec. 3 and 4.1: the relative scale, and a leaf's unary chain). The number n
+    counts the phrases that w_i and w_(i+1) are in together, less the same number of the word
+    before. The lowest of them is c; u are the phrases of w_i alone. Phrases that have the same
+    words are one, "S+VP". The last word has u alone.
     """
     paths = list(_find_paths(tree, (), itertools.count()))
     labels, before = [], 0
@@ -148,7 +148,7 @@ def _same(pair: tuple[object, object]) -> bool:
 def _find_paths(
     tree: Branch, above: tuple[tuple[int, str], ...], numbers: Iterator[int]
 ) -> Iterator[tuple[tuple[tuple[int, str], ...], str]]:
-    """((number, label) of each phrase above a word, the chain of those that are its own)."""
+    """((number, label) of each phrase above a word, the chain of its own phrases)."""
     chain: list[str] = []
     while isinstance(tree, Phrase) and len(tree.children) == 1:
         chain.append(tree.label)

@@ -1,4 +1,4 @@
-"""Predictions as files: beside the user's columns, by split, or in the layout of a leader
+"""Predictions as files: next to the user's columns, by split, or in the layout of a leader
 board.
 """
 
@@ -28,8 +28,8 @@ from plmctl.text.tabular import PARQUET, TableSpelling, cells_of, kind_of, objec
 
 NAMED = (".json", ".jsonl", ".csv", ".tsv", PARQUET)  # tables, whose columns have names
 TABLES = (".csv", ".tsv")
-FILES = (*TABLES, ".jsonl")  # what a file of predictions may end with
-STDOUT = Path("-")  # in place of a file
+FILES = (*TABLES, ".jsonl")  # the suffixes of a file of predictions
+STDOUT = Path("-")  # stands for standard output
 _BETWEEN = re.compile(r"\r\n|[\t\r\n]")  # cells and rows of .tsv
 Row = dict[str, Any]
 
@@ -70,13 +70,14 @@ def join(own: Row, prediction: Mapping[str, Any], names: Mapping[str, str]) -> R
 
 
 class OwnColumns:
-    """The columns that the file `source` has of examples, or their texts: as `join_columns` takes
-    them, of pieces of examples that come in the order of the file.
+    """The columns of examples in the file `source`, or their texts. `join_columns` takes them, for
+    pieces of examples in the order of the file.
     """
 
     def __init__(self, source: str, first: Sequence[Example]) -> None:
         self.rows: Iterator[tuple[str, Row]] = iter([])
-        self.places: set[str] = set()  # of the piece: a JSON file that is one value has no lines
+        # the lines of the piece: a JSON file that is one value has no lines
+        self.places: set[str] = set()
         if source != "-" and kind_of(file := Path(source)) in NAMED:
             named = kind_of(file) not in TABLES or _has_names(file, first)
             self.rows = _stream_columns(file, named, lambda place: place in self.places)
@@ -109,7 +110,9 @@ class _MadeRows(Sequence[Row]):
 
 
 def describe_renamed(names: Mapping[str, str]) -> str:
-    """Which columns of predictions have other names, since the user's own have theirs; else ""."""
+    """The columns of predictions that have other names, since the user's own have theirs;
+    else "".
+    """
     renamed = (
         f"'{old}' of the input is kept, the prediction is '{new}'"
         for old, new in names.items()
@@ -119,8 +122,8 @@ def describe_renamed(names: Mapping[str, str]) -> str:
 
 
 def describe_doubled(source: str | None, examples: Sequence[Example]) -> str:
-    """Which columns of the table `source` have a number behind their names in what is written,
-    since another one has the name; else "".
+    """The columns of the table `source` that have a number behind their names in the output, since
+    another one has the name; else "".
     """
     file = Path(source or "-")
     if kind_of(file) not in TABLES or not _has_names(file, examples):
@@ -131,11 +134,11 @@ def describe_doubled(source: str | None, examples: Sequence[Example]) -> str:
 
 
 class PredictedColumns:
-    """The names of the columns of predictions, told row by row."""
+    """The names of the columns of predictions, found row by row."""
 
     def __init__(self) -> None:
         self.taken: dict[str, bool] = {}  # the user's columns: whether any has a value
-        self.read: set[str] | None = None  # what was read of every example
+        self.read: set[str] | None = None  # the fields that were read of every example
         self.found: dict[str, _Column] = {}
 
     def add(self, own: Row, example: Example, prediction: Mapping[str, Any]) -> None:
@@ -231,7 +234,7 @@ def read_columns(
 def _stream_columns(
     file: Path, named: bool, wanted: Callable[[str], bool] = lambda place: True
 ) -> Iterator[tuple[str, Row]]:
-    """(file:line, its columns) of each row of a table, of a JSON file of those that are wanted."""
+    """(file:line, its columns) of each row of a table, or of each wanted row of a JSON file."""
     if kind_of(file) == PARQUET:
         yield from ((f"{file}:{line}", row) for line, row in objects_of(file))
     elif kind_of(file) not in TABLES:
@@ -257,10 +260,11 @@ def write_rows(
     """A table for .csv and .tsv, otherwise an object a line; standard output for "-".
 
     Args:
-        file: its place.
+        file: Its path.
         rows: {column: value}.
-        spelling: how a table is written; None: as usual.
-        guarded: a table has a ' before each text that a spreadsheet would run, which is said.
+        spelling: The spelling of a table; None: as usual.
+        guarded: Whether a table has a ' before each text that a spreadsheet would run; a line says
+            so.
     """
     if file == STDOUT:
         for row in rows:

@@ -27,8 +27,9 @@ class PrototypesSettings(EpisodeSettings):
     """Settings of few-shot classes.
 
     Args:
-        new_classes: of a single file, dev has classes that training has not seen; False: texts.
-        pooling: what is the vector of a text (heads/sentences.py).
+        new_classes: Whether dev, held out of a single file, has classes that training has not seen;
+            False: texts.
+        pooling: The vector of a text (heads/sentences.py).
         causal: no token of the model sees a later one.
     """
 

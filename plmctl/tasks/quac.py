@@ -29,7 +29,8 @@ from plmctl.tasks.squad import ConversationSettings, Squad
 
 ACTS = {"yes_no": ("y", "n", "x"), "followup": ("y", "m", "n")}  # by the number of their logit
 TERMS = ("span", *ACTS)
-PROBABILITIES = "act_probabilities"  # of both acts, which files do not have
+# the key of the probabilities of both acts, which files do not have
+PROBABILITIES = "act_probabilities"
 
 
 @part_of("task")
@@ -37,9 +38,9 @@ class Quac(Squad):
     """Predicts the span that answers a question of a conversation, whether it says yes, no or
     neither, and whether to follow up (Choi et al., 2018, arXiv:1808.07036).
 
-    `loss = w_1 span + w_2 CE(yes_no) + w_3 CE(followup)`, the span's as of `Squad` version 2, where
-    CANNOTANSWER is no answer; the two dialogue acts are read at the anchor of each window that has
-    the answer (of all windows, if there is none), and predicted by the mean of their log
+    `loss = w_1 span + w_2 CE(yes_no) + w_3 CE(followup)`, the span's as in `Squad` version 2, where
+    CANNOTANSWER is no answer. The two dialogue acts are read at the anchor of each window that has
+    the answer (of all windows, if no window has it). Their prediction is the mean of their log
     probabilities over windows. The turns before a question stand before it (layouts/turns.py).
     Differs: QuAC's own model marks earlier answers in the passage.
     """
@@ -172,8 +173,8 @@ def _number(kinds: Sequence[str], kind: str | None) -> int:
 
 
 def _weigh(logits: np.ndarray, rows: Rows, kinds: Sequence[str]) -> list[dict[str, float]]:
-    """Of each example the probability of every kind: of the mean log probabilities over its rows,
-    normalised again.
+    """The probability of every kind for each example: from the mean log probabilities over its
+    rows, normalised again.
     """
     scores = _normalise(logits.astype(np.float64))
     number = rows.values["example"]

@@ -26,7 +26,7 @@ class RankingSettings(TaskSettings):
     """Settings of ranking.
 
     Args:
-        negatives: of a question, so many are read, the first ones.
+        negatives: The number of negatives of a question that are read, the first ones.
         depth: documents of a ranking.
         beside: rankings that `plmctl eval` scores, too: "bm25".
         causal: no token of the model sees a later one.
@@ -46,7 +46,7 @@ class RankingTask(Task):
 
     chooses = False
     ranks = True
-    first: str | None = None  # what finds the texts that it orders again; None: its own vectors
+    first: str | None = None  # the search whose texts it orders again; None: its own vectors
     typed = "questions that you type, one a line"
 
     Settings: ClassVar[type[RankingSettings]] = RankingSettings
@@ -73,7 +73,7 @@ class RankingTask(Task):
         return list(example.fields["positives"])
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
-        pass  # which texts are right stands beside each question
+        pass  # each question names its right texts
 
     def read_corpus(self, split: str) -> dict[str, str]:
         """{id: text} of all that is searched for the questions of a split."""
@@ -83,14 +83,16 @@ class RankingTask(Task):
         return found
 
     def documents_of(self, example: Example) -> dict[str, str]:
-        """{id: text} of what is read beside a question: its positives, then its first negatives."""
+        """{id: text} of the texts that are read with a question: its positives, then its first
+        negatives.
+        """
         negatives = list(example.fields["negatives"].items())[: self.negatives]
         return {**example.fields["positives"], **dict(negatives)}
 
     def write_rankings(
         self, examples: Sequence[Example], ranked: Iterable[Ranked], names: Sequence[str]
     ) -> list[dict[str, Any]]:
-        """Of each question the relevant documents with their grades, and the ranking."""
+        """The relevant documents of each question with their grades, and the ranking."""
         return [
             {
                 "id": e.id,

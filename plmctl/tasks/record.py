@@ -28,7 +28,7 @@ class Example:
 
 @base_of("reader")
 class Reader(Protocol):
-    """What knows the layout of a data set's files (`tables.Table`, `conll.Columns`,
+    """A reader of the layout of a data set's files (`tables.Table`, `conll.Columns`,
     `squad.SquadFiles`).
     """
 

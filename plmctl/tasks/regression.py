@@ -29,7 +29,7 @@ class RegressionSettings(TaskSettings):
 
     Args:
         submission: {split: the file name that a leader board asks for}.
-        transform: how rows are changed for a model.
+        transform: The change of rows for a model.
         symmetric: the two texts of a pair have no order.
     """
 

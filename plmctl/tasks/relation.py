@@ -33,7 +33,7 @@ class RelationSettings(ClassificationSettings):
 
     Args:
         marks: around head and tail (tasks/layouts/markers.py).
-        states: what the relation is read from.
+        states: The states that the relation is read from.
         entities: the vectors or knowledge directory in which the entities of the texts are looked
             up, by id or name, for a model that reads them; None: the model is shown none.
         no_relation: the label that is no relation, which precision, recall and F1 leave out; None:
@@ -53,10 +53,10 @@ class RelationClassification(MarkedTask, Classification):
     2019, arXiv:1906.03158, sec. 3).
 
     `loss = -log softmax(head([h_head; h_tail]))[relation]`, averaged over examples. `states`:
-    "start", h is the state of the mark before an entity, or of its first token without marks;
-    "mean", the mean from that mark to the last token (Qin et al., 2021, arXiv:2012.15022, released
-    code); "row", one state of what stands for a row (Zhang et al., 2019, arXiv:1905.07129, sec.
-    3.5). Of a text that is too long, the part with both entities stays.
+    "start", h is the state of the mark before an entity, or of its first token without marks.
+    "mean" is the mean from that mark to the last token (Qin et al., 2021, arXiv:2012.15022,
+    released code). "row" is one state for the row (Zhang et al., 2019, arXiv:1905.07129, sec. 3.5).
+    A text that is too long keeps the part with both entities.
     """
 
     fields: Mapping[str, Field] = {"values.mentions": MENTIONS}

@@ -44,7 +44,7 @@ class Retrieved:
 
     @cached_property
     def places(self) -> list[bool]:
-        """Of each passage, whether an answer stands in it (distant supervision)."""
+        """Whether an answer stands in each passage (distant supervision)."""
         answers = self.question.answers
         firsts = {words[0].text for answer in answers if (words := split_words(answer))}
         lowered = [compose(text.lower()) for text in self.passages]
@@ -126,9 +126,9 @@ class Retriever:
     """BM25 over passages, by the library bm25s (Lucene's form of it).
 
     Args:
-        passages: what is searched.
-        k1: how soon further occurrences of a word count no more.
-        b: how much long passages count less.
+        passages: The passages to search.
+        k1: The saturation of further occurrences of a word.
+        b: The discount of long passages.
     """
 
     def __init__(self, passages: Sequence[str], *, k1: float = 0.9, b: float = 0.4) -> None:
@@ -142,7 +142,7 @@ class Retriever:
         return np.asarray(self._index.get_scores(split_units(question)))
 
     def find(self, questions: Sequence[OpenQuestion], top: int) -> Iterator[Retrieved]:
-        """The `top` passages of each question, best first; of equal ones those that come first."""
+        """The `top` passages of each question, best first; of equal ones the earlier passages."""
         top = min(top, len(self.passages))
         for question in questions:
             scores = self.score(question.question)
@@ -157,8 +157,8 @@ def rerank(each: Retrieved, chances: Sequence[float], *, weight: float, top: int
 
     Args:
         each: a question with its passages.
-        chances: of each passage, how likely it has the answer.
-        weight: of the ranker.
+        chances: The probability that each passage has the answer.
+        weight: The weight of the ranker.
         top: passages that are kept.
     """
     scores = np.array(each.scores)

@@ -1,5 +1,5 @@
-"""The retrospective reader of SQuAD 2.0: answers, a verifier beside them, and the doubts of a
-first, sketchy reading.
+"""The retrospective reader of SQuAD 2.0: answers, a verifier, and the doubts of a first, sketchy
+reading.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RetroReaderSettings(SquadSettings):
     """Settings of the retrospective reader.
 
     Args:
-        weights: of the losses of span and answerable.
+        weights: The weights of the losses of span and answerable.
         sketchy_path: the folder with predictions of a sketchy reader; None: none.
         span_odds: the weight of the span's own odds against an answer (beta_1), where a sketchy
             reader is named.
@@ -61,11 +61,11 @@ class RetroReader(Squad):
     2020, arXiv:2001.09694, Retrospective Reader, intensive reading and rear verification).
 
     `loss = alpha_1 span + alpha_2 CE(answerable)`, the span's as of `Squad`, the class on the state
-    of the anchor. An answer is empty where `beta_1 score_diff + beta_2 score_ext > null_threshold`:
-    score_diff is the null score less that of the best span, score_ext the odds of a sketchy reader
-    (`SketchyReader`) that there is no answer. Without a sketchy reader score_diff alone counts.
-    `best_f1_threshold` is the threshold that is best on a split. Differs: no question-aware
-    matching layer behind the encoder.
+    of the anchor. An answer is empty where `beta_1 score_diff + beta_2 score_ext > null_threshold`.
+    `score_diff` is the null score less that of the best span. `score_ext` is the odds of a sketchy
+    reader (`SketchyReader`) that the question has no answer. Without a sketchy reader score_diff
+    alone counts. `best_f1_threshold` is the threshold that is best on a split. Differs: no
+    question-aware matching layer behind the encoder.
     """
 
     fields: Mapping[str, Field] = {"labels.answerable": LABEL}

@@ -54,8 +54,8 @@ def search_vectors(
 def _search_faiss(
     queries: np.ndarray, documents: np.ndarray, places: np.ndarray, top: int
 ) -> Iterator[Ranked]:
-    """By a flat index of inner products; of equal products at the end of a ranking, FAISS chooses
-    those that stay.
+    """By a flat index of inner products; of equal products at the end of a ranking, FAISS
+    chooses.
     """
     library = require_library("faiss", "faiss", "index=faiss", otherwise="index=exact")
     flat = library.IndexFlatIP(documents.shape[1])

@@ -25,7 +25,7 @@ class SentenceClassesSettings(ClassificationSettings):
     """Settings of classes of two texts that are read apart.
 
     Args:
-        pooling: what is the vector of a text (heads/sentences.py).
+        pooling: The vector of a text (heads/sentences.py).
         causal: no token of the model sees a later one.
     """
 

@@ -34,7 +34,7 @@ class SentenceScoresSettings(TaskSettings):
     """Settings of the likeness of two texts.
 
     Args:
-        pooling: what is the vector of a text (heads/sentences.py).
+        pooling: The vector of a text (heads/sentences.py).
         scale: the scores that mean a cosine of 0 and of 1.
         causal: no token of the model sees a later one.
     """
@@ -46,8 +46,8 @@ class SentenceScoresSettings(TaskSettings):
 
 @part_of("task")
 class SentenceScores(Task):
-    """`(cos(u, v) - y)^2`, u and v the vectors of the two texts, each read by itself, and y the
-    score, brought from its scale to [0, 1] (Reimers and Gurevych, 2019, arXiv:1908.10084, sec. 3,
+    """`(cos(u, v) - y)^2`, u and v the vectors of the two texts, each read by itself. The score y
+    is brought from its scale to [0, 1] (Reimers and Gurevych, 2019, arXiv:1908.10084, sec. 3,
     "regression objective function"; released code for the scale).
     """
 

@@ -24,7 +24,7 @@ class SentenceTripletsSettings(BiEncoderSettings):
     """Settings of triplets.
 
     Args:
-        margin: by which a wrong text has to be farther away.
+        margin: The margin by which a wrong text has to be farther away.
     """
 
     pooling: str = "mean"

@@ -22,20 +22,20 @@ MAIN = "text"  # the source of the batches of the run's own task, as of a run wi
 
 
 def side_name(task: str, name: str) -> str:
-    """How a head or a loss of a task beside is called in the model and the log."""
+    """The name of a head or a loss of a side task in the model and the log."""
     return f"{task}_{name}"
 
 
 class TaskBatches:
     """Endless updates, each of one task alone, in an order that is drawn anew for every epoch.
 
-    A task that has fewer updates in an epoch than it has batches goes on behind them in the next
-    one, so that all of its examples are read; one with more begins anew.
+    A task with fewer updates in an epoch than batches goes on in the next one, so that it reads all
+    of its examples. One with more begins anew.
 
     Args:
-        members: by the `source` that their batches are given.
-        mixing: how many updates each has in an epoch.
-        seed: of the order.
+        members: The tasks by the `source` of their batches.
+        mixing: The rule for the number of updates of each in an epoch.
+        seed: The seed of the order.
     """
 
     def __init__(self, members: Mapping[str, Batches], mixing: Mixing, *, seed: int) -> None:
@@ -91,13 +91,13 @@ class TaskBatches:
 
 @dataclass(frozen=True)
 class SideTask:
-    """A task that is trained beside the run's own.
+    """A side task, which is trained with the run's own.
 
     Args:
-        name: how heads and losses of it begin, and whose batches it reads.
-        task: what it is.
+        name: The beginning of the names of its heads and losses, and the source of its batches.
+        task: The task itself.
         heads: {the name that the task knows a head by: its name in the whole model}.
-        weight: of its loss.
+        weight: The weight of its loss.
     """
 
     name: str
@@ -116,8 +116,8 @@ class SideTask:
 
 
 class OwnHeads:
-    """The model of an update as a task sees it that is trained beside another: passes are those of
-    the model itself, heads have the names that the task knows.
+    """The model of an update as a side task sees it. Passes are those of the model itself, heads
+    have the names that the task knows.
     """
 
     def __init__(self, model: Model, heads: Mapping[str, str]) -> None:
@@ -131,9 +131,7 @@ class OwnHeads:
 
 
 class SideLoss(Objective):
-    """The loss of a task that is trained beside another, whose terms and logs have its name in
-    front.
-    """
+    """The loss of a side task, whose terms and logs have its name in front."""
 
     def __init__(self, side: SideTask) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ class Sheet:
     cells or fields of the texts in a row.
     """
 
-    kind: str  # of the file: .tsv, .csv, .jsonl
+    kind: str  # the kind of the file: .tsv, .csv, .jsonl
     header: list[str] | None
     rows: list[Any]
     positions: Mapping[str, Any]
@@ -78,13 +78,13 @@ class Sheet:
         return {}
 
     def line(self, row: Any, texts: Mapping[str, str] | None = None) -> str:
-        """The row as the file has it, with these texts in place of its own."""
+        """The row in the layout of the file, with these texts instead of its own."""
         changed = row.copy()
         for role, text in (texts or {}).items():
             changed[self.positions[role]] = text
         if isinstance(changed, dict):
             return json.dumps(changed, ensure_ascii=False) + "\n"
-        cells = [guard(cell) for cell in changed]  # what reads a table takes the marks away again
+        cells = [guard(cell) for cell in changed]  # readers of tables take the marks away again
         if self.kind != ".csv":
             return "\t".join(cells) + "\n"
         return f"{spell_row(cells, self.sign)}\n"

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 MOST = 50_000  # features, the most frequent ones
 ROOM = 32_000_000  # numbers that the search for the least loss holds at once
 LEAST = 1000  # features that a model of words has at least
-PENALTY = 0.1  # of half the squared weights, against the summed loss
-STEPS = 100  # of the search for the least loss
-KEPT = 10  # of which so many are remembered
-HALVINGS = 30  # of a step
+PENALTY = 0.1  # factor of half the squared weights, against the summed loss
+STEPS = 100  # steps of the search for the least loss
+KEPT = 10  # steps that are remembered
+HALVINGS = 30  # halvings of a step
 FLAT = 1e-5  # the largest slope at which the search ends
 
 Loss = Callable[[Tensor], Tensor]  # [N, K] scores to the mean loss
@@ -48,8 +48,8 @@ class SparseRows:
 
 
 class WeightedCounts:
-    """`x_w = tf_w (1 + ln((1 + N) / (1 + df_w)))`, divided by the length of x: how often a feature
-    stands in a text, weighted by how few of the N texts of training have it (Salton and Buckley,
+    """`x_w = tf_w (1 + ln((1 + N) / (1 + df_w)))`, divided by the length of x. It is the count of a
+    feature in a text, weighted by how few of the N texts of training have it (Salton and Buckley,
     1988; the smoothed form of scikit-learn).
     """
 
@@ -93,7 +93,7 @@ def fit_linear(rows: SparseRows, width: int, outputs: int, loss: Loss) -> tuple[
     Args:
         width: V, the number of features.
         outputs: K.
-        loss: of the N rows' scores; convex.
+        loss: The loss of the N rows' scores; convex.
     """
     count, size = len(rows.starts), width * outputs
 
@@ -145,7 +145,7 @@ def find_least(measure: Callable[[Tensor], tuple[float, Tensor]], point: Tensor)
 
 
 def _turn(slope: Tensor, past: Sequence[tuple[Tensor, Tensor, float]]) -> Tensor:
-    """Minus the gradient times what the last steps tell of the inverse of the curvature."""
+    """Minus the gradient times an estimate of the inverse curvature from the last steps."""
     direction, shares = -slope, []
     for moved, changed, inverse in reversed(past):
         shares.append(inverse * float(moved @ direction))

@@ -59,9 +59,9 @@ class SquadSettings(TaskSettings):
         n_best: starts and ends that are combined.
         max_answer: tokens of an answer at most.
         version: 1, or 2, in which a question may have no answer.
-        null_threshold: of version 2: an answer is empty where its score is lower than that of none
-            by more than this.
-        overlap: what F1 counts as shared.
+        null_threshold: The threshold of version 2: an answer is empty where its score is lower than
+            that of none by more than this.
+        overlap: The unit of the common part that F1 counts.
     """
 
     stride: int
@@ -81,7 +81,7 @@ class ConversationSettings(SquadSettings):
     Args:
         history: turns before a question that are read, the last ones.
         max_history: tokens of these at most, the last ones.
-        weights: of the losses.
+        weights: The weights of the losses.
     """
 
     history: Whole
@@ -119,7 +119,7 @@ class Squad(Task):
 
     Settings: ClassVar[type[SquadSettings]] = SquadSettings
     typed = "questions that you type, one a line, each with a tab and its passage"
-    windows: int | None = None  # of a passage that are read, the first ones; None: all
+    windows: int | None = None  # windows of a passage that are read, the first ones; None: all
 
     def __init__(self, **settings: Any) -> None:
         own: SquadSettings = self.Settings(**settings)
@@ -127,9 +127,9 @@ class Squad(Task):
         self.stride, self.max_query = own.stride, own.max_query
         self.n_best, self.max_answer, self.overlap = own.n_best, own.max_answer, own.overlap
         self.version, self.null_threshold = own.version, own.null_threshold
-        # of the contexts encoded so far: five questions share one
+        # the contexts encoded so far: five questions share one
         self._passages: dict[str, Passage] = {}
-        self._answers = Counter[bool]()  # of the examples encoded so far, whether Chinese
+        self._answers = Counter[bool]()  # whether the examples encoded so far are Chinese
 
     @classmethod
     def list_metrics(cls, settings: Any) -> Sequence[str]:
@@ -327,7 +327,7 @@ class Squad(Task):
         }
 
     def prior(self, example: Example, first: int) -> float:
-        """What is added to the score of an answer that begins at character `first`."""
+        """The addition to the score of an answer that begins at character `first`."""
         return 0.0
 
     def _pairs(self, start: np.ndarray, end: np.ndarray) -> list[tuple[int, int]]:

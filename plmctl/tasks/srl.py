@@ -28,8 +28,8 @@ class SemanticRoles(Tagging):
     The predicate is the second segment of the row, and its tokens in the sentence are of that
     segment, too. An argument is right if its label and all of its parts are; the predicate itself,
     V, is not scored (Carreras and Marquez, 2005, sec. 2.3). Differs: the paper has embeddings of
-    the predicate before an LSTM; here the segments of the encoder tell it, which models without
-    segments see by the second segment alone.
+    the predicate before an LSTM. Here the segments of the encoder mark it; models without segments
+    see it by the second segment alone.
     """
 
     answer = ""  # the baseline of a tag is that of its word, which knows no predicate
@@ -73,7 +73,7 @@ class SemanticRoles(Tagging):
 
 def join_parts(tags: Sequence[str]) -> set[Argument]:
     """The arguments of a predicate; C-A1 is a further part of the A1 before it, or an argument of
-    its own where there is none.
+    its own without one.
     """
     joined: list[tuple[str, list[tuple[int, int]]]] = []
     for label, first, last in sorted(entities(tags), key=lambda entity: entity[1]):

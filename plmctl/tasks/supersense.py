@@ -28,7 +28,7 @@ class SupersenseSettings(TaggingSettings):
     """Settings of supersense tagging.
 
     Args:
-        piece: from which token of a word it is read.
+        piece: The token of a word that it is read from.
         rare: words that the training split has at most so many times are rare.
     """
 

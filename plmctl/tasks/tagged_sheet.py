@@ -21,7 +21,7 @@ from plmctl.tasks.task import Task
 from plmctl.text.inputs import need_lines
 from plmctl.text.tabular import kind_of, objects_of
 
-ROLE = "text"  # of the words of a sentence, with one space between them
+ROLE = "text"  # the role of the words of a sentence, with one space between them
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class TaggedSheet:
     changed.
     """
 
-    kind: str  # of the file: .jsonl or columns
+    kind: str  # the kind of the file: .jsonl or columns
     rows: list[Any]
-    columns: Mapping[str, Any]  # of tokens and of tags
+    columns: Mapping[str, Any]  # the columns of tokens and of tags
     head = ""
 
     @cached_property
@@ -91,7 +91,7 @@ class TaggedSheet:
         return {ROLE: spans}
 
     def line(self, row: Any, texts: Mapping[str, str] | None = None) -> str:
-        """The row as the file has it, with these words in place of its own; in a column file
+        """The row in the layout of the file, with these words instead of its own; in a column file
         behind an empty line.
         """
         words = texts[ROLE].split(" ") if texts else None

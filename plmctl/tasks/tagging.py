@@ -48,17 +48,17 @@ class TaggingSettings(TaskSettings):
     """Settings of tagging.
 
     Args:
-        metrics: what is scored; None: f1, precision and recall of entities where the tags tell
-            some, otherwise accuracy and macro_f1 of single words.
+        metrics: The metrics; None: f1, precision and recall of entities where the tags mark some,
+            otherwise accuracy and macro_f1 of single words.
         label_names: in the order of the logits; None: as the training split has them.
-        joiner: what stands between words; None: nothing where every word of the training split
-            is one character, otherwise a space.
-        context: what a row holds: a sentence, or what fits of its document around it.
+        joiner: The text between words; None: nothing where every word of the training split is one
+            character, otherwise a space.
+        context: The content of a row: a sentence, or as much of its document around it as fits.
         class_weights: {label: weight in the loss}, or "balanced"; None: 1 each.
-        focal_gamma: of the focal loss; 0: none.
+        focal_gamma: The gamma of the focal loss; 0: none.
         label_smoothing: the share of a label that all labels have in equal parts.
         scheme: in which entities are spelled; None: as the reader gives them.
-        words: how a new line is cut: at its "spaces", or as a "text" into words and single marks;
+        words: The cut of a new line: at its "spaces", or as a "text" into words and single marks;
             None: as a text where those of training have entities by their characters.
         crf: a CRF over the tags of a sentence, "free" or "legal" (tasks/answers/tag_chain.py);
             None: a softmax for each word.
@@ -85,9 +85,9 @@ class Tagging(Task):
     split into windows at word boundaries, so that every word is tagged. `joiner` stands between
     words in the text that is tokenized; None: nothing where the words of training are Chinese
     characters, which are then the words of new lines, otherwise a space. `context="document"` fills
-    the row around it with the words before and after it in its document, as many as fit, one from
-    each side in turn; they are read, without labels. Differs: the paper's own packing of the
-    context was never released.
+    the row around it with the words before and after it in its document. As many as fit are read,
+    one from each side in turn, without labels. Differs: the paper's own packing of the context was
+    never released.
     """
 
     head = "tag"
@@ -121,11 +121,12 @@ class Tagging(Task):
         self.crf = own.crf
         if own.crf is not None:
             self._check_crf(own)
-        self._first: Spelling | None = None  # of the split that was read first
-        self._asked: list[LinearChain] = []  # of the model whose logits were computed last
+        self._first: Spelling | None = None  # the spelling of the split that was read first
+        # the chains of the model whose logits were computed last
+        self._asked: list[LinearChain] = []
 
     def _check_crf(self, own: TaggingSettings) -> None:
-        """ConfigError for what a CRF does not go with."""
+        """ConfigError for settings that exclude a CRF."""
         if own.class_weights is not None or own.focal_gamma or own.label_smoothing:
             allowed = (
                 "null with task.class_weights, task.focal_gamma or task.label_smoothing, which are"
@@ -180,7 +181,7 @@ class Tagging(Task):
         return self._spell(super().read_file(file, columns, labelled=labelled))
 
     def _fit_metrics(self) -> None:
-        """Score words where the tags tell no entities; ConfigError where entities are asked for."""
+        """Score words where the tags mark no entities; ConfigError for metrics of entities."""
         names = {*respell(self.label_names or ())} - {"O", self.unlabelled}
         asked = [name for name in self.metrics if name in self.of_entities]
         if not names or not asked or tells_entities(names):
@@ -213,7 +214,7 @@ class Tagging(Task):
         if len(names) <= (most := max(map(int, known))):
             allowed = f"a name for each of the numbers from 0 to {most}, which the tags are"
             raise ConfigError("task.label_names", names, allowed)
-        # of a split that has no number for it: no tag
+        # a split has no number for an unknown tag
         named = {tag: names[int(tag)] for tag in known}
         tags = [PlacedTags(0, [named.get(t, t) for t in each.label or ()]) for each in examples]
         scheme = None
@@ -244,7 +245,7 @@ class Tagging(Task):
                     )
 
     def _spell(self, examples: list[Example]) -> list[Example]:
-        """`examples` with their entities in the scheme that is asked for, or that of training."""
+        """`examples` with their entities in the scheme of the task, or that of training."""
         examples = self._name_numbers(examples)
         self._settle_names(examples)
         self._refuse_bare(examples)
@@ -263,8 +264,8 @@ class Tagging(Task):
         return spelled
 
     def _find_scheme(self, examples: Iterable[Example]) -> Spelling | None:
-        """The scheme in which to spell the entities; None where they may stay as they are: a split
-        has the letters of the labels that are known, or else of the split that was read first.
+        """The scheme in which to spell the entities; None where they may stay as they are. A split
+        has the letters of the known labels, or else of the split that was read first.
         """
         if self.scheme is not None or not hasattr(self.reader, "scheme"):
             return self.scheme
@@ -354,7 +355,7 @@ class Tagging(Task):
         return self._add_tags(rows, examples)
 
     def find_beside(self, example: Example, pieces: Pieces) -> list[int] | None:
-        """The tokens of a second segment of its rows; None: there is none."""
+        """The tokens of a second segment of its rows, or None."""
         return None
 
     def _context(
@@ -461,7 +462,7 @@ class Tagging(Task):
         return prediction
 
     def describe(self, example: Example) -> dict[str, Any]:
-        """What a prediction says beside the guess."""
+        """The entries of a prediction in addition to the guess."""
         gold = None if example.label is None else list(example.label)
         source = example.fields.get("source")
         text = {} if source is None else {"text": str(source)}
@@ -526,8 +527,8 @@ def _of_characters(examples: Sequence[Example]) -> bool:
 
 
 def _close(tags: set[str]) -> set[str]:
-    """With every prefix (B-, I-, ...) of every type: a rare I- may be missing from training
-    while its B- is there.
+    """All tags with every prefix (B-, I-, ...) of every type: a rare I- may be missing from
+    training while its B- occurs.
     """
     entity = {tag for tag in tags if tag[1:2] == "-"}
     return tags | {

@@ -1,5 +1,5 @@
-"""What a fine-tuning task is: it turns examples into rows and labels, and has one head, one loss
-and its metrics.
+"""A fine-tuning task turns examples into rows and labels, and has one head, one loss and its
+metrics.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from plmctl.tasks.scores.metrics import LESS_IS_BETTER
 from plmctl.tasks.transform import Transform, add_rows
 from plmctl.text.vocab import Vocab
 
-DEV_SHARE = 0.1  # of a single labelled file
+DEV_SHARE = 0.1  # the share of a single labelled file
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSettings:
-    """What the config says of every task; a family of tasks adds its own settings.
+    """The settings of every task in the config; a family of tasks adds its own settings.
 
     Args:
-        name: of the task, for messages and run directories.
+        name: The name of the task, for messages and run directories.
         reader: knows the layout of the files.
         columns: Columns to read; empty for files without columns.
         max_length: tokens of a row at most.
-        metrics: what is scored; the first one chooses the best checkpoint.
-        pooling: what stands for a row: the "first" token of an encoder, the "last" of a causal
-            decoder, the "mean" of all, or to "compare" the means of its two texts.
-        sees_later: the state of every token has read the whole text: the pattern lets it see what
-            follows, or it is that of a decoder, whose encoder has read the text.
+        metrics: The metrics; the first one chooses the best checkpoint.
+        pooling: The state that stands for a row: the "first" token of an encoder, the "last" of a
+            causal decoder, the "mean" of all. The value "compare" joins the means of its two texts.
+        sees_later: Whether the state of every token has read the whole text. Either the pattern
+            lets it see later tokens, or it is a decoder's, whose encoder has read the text.
         path: a directory, a file, or the files of the splits.
         dev_share: the share of the training examples that is dev where no file is; None:
             `DEV_SHARE` of a single file, otherwise none.
@@ -104,22 +104,24 @@ class Task(Objective):
         ),
     }
     head: str  # the name of the head that gives the logits
-    pipeline: str = ""  # what Hugging Face calls the task, for model cards; empty: nothing
-    # what it predicts, where models without pretraining can: class, number, types, choice, tags
+    pipeline: str = ""  # Hugging Face's name of the task, for model cards; empty: none
+    # the kind of its predictions, where models without pretraining can make them: class, number,
+    # types, choice, tags
     answer: ClassVar[str] = ""
     chooses: bool = True  # among labels, each with a probability
     # its head predicts tokens of the vocabulary
     asks_tokens: bool = False
     # whether `plmctl eval` ranks a whole corpus by it
     ranks: bool = False
-    # what the language-model heads that it looks up predict
+    # the predictions of the language-model heads that it looks up
     language_heads_about: About = "next"
     # its labels are classes or numbers, not texts that are written
     has_classes: bool = True
     shows_train: bool = False  # whether rows show labels of any of the training examples
 
     Settings: ClassVar[type[TaskSettings]] = TaskSettings
-    typed: ClassVar[str] = "texts that you type, one a line"  # what `parse` reads; "": nothing
+    # the lines that `parse` reads; "": none
+    typed: ClassVar[str] = "texts that you type, one a line"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the settings of the class as what it takes."""
@@ -158,12 +160,12 @@ class Task(Objective):
         self.transform = transform or Transform()
         heads = self.facts.heads | {self.head} | self.transform.heads
         self.facts = replace(self.facts, heads=heads, terms=heads)
-        # of metrics whose exact definition has one, once `score` has computed them
+        # signatures of metrics whose exact definition has one, once `score` has computed them
         self.signatures: dict[str, str] = {}
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader of the score should know about the files."""
+        """Remarks on the files for a reader of the score."""
         return []
 
     def describe_scoring(self, examples: Sequence[Example]) -> str:
@@ -171,8 +173,8 @@ class Task(Objective):
         return ""
 
     def describe_known(self, examples: Sequence[Example]) -> list[str]:
-        """Lines on how much of the training examples is known to what the task reads beside them;
-        DataError where that is nothing.
+        """Lines on the share of the training examples that the task's knowledge covers; DataError
+        if it covers nothing.
         """
         return []
 
@@ -203,7 +205,7 @@ class Task(Objective):
 
     @property
     def dev_splits(self) -> list[str]:
-        """The splits for validation that are there."""
+        """The existing splits for validation."""
         return [name for name in self.reader.splits if name.startswith("dev") and self.has(name)]
 
     def has_file(self, split: str) -> bool:
@@ -227,8 +229,8 @@ class Task(Objective):
         return hold_out(examples, self.held_share, unit=self.unit, labels=self.labels_of)
 
     def unit(self, example: Example) -> str:
-        """What stays together where dev is held out of train: examples of one bundle, or of the
-        same texts.
+        """The unit that stays together where dev is held out of train: examples of one bundle, or
+        of the same texts.
         """
         return example.bundle or "\t".join(
             str(value) for name, value in example.fields.items() if name != "answers"
@@ -281,12 +283,12 @@ class Task(Objective):
 
     @property
     def row_lengths(self) -> tuple[int, int]:
-        """(tokens of a row at most, tokens that are written beside them)."""
+        """(tokens of a row at most, tokens that are written at most)."""
         return self.longest, 0
 
     @property
     def most_written(self) -> int:
-        """Tokens of a row that are asked of a language-model head at most."""
+        """Tokens of a row that a language-model head predicts, at most."""
         return 0
 
     @property
@@ -303,7 +305,9 @@ class Task(Objective):
 
     @property
     def pattern(self) -> Mapping[str, Any] | None:
-        """The node of a pattern that its rows want beside that of the model; None: no other."""
+        """The node of a pattern that its rows need in addition to that of the model; None: no
+        other.
+        """
         return None
 
     @property
@@ -350,7 +354,7 @@ class Task(Objective):
         return metric not in LESS_IS_BETTER
 
     def texts(self, example: Example) -> list[str]:
-        """What a new tokenizer learns from."""
+        """The texts that a new tokenizer learns from."""
         return [
             " ".join(value) if isinstance(value, list) else value
             for name, value in example.fields.items()
@@ -368,8 +372,8 @@ class Task(Objective):
         return example.label
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
-        """Learn the label names from the training split, or check it against those that the
-        config states.
+        """Learn the label names from the training split, or check it against the names in the
+        config.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -384,14 +388,14 @@ class Task(Objective):
         return None
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        """What `predict` reads, by name, `[B, ...]`; a second dimension of T is padded to the
+        """The inputs of `predict`, by name, `[B, ...]`; a second dimension of T is padded to the
         split's longest row.
         """
         raise NotImplementedError(type(self).__name__)
 
     @property
     def label_name(self) -> str:
-        """What its labels and its loss are called: as its head, where that is its own."""
+        """The name of its labels and its loss: that of its head, if it is its own."""
         return self.head
 
     @property
@@ -432,9 +436,9 @@ class Task(Objective):
     ) -> list[dict[str, Any]]:
         """One JSON-able prediction for each example, with everything that `score` needs.
 
-        Its keys are the task's own. `plmctl report` reads these, where they are there:
-        `id`: of the example; `gold` and `guess`: its label and the predicted one; `probabilities`:
-        {label: probability}, or a list by the number that `guess` is.
+        Its keys are the task's own. `plmctl report` reads these keys, if present: `id`: of the
+        example; `gold` and `guess`: its label and the predicted one; `probabilities`: {label:
+        probability}, or a list by the number that `guess` is.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -445,13 +449,13 @@ class Task(Objective):
         return self.predict(logits, rows, examples)
 
     def settle(self, joined: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The answer of an ensemble, joined of what `explain` gives for each member, with all that
-        the task says beside it.
+        """The answer of an ensemble, joined from the results of `explain` for each member, with the
+        task's additions.
         """
         return joined
 
     def decide(self, probabilities: Mapping[str, float]) -> Any:
-        """What is guessed where labels have these probabilities."""
+        """The prediction for labels with these probabilities."""
         return max(probabilities, key=probabilities.__getitem__)
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -488,12 +492,14 @@ class Task(Objective):
 
 
 def as_task(part: Any) -> Task | None:
-    """What stands at `task` in a config, where it is a task; None for a probe."""
+    """The part at `task` in a config, if it is a task; None for a probe."""
     return part if isinstance(part, Task) else None
 
 
 def _check_folds(settings: TaskSettings) -> None:
-    """ConfigError for folds that are none, beside a share, or of which there is no such one."""
+    """ConfigError for invalid folds, folds together with a share, or a number of fold that does not
+    exist.
+    """
     folds, fold = settings.folds, settings.fold
     if folds is None:
         if fold:

@@ -85,7 +85,7 @@ def _group(made: Mapping[int, Batch], needs: frozenset[str]) -> list[dict[int, B
 def _run(
     model: Model, made: Mapping[int, Batch], routes: Routes, record: frozenset[str]
 ) -> list[Hidden]:
-    """What the backbone makes of each batch, in one pass."""
+    """The backbone's states of each batch, in one pass."""
     places, start = [], 0
     for task, batch in made.items():
         places.append((task, slice(start, start + len(batch.key))))
@@ -127,7 +127,7 @@ def _pad(x: Tensor, length: int) -> Tensor:
 
 
 def _select(hidden: Hidden, batch: Batch, rows: slice) -> Hidden:
-    """Of these rows what the backbone would give for them alone."""
+    """The backbone's states of these rows, equal to those of a pass of them alone."""
     written = batch.seqs.get("target") or next(iter(batch.seqs.values()))
     length = written.ids.shape[1]
     recorded = {

@@ -29,7 +29,7 @@ class Transform:
     behind the tokenizer's own, so that nothing the checkpoint knows gets another meaning; the
     extract token stands for the row. `both_orders`: a pair that has no order (`task.symmetric`)
     makes two rows, whose states are added before the head. `language_model`: the weight of the loss
-    of the next tokens of the rows, specials included, beside that of the task (eq. 5: 0.5).
+    of the next tokens of the rows, specials included, in addition to that of the task (eq. 5: 0.5).
     Differs: that loss is a mean over tokens; the released code means over a row's tokens, then over
     rows.
     """
@@ -70,7 +70,7 @@ class Transform:
 
     @property
     def heads(self) -> frozenset[str]:
-        """The heads that it needs beside that of the task."""
+        """The heads that it needs in addition to that of the task."""
         return self.clm.facts.heads if self.language_model else frozenset()
 
     def vocab(self, vocab: Vocab) -> Vocab:

@@ -1,4 +1,4 @@
-"""Classification of texts with what is known of their words (K-BERT; Liu et al., 2020)."""
+"""Classification of texts with knowledge about their words (K-BERT; Liu et al., 2020)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TreeSettings(ClassificationSettings):
     """Settings of classification with trees.
 
     Args:
-        lexicon: what is known of words; None: nothing, the control.
+        lexicon: The lexicon of knowledge about words; None: nothing, the control.
         visible: whether a branch is seen by its word alone; otherwise by all tokens.
         soft_positions: whether a branch goes on behind its word, and the sentence as if no branch
             stood there; otherwise all tokens are counted.
@@ -41,7 +41,7 @@ class TreeSettings(ClassificationSettings):
 
 @part_of("task")
 class TreeClassification(Classification):
-    """`Classification` of sentence trees: what a lexicon knows of a word stands behind it as
+    """`Classification` of sentence trees. Facts of a lexicon about a word stand behind it as
     branches, which that word alone sees, with positions that go on behind it (Liu et al., 2020,
     arXiv:1909.07606, sec. 3.2 to 3.4).
 

@@ -35,9 +35,8 @@ def read_tree(text: str, words: Sequence[TaggedWord]) -> ReadTree:
     """The tree over `words` that a text of brackets means, in any spacing and case; labels are in
     upper case.
 
-    Any text is some tree: words that it lacks stand at its end, those that are too many are left
-    out, as are brackets that were never opened and phrases without words; open brackets end at the
-    end.
+    Any text is some tree. Missing words stand at its end; surplus words are left out, as are
+    brackets that were never opened and phrases without words. Open brackets end at the end.
     """
     builder = _Builder(words)
     for sign, name in _split(text):
@@ -60,7 +59,7 @@ def _split(text: str) -> Iterator[tuple[str, str]]:
     sign, name = "", ""
     for token in _TOKEN.findall(text.upper()):
         if token not in "()" and token != WORD:
-            name += token  # of a label; the one at the other end says nothing new
+            name += token  # a part of a label; the one at the other end adds nothing
             continue
         if sign or name:
             yield sign, name

@@ -26,9 +26,9 @@ class TriviaQASettings(SquadSettings):
     """Settings of questions about long documents.
 
     Args:
-        windows: of a document that are read, the first ones; None: all.
-        most_spans: places of the answer in one window that count, the first ones.
-        passage_weight: of the scores of passages beside those of answers.
+        windows: The windows of a document that are read, the first ones; None: all.
+        most_spans: The positions of the answer in one window that count, the first ones.
+        passage_weight: The weight of the scores of passages relative to those of answers.
     """
 
     windows: Count | None = None
@@ -38,19 +38,19 @@ class TriviaQASettings(SquadSettings):
 
 @part_of("task")
 class TriviaQA(Squad):
-    """Predicts the first and last token of an answer that stands in several places, and one does
-    not know which of them says why (Joshi et al., 2017, arXiv:1705.03551).
+    """Predicts the first and last token of an answer that stands in several positions, and the
+    right one is unknown (Joshi et al., 2017, arXiv:1705.03551).
 
     `loss = -(log sum_{s in S} p_start(s) + log sum_{e in E} p_end(e)) / 2`, S and E the first and
-    the last tokens of all places where an answer stands (Clark and Gardner, 2018, arXiv:1710.10723,
-    sec. 2.2; Beltagy et al., 2020, arXiv:2004.05150, app. D). With one place it is the loss of
-    `Squad`. A window without a place counts nothing (allenai/longformer, scripts/triviaqa.py).
-    Documents, windows, global tokens and decoding are those of `Squad`. With `passage_weight` w,
-    the score of an answer is the sum of its two logits and w times the score of the passage in
-    which it begins, given by what has found it: a linear combination of reader, ranker and
-    retriever (Xiong et al., 2020, arXiv:1912.09637, open-domain question answering). Differs: a
-    token that begins two places counts once (released code: twice); a question has one prediction
-    for all its documents.
+    the last tokens of all occurrences of an answer (Clark and Gardner, 2018, arXiv:1710.10723, sec.
+    2.2; Beltagy et al., 2020, arXiv:2004.05150, app. D). With one occurrence it is the loss of
+    `Squad`. A window without an occurrence counts nothing (allenai/longformer,
+    scripts/triviaqa.py). Documents, windows, global tokens and decoding are those of `Squad`. With
+    `passage_weight` w, the score of an answer is the sum of its two logits and w times the score of
+    its passage. The search sets this score: a linear combination of reader, ranker and retriever
+    (Xiong et al., 2020, arXiv:1912.09637, open-domain question answering). Differs: a token that
+    begins two occurrences counts once (released code: twice); a question has one prediction for all
+    its documents.
     """
 
     Settings: ClassVar[type[SquadSettings]] = TriviaQASettings
@@ -82,13 +82,13 @@ class TriviaQA(Squad):
         return self.passage_weight * begun[-1]
 
     def find_answer(self, passage: Passage, example: Example) -> list[tuple[int, int]]:
-        """First and last token of each place where an answer stands, in order."""
+        """First and last token of each occurrence of an answer, in order."""
         return places.find_tokens(passage.offsets, example.label or ())
 
     def label_window(
         self, answer: Any, example: Example, first: int, length: int, row: Row
     ) -> np.ndarray:
-        """[M, 2] the places inside the window, spare ones IGNORE."""
+        """[M, 2] the positions inside the window, spare ones IGNORE."""
         assert row.b_start is not None
         shift = row.b_start - first
         inside = [

@@ -22,16 +22,17 @@ PIECE = 10_000  # examples that are read, answered and written together
 
 
 def read_unlabelled(task: Task, source: str) -> tuple[str, list[Example]]:
-    """(the name for its predictions, the examples) of a JSON or CSV table by the task's columns,
-    of a file of a kind of its reader, of a file of lines, or with `-` of standard input.
+    """(the name for its predictions, the examples) of a new file. It is a JSON or CSV table by the
+    task's columns, a file of a kind of its reader, or a file of lines. `-` is standard input.
     """
     name, pieces = stream_unlabelled(task, source)
     return name, list(chain.from_iterable(pieces))
 
 
 def stream_unlabelled(task: Task, source: str) -> tuple[str, Iterator[list[Example]]]:
-    """What `read_unlabelled` gives, at most `PIECE` examples at a time; all at once where a reader
-    needs the whole file. A file is read to its end first, so that its mistakes are said at once.
+    """The examples of `read_unlabelled`, at most `PIECE` at a time; all at once where a reader
+    needs the whole file. A file is read to its end first, so that its mistakes are reported at
+    once.
     """
     file = Path(source)
     if source == "-":

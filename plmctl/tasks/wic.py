@@ -36,9 +36,9 @@ class WicSettings(ClassificationSettings):
 
 @part_of("task")
 class WordInContext(Classification):
-    """Predicts whether a word has one sense in two sentences, from `[h_row; h_1; h_2]`: what stands
-    for the row (one state, or several by the pooling of the model), and the mean state of the word
-    in each.
+    """Predicts whether a word has one sense in two sentences, from `[h_row; h_1; h_2]`. The first
+    is the state of the row (one state, or several by the pooling of the model), the others are the
+    mean states of the word in each sentence.
 
     `loss = -log softmax(head([h_row; h_1; h_2]))[label]` (Wang et al., 2019, SuperGLUE,
     arXiv:1905.00537, sec. 4.1, for BERT). A sentence that is cut before its word gives the state at

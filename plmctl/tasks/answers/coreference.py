@@ -1,6 +1,5 @@
-"""Spans of a document that may be mentions, those that are kept, their antecedents and the loss
-(Lee et al., 2017, arXiv:1707.07045, sec. 3 to 5; coarse to fine: Lee et al., 2018,
-arXiv:1804.05392).
+"""Candidate spans of mentions in a document, the best of them, their antecedents and the loss (Lee
+et al., 2017, arXiv:1707.07045, sec. 3 to 5; coarse to fine: Lee et al., 2018, arXiv:1804.05392).
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ def find_spans(
     """All spans of at most `longest` words of one sentence.
 
     Args:
-        words: [R, M, 4] of the rows of one document: first and last token of each word in its row,
-            its sentence, its number in the document; -1 behind the last word.
+        words: [R, M, 4] for the rows of one document: first and last token of each word in its row,
+            its sentence, its number. It is -1 behind the last word.
         speakers: [R, M].
         clusters: [R, M, longest] the gold cluster of each cell, 0 for none; None: not known.
     """
@@ -92,11 +91,11 @@ def find_spans(
 
 
 def choose_spans(words: Sequence[Sequence[int]], order: Sequence[int], most: int) -> list[int]:
-    """At most `most` of the spans [first, last] `words`, taken in `order`, without those that cross
-    one that is taken already; in the order of the text (Lee et al., 2017, sec. 5).
+    """At most `most` of the spans [first, last] `words`, taken in `order`, without spans that cross
+    an earlier one. They are in the order of the text (Lee et al., 2017, sec. 5).
     """
-    last_from: dict[int, int] = {}  # the largest last word of those that begin here
-    first_to: dict[int, int] = {}  # the smallest first word of those that end here
+    last_from: dict[int, int] = {}  # the largest last word of the spans that begin here
+    first_to: dict[int, int] = {}  # the smallest first word of the spans that end here
     taken: list[int] = []
     for number in order:
         if len(taken) == most:
@@ -153,8 +152,9 @@ def _compare(one: Tensor, other: Tensor) -> Tensor:
 
 
 def measure(ranking: AntecedentRanking) -> Tensor:
-    """`- sum_i log sum_(j in GOLD(i)) P(j)`, P the softmax of s(i, .), GOLD(i) the antecedents that
-    are in the cluster of i, or no antecedent where there are none (Lee et al., 2017, sec. 4).
+    """`- sum_i log sum_(j in GOLD(i)) P(j)`, P the softmax of s(i, .). GOLD(i) is the set of
+    antecedents in the cluster of i, or no antecedent if this set is empty (Lee et al., 2017, sec.
+    4).
     """
     cluster = ranking.spans.cluster
     lowest = torch.finfo(ranking.scores.dtype).min

@@ -17,11 +17,11 @@ def choose_evidence(
 ) -> list[Sentence]:
     """The most probable set of sentences from exactly two paragraphs, in order.
 
-    If each paragraph p and each sentence s is relevant independently, with the log-odds z, a choice
-    is more probable than the empty one by `sum_p z_p + sum_s z_s`. So a paragraph is worth z_p and
-    the positive z_s in it, or its largest z_s where none is positive; the two that are worth most
-    are chosen. Differs: the published decoding is only said to take sentences from exactly two
-    paragraphs (Beltagy et al., 2020, arXiv:2004.05150, app. D).
+    Each paragraph p and each sentence s is taken to be relevant independently, with the log-odds z.
+    Then a choice is more probable than the empty one by `sum_p z_p + sum_s z_s`. So a paragraph is
+    worth z_p and the positive z_s in it, or its largest z_s where none is positive; the two that
+    are worth most are chosen. Differs: the paper only states that the published decoding takes
+    sentences from exactly two paragraphs (Beltagy et al., 2020, arXiv:2004.05150, app. D).
 
     Args:
         paragraphs: z of each paragraph that was read.

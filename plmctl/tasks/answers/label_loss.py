@@ -30,7 +30,7 @@ class LabelLoss:
     Args:
         weights: {label: w}, 1 of labels that are not in it; "balanced": N / (K n_y), n_y of the N
             training labels being y, whose mean over these is 1 (King and Zeng, 2001); None: 1.
-        gamma: of the focal loss; 0: none.
+        gamma: The gamma of the focal loss; 0: none.
         smoothing: e.
     """
 
@@ -116,11 +116,11 @@ class LabelLoss:
 
 class EachLabelLoss(LabelLoss):
     """`1/K sum_k w_k^(y_k) (1 - q_k)^gamma [-(1 - e/2) log q_k - e/2 log(1 - q_k)]` over K labels
-    that an example has or not, q_k the probability of what is true of label k (y_k = 1 or 0).
+    that an example has or not. q_k is the probability of the truth about label k (y_k = 1 or 0).
 
-    So each label is a choice among two: focal loss as published, e shared by both of them, and w_k,
-    which counts where the label is there. Balanced: w_k = the training examples without k by those
-    with it, so that both sides of each label count the same.
+    So each label is a choice among two: focal loss as published, and e shared by both of them. The
+    weight w_k counts for examples that have the label. Balanced: w_k = the training examples
+    without k by those with it, so that both sides of each label count the same.
     """
 
     def fit_sets(self, sets: Sequence[Iterable[str]], names: Sequence[str]) -> None:

@@ -1,6 +1,4 @@
-"""Labels of which an example has any number: which are guessed, what is learned, what is said of
-them.
-"""
+"""Labels of which an example has any number: their prediction, their loss and their remarks."""
 
 from __future__ import annotations
 
@@ -31,14 +29,14 @@ Threshold = float | Mapping[str, float]
 
 
 class LabelSets:
-    """What tasks share whose labels are decided each by itself.
+    """The common part of tasks whose labels are decided each by itself.
 
     Args:
-        threshold: of the probability of a label: one for all, or {label: its own}, `HALF` of labels
-            that are not in it.
+        threshold: The probability threshold of a label: one for all, or {label: its own}; other
+            labels have `HALF`.
         rule: "above": all labels above the threshold are guessed; "top": these, and always the
             likeliest one.
-        loss: what is learned.
+        loss: The loss that is minimised.
     """
 
     def __init__(
@@ -56,14 +54,14 @@ class LabelSets:
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader of the score should know."""
+        """Remarks for a reader of the score."""
         if not self.unseen:
             return []
         known = f"{len(self.unseen)} labels do not occur in training, such as {min(self.unseen)}"
         return [f"{known}: they are never guessed, and count as missed"]
 
     def fit(self, examples: Iterable[Example], names: Sequence[str] | None) -> list[str]:
-        """`names`, or those of the training split; DataError where there are none."""
+        """`names`, or the names of the training split; DataError without any."""
         examples = list(examples)
         found = list(names or sorted({name for each in examples for name in each.label}))
         if not found:
@@ -90,7 +88,7 @@ class LabelSets:
     def loss(self, scores: Tensor, batch: Batch, names: Sequence[str] | None) -> Output:
         """The summed loss of `scores [N, K]`, with how many examples have exactly their labels."""
         gold = batch.require(f"labels.{HEAD}")
-        known = (gold != IGNORE).all(-1)  # of several rows of an example the first one
+        known = (gold != IGNORE).all(-1)  # the first of several rows of an example
         right = ((scores > 0) == (gold == 1)).all(-1) & known
         total = self.label_loss.add_up(scores, gold, names)
         return Output({HEAD: Term(total)}, {f"acc/{HEAD}": (right.sum(), batch.counts[HEAD])})
@@ -123,7 +121,7 @@ class LabelSets:
 def choose_labels(
     probabilities: Mapping[str, float], threshold: Threshold, rule: Rule
 ) -> list[str]:
-    """The labels above their threshold, and the likeliest one where that is asked for."""
+    """The labels above their threshold, and the likeliest one where the rule needs it."""
     own = threshold if isinstance(threshold, Mapping) else dict.fromkeys(probabilities, threshold)
     top = {max(probabilities, key=probabilities.__getitem__)} if rule == "top" else set()
     return [n for n, p in probabilities.items() if p > own.get(n, HALF) or n in top]

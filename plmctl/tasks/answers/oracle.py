@@ -1,4 +1,4 @@
-"""Which sentences of a document say best what its summary says, and which of them repeat others."""
+"""The sentences of a document that match its summary best, and the sentences that repeat others."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ BLOCKED = 3  # n-grams that no two sentences of a summary share
 
 def find_oracle(sentences: Sequence[str], golds: Sequence[str], most: int) -> list[int]:
     """The numbers, in order, of at most `most` sentences that have the largest ROUGE-1 + ROUGE-2
-    together, chosen one by one; none is added that makes the sum no larger (Nallapati et al.,
-    2017, arXiv:1611.04230, sec. 3; Liu and Lapata, 2019, arXiv:1908.08345, sec. 4.2, and their
-    code, which takes F1). Of equal sentences the first is taken.
+    together, chosen one by one; none is added that makes the sum no larger (Nallapati et al., 2017,
+    arXiv:1611.04230, sec. 3; Liu and Lapata, 2019, arXiv:1908.08345, sec. 4.2, and their code,
+    which takes F1). The first of equal sentences is taken.
 
     N-grams do not go from one sentence to the next. Differs: each n-gram counts as often as ROUGE
     says, in the released code once.
 
     Args:
-        sentences: of the document.
-        golds: its summaries; the one that fits best counts.
+        sentences: The sentences of the document.
+        golds: Its summaries; the best match counts.
     """
     of_golds = [[_count(gold, n) for n in SIZES] for gold in golds]
     of_sentences = [[_count(sentence, n) for n in SIZES] for sentence in sentences]
@@ -45,9 +45,9 @@ def find_oracle(sentences: Sequence[str], golds: Sequence[str], most: int) -> li
 
 
 def choose_sentences(sentences: Sequence[str], scores: Sequence[float], most: int) -> list[int]:
-    """The numbers, in order, of the `most` sentences with the largest scores, without those that
-    share three words in a row with one that was chosen before (Paulus et al., 2018,
-    arXiv:1705.04304, sec. 2.5; Liu and Lapata, 2019, sec. 4.2).
+    """The numbers, in order, of the `most` sentences with the largest scores. Sentences that share
+    three words in a row with an earlier choice are left out (Paulus et al., 2018, arXiv:1705.04304,
+    sec. 2.5; Liu and Lapata, 2019, sec. 4.2).
 
     Differs: they stand in the order of the document; the released code writes the best one first.
 

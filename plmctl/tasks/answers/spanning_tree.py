@@ -50,7 +50,7 @@ def _span(weights: np.ndarray) -> np.ndarray:
     size = len(outside)
     small = np.full((size + 1, size + 1), -np.inf)
     small[:size, :size] = weights[np.ix_(outside, outside)]
-    # what a head outside gains, where its word no longer has the head that it has in the circle
+    # the gain by a head outside, for a word that gives up its head in the circle
     gains = weights[np.ix_(members, outside)] - weights[members, heads[members]][:, None]
     enters, leaves = gains.argmax(0), weights[np.ix_(outside, members)].argmax(1)
     small[size, :size] = gains.max(0)

@@ -32,7 +32,7 @@ from plmctl.tasks.readers.schemes import (
 from plmctl.tasks.record import Example
 
 CrfKind = Literal["free", "legal"]
-_SCORES = 1 << 22  # of pairs of tags that are compared at once
+_SCORES = 1 << 22  # pairs of tags that are compared at once
 
 
 class TagChain:
@@ -40,8 +40,8 @@ class TagChain:
     2016, arXiv:1603.01360, eq. 1), and averaged over words.
 
     kind: "free": every tag may follow every other; "legal": what the scheme of the tags does not
-    allow is impossible. Differs: a sentence that is longer than a row is trained in several chains,
-    whose inner ends have no score of a first or a last tag; it is predicted as one.
+    allow is impossible. Differs: a sentence that is longer than a row is trained in several chains.
+    Their inner ends have no score of a first or a last tag; the prediction is one chain.
     """
 
     def __init__(self, kind: CrfKind, names: Sequence[str], scheme: Spelling | None) -> None:
@@ -85,7 +85,9 @@ class TagChain:
 
     @cached_property
     def _allowed(self) -> list[Tensor]:
-        """Of the first tag, the last one, and each behind each: whether the scheme allows it."""
+        """Whether the scheme allows each first tag, each last tag, and each tag behind each
+        other.
+        """
         rules = (
             [may_begin(tag, self.scheme) for tag in self.names],
             [may_end(tag, self.scheme) for tag in self.names],

@@ -41,7 +41,7 @@ def cut_document(sentences: Sequence[Pieces], room: int) -> list[Segment]:
     """As many whole sentences as fit into each segment of `room` pieces; a sentence that is longer
     is cut between words.
     """
-    runs: list[tuple[int, Pieces]] = []  # what stays together
+    runs: list[tuple[int, Pieces]] = []  # pieces that stay together
     for number, pieces in enumerate(sentences):
         sizes = [min(len(word), room) for word in pieces]
         runs += [(number, pieces[first:last]) for first, last in windows(sizes, room)]

@@ -22,13 +22,13 @@ class Demonstrations:
     arXiv:2012.15723, sec. 6.1).
 
     With `similar` below 1, those of a class are the share of its examples that is nearest to the
-    text (sec. 6.2: 0.5). What is drawn follows from `seed` and the text. Differs: nearest by the
-    cosine of weighted words, `count log(M / m)` of a word that m of M examples have, in place of
-    SBERT's vectors; a text keeps its sets in all epochs.
+    text (sec. 6.2: 0.5). The draws follow from `seed` and the text. Differs: nearest by the cosine
+    of weighted words, `count log(M / m)` for a word that m of M examples have, instead of SBERT's
+    vectors; a text keeps its sets in all epochs.
 
     Args:
         pool: the training examples.
-        names: of the classes, in the order in which they are shown.
+        names: The names of the classes, in the order in which they are shown.
     """
 
     def __init__(

@@ -17,8 +17,8 @@ from plmctl.text.vocab import Vocab
 
 @dataclass(frozen=True)
 class Row:
-    """One laid-out row: its ids, where segment A and B begin, which token stands for the whole,
-    how many tokens were cut, and how many of a question before.
+    """One laid-out row: its ids, the starts of segments A and B, the token that stands for the
+    whole. It also counts the cut tokens, and those of a question before.
     """
 
     ids: list[int]
@@ -42,8 +42,8 @@ def lay_out(
     `pooling="first"`: the `cls` token stands for the row (BERT, RoBERTa); it is the anchor of
     `"mean"`, too, for which all tokens stand. `"last"`: the last token does, the only one that has
     seen all the others under a causal pattern (GPT's extract token: Radford et al., 2018, sec.
-    3.3). Where that is also the padding (GPT-2), it is the last one before it, which the published
-    classifiers look for: the last that is not padding.
+    3.3). If the padding is the same token (GPT-2), it is the last one before the padding, as the
+    published classifiers expect.
     """
     room = max_length - specials(vocab, pair=b is not None)
     if room < 2:
@@ -94,7 +94,7 @@ def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
 
 def pad(laid_out: Iterable[Row], vocab: Vocab, *, example: Sequence[int] | np.ndarray) -> Rows:
     """`Rows` of all `laid_out`, padded to the longest; `example[i]` is the number of the example
-    that row i comes from. Rows may be made when they are asked for: 4 bytes a token are kept.
+    that row i comes from. Rows may be made lazily: 4 bytes a token are stored.
     """
     tokens, numbers = array("i"), array("q")
     for row in laid_out:
@@ -138,14 +138,14 @@ def refuse_causal(sees: bool, why: str, *, fix: str = "a checkpoint of an encode
 
 
 def mark_global(rows: Rows, marked: np.ndarray) -> Rows:
-    """`rows` whose global tokens are those `marked [n | 1, T]` of what is read."""
+    """`rows` whose global tokens are the `marked [n | 1, T]` positions of the text that is read."""
     read = rows.seqs[rows.input]
     tracks = {"global": np.broadcast_to(marked.astype(np.uint8), read.ids.shape)}
     return rows.with_seq(rows.input, read.with_tracks(**tracks))
 
 
 def mark_anchors(rows: Rows) -> Rows:
-    """`rows` whose global tokens are those that stand for them (Beltagy et al., 2020,
+    """`rows` whose global tokens are the ones of their anchors (Beltagy et al., 2020,
     arXiv:2004.05150, sec. 6.1).
     """
     assert rows.anchors is not None

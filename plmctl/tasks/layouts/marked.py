@@ -49,12 +49,12 @@ def encode_marked(
     transform: Transform,
     numbers: Mapping[str, int] | None = None,
 ) -> Rows:
-    """One row an example: its `text` with marks around its `entities`, and values.mentions. Of a
-    text that is too long, the part with its entities stays.
+    """One row an example: its `text` with marks around its `entities`, and values.mentions. A text
+    that is too long keeps the part with its entities.
 
     Args:
-        numbers: of entities, by their ids and names; then the first token of each entity that is
-            known has its number, plus 1, in tracks.entity.
+        numbers: The numbers of entities, by their ids and names; then the first token of each known
+            entity has its number, plus 1, in tracks.entity.
     """
     vocab = transform.vocab(tokenizer.vocab)
     room = max_length - encode.specials(vocab, pair=False)

@@ -22,9 +22,9 @@ TYPED = (("@ * {} *", "@"), ("# ^ {} ^", "#"))
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A marked text: its tokens, and of each entity [first, end), which begins with its mark and
-    ends before the mark behind it, and how many tokens the mark has. `lost`: entities that were
-    cut off.
+    """A marked text: its tokens, the span [first, end) of each entity, and the length of its mark.
+    A span begins with its mark and ends before the mark behind it. `lost`: entities that were cut
+    off.
     """
 
     ids: list[int]
@@ -52,7 +52,7 @@ def make_marks(style: Style, tokenizer: Any, *, types: Sequence[str], first_new:
     arXiv:1906.03158, sec. 3.2).
 
     Args:
-        types: of each entity; "" where it is unknown.
+        types: The type of each entity; "" where it is unknown.
         first_new: the id of the first new token.
     """
     if style == "none":
@@ -116,9 +116,8 @@ def mark(
 
 
 def shorten(marked: MarkedText, room: int) -> MarkedText:
-    """The part of at most `room` tokens that has the beginnings of all entities, where one has:
-    the text is cut on the left only as far as that needs. An entity that is cut off is its last
-    token.
+    """A part of at most `room` tokens that has the beginnings of all entities, if possible. The
+    text is cut on the left only as far as that needs. An entity that is cut off is its last token.
     """
     over = len(marked.ids) - room
     if over <= 0:

@@ -1,4 +1,4 @@
-"""An answer that stands in several places of a row, of which any is right."""
+"""An answer with several positions in a row, any of which is right."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Places = Sequence[tuple[int, int]]
 
 
 def find_tokens(offsets: Places, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """First and last token of each place, in order.
+    """First and last token of each occurrence, in order.
 
     Args:
         offsets: the characters [start, end) of each token, in order.
-        places: the characters [start, end) of each place.
+        places: The characters [start, end) of each occurrence.
     """
     begins, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
     found = set()
@@ -36,7 +36,7 @@ def find_tokens(offsets: Places, places: Iterable[tuple[int, int]]) -> list[tupl
 
 
 def lay_out(places: Places, most: int) -> np.ndarray:
-    """[M, 2] the first `most` places, spare ones IGNORE."""
+    """[M, 2] the first `most` positions, spare ones IGNORE."""
     label = np.full((most, 2), IGNORE, dtype=np.int64)
     for number, place in enumerate(places[:most]):
         label[number] = place
@@ -48,12 +48,12 @@ def score(logits: Mapping[str, Tensor], gold: Tensor) -> tuple[Tensor, Tensor]:
     ones.
 
     `-(log sum_{s in S} p_start(s) + log sum_{e in E} p_end(e)) / 2`, S and E the first and the last
-    tokens of all places (Clark and Gardner, 2018, arXiv:1710.10723, sec. 2.2). A row without a
-    place counts nothing.
+    tokens of all positions (Clark and Gardner, 2018, arXiv:1710.10723, sec. 2.2). A row without the
+    answer counts nothing.
 
     Args:
         logits: "start" and "end" [B, T].
-        gold: [B, M, 2] places, spare ones IGNORE.
+        gold: [B, M, 2] positions, spare ones IGNORE.
     """
     total, right = [], []
     for side, name in enumerate(("start", "end")):

@@ -109,7 +109,7 @@ def _wrap(texts: Ids, vocab: Vocab, template: Template, longest: int, path: str)
 
 
 def _around(vocab: Vocab) -> tuple[list[int], list[int]]:
-    """What stands before the first segment, and between it and the second: at least one token."""
+    """The tokens before the first segment, and between it and the second: at least one token."""
     a, b = vocab.pair.index("A"), vocab.pair.index("B")
     between = [vocab.id(role) for role in vocab.pair[a + 1 : b]]
     return [vocab.id(role) for role in vocab.pair[:a]], between or [_end(vocab)]

@@ -22,7 +22,7 @@ class Piece:
 
     Args:
         before: words, or the space in front of a text or a gap.
-        name: of the text, or of the gap; "" of words.
+        name: The name of the text, or of the gap; "" for words.
     """
 
     before: str
@@ -74,7 +74,7 @@ class FilledTemplate:
 
     Args:
         pieces: the tokens of each piece.
-        places: of the texts and of the gap among them.
+        places: The positions of the texts and of the gap among them.
     """
 
     def __init__(self, pieces: list[list[int]], places: Mapping[str, int]) -> None:
@@ -92,7 +92,7 @@ class FilledTemplate:
 
     @property
     def gap(self) -> int:
-        """The place of the gap among the tokens."""
+        """The position of the gap among the tokens."""
         return sum(len(piece) for piece in self.pieces[: self.places[GAP]])
 
     def cut(self, room: int) -> int:

@@ -15,7 +15,7 @@ from plmctl.tasks.layouts.encode import Row
 
 
 class Branches(NamedTuple):
-    """What hangs on the tokens first..last of a row: the tokens of each branch."""
+    """The branches at the tokens first..last of a row: the tokens of each branch."""
 
     first: int
     last: int
@@ -35,10 +35,10 @@ class TreeRow:
 
 
 def grow(row: Row, words: Sequence[Branches], *, max_length: int) -> TreeRow:
-    """The row with branches directly behind their words; those that no longer fit are left out,
-    the last ones first.
+    """The row with branches directly behind their words; the last branches, which no longer fit,
+    are left out.
 
-    Of a row A B, where x y hangs on A (Liu et al., 2020, fig. 2):
+    A row A B, where x y hangs on A (Liu et al., 2020, fig. 2), becomes
 
         tokens    A x y B      position  0 1 2 1
         word      1 1 1 0      branch    0 1 1 0

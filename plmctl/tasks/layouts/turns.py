@@ -23,7 +23,7 @@ def encode_turns(example: Example, tokenizer: Any, *, turns: int, most: int) -> 
 
 
 def parse_turns(line: str, number: int) -> Example:
-    """What `TYPED` says, as an example without an answer; else ValueError."""
+    """A line in the form of `TYPED` as an example without an answer; else ValueError."""
     *said, context = line.split("\t")
     if len(said) % 2 == 0:
         found = len(said) + 1

@@ -1,5 +1,5 @@
-"""Words as pieces: how a sentence of words is tokenized, cut into rows, and filled up with what
-stands around it.
+"""Words as pieces: a sentence of words is tokenized, cut into rows, and filled up with its
+context.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-Pieces = list[list[int]]  # of each word
+Pieces = list[list[int]]  # the pieces of each word
 
 
 def windows(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:

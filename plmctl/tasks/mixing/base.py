@@ -1,4 +1,4 @@
-"""What decides how often each of several tasks is trained."""
+"""The rule that decides how often each of several tasks is trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small tasks more often than their size says."""
+"""Small tasks are trained more often than in proportion to their size."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from plmctl.tasks.mixing.base import Mixing
 
 @part_of("mixing")
 class Temperature(Mixing):
-    """Of N = sum_i min(n_i, limit) updates, task i has the share `r_i^(1/T) / sum_j r_j^(1/T)` with
-    `r_i = min(n_i, limit) / N` (Raffel et al., 2020, arXiv:1910.10683, sec. 3.5.2; multilingual
-    BERT's smoothing has the power 1/T = 0.7): T = 1 is proportional, a large T gives all tasks
-    alike.
+    """The epoch has N = sum_i min(n_i, limit) updates. The share of task i is `r_i^(1/T) / sum_j
+    r_j^(1/T)` with `r_i = min(n_i, limit) / N` (Raffel et al., 2020, arXiv:1910.10683, sec. 3.5.2;
+    multilingual BERT's smoothing has the power 1/T = 0.7). T = 1 is proportional, a large T gives
+    all tasks alike.
 
     Shares are rounded by the largest remainder, so that an epoch keeps its length; a task whose
     share is below one update has one.

@@ -52,12 +52,12 @@ class ArcFiles(Choices):
     """JSON lines as they are distributed (Clark et al., 2018, arXiv:1803.05457), or as they are
     packed again, with the lists `choices.text` and `choices.label`; or tables, by `columns`.
 
-    All files of a folder, and of those inside it, that fit the split are read together; their set
-    (easy, challenge), which their name tells, is a slice. Labels of options are letters, or numbers
+    All files of a folder, and of folders inside it, that fit the split are read together. Their set
+    (easy, challenge), which their name shows, is a slice. Labels of options are letters, or numbers
     from 1. Differs: the official CSV files, which hold all options in one cell, are not read.
 
     Args:
-        sets: those that are read.
+        sets: The sets that are read.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ArcFiles(Choices):
         return [replace(example, slices=slices) for example in examples]
 
     def _pass_over(self, examples: list[Example], file: Path) -> list[Example]:
-        """Those whose answer is among their options; tables may lack the fifth."""
+        """The examples whose answer is among their options; tables may lack the fifth."""
         kept = [e for e in examples if e.label is None or _is_option(e.label, e.fields["choices"])]
         self.skipped[str(file)] = self.skipped.get(str(file), 0) + len(examples) - len(kept)
         return kept

@@ -41,7 +41,7 @@ class Articles(Pairs):
     )
 
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
-        """Whether a list of that split is there, or a file as `Pairs` reads it."""
+        """Whether a list of that split exists, or a file as `Pairs` reads it."""
         lists = _lists(path)
         return (
             super().has(path, split, columns)

@@ -17,11 +17,11 @@ TYPE = "ASPECT"
 
 @part_of("reader")
 class AspectTerms(SplitFiles):
-    """Reads sentences as words, runs of letters and digits and single other characters, whose tags
-    say in BIO where an aspect term begins (B-ASPECT) and goes on.
+    """Reads sentences as words: runs of letters and digits, and single other characters. Their BIO
+    tags mark where an aspect term begins (B-ASPECT) and goes on.
 
     A word belongs to a term if they share a character; of terms that share a word the longest has
-    it. The characters of words and terms stand beside them.
+    it. The fields also have the characters of words and terms.
     """
 
     kinds = (XML,)

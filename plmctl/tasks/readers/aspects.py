@@ -19,8 +19,8 @@ from plmctl.tasks.record import Example
 from plmctl.text.tabular import kind_of
 
 XML = ".xml"
-CONFLICT = "conflict"  # a polarity: both good and bad is said
-POLARITIES = ("positive", "negative", "neutral", CONFLICT)  # of the XML
+CONFLICT = "conflict"  # a polarity: both good and bad
+POLARITIES = ("positive", "negative", "neutral", CONFLICT)  # the polarities of the XML
 SHOWN = (
     '<sentences><sentence id="1"><text>The rice is good</text><aspectTerms><aspectTerm'
     ' term="rice" polarity="positive" from="4" to="8"/></aspectTerms></sentence></sentences>'
@@ -30,7 +30,7 @@ Aspects = Literal["terms", "categories"]
 
 @dataclass(frozen=True)
 class Aspect:
-    """What is judged in a text: its name, its characters [start, end) where it has some, its
+    """A judged aspect of a text: its name, its characters [start, end) where it has some, its
     polarity where that is known.
     """
 
@@ -123,7 +123,7 @@ class AspectFiles(SplitFiles):
         aspects: "terms", which stand in the text, or the "categories" of XML.
         conflict: whether aspects of this polarity are kept: most published scores are of the other
             three (Tang et al., 2016, arXiv:1605.08900, sec. 4.1).
-        header: that of tables.
+        header: Whether tables have a header.
     """
 
     kinds = (XML,)

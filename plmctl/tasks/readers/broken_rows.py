@@ -1,4 +1,4 @@
-"""Rows of a table that cannot be read: all of them are told together."""
+"""Unreadable rows of a table: one message reports all of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explain_broken(
 
     Args:
         broken: lines by what is wrong with them.
-        first: the first one, as it is told.
+        first: The first one, as it is reported.
         lenient: whether such lines can be passed over.
     """
     several = sum(map(len, broken.values())) > 1

@@ -77,7 +77,7 @@ def _with_choices(example: Example, many: list[str]) -> Example:
         raise DataError(
             f"{len(choices)} choices: {empty}",
             file=example.place,
-            # the columns are there, and this row has nothing in them
+            # the columns exist, and this row has nothing in them
             fix="write its choices, or pass such rows over: task.reader.lenient=true"
             if len(many) > 1
             else "task.columns.choices=[<column>,<column>]",

@@ -18,7 +18,7 @@ def spell_role(
 
     Args:
         role: `text`, or `choice1` of `choices`.
-        column: as `spell` writes it, or a placeholder.
+        column: The column, as `spell` writes it, or a placeholder.
         columns: {role: its column}.
         several: the roles that may be in more than one column: a list names those of all.
     """

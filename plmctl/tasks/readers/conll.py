@@ -42,8 +42,8 @@ class Columns(SplitFiles):
     with commas as tables, everything else as column files; `-DOCSTART-` lines begin documents, as
     does another value of the field `document` in JSON lines. JSON whose rows have a text has
     entities by their characters (span_rows.py): its words are tagged by them. `header` is that of
-    tables, as in `Table`. `scheme` is that of the tags, which are given as IOB2 or BIOES, however
-    their marks are spelled: "auto" tells it from all tags of a file, None leaves them alone.
+    tables, as in `Table`. `scheme` is the scheme of the tags, which become IOB2 or BIOES, however
+    their marks are spelled. "auto" infers it from all tags of a file, None leaves them alone.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Columns(SplitFiles):
         if self.scheme is None:
             return sentences, None
         unified, spelled = tag_spelling.unify(tagged, self.scheme, file)
-        # with io types alone are entities; a file whose tags have marks tells its own scheme
+        # io types alone are entities; a file whose tags have marks shows its own scheme
         marked = any(tag != "O" and tag[0] != "I" for own in unified for tag in own.tags)
         detects = self.scheme == "auto" or (self.scheme == schemes.IO and marked)
         scheme = schemes.detect(unified, file) if detects else self.scheme
@@ -150,7 +150,7 @@ class Columns(SplitFiles):
 
 
 def _refuse_words(file: Path, sentences: Sequence[FileSentence]) -> None:
-    """DataError for a table in which every row is a word, which tells no sentences."""
+    """DataError for a table in which every row is a word, so that sentences have no ends."""
     if len(sentences) < 3 or any(len(each.words) != 1 for each in sentences):
         return
     other = spell_word(str(file.with_suffix(".tags")))
@@ -168,7 +168,7 @@ def _find_layout(file: Path) -> str:
     return "table" if suffix == ".parquet" or "," in first else "columns"
 
 
-ROLES = ("tokens", "tags")  # of columns, and what JSON lines call them
+ROLES = ("tokens", "tags")  # roles of columns, and their keys in JSON lines
 
 
 class FileSentence(NamedTuple):

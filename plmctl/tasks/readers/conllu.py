@@ -17,7 +17,7 @@ from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
 from plmctl.text.inputs import need_lines
 
-NONE = "_"  # what a cell without a value holds
+NONE = "_"  # the content of a cell without a value
 NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 WORD = re.compile(r"[0-9]{1,9}")  # the id of a word: neither a group (1-2) nor an empty node (1.1)
 
@@ -113,7 +113,7 @@ def choose_column(columns: Mapping[str, Any], role: str) -> int:
 
 
 def require_sentences(examples: list[Example], file: Path) -> list[Example]:
-    """`examples`, or a DataError where there are none."""
+    """`examples`; DataError if they are empty."""
     if not examples:
         raise DataError("no sentences", file=file)
     return examples

@@ -1,4 +1,4 @@
-"""CoQA's JSON as examples: questions about a story, with what was said before."""
+"""CoQA's JSON as examples: questions about a story, with the earlier turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYOUT = (
     "data -> id, source, story, questions -> input_text, turn_id; answers -> input_text, turn_id,"
     " span_start, span_end, span_text; additional_answers -> name -> such answers"
 )
-KINDS = ("span", "yes", "no", "unknown")  # of answers, by the number of their label
+KINDS = ("span", "yes", "no", "unknown")  # kinds of answers, by the number of their label
 _WORD = re.compile(r"\S+")
 
 
@@ -59,10 +59,10 @@ class CoqaFiles(SquadFiles):
     arXiv:1808.07042).
 
     The label of an example is `(kind, span, rationale)`: one of `KINDS`, and the characters [start,
-    end) of the answer and of what says why, None where it is unknown. The source of a story is a
-    slice. An answer is not always in
-    the words of the story: its span is the part of the rationale with the best F1, the first of
-    equals, and the whole rationale where they share no word.
+    end) of the answer and of its rationale. None stands for an unknown one. The source of a story
+    is a slice. An answer is not always in the words of the story. Its span is the part of the
+    rationale with the best F1, the first of equals, and the whole rationale where they share no
+    word.
     """
 
     def read_file(

@@ -40,10 +40,11 @@ class CoreferenceFiles(SplitFiles):
     """Reads documents: `sentences` of words, `speakers`, one for each word or none at all. The
     label is the clusters, lists of (first word, last word), counted from 0 through the document.
 
-    Column files: `#begin document` and `#end document` around each, an empty line between two
-    sentences, and by `columns` the numbers of words, speaker (null: none) and clusters, negative
-    ones from the right. JSON lines: `sentences`, `clusters`, and where they are there `speakers`
-    and `doc_key`.
+    Column files have `#begin document` and `#end document` around each, and an empty line between
+    two sentences. `columns` are the numbers of words, speaker (null: none) and clusters, negative
+    ones from the right. JSON lines have `sentences`, `clusters`, and perhaps `speakers` and
+    `doc_key`. JSON lines: `sentences`, `clusters`, and where they are there `speakers` and
+    `doc_key`.
     """
 
     kinds = (".conll", ".v4_gold_conll", ".v4_auto_conll")
@@ -99,7 +100,7 @@ def _check_clusters(clusters: Any, words: int, place: str) -> list[list[Mention]
 
 @dataclass
 class _Document:
-    """What has been read of a document of columns."""
+    """The part of a document of columns that has been read."""
 
     name: str
     line: int
@@ -143,7 +144,7 @@ class _Document:
                 self.clusters[name].append((self.open[name].pop()[0], self.words))
 
     def make(self, file: Path, labelled: bool) -> Example:
-        """The document as an example; DataError for what is not complete."""
+        """The document as an example; DataError for an incomplete one."""
         place = f"{file}:{self.line}"
         for name, left in self.open.items():
             if left:

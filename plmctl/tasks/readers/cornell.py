@@ -17,7 +17,7 @@ LINES, CONVERSATIONS, BETWEEN = "movie_lines.txt", "movie_conversations.txt", " 
 SHARES = (
     ("dev", 0.07),
     ("test", 0.14),
-)  # of the conversations: of 140,000 pairs, 10,000 and 20,000 (arXiv:1905.02450, sec. 4.4)
+)  # shares of the conversations: of 140,000 pairs, 10,000 and 20,000 (arXiv:1905.02450, sec. 4.4)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ class DependencyTrees(SplitFiles):
     """Sentences of CoNLL-U as trees: the label is the head of each word, 0 for the root, its
     relation, and its part of speech.
 
-    `subtypes`: relations with what stands behind a colon (nsubj:pass), or without.
+    `subtypes`: relations with their part behind a colon (nsubj:pass), or without.
     """
 
     def __init__(self, *, splits: Mapping[str, Sequence[str]], subtypes: bool = True) -> None:

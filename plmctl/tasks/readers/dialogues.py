@@ -30,9 +30,9 @@ class Dialogues(Pairs):
     turn but the first is a response (with `reply`, those of that speaker alone) to the `turns`
     turns before it, joined by `joiner`. (Schema-Guided Dialogue's layout: Rastogi et al., 2020,
     arXiv:1909.05855; its own folders, `train/dialogues_001.json` and so on, too.) The folder of
-    Cornell's movie dialogs is read as it was published. Of numbered lines (Persona-Chat: Zhang et
-    al., 2018, arXiv:1801.07243; ConvAI2) the second column answers, or `reply`: "partner", the
-    first one; what is known of the one who answers stands before the context.
+    Cornell's movie dialogs is read as it was published. Numbered lines (Persona-Chat: Zhang et al.,
+    2018, arXiv:1801.07243; ConvAI2) have the answer in the second column, or with `reply`:
+    "partner" in the first one. The facts about the person who answers stand before the context.
     """
 
     def __init__(

@@ -17,15 +17,16 @@ from plmctl.text.tabular import OBJECTS, kind_of
 
 @part_of("reader")
 class DocumentFiles(Articles):
-    """All that `Articles` reads, with each sentence of the source on a line of its own: those of a
-    list in JSON as they are, any other text by the ends of its sentences and paragraphs.
+    """All files that `Articles` reads, with each sentence of the source on a line of its own.
+    Sentences of a list in JSON stay as they are, any other text is cut at the ends of its sentences
+    and paragraphs.
     """
 
     def read_file(
         self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
         examples = super().read_file(file, columns, header=header, labelled=labelled)
-        # of a file whose rows name their values, `cell` has done it
+        # `cell` has done it for a file whose rows name their values
         return examples if kind_of(file) in OBJECTS else list(map(_divide, examples))
 
     def read_lines(self, source: Path, target: Path) -> list[Example]:

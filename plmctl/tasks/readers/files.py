@@ -20,7 +20,7 @@ from plmctl.text.undecodable import decode, undecodable_error
 
 SPLITS = ("train", "dev", "test")  # the order in which a list of files is taken
 
-Where = str | Path | Sequence[str] | Mapping[str, str]  # what `task.path` may be
+Where = str | Path | Sequence[str] | Mapping[str, str]  # the forms of `task.path`
 
 
 def locate(
@@ -104,8 +104,8 @@ def match_patterns(
 
 
 def existing(path: Any) -> Path:
-    """`path`, with `~` filled in, or the folder of what is built in; DataError that lists what is
-    beside it where there is nothing.
+    """`path`, with `~` filled in, or the folder of a built-in set; DataError for a missing one that
+    lists its neighbours.
     """
     place = Path(path).expanduser()
     if path == BUILTIN and not place.exists():

@@ -15,7 +15,7 @@ def names_columns(rows: Sequence[Sequence[str]], columns: Mapping[str, int]) -> 
     """Whether `rows[0]` is names; None: its label occurs nowhere else, so it may be a name, but
     there is no other sign of it.
 
-    Names are short, and shorter than what stands below them. The label's is none of the labels: a
+    Names are short, and shorter than the cells below them. The label's is none of the labels: a
     word above numbers, or one that does not come again.
 
     Args:

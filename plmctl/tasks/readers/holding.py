@@ -16,7 +16,7 @@ def take_fold(
     """(train, dev) of one of `folds` parts, each of which is dev once; in the order of `examples`.
 
     Examples of one `unit` are in one part. Units are dealt out in the order of their hashes, each
-    to the part that has the fewest examples, so that the parts are about equally large.
+    to the part with the fewest examples: the parts are about equally large.
     """
     sizes = Counter(unit(example) for example in examples)
     parts, filled = dict[str, int](), [0] * folds

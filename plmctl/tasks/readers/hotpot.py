@@ -69,16 +69,16 @@ class HotpotFiles(SplitFiles):
     lines of the same fields.
 
     The label of an example is its supporting facts, as (title, number of the sentence). Some facts
-    of the published files name a sentence that is not there, and with retrieved paragraphs (the
-    fullwiki setting) others do: they count in the scores and are counted in `lost`.
+    of the published files name a missing sentence, and with retrieved paragraphs (the fullwiki
+    setting) others do. They count in the scores and are counted in `lost`.
 
-    With `first_stage` only the paragraphs are read that a first model found relevant, so that a
-    second one is trained and scored on less text (Beltagy et al., 2020, arXiv:2004.05150, app. D).
+    With `first_stage` only the paragraphs are read that a first model found relevant. So a second
+    one is trained and scored on less text (Beltagy et al., 2020, arXiv:2004.05150, app. D).
     Differs: the best two are kept in any case, as evidence comes from two.
 
     Args:
         splits: patterns of the files of each split.
-        folder: where they lie in `task.path`.
+        folder: Their folder in `task.path`.
         first_stage: a folder of predictions of the first model, of all splits that are read.
         keep: paragraphs that are read at most.
         threshold: the score above which they are.

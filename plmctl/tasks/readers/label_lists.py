@@ -39,7 +39,7 @@ def read_list(text: str) -> list[str] | None:
     "['a', \\"b c\\"]"    ->    ["a", "b c"]
     """
     inner, found, at = text.strip()[1:-1].strip(), [], 0
-    if re.fullmatch(r"[01](\s+[01])+", inner):  # of numpy
+    if re.fullmatch(r"[01](\s+[01])+", inner):  # the spelling of numpy
         return inner.split()
     while at < len(inner):
         match = _ITEM.match(inner, at)
@@ -109,7 +109,7 @@ def describe_places(size: int) -> str:
 
 
 def name_places(labels: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The labels that are places, by `names`, which may be these places themselves."""
+    """The labels that are positions, by `names`, which may be these positions themselves."""
     places = {str(place) for place in range(len(names))}
     return [*labels] if {*names} == places else [names[int(label)] for label in labels]
 

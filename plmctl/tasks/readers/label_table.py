@@ -29,9 +29,9 @@ class LabelTable(Table):
 
     `columns.labels` names their column: in JSON lines and Parquet a list of texts or numbers, or a
     text; in a cell or a text `separator` stands between two labels, or they are a list in brackets,
-    ['a', 'b']. Where all lists have one length and only 0 and 1, each place is a label, also
-    without signs between, 010. A list of columns has a column for each label, with 1 or yes where
-    it is there, 0 or no where it is not.
+    ['a', 'b']. Where all lists have one length and only 0 and 1, each position is a label, also
+    without signs between, 010. A list of columns has a column for each label, with 1 or yes for an
+    example that has it, 0 or no for others.
     """
 
     empty_labels = True
@@ -104,7 +104,7 @@ class LabelTable(Table):
         return any(name in (names or ()) or name in range(width) for name in columns)
 
     def _read_places(self, file: Path, examples: list[Example]) -> list[Example]:
-        """Lists of 0 and 1 as the places that have a 1, where the labels of a file are these."""
+        """Lists of 0 and 1 as the positions that have a 1, where the labels of a file are these."""
         lists = [example.label for example in examples if example.label is not None]
         size = label_lists.count_places(lists)
         if not size:

@@ -1,4 +1,4 @@
-"""What a label is called that is a number, or true or false, in JSON, Parquet or a setting."""
+"""The text of a label that is a number, or true or false, in JSON, Parquet or a setting."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ABSENT = {"nan", "NaN", "NAN", "None", "NULL", "null", "N/A", "NA", "<NA>", "#N
 
 
 def spell_label(label: Any) -> str:
-    """`label` as text: true and false as JSON has them, and a whole number without a fraction, so
-    that 1 and 1.0, one number of JSON, are one label.
+    """`label` as text: true and false in JSON's spelling, and a whole number without a fraction. So
+    1 and 1.0, one number of JSON, are one label.
     """
     if isinstance(label, float) and label.is_integer():
         return str(int(label))

@@ -1,9 +1,11 @@
 """Dialogues as numbered lines: Persona-Chat and ConvAI2.
 
-1 your persona: i have a dog.
-2 hi , how are you ?<tab>fine , i walk my dog .<tab><tab>one candidate|another
-3 nice .<tab>and you ?
-1 your persona: ...
+    1 your persona: i have a dog.
+    2 hi , how are you ?<tab>fine , i walk my dog .<tab><tab>one candidate|another
+    3 nice .<tab>and you ?
+    1 your persona: ...
+
+The number 1 begins a dialogue.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from plmctl.text.tabular import kind_of
 OTHER, SELF = "partner", "self"  # who speaks in the first column, and in the second
 _NUMBERED = re.compile(r"(\d{1,6}) (.*)", re.DOTALL)
 _PERSONA = re.compile(r"(your|partner's) persona:\s*(.*)", re.IGNORECASE | re.DOTALL)
-_SILENCE = "__SILENCE__"  # the other one has not said anything yet
+_SILENCE = "__SILENCE__"  # the other speaker has been silent so far
 
 
 @dataclass

@@ -30,14 +30,13 @@ class Pairs(Table):
     line-parallel files.
 
     With source=en, target=de a folder holds train.en and train.de, or train.tsv, .csv or .jsonl
-    with such columns; `splits` are patterns of what stands before the suffix. Or files are named
-    split by split: `[train.en, train.de, dev.en, dev.de]`, or a table each, `[train.tsv, dev.tsv]`;
-    in YAML also {train: [a.en, a.de]}.
-    `also`: what published copies call source and target; taken, and said, where nobody has chosen
-    columns and the files have no such. WMT's `.sgm` files may stand beside others, or in place of
-    them: {test: [a-src.de.sgm, a-ref.en.sgm, a-ref2.en.sgm]} (`wmt`).
-    A list in JSON is, of a source, its sentences; of a target, the references, of which the first
-    is learnt.
+    with such columns; `splits` are patterns of the name before the suffix. Or files are named split
+    by split: `[train.en, train.de, dev.en, dev.de]`, or a table each, `[train.tsv, dev.tsv]`; in
+    YAML also {train: [a.en, a.de]}. `also`: the names of source and target in published copies.
+    They are taken, with a line about it, where nobody has chosen columns and the files have no
+    such. WMT's `.sgm` files may be added to others, or replace them: {test: [a-src.de.sgm,
+    a-ref.en.sgm, a-ref2.en.sgm]} (`wmt`). A list in JSON is, of a source, its sentences; of a
+    target, the references, of which the first is learnt.
     """
 
     also: ClassVar[Sequence[tuple[str, str]]] = ()

@@ -1,6 +1,4 @@
-"""QuAC's JSON as examples: questions about a section of an encyclopedia, with what was said
-before.
-"""
+"""QuAC's JSON as examples: questions about a section of an encyclopedia, with the earlier turns."""
 
 from __future__ import annotations
 
@@ -53,9 +51,9 @@ class _Content(TypedDict):
 class QuacFiles(SquadFiles):
     """data -> paragraphs(id, context, qas(id, question, answers, orig_answer, yesno, followup)).
 
-    (Choi et al., 2018, arXiv:1808.07036.)
-    The word CANNOTANSWER at the end of a context is left out: a question with this answer has none.
-    `history` has the answers of the person who was asked (orig_answer), which the label is, too.
+    (Choi et al., 2018, arXiv:1808.07036.) The word CANNOTANSWER at the end of a context is left
+    out: a question with this answer has none. `history` has the answers of the teacher
+    (orig_answer), as the label has.
     """
 
     def read_file(

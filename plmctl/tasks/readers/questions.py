@@ -20,12 +20,12 @@ CONTEXTS = ("sentence", "paragraph")
 
 @part_of("reader")
 class QuestionFiles(Pairs):
-    """SQuAD's files, whose questions are the targets; `src-train.txt` beside `tgt-train.txt` (Du et
+    """SQuAD's files, whose questions are the targets; `src-train.txt` with `tgt-train.txt` (Du et
     al., 2017, arXiv:1705.00106); or any other layout, as `Pairs` reads it.
 
-    Of SQuAD the source is the sentence with the answer, or the whole paragraph, where `mark` stands
-    before and behind the answer ("" marks nothing). Questions without an answer, or whose answer
-    does not stand where the file says, are left out and counted.
+    For SQuAD the source is the sentence with the answer, or the whole paragraph, where `mark`
+    stands before and behind the answer ("" marks nothing). Questions without an answer, or whose
+    answer does not stand where the file says, are left out and counted.
     """
 
     also: ClassVar[Sequence[tuple[str, str]]] = (("src", "tgt"),)

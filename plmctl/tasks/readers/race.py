@@ -20,7 +20,7 @@ SHOWN = (
     ' "answers": ["A"]}, or of one question {"article", "question", "options": [...], "answer"}'
 )
 SCHOOLS = ("middle", "high")
-GAP = "_"  # what an option fills, in some questions
+GAP = "_"  # the gap that an option fills, in some questions
 
 
 class _Article(TypedDict):
@@ -101,7 +101,7 @@ def _fit(value: Any, kind: Any, place: object) -> dict[str, Any]:
 
 
 def _list_any(record: FileRecord) -> Iterator[Example]:
-    """The questions of an article, or the one that the line is."""
+    """The questions of an article, or the single question of the line."""
     if "questions" in record.values:
         values = _fit(record.values, _Article, record.place)
         yield from _list_questions(record._replace(values=values))

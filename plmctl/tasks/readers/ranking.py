@@ -59,8 +59,8 @@ class RankingFiles(Table):
     def read_corpus(
         self, path: files.Where, split: str, columns: Mapping[str, Column]
     ) -> dict[str, str]:
-        """{id: text} of all that is searched: the corpus of a folder that has one, of a SQuAD file
-        every paragraph, else all texts of the examples of the split.
+        """{id: text} of all texts to search. They are the corpus of a folder that has one, every
+        paragraph of a SQuAD file, else all texts of the examples of the split.
         """
         if isinstance(path, str | Path) and (folder := find_corpus(path)):
             return dict(folder.texts())

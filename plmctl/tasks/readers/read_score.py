@@ -16,9 +16,9 @@ def read_score(
     """The number that `label` spells.
 
     Args:
-        label: what stands in the place of the score.
-        file: where it stands.
-        fix: what a user does where it is no number at all.
+        label: The text that stands where the score belongs.
+        file: The file of the score.
+        fix: The fix if it is no number at all.
         line: its line, where `file` does not say it.
 
     Raises:

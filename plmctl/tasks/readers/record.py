@@ -24,7 +24,7 @@ HIGHLIGHT = "@highlight"  # stands before each sentence of the summary
 
 class _Span(TypedDict):
     start: Whole
-    end: Whole  # of the last character
+    end: Whole  # the position of the last character
 
 
 class _Answer(TypedDict):
@@ -54,7 +54,7 @@ class RecordFiles(SplitFiles):
 
     `fields` of an example: `text`, the passage without the marks of its summary; `candidates`, the
     names of its entities, each once; `choices`, the query with each of them in its gap; `answers`,
-    those that are right, which are its label.
+    the right names, which are its label.
     """
 
     def read_file(

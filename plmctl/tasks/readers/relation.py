@@ -94,7 +94,7 @@ def _read_records(file: Path) -> Iterator[Example]:
 
 
 def _locate(file: Path) -> Iterator[tuple[str, str | None, Any]]:
-    """(place, relation, record) of each example: a line, or one of a JSON value."""
+    """(file:line, relation, record) of each example: a line, or one of a JSON value."""
     if kind_of(file) == ".jsonl":
         for line, text in need_lines(file):
             if text.strip():

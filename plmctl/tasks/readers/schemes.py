@@ -1,5 +1,5 @@
-"""How tags tell where entities begin and end: IOB1, IOB2 (BIO), BIOES (IOBES), BMES, BMEWO and
-BILOU, and types alone (IO).
+"""Schemes of tags for where entities begin and end: IOB1, IOB2 (BIO), BIOES (IOBES), BMES, BMEWO
+and BILOU, and types alone (IO).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PlacedTags(NamedTuple):
 
 
 class SchemeEvidence(NamedTuple):
-    """A tag that only one scheme has in its place."""
+    """A tag that only one scheme has in its position."""
 
     line: int
     tag: str
@@ -73,10 +73,10 @@ def tells_entities(tags: Iterable[str]) -> bool:
 
 
 def detect(sentences: Sequence[PlacedTags], file: object) -> str | None:
-    """The scheme of the tags of a file; None where they tell no entities.
+    """The scheme of the tags of a file; None without entities.
 
-    IOB1 has an I- that does not go on, IOB2 a B- behind something else, so that a file with both is
-    neither: DataError, as for the letters of two schemes.
+    IOB1 has an I- that does not go on, IOB2 a B- behind another tag. A file with both is neither:
+    DataError, as for the letters of two schemes.
     """
     known = {tag for sentence in sentences for tag in sentence.tags}
     if not tells_entities(known):

@@ -29,7 +29,7 @@ class SegmentSet:
     Args:
         kind: `srcset`, `refset` or `tstset`.
         name: `setid`.
-        texts: {system: {place: (text, line)}}; a refset may have several.
+        texts: {system: {id: (text, line)}}; a refset may have several.
     """
 
     file: Path
@@ -81,7 +81,7 @@ def read_segments(file: Path) -> SegmentSet:
 def align(
     source: SegmentSet, references: list[SegmentSet]
 ) -> Iterator[tuple[Place, int, str, tuple[str, ...]]]:
-    """(place, line, text, its references) of every segment of the source, aligned by ids; DataError
+    """(id, line, text, its references) of every segment of the source, aligned by ids; DataError
     for one that a side lacks.
     """
     (texts,) = [own for own in source.texts.values() if own][:1]

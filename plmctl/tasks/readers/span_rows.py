@@ -34,8 +34,8 @@ class SpannedText(NamedTuple):
 
 
 class TaggedText(NamedTuple):
-    """The words of a text, their characters and tags, and how many of its entities are not whole
-    words, or overlap a longer one, which alone is kept.
+    """The words of a text, their characters and tags. It also counts entities that are not whole
+    words, or that overlap a longer one and are left out.
     """
 
     words: list[str]
@@ -49,9 +49,9 @@ def find_marked(row: Any, text: str = TEXT, field: str | None = None) -> Spanned
     """The text of a row with its entities; None for a row of another layout.
 
     Args:
-        row: of JSON.
+        row: The row of JSON.
         text: The field of the text.
-        field: That of the entities; None: the first of `FIELDS`.
+        field: The field of the entities; None: the first of `FIELDS`.
 
     Raises:
         ValueError: its entities cannot be read.
@@ -124,7 +124,7 @@ def tag_text(text: str, spans: Sequence[TextSpan] | None) -> TaggedText:
 def list_marked(
     tags: Sequence[str], places: Sequence[Sequence[int]], text: str
 ) -> list[dict[str, Any]]:
-    """The entities that tags of words tell, by characters: {start, end, label, text}."""
+    """The entities in the tags of words, by characters: {start, end, label, text}."""
     found: list[dict[str, Any]] = []
     for kind, first, last in sorted(entities(tags), key=lambda entity: entity[1]):
         start, end = places[first][0], places[last][1]

@@ -18,11 +18,11 @@ Layout = TypeVar("Layout")
 
 
 class SplitFiles:
-    """What such readers share; each has its own `read_file`.
+    """The common part of such readers; each has its own `read_file`.
 
     Args:
         splits: patterns of the file of each split, in order of preference.
-        folder: where these lie in `task.path`, if not in itself.
+        folder: The folder of these in `task.path`, if not in itself.
     """
 
     bare_test = False  # whether files of other splits than train and dev may lack labels
@@ -39,7 +39,7 @@ class SplitFiles:
         return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
 
     def need(self, path: files.Where, split: str) -> Path:
-        """The file of a split; DataError where there is none."""
+        """The file of a split; DataError if it is missing."""
         return files.need(path, split, self.splits.get(split, []), folder=self.folder)
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
@@ -55,7 +55,7 @@ class SplitFiles:
 
 
 def read_json(file: Path) -> Any:
-    """What a JSON file holds; of JSON lines the list of them. DataError where it is neither."""
+    """The content of a JSON file; JSON lines become a list. DataError where it is neither."""
     if kind_of(file) != ".jsonl":
         return parse_json_at(files.read_text(file), file=file)
     return [
@@ -66,8 +66,8 @@ def read_json(file: Path) -> Any:
 
 
 def read_layout(file: Path, kind: type[Layout], *, name: str, layout: str) -> Layout:
-    """What a JSON file of the published layout `name` holds, with the keys of the TypedDict `kind`;
-    DataError, whose fix spells the layout, for another one.
+    """The content of a JSON file of the published layout `name`, with the keys of the TypedDict
+    `kind`; DataError, whose fix spells the layout, for another one.
     """
     content = parse_json_at(files.read_text(file), file=file)
     try:

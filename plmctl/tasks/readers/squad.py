@@ -21,7 +21,8 @@ from plmctl.tasks.record import Example
 from plmctl.text.tabular import PARQUET, cells_of, kind_of, objects_of
 
 MISPLACED = "misplaced"  # the label of a question whose answer does not stand where the file says
-_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # of NumPy, in a frame
+# an array of NumPy, in a frame
+_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)
 _TEXTS = ("answer_text", "answer")  # columns of tables with the text of one answer
 FLAT = "a row for each question: question, context, answers -> text: [...], answer_start: [...]"
 LAYOUT = "data -> paragraphs -> context, qas -> id, question, answers -> text, answer_start"
@@ -86,7 +87,7 @@ class SquadFiles(SplitFiles):
         self.misplaced: dict[str, list[str]] = {}
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
-        """The questions of a split; in train without those whose answer is misplaced."""
+        """The questions of a split; train leaves out questions whose answer is misplaced."""
         file = self.need(path, split)
         examples = self.read_file(file, columns, labelled=not split.startswith("test"))
         if not split.startswith("train"):
@@ -131,8 +132,8 @@ def find_span(context: str, text: str, start: int) -> tuple[int, int] | str:
 
 
 def _find_rows(file: Path) -> Iterator[tuple[str, Any]] | None:
-    """(its place, a row) of each question of a file that has a row for each; None of one in SQuAD's
-    layout.
+    """(file:line, a row) of each question of a file that has a row for each; None for a file in
+    SQuAD's layout.
     """
     if kind_of(file) in (".csv", ".tsv"):
         return _read_table(file)
@@ -149,7 +150,7 @@ def _find_rows(file: Path) -> Iterator[tuple[str, Any]] | None:
 
 
 def _read_table(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(its place, a row) of each question of a table with a header."""
+    """(file:line, a row) of each question of a table with a header."""
     rows = cells_of(file)
     _, names = next(rows, (1, []))
     if not {"question", "context"} <= {*names}:
@@ -233,7 +234,7 @@ def _example(qa: Mapping[str, Any], context: str, place: str, labelled: bool) ->
         )
     answers = _list_answers(qa.get("answers"), place)
     label: Any = None
-    # an empty text is how some conversions write that there is none
+    # some conversions write an empty text for no answer
     if answers and answers[0]["text"].strip() and not qa.get("is_impossible", False):
         label = find_span(context, answers[0]["text"], answers[0]["answer_start"])
     fields = {

@@ -15,7 +15,7 @@ from plmctl.tasks.readers.conllu import WORD, read_blocks
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
 
-NO_SENSE = "_"  # of words that are not annotated
+NO_SENSE = "_"  # the tag of words that are not annotated
 # number of columns: (layout, column of the word, of the supersense)
 _LAYOUTS = {9: ("tags", 1, 7), 19: ("conllulex", 1, 13)}
 _OF_LAYOUT = {"tokens": 0, "tags": -1}  # how task.columns says: those of the layout
@@ -26,11 +26,11 @@ class Streusle(SplitFiles):
     """Sentences with the supersenses of nouns and verbs: `n.PERSON`, `v.motion`; words without one
     have `_`.
 
-    In `.tags` nouns are in upper case and verbs in lower case; what begins in upper case and goes
-    on in lower case is a preposition, what begins with a backtick an auxiliary or another function
-    word: both have none here. A group of words has its supersense at the first of them. Names are
-    spelled without spaces, as in `.conllulex`: `n.NATURALOBJECT`. `columns` other than 0 and -1 are
-    read in place of those of the layout.
+    In `.tags` nouns are in upper case and verbs in lower case. A word that begins in upper case and
+    goes on in lower case is a preposition. A word that begins with a backtick is an auxiliary or
+    another function word; both have none here. A group of words has its supersense at the first of
+    them. Names are spelled without spaces, as in `.conllulex`: `n.NATURALOBJECT`. `columns` other
+    than 0 and -1 replace those of the layout.
     """
 
     def read_file(
@@ -66,7 +66,7 @@ class Streusle(SplitFiles):
 
 
 def _choose(columns: Mapping[str, Any], role: str, own: int, width: int, place: str) -> int:
-    """The column of a role: `own`, or another that is asked for; DataError where there is none."""
+    """The column of a role: `own`, or another one of the user; DataError if it is missing."""
     column = columns.get(role, _OF_LAYOUT[role])
     if column == _OF_LAYOUT[role]:
         return own

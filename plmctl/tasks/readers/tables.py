@@ -33,10 +33,10 @@ SHARES = "probabilities"  # the role of a column with {label: its probability}
 
 @part_of("reader")
 class Table(SplitFiles):
-    """Reads a split's table into examples: `columns` maps text, text2, label, id to a name in the
-    header or a number from 0, `slice` to what is also scored apart, `bundle` to what counts
-    together, `probabilities` to a JSON object of labels, which files of other splits than train
-    may lack.
+    """Reads a split's table into examples. `columns` maps text, text2, label, id to a name in the
+    header or a number from 0. `slice` is a column whose values are also scored apart, `bundle` one
+    whose rows count together. `probabilities` is a JSON object of labels, which files of other
+    splits than train may lack.
 
     Kinds by suffix: `.jsonl` and `.json` (one object a line), `.parquet`, `.csv` (quoted),
     everything else tab-separated without quoting. `header=None`: there is one where a column is
@@ -48,7 +48,7 @@ class Table(SplitFiles):
     """
 
     empty_labels = False  # whether a row without a label has none, and is no mistake
-    label_setting = "label"  # of task.columns, which says where the label is
+    label_setting = "label"  # the key in task.columns that names the column of the label
     several: ClassVar[tuple[str, ...]] = ()  # the roles that may be in more than one column each
     # whether `stream_file` gives unlabelled examples as `read_file` does; each class says it itself
     streams: ClassVar[bool] = True
@@ -163,7 +163,7 @@ class Table(SplitFiles):
     def _divide(
         self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
     ) -> tuple[list[str] | None, Iterator[Cells], dict[str, int]]:
-        """What `cells` gives, each row when it is read."""
+        """The result of `cells`, each row when it is read."""
         rows = cells_of(file, lenient=self.lenient)
         first = list(islice(rows, LOOKED))
         if header is None:
@@ -190,7 +190,7 @@ class Table(SplitFiles):
         *,
         flags: Sequence[str] = (),
     ) -> AbsentColumn:
-        """The error of a column that is not there; the fix is the nearest one, if there is one.
+        """The error of a missing column; the fix is the nearest one, if any.
 
         Args:
             flags: the columns that hold 0 and 1, or yes and no, which may be labels.
@@ -257,8 +257,8 @@ class Table(SplitFiles):
         self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
     ) -> Iterator[Example]:
         names, rows, positions = self._divide(file, columns, header, labelled)
-        broken: dict[str, list[int]] = {}  # what is wrong -> lines
-        first = ""  # of them, as it stands in the file
+        broken: dict[str, list[int]] = {}  # problem -> lines
+        first = ""  # the first of them, as it stands in the file
         for number, (line, cells) in enumerate(rows):
             if names and not self.lenient:
                 _refuse_more_cells(file, line, cells, names)
@@ -342,7 +342,7 @@ class AbsentColumn(DataError):
 
 
 class _NoColumn(Exception):
-    """A column that is not there: whose it is, and those that are."""
+    """A missing column: its role, and the columns that exist."""
 
     def __init__(
         self,
@@ -378,7 +378,7 @@ def _example(cells: dict[str, Any], number: int, place: str) -> Example:
 
 
 def _read_shares(cell: Any, place: str) -> dict[str, float]:
-    """{label: its probability}; DataError for what is none."""
+    """{label: its probability}; DataError for other content."""
     shares = parse_json_at(cell, file=place) if isinstance(cell, str) else cell
     numbers = shares.values() if isinstance(shares, dict) else [None]
     if not all(isinstance(p, int | float) and 0 <= p <= 1 for p in numbers) or not math.isclose(

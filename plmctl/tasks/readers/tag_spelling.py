@@ -17,7 +17,7 @@ _ORDERS = (
     re.compile(rf"(?P<kind>.+){_BETWEEN}(?P<mark>[BIESMLUW])", re.IGNORECASE),
 )
 _ALWAYS = frozenset({"o", "0"})  # O in another case, and the digit that looks like it
-# what else says that a word is in no entity, where nothing else does
+# further tags for a word in no entity, where no other tag is one
 _OUTSIDE = _ALWAYS | {"out", "outside", "other", "others", "none", "null", "nil", "_", "-", "*"}
 _BRACKETS = re.compile(r"(?:\((?P<kind>[^()*]+))?\*?(?P<end>\))?|[-_O]")
 SHOWN = 3  # tags that a note lists
@@ -32,8 +32,7 @@ def find_outside(tags: Iterable[str]) -> set[str]:
 
 
 def find_marks(tags: Iterable[str]) -> dict[str, str] | None:
-    """{tag as it is spelled: `B-PER` or `O`} of all tags of a file; None where these tell no
-    entities.
+    """{tag as it is spelled: `B-PER` or `O`} of all tags of a file; None without entities.
 
     The order is that in which marks can begin an entity: `S-B` and `S-I` are of the type S.
     """
@@ -47,7 +46,7 @@ def find_marks(tags: Iterable[str]) -> dict[str, str] | None:
         marks = {tag: _join(match) for tag, match in found.items() if match}
         plain = all(own == tag for tag, own in marks.items())
         begins = bool({own[0] for own in marks.values()} & {"B", "I"})
-        # what is no hyphen may also stand in names of other things
+        # signs other than a hyphen may also stand in names of other things
         if tells_entities(marks.values()) and (plain or begins):
             fitting.append((not begins, marks))
     if not fitting:
@@ -63,8 +62,7 @@ def _join(match: re.Match[str]) -> str:
 def unify(
     sentences: Sequence[PlacedTags], scheme: str, file: object
 ) -> tuple[list[PlacedTags], str]:
-    """The tags of a file as `B-PER` and `O`, as they are where they tell no entities, and a note on
-    what was read so.
+    """The tags of a file as `B-PER` and `O`, unchanged without entities, and a note on the change.
 
     Raises:
         DataError: Some words have marks, and some have a type alone.
@@ -123,7 +121,7 @@ def _refuse_mixed(sentences: Sequence[PlacedTags], known: set[str], file: object
 
 
 def describe_unmarked(tags: Iterable[str]) -> str:
-    """A sentence on tags that tell no entities; "" for others."""
+    """A sentence on tags without entities; "" for others."""
     known = set(tags)
     outside = find_outside(known)
     kinds = sorted(known - outside)

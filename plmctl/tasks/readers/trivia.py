@@ -67,14 +67,14 @@ class TriviaFiles(SplitFiles):
     documents.
 
     The documents of a question are one text, behind each other; with scores, `passages` has the
-    first character of each and its score. The label of an example are the
-    places where one of its answers stands (`matching.find_all`). In training, questions without
-    such a place are dropped and counted.
+    first character of each and its score. The label of an example is the list of positions of its
+    answers (`matching.find_all`). In training, questions without such a position are dropped and
+    counted.
 
     Args:
         splits: Patterns of the files of each split.
-        folder: Where they lie in `task.path`.
-        evidence: The folder of documents, beside or above the files.
+        folder: Their folder in `task.path`.
+        evidence: The folder of documents, in the folder of the files or above it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class TriviaFiles(SplitFiles):
         self.evidence = evidence
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
-        """The questions of a split; in train without those whose answer is not in the text."""
+        """The questions of a split; train leaves out questions whose answer is not in the text."""
         file = self.need(path, split)
         examples = self.read_file(file, columns)
         if not split.startswith("train"):
@@ -142,7 +142,7 @@ class TriviaFiles(SplitFiles):
         return found
 
     def _document(self, file: Path, name: str) -> Path:
-        """The file of a document; DataError where there is none."""
+        """The file of a document; DataError if it is missing."""
         places = [folder / self.evidence / name for folder in file.absolute().parents[:3]]
         found = next((place for place in places if place.is_file()), None)
         if found is None:

@@ -1,5 +1,5 @@
 """Files of Word in Context (Pilehvar and Camacho-Collados, 2019) as examples: JSON lines with or
-without the place of the word, as in SuperGLUE or not.
+without the position of the word, in SuperGLUE's form or not.
 """
 
 from __future__ import annotations

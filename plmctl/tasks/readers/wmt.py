@@ -18,11 +18,11 @@ FIX = "task.path={test: [<source>.sgm,<reference>.sgm]}, and train and dev"
 def find_sets(
     folder: Path, patterns: Sequence[str], languages: Mapping[str, str | None]
 ) -> list[Path]:
-    """The srcset in a folder whose name fits `patterns`, and the refsets with its setid; nothing
-    where there is none.
+    """The srcset in a folder whose name fits `patterns`, and the refsets with its setid; empty
+    without one.
 
     Args:
-        languages: what the names of sources and of references end with (a.de.sgm); None: anything.
+        languages: The endings of the names of sources and of references (a.de.sgm); None: any.
     """
     sets = [file for file in sorted(folder.iterdir()) if kind_of(file) == sgm.SUFFIX]
     kinds = {file: sgm.read_set(file) for file in sets}

@@ -40,9 +40,9 @@ class _Schema(TypedDict):
 class WscFiles(SplitFiles):
     """JSON lines of SuperGLUE (Wang et al., 2019, arXiv:1905.00537).
 
-    An index counts words between spaces, from 0. A span whose word does not begin with it, as
-    punctuation stands before it or the count is wrong, is the nearest place of its text; `notes`
-    says how many there are.
+    An index counts words between spaces, from 0. A span may not begin with its word, as punctuation
+    stands before it or the count is wrong. Then it is the nearest occurrence of its text; `notes`
+    counts these spans.
     """
 
     def __init__(self, *, splits: Mapping[str, Sequence[str]], folder: str = "") -> None:

@@ -20,7 +20,7 @@ LAYOUTS: tuple[dict[str, str], ...] = (
     {"text": "premise", "text2": "hypo", "label": "label"},
     {"text": "sentence1", "text2": "sentence2", "label": "gold_label"},
 )
-SAME = {"contradictory": "contradiction"}  # what the translations call it
+SAME = {"contradictory": "contradiction"}  # the label in the translations, and its English name
 PARTS = ("", "*/", "*/*/")  # how deep files may lie
 
 
@@ -32,7 +32,7 @@ class XnliFiles(Table):
     Args:
         train: the languages of the training set: `multinli.train.<language>.tsv`, or of English
             MNLI's `train.tsv`.
-        languages: those of dev and test that are read; None: all.
+        languages: The languages of dev and test that are read; None: all.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class XnliFiles(Table):
         return [replace(e, label=SAME.get(e.label, e.label)) for e in examples]
 
     def _choose(self, examples: list[Example]) -> list[Example]:
-        """Those of the languages that are asked for; DataError for one that is not there."""
+        """The examples of the chosen languages; DataError for a language without examples."""
         if self.languages is None:
             return examples
         there = {name for example in examples for name in example.slices}
@@ -101,7 +101,7 @@ class XnliFiles(Table):
         return [example for example in examples if set(example.slices) & set(self.languages)]
 
     def _patterns(self, split: str, language: str) -> list[str]:
-        """Of the names of files, in order of preference; MNLI's own is English."""
+        """Patterns of the names of files, in order of preference; MNLI's own is English."""
         if split != "train":
             return list(self.splits.get(split, ()))
         own = ["MNLI/train.tsv", "multinli_1.0_train.txt", "train.tsv"] * (language == "en")

@@ -16,7 +16,7 @@ def assign(gains: np.ndarray) -> list[tuple[int, int]]:
     n, m = gains.shape
     costs = -np.asarray(gains, dtype=np.float64)
     of_row, of_column = np.zeros(n), np.zeros(m)  # potentials: costs less both are never negative
-    row_of = np.full(m, -1)  # of each column that is taken
+    row_of = np.full(m, -1)  # the row of each column that is taken
     for row in range(n):
         _add_row(row, costs, of_row, of_column, row_of)
     return sorted((int(row), column) for column, row in enumerate(row_of) if row >= 0)
@@ -25,7 +25,7 @@ def assign(gains: np.ndarray) -> list[tuple[int, int]]:
 def _add_row(
     row: int, costs: np.ndarray, of_row: np.ndarray, of_column: np.ndarray, row_of: np.ndarray
 ) -> None:
-    """Give `row` a column, along the cheapest path of changes of those that are taken."""
+    """Give `row` a column, along the cheapest path of changes of the taken columns."""
     m = costs.shape[1]
     distance, before = np.full(m, np.inf), np.full(m, -1)  # to a column, and the column before it
     done = np.zeros(m, dtype=bool)

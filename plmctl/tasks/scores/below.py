@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from plmctl.tasks.scores.metrics import LESS_IS_BETTER
 
-FILE = "baselines.json"  # of a run: the scores of models without pretraining
+FILE = "baselines.json"  # a file of a run: the scores of models without pretraining
 Scores = Mapping[str, Mapping[str, float | None]]  # {split: {metric: value}}
 Simple = Mapping[str, Mapping[str, Mapping[str, float]]]  # {split: {model: {metric: value}}}
 
@@ -15,8 +15,8 @@ def list_below(scores: Scores, simple: Simple, metric: str) -> list[str]:
     """A line for each split on which models without pretraining have a better score.
 
     Args:
-        scores: of the fine-tuned model.
-        simple: of the others, on the same examples.
+        scores: The scores of the fine-tuned model.
+        simple: The scores of the others, on the same examples.
         metric: the first one of the task.
     """
     lines, larger = [], metric not in LESS_IS_BETTER

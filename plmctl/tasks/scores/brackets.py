@@ -17,7 +17,7 @@ Bracket = tuple[str, int, int]  # label, first word, the word behind the last
 
 
 def find_brackets(tree: Branch) -> Counter[Bracket]:
-    """How often each bracket of a tree is there, over the words that stay; parts of speech are no
+    """The count of each bracket of a tree, over the words that stay; parts of speech are no
     brackets, and a phrase without such words is none.
     """
     found: Counter[Bracket] = Counter()

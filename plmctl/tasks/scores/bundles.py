@@ -31,7 +31,7 @@ def bundle_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def score_bundles(score: Score) -> Score:
-    """`score` of what `bundle_rows` makes; a bundle that was drawn twice is two."""
+    """`score` on the rows by `bundle_rows`; a bundle that was drawn twice is two."""
 
     def measure(units: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
         return score([{**row, "bundle": n} for n, unit in enumerate(units) for row in unit["rows"]])

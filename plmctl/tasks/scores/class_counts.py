@@ -50,7 +50,7 @@ class ClassCounts:
 
     Args:
         examples: the right, gold and guessed labels of each.
-        names: classes beside those that occur.
+        names: Classes in addition to the classes of the examples.
     """
 
     def __init__(self, examples: Iterable[Triple], names: Iterable[str] = ()) -> None:
@@ -60,7 +60,7 @@ class ClassCounts:
         found = sorted({name for key in cells for side in key for name in side}.union(names))
         number = {name: index for index, name in enumerate(found)}
         self.cells, self.classes = len(cells), len(found)
-        # of right, gold and guessed labels: the cell and the class of each
+        # for right, gold and guessed labels: the cell and the class of each
         self.sides = [
             np.array(
                 [(cell, number[name]) for key, cell in cells.items() for name in key[side]],
@@ -109,7 +109,7 @@ class OfCounts:
     """A score that is a function of the counts of classes.
 
     Args:
-        counts: of the examples.
+        counts: The counts of the examples.
         value: [R, K] counts to [R] scores.
     """
 
@@ -129,12 +129,13 @@ class OfCounts:
 class ClassMean:
     """The mean of a score over classes, without one of them or none.
 
-    A draw may miss a class, whose score then leaves the mean, so that the scores of draws are those
-    of other classes, and lie elsewhere. `pseudo_values` are what a draw has instead: the linear
-    form of the mean over the classes of all examples.
+    A draw may miss a class, whose score then leaves the mean. So the scores of draws are those of
+    other classes, and lie elsewhere. `pseudo_values` replace them: the linear form of the mean over
+    the classes of all examples. `pseudo_values` are what a draw has instead: the linear form of the
+    mean over the classes of all examples.
 
     Args:
-        counts: of the examples.
+        counts: The counts of the examples.
         part: the score of a class.
         among: the classes.
         without: the number of a class that does not count.
@@ -154,12 +155,12 @@ class ClassMean:
         return self.counts.differ(n)
 
     def pseudo_values(self, picks: np.ndarray) -> np.ndarray:
-        """[n] `F + n dF/dw_i` of each example i, w_i being how often it counts, of all n: their
-        mean is F, and the variance of that mean is the one of F by the delta method (Efron and
-        Tibshirani, 1993, ch. 22).
+        """[n] `F + n dF/dw_i` of each example i, w_i the count of it, of all n. Their mean is F,
+        and the variance of that mean is the one of F by the delta method (Efron and Tibshirani,
+        1993, ch. 22).
 
-        With d_k = gold_k + guess_k, an example of gold label j and guess k adds to
-        F = 1/K sum_k 2 right_k / d_k by its weight `(2 [j = k] / d_j - F_j / d_j - F_k / d_k) / K`.
+        Let d_k = gold_k + guess_k. An example of gold label j and guess k adds to F = 1/K sum_k 2
+        right_k / d_k by its weight `(2 [j = k] / d_j - F_j / d_j - F_k / d_k) / K`.
         """
         (whole,) = self.counts.count(picks[None])
         own = Counts(*(side[0] for side in whole))
@@ -234,8 +235,8 @@ def _mean_others(counts: ClassCounts, part: Part, among: Among, drawn: Counts) -
 
 
 def _read(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[ClassCounts, tuple[Among, ...]]]:
-    """The counts of what stands in predictions, in each way in which they can be read, with what
-    means over classes are over.
+    """The counts of predictions, in each way in which they can be read, with the classes that means
+    may be over.
     """
     pairs: list[tuple[Any, Any]] = [(row.get("gold"), row.get("guess")) for row in rows]
     if all(isinstance(side, str | int) for pair in pairs for side in pair):

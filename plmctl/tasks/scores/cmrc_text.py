@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 
-# what is deleted; the list of the script has the dots of an ellipsis only in pairs, which no single
-# character is, so that they stay
+# deleted characters; the list of the script has the dots of an ellipsis only in pairs, which no
+# single character is, so that they stay
 _DELETED = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 _CHINESE = re.compile("([\u4e00-\u9fa5])")
 _CLITICS = "(?:re|ve|ll|[mtsdn])"
-# in this order: what is found -> what takes its place
+# in this order: pattern -> replacement
 _PENN = [
     (re.compile(found), place)
     for found, place in (

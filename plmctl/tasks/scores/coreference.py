@@ -1,6 +1,6 @@
 """Scores of coreference: MUC (Vilain et al., 1995), B3 (Bagga and Baldwin, 1998), CEAF with phi4
-(Luo, 2005), and the mean of their F1 (Pradhan et al., 2012), counted as by the official scorer,
-v8.01 (Pradhan et al., 2014, "Scoring Coreference Partitions of Predicted Mentions").
+(Luo, 2005), and the mean of their F1 (Pradhan et al., 2012). They are counted as by the official
+scorer, v8.01 (Pradhan et al., 2014, "Scoring Coreference Partitions of Predicted Mentions").
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 
 from plmctl.tasks.scores.assignment import assign
 
-Clusters = Sequence[Sequence[Hashable]]  # of mentions
-Counts = tuple[float, float]  # what is right, of what there is
+Clusters = Sequence[Sequence[Hashable]]  # clusters of mentions
+Counts = tuple[float, float]  # right count, count in all
 KINDS = ("muc", "b3", "ceaf")
 MEAN = "conll_f1"
 NAMES = (
@@ -26,9 +26,9 @@ NAMES = (
 def score_clusters(gold: Sequence[Clusters], guess: Sequence[Clusters]) -> dict[str, float]:
     """All scores by name, of one list of clusters a document.
 
-    What is right and what there is are added up over documents, then divided. A mention that only
-    one side has counts there, and is never right; one of several clusters belongs to the first of
-    them. `mention_f1`: of mentions, whatever their cluster.
+    Numerators and denominators are added up over documents, then divided. A mention that only one
+    side has counts there, and is never right; one of several clusters belongs to the first of them.
+    `mention_f1`: of mentions, whatever their cluster.
     """
     found: dict[str, float] = {}
     gold, guess = ([_take_once(clusters) for clusters in side] for side in (gold, guess))

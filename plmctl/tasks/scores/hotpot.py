@@ -20,7 +20,7 @@ NAMES = tuple(f"{part}{name}" for part in ("", "sp_", "joint_") for name in MEAS
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well a guess agrees with what is right."""
+    """The agreement of a guess with the right answer."""
 
     em: float
     prec: float
@@ -41,7 +41,7 @@ NOTHING = Agreement(0.0, 0.0, 0.0)
 
 
 def compare_answers(gold: str, guess: str) -> Agreement:
-    """Of normalised tokens; yes, no and noanswer agree with themselves alone."""
+    """Agreement of normalised tokens; yes, no and noanswer agree with themselves alone."""
     right, given = normalise_english(gold), normalise_english(guess)
     exact = float(right == given)
     if not exact and {right, given} & WHOLE:
@@ -54,7 +54,7 @@ def compare_answers(gold: str, guess: str) -> Agreement:
 
 
 def compare_facts(gold: Iterable[Hashable], guess: Iterable[Hashable]) -> Agreement:
-    """Of sets of (title, number of the sentence)."""
+    """Agreement of sets of (title, number of the sentence)."""
     golds, guesses = set(gold), set(guess)
     same = len(golds & guesses)
     return Agreement(

@@ -14,7 +14,7 @@ from plmctl.tasks.scores.types import Types, find_threshold, score_types
 
 PARTS = ("precision", "recall", "f1")
 HAMMING = "hamming_loss"
-TRIED = 256  # labels that are tried as a constant prediction: sets have others beside them
+TRIED = 256  # labels that are tried as a constant prediction: sets have further labels
 NAMES = (
     *(f"{kind}_{part}" for kind in ("micro", "macro", "example") for part in reversed(PARTS)),
     "subset_accuracy",
@@ -27,9 +27,10 @@ def score_sets(
 ) -> dict[str, float]:
     """All scores by name; a share of nothing is 0.
 
-    micro: of all decisions together. macro: the mean over the labels `names`. example: the mean
-    over examples. subset_accuracy: the share of examples whose set is exactly right. hamming_loss:
-    the share of all decisions, one for each example and label, that are wrong.
+    micro: over all decisions together. Macro: the mean over the labels `names`. Example: the mean
+    over examples. The metric subset_accuracy is the share of examples whose set is exactly right.
+    The metric hamming_loss is the share of all decisions, one for each example and label, that are
+    wrong.
     """
     sets = [({*g}, {*p}) for g, p in zip(gold, guess, strict=True)]
     right, guessed, present = (
@@ -57,8 +58,9 @@ def score_sets(
 def score_predictions(
     predictions: Sequence[Mapping[str, Any]], metrics: Sequence[str]
 ) -> dict[str, float]:
-    """The `metrics` of predictions, the first one of always the same guess, none or one label, and
-    the threshold that has the best micro F1 on these very predictions, with that F1.
+    """The `metrics` of predictions. The first one is followed by that of a constant guess, none or
+    one label. The last two are the threshold that has the best micro F1 on these very predictions,
+    and that F1.
     """
     gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
     known = [p["probabilities"] for p in predictions]

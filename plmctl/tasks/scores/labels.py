@@ -18,7 +18,7 @@ Bundles = list[list[int]]  # numbers of the predictions of each
 
 
 def known_names(positive: str | None) -> list[str]:
-    """What `score_labels` can compute; `f1` only where a positive class is stated."""
+    """The metrics that `score_labels` can compute; `f1` only where a positive class is stated."""
     return [*metrics.by_name(positive), "exact", "parity", MEAN]
 
 
@@ -32,7 +32,7 @@ def check_names(names: Sequence[str], known: Iterable[str], *, fix: str = "") ->
 
 
 def name_sets(example: Example) -> dict[str, Any]:
-    """What a prediction says of the sets that its example is in; empty where there are none."""
+    """The sets that an example is in, for its prediction; empty without any."""
     sets = {"bundle": example.bundle, "slices": list(example.slices)}
     return {name: value for name, value in sets.items() if value}
 
@@ -61,7 +61,7 @@ def score_labels(
 
     Args:
         predictions: each with `gold` and `guess`, and `bundle` and `slices` where it has some.
-        names: of the metrics.
+        names: The names of the metrics.
         positive: the class whose F1 counts.
     """
     gold = [str(p["gold"]) for p in predictions]

@@ -13,8 +13,8 @@ WEIGHT, POWER, MOST = 0.9, 3.0, 0.5  # alpha, beta and gamma
 
 
 def meteor(gold: str, guess: str) -> float:
-    """`(1 - gamma (c / m)^beta) P R / (alpha P + (1 - alpha) R)` with alpha 0.9, beta 3, gamma 0.5,
-    P and R the shares of the words of the guess and of the reference that are matched, m matches
+    """`(1 - gamma (c / m)^beta) P R / (alpha P + (1 - alpha) R)` with alpha 0.9, beta 3, gamma 0.5.
+    P and R are the matched shares of the words of the guess and of the reference. The m matches are
     in c runs of neighbours (Banerjee and Lavie, 2005; Lavie and Agarwal, 2007, sec. 2).
 
     Words match that are equal, then those left whose stems by Porter are. From the end of the guess
@@ -44,7 +44,7 @@ def mean(golds: Sequence[Sequence[str]], guesses: Sequence[str]) -> float:
 
 
 def _align(golds: Sequence[str], guesses: Sequence[str]) -> list[tuple[int, int]]:
-    """(place in the guess, place in the reference) of the matches."""
+    """(position in the guess, position in the reference) of the matches."""
     left, right = list(enumerate(guesses)), list(enumerate(golds))
     pairs: list[tuple[int, int]] = []
     for form in (str, stem):

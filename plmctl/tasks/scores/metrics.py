@@ -12,7 +12,7 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError, nearest
 
-# of which less is better
+# metrics of which less is better
 LESS_IS_BETTER = frozenset({"loss", "perplexity", "hamming_loss"})
 LARGE = 1e60  # above it, products of squares, and of their sums, may overflow
 MOST = 32  # labels that are tried as a constant prediction
@@ -200,8 +200,8 @@ def constant(score: Callable[[Labels, Labels], float], gold: Labels) -> float:
 
 
 def often(labels: Iterable[str], also: Iterable[str | None] = (), *, most: int = MOST) -> list[str]:
-    """The labels that a constant prediction may be: all, or of many the `most` frequent ones, as
-    what is right of one label grows with its frequency; and of `also` those that occur.
+    """The labels for a constant prediction: all, or of many the `most` frequent ones, as the count
+    of right ones grows with the frequency. Those of `also` that occur are added.
     """
     found = Counter(labels)
     top = {name for name, _ in sorted(found.items(), key=lambda each: (-each[1], each[0]))[:most]}

@@ -11,7 +11,7 @@ METRICS = ("novel_pairs", "novel", "novel_unique")
 
 
 class TrainedTexts:
-    """The targets of the training examples, and whether a text is new beside them.
+    """The targets of the training examples, and whether a text differs from all of them.
 
     Args:
         pairs: (source, target) of each training example, as the tokenizer writes them.
@@ -36,8 +36,8 @@ def score(name: str, predictions: Sequence[Mapping[str, Any]]) -> float:
     source (N/T o); `novel_unique`: the same share of the different texts (N/U o).
 
     Args:
-        name: of the metric.
-        predictions: with what `TrainedTexts.judge` says of each guess.
+        name: The name of the metric.
+        predictions: Predictions with the results of `TrainedTexts.judge` for each guess.
     """
     if name == "novel_unique":
         found = list({normalize_spaces(p["guess"]): p["new"] for p in predictions}.values())

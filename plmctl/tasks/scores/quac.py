@@ -1,5 +1,5 @@
-"""QuAC's scores, by its evaluation script: F1 beside the F1 of people, of questions and dialogues
-(Choi et al., 2018, arXiv:1808.07036, sec. 5.1).
+"""QuAC's scores, by its evaluation script: F1 compared with the F1 of people, of questions and
+dialogues (Choi et al., 2018, arXiv:1808.07036, sec. 5.1).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def score(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def choose_golds(golds: Sequence[str]) -> list[str]:
-    """Only "no answer" where at least half of the golds are that, else those that are spans."""
+    """Only "no answer" where at least half of the golds are that, else the golds that are spans."""
     spans = [gold for gold in golds if gold != NONE]
     return spans if len(spans) > len(golds) - len(spans) else [NONE]
 

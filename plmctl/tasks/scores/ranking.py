@@ -13,7 +13,8 @@ import numpy as np
 from plmctl.core.errors import ConfigError
 
 Gains = Sequence[int]  # the grades of the ranked documents, best first; 0: not relevant
-Score = Callable[[Gains, Gains], float]  # of a ranking, and the grades of all relevant documents
+# the score of a ranking, from it and the grades of all relevant documents
+Score = Callable[[Gains, Gains], float]
 
 
 def reciprocal_rank(ranked: Gains, relevant: Gains) -> float:
@@ -39,8 +40,8 @@ def recall(ranked: Gains, relevant: Gains) -> float:
 
 
 def average_precision(ranked: Gains, relevant: Gains) -> float:
-    """The mean over all relevant documents of the precision at their rank; 0 for those that are
-    not found.
+    """The mean over all relevant documents of the precision at their rank; 0 for documents that are
+    not in the ranking.
     """
     precisions, found = [], 0
     for rank, grade in enumerate(ranked, 1):
@@ -103,7 +104,7 @@ def score_rankings(
 
 
 def order_ties(names: Sequence[str]) -> np.ndarray:
-    """[n] the place of each name in falling order: of documents with equal scores, trec_eval puts
+    """[n] the rank of each name in falling order. If documents have equal scores, trec_eval puts
     the one first whose name is the larger one, byte by byte.
     """
     order = sorted(range(len(names)), key=lambda number: names[number].encode(), reverse=True)
@@ -114,7 +115,7 @@ def order_ties(names: Sequence[str]) -> np.ndarray:
 
 def take_best(scores: np.ndarray, places: np.ndarray, top: int) -> np.ndarray:
     """The numbers of the `top` largest of `scores [n]`, in order; of equal ones those with the
-    lower place.
+    lower rank.
     """
     kept = np.arange(len(scores))
     if top < len(scores):

@@ -1,5 +1,5 @@
-"""Scores of relations between two entities: micro and macro averages that leave out the label of
-no relation, and the official score of SemEval-2010 task 8.
+"""Scores of relations between two entities. Micro and macro averages leave out the label of no
+relation; the official score is that of SemEval-2010 task 8.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 Labels = Sequence[str]
 Score = tuple[float, float, float]  # precision, recall, F1
-NONE = ("no_relation", "Other", "NA")  # what data sets call it (TACRED, SemEval, distant ones)
+# the names of no relation in data sets (TACRED, SemEval, distant ones)
+NONE = ("no_relation", "Other", "NA")
 
 
 def score_micro(gold: Labels, guess: Labels, none: str | None) -> Score:

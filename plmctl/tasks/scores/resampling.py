@@ -27,7 +27,7 @@ class Sums:
     Args:
         parts: [m, k] what each example adds.
         value: [R, k] sums to [R] scores.
-        unit: of a share: what an example that is right has, where the others have 0; else 0.
+        unit: The value of a right example of a share, where the others have 0; else 0.
     """
 
     parts: np.ndarray
@@ -123,8 +123,8 @@ def find_forms(rows: Rows, score: Score, names: Sequence[str]) -> dict[str, Form
 
 
 def draw_like(form: Form, *sides: np.ndarray) -> Form:
-    """The form that a bootstrap draws in place of a score: the linear one of a mean over classes,
-    of which a draw misses some.
+    """The form that a bootstrap draws instead of a score: the linear one of a mean over classes, of
+    which a draw misses some.
 
     Args:
         form: the score.
@@ -151,14 +151,14 @@ def _agree(found: np.ndarray, wanted: np.ndarray) -> bool:
 def _mean(name: str, single: Rows, rows: Rows, score: Score) -> Sums:
     """The plain mean over examples, `single` being the scores of each alone."""
     values = [each[name] for each in single]
-    unit = 100.0 if "golds" in rows[0] else 1.0  # of written answers scores are in percent
+    unit = 100.0 if "golds" in rows[0] else 1.0  # scores of written answers are in percent
     right = {*values} <= {0.0, unit} and (len({*values}) > 1 or _is_share(name, rows, score))
     return Sums(np.array([[value, 1.0] for value in values]), _divide, unit if right else 0.0)
 
 
 def _is_share(name: str, rows: Rows, score: Score) -> bool:
     """Whether a score of examples that are all right, or all wrong, would be 1 / n if one of n were
-    right: many scores are 0 where nothing is right.
+    right. Many scores are 0 where no example is right.
     """
     if "golds" in rows[0]:
         return True
@@ -190,7 +190,7 @@ def _numbers(rows: Rows) -> Iterator[Sums]:
 def _pearson(sums: np.ndarray) -> np.ndarray:
     n, x, y, xx, yy, xy = sums.T
     spread = np.maximum(n * xx - x * x, 0) * np.maximum(n * yy - y * y, 0)
-    tiny = 1e-18 * (n * xx) * (n * yy)  # what rounding leaves of a constant side
+    tiny = 1e-18 * (n * xx) * (n * yy)  # the rest of a constant side after rounding
     return divide(n * xy - x * y, np.where(spread > tiny, np.sqrt(spread), 0.0))
 
 

@@ -61,8 +61,8 @@ def rouge_l_sum(gold: str, guess: str) -> float:
 
 
 def common(a: Sequence[str], b: Sequence[str]) -> list[int]:
-    """The positions in `a` of one longest subsequence that `b` has, too; of several, the one that a
-    search from the end finds, `b` first.
+    """The positions in `a` of one longest subsequence that `b` has, too; of several, the first one
+    of a search from the end, `b` first.
     """
     table = [[0] * (len(b) + 1)]
     for word in a:

@@ -16,10 +16,11 @@ def bleu2(golds: Sequence[str], guess: str) -> float:
     """`min(1, exp(1 - r / c)) sqrt(p1 p2)` of words by white space, or of the characters of
     scripts without spaces; 0 where no word matches.
 
-    p1 and p2 are the shares of words and of pairs of words of the guess that a reference has, each
-    at most as often as there; 0 matches of pairs count as 0.1. c is the length of the guess, r that
-    of the reference whose length is nearest, the shorter one of two (Papineni et al., 2002, sec. 2;
-    smoothing: Chen and Cherry, 2014, method 1; as in COMET's bleu_atomic.py).
+    The shares of words and of pairs of words of the guess that a reference has are p1 and p2. Each
+    word counts at most as often as in the reference, and no match of pairs counts as 0.1. The
+    length of the guess is c; r is that of the reference of the nearest length, the shorter one of
+    two (Papineni et al., 2002, sec. 2; smoothing: Chen and Cherry, 2014, method 1; as in COMET's
+    bleu_atomic.py).
 
     Args:
         golds: the references.

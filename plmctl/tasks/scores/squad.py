@@ -23,15 +23,15 @@ from plmctl.text.sentences import CJK
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _CHINESE = re.compile(f"([{CJK}])")
-# what two answers share: words in any order, words and Chinese characters in any order, or the
-# longest common run of both
+# the common part of two answers: words in any order, words and Chinese characters in any order, or
+# the longest common run of both
 Overlap = Literal["bag", "characters", "run"]
 
 
 class Comparison(NamedTuple):
     """How the texts of two answers are compared."""
 
-    normalise: Callable[[str], str]  # what is the same in answers that match exactly
+    normalise: Callable[[str], str]  # the normal form of answers that match exactly
     split: Callable[[str], list[str]]
     count_shared: Callable[[Sequence[str], Sequence[str]], int]  # tokens
 
@@ -40,7 +40,7 @@ def normalise(text: str) -> str:
     """Lower case, ASCII punctuation deleted, the words a, an, the blanked, white space collapsed:
     in this order.
 
-    Of a text with Chinese characters all punctuation is deleted, and each of these characters
+    In a text with Chinese characters all punctuation is deleted, and each of these characters
     stands alone.
     """
     if _CHINESE.search(text):
@@ -132,9 +132,9 @@ def score_v2(
     """Version 2.0: `{"golds", "guess": best text, "null_odds"}`; the answer is empty where
     `null_odds > threshold`.
 
-    A question with gold answers is answerable. Those that normalise to nothing are not compared
-    with the guess; where no other is left, the empty text is. Missing guesses (None) are left out,
-    except that all questions without an answer are right before any answer is admitted.
+    A question with gold answers is answerable. Gold answers that normalise to nothing are not
+    compared with the guess; where no other is left, the empty text is. Missing guesses (None) are
+    left out, except that all questions without an answer are right before any answer is admitted.
     `best_*` are the scores under the threshold that is best on these predictions.
     """
     present = [p for p in predictions if p["guess"] is not None]

@@ -40,7 +40,7 @@ def normalise(text: str) -> str:
 
 
 def find_all(answers: Iterable[str], text: str) -> list[tuple[int, int]]:
-    """The characters [start, end) of every place in `text` that is one of `answers` after
+    """The characters [start, end) of every occurrence in `text` of one of `answers` after
     normalisation, in order, each once.
 
     "The Beatles" is found in "(Beatles)" as characters 1 to 8, and "U.S. Army" in "u s  army".

@@ -24,7 +24,8 @@ Predictions = Sequence[Mapping[str, Any]]
 BLEUS = {f"bleu_{n}": n for n in (1, 2, 3, 4)}  # by the longest n-grams that count
 NAMES = ("bleu", "chrf", "bleu2", *rouge.METRICS, "exact", "distinct1", "distinct2", "perplexity")
 NAMES += (*novelty.METRICS, *BLEUS, "meteor", "f1")
-TOKENIZERS = ("13a", "intl", "zh", "char", "none")  # of sacrebleu's, those that need nothing else
+# the tokenizers of sacrebleu that need no further package
+TOKENIZERS = ("13a", "intl", "zh", "char", "none")
 _LOOKED = 1000  # references that show the script
 
 
