@@ -258,7 +258,7 @@ def cli(*words: object) -> None:
     from plmctl.cli import mistakes
 
     @contextlib.contextmanager
-    def bare(typed: str) -> Iterator[None]:
+    def bare() -> Iterator[None]:
         yield
 
     mistakes.report_mistakes = bare

@@ -22,7 +22,7 @@ from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.patterns.base import Pattern
 from plmctl.chain.self_training import sort_words as sort_rounds
 from plmctl.cli import app as cli
-from plmctl.cli.words import read_bare, sort_words
+from plmctl.cli.verb import read_bare, sort_words
 from plmctl.config import compose as config
 from plmctl.config.command import all_commands, list_commands
 from plmctl.config.headers import header
@@ -107,7 +107,7 @@ def assert_composes(line: str, *extra: str) -> None:
     if verb in ("average", "compare", "convert", "report", "recipes", "bases", "help", "env"):
         return
     given = context.params
-    words = read_bare(command.callback.about, given.get("words", given.get("settings")) or [])
+    words = read_bare(command.callback.kind.about, given.get("words", given.get("settings")) or [])
     if verb == "self-train":
         verb, (_, words) = "finetune", sort_rounds(words)
     recipe, overrides = sort_words(words, resume=given.get("resume", False))

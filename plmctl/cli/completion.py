@@ -34,7 +34,7 @@ def suggest_words(ctx: typer.Context, incomplete: str) -> Suggested:
         return [(f"{begun}{word}", about) for word, about in found]
     named = any("=" not in word for word in words)
     recipes = [] if named else list(_list_recipes(command, folders))
-    about = ctx.command.callback.about  # type: ignore[union-attr]
+    about = ctx.command.callback.kind.about  # type: ignore[union-attr]
     takes_file = not named and (about.takes_path or "/" in incomplete)
     files = [(name, "") for name in _list_files(incomplete)] if takes_file else []
     keys = own.keys(kind, words, incomplete) if kind else ()

@@ -18,7 +18,6 @@ Function = Callable[..., None]
 
 def as_function(kind: type[Command] | type[Tool]) -> Function:
     """The function of a command, with the signature that Typer reads."""
-    about = kind.about
     run = functools.partial(start, kind) if issubclass(kind, Command) else kind.perform
 
     def function(*, quiet: bool = False, verbose: bool = False, **given: Any) -> None:
@@ -31,7 +30,7 @@ def as_function(kind: type[Command] | type[Tool]) -> Function:
             run(**given)
 
     function.__doc__ = kind.__doc__
-    function.about = about  # type: ignore[attr-defined]
+    function.kind = kind  # type: ignore[attr-defined]
     signature = inspect.Signature(list(_list_parameters(kind)))
     function.__signature__ = signature  # type: ignore[attr-defined]
     return function

@@ -1,6 +1,11 @@
-"""The end of `plmctl <command> --help`: settings, and the options that conf/ and recipes/ hold."""
+"""The help of a command: its options in groups, and at its end settings, and the parts that conf/
+and recipes/ hold.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 from plmctl.config.command import About, Lines, find_command, find_settings
 from plmctl.config.headers import describe_options
@@ -14,6 +19,36 @@ from plmctl.core.spelling import spell_word
 
 SETTINGS = "Settings (key=value; plmctl help <part> explains those of a part)"
 BESIDES = "Settings (besides those of plmctl pretrain, or with task=<name> of plmctl finetune)"
+
+# {title of a group of options in --help: their names}
+GROUPS = {
+    "What is shown": ("json", "print_config", "preview", "quiet", "verbose", "help"),
+    "Parts of your own": ("config_dir", "plugin"),
+}
+
+
+def write_options(params: Sequence[Any], ctx: Any, formatter: Any) -> None:
+    """Write the options of a command in groups, those of the command first."""
+    titles = {name: title for title, names in GROUPS.items() for name in names}
+    groups: dict[str, list[Any]] = {title: [] for title in ("Arguments", "Options", *GROUPS)}
+    for param in params:
+        is_argument = param.param_type_name == "argument"
+        title = "Arguments" if is_argument else titles.get(param.name, "Options")
+        if line := param.get_help_record(ctx):
+            groups[title].append(line)
+    for title, lines in groups.items():
+        if lines:
+            with formatter.section(title):
+                formatter.write_dl(lines)
+
+
+def write_sections(about: About, formatter: Any) -> None:
+    """Write the examples of a command, its settings, and what can be chosen."""
+    with formatter.section("Examples"):
+        formatter.write("".join(f"  {line}\n" for line in about.examples))
+    for title, lines in list_sections(about):
+        with formatter.section(title):
+            formatter.write_dl(lines or [("-", "")])
 
 
 def list_sections(about: About) -> list[tuple[str, Lines]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shlex
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
 
 import typer
 
@@ -18,17 +18,10 @@ from plmctl.core.lacks import describe_lack, exit_code
 from plmctl.core.terminal import FAIL, remark
 from plmctl.core.unwritten import explain_unwritten
 
-_TYPED: ContextVar[str] = ContextVar("_TYPED", default="plmctl")  # the command line
-
 
 @contextlib.contextmanager
-def report_mistakes(typed: str) -> Iterator[None]:
-    """Turn a user's mistake into a message and an exit code; other errors keep their traceback.
-
-    Args:
-        typed: The command line.
-    """
-    before = _TYPED.set(typed)
+def report_mistakes() -> Iterator[None]:
+    """Turn a user's mistake into a message and an exit code; other errors keep their traceback."""
     if getattr(signal.getsignal(signal.SIGINT), "__name__", "") == "end_start":
         # the handler of __main__ ends here: from now on the command itself answers to Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,8 +44,6 @@ def report_mistakes(typed: str) -> Iterator[None]:
         reason = str(error).splitlines()[0] if str(error) else "it ended"
         remark(f"plmctl: the tokenizer cannot read this text: {reason}", FAIL)
         raise typer.Exit(3) from None
-    finally:
-        _TYPED.reset(before)
 
 
 @contextlib.contextmanager
@@ -62,7 +53,8 @@ def end_at_once() -> Iterator[None]:
     """
     usual = signal.getsignal(signal.SIGINT)
     alone = threading.current_thread() is threading.main_thread()
-    line = f"plmctl: stopped before it began. To go on:\n  {_TYPED.get()}"
+    again = shlex.join(["plmctl", *sys.argv[1:]])
+    line = f"plmctl: stopped before it began. To go on:\n  {again}"
 
     def end(number: int, frame: object) -> None:
         os.write(2, f"{line}\n".encode())

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import typer
 
 from plmctl.cli.mistakes import end_at_once
-from plmctl.cli.words import sort_words
 from plmctl.config import command as commands
 from plmctl.config.command import Command
 from plmctl.config.spec import Provenance, RunSpec, thaw
@@ -22,42 +20,23 @@ from plmctl.core.terminal import DETAIL, remark, tell
 
 def start(
     command: type[Command],
-    words: Sequence[str] | None = None,
+    given: Provenance,
     *,
     print_config: bool = False,
     multirun: bool = False,
-    **options: Any,
+    **own: Any,
 ) -> None:
     """Compose the settings and run the command.
 
     Args:
         command: The class of the command.
-        words: A recipe and settings.
-        options: The command's own options, and those of `collect_options`.
+        given: Its recipe and settings.
+        own: Options of the command's own.
 
     Raises:
         typer.Exit: Always, with the exit code.
     """
-    about = command.about
-    own = {name: options.pop(name) for name, *_ in about.own_options if name in options}
-    given = collect_options(about.verb, **options)
-    named, overrides = sort_words(words or [], resume=given.resume)
-    recipe = named or (None if given.resume else about.recipe)
-    given = command.read(replace(given, recipe=recipe, overrides=tuple(overrides)), **own)
-    raise typer.Exit(_go(given, print_config, multirun))
-
-
-def collect_options(
-    verb: str,
-    *,
-    config_dir: Sequence[str] | None = None,
-    plugin: Sequence[str] | None = None,
-    **wishes: Any,
-) -> Provenance:
-    """The values of a command's options."""
-    return Provenance(
-        verb, config_dirs=tuple(config_dir or ()), plugins=tuple(plugin or ()), **wishes
-    )
+    raise typer.Exit(_go(command.read(given, **own), print_config, multirun))
 
 
 def _go(given: Provenance, print_config: bool, multirun: bool) -> int:

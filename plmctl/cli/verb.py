@@ -1,41 +1,33 @@
-"""A command as Typer runs it, whose help ends with examples and settings, and which explains two
-common mistakes with options.
+"""A command as Typer runs it: its words become a recipe and settings, and common mistakes in them
+are explained.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import pairwise, takewhile
+from pathlib import Path
 from typing import Any
 
 from typer import BadParameter
 from typer.core import TyperCommand
 
 from plmctl.cli import mistakes
-from plmctl.cli.words import read_bare
-from plmctl.core.errors import find_meant, nearest
+from plmctl.config.command import About, Command
+from plmctl.config.spec import Provenance
+from plmctl.core.errors import UsageError, find_meant, nearest
 from plmctl.core.pasted import spell_fix
+from plmctl.core.spelling import spell_word
 
-TYPED = "plmctl.typed"  # the key of the words of the command line in Typer's context
+# parameters that say which settings a command composes
+LINE = ("words", "config_dir", "plugin", "json", "dry_run", "resume")
 # a setting that names files or folders, without any
 EMPTY = re.compile(r"\+{0,2}(?:[\w./@]+\.)?(?:\w*path|init|checkpoint|teacher|out|dir|among)=")
 # Typer's words about an option's value, and the allowed values
 NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
-
-# {title of a group of options in --help: their names}
-GROUPS = {
-    "What is shown": ("json", "print_config", "preview", "quiet", "verbose", "help"),
-    "Parts of your own": ("config_dir", "plugin"),
-}
-
-
-def _find_title(param: Any, titles: dict[str, str]) -> str:
-    """The group of a parameter in --help."""
-    if param.param_type_name == "argument":
-        return "Arguments"
-    return titles.get(param.name, "Options")
 
 
 def _is_empty(word: str) -> bool:
@@ -73,7 +65,6 @@ class Verb(TyperCommand):
             for name in (*param.opts, *param.secondary_opts)
             if name.startswith("-")
         }
-        ctx.meta[TYPED] = tuple(args)
         if ctx.resilient_parsing:  # a shell completes the line
             return super().parse_args(ctx, args)
         if any(map(_is_empty, args)):
@@ -102,7 +93,7 @@ class Verb(TyperCommand):
             name = next(iter(getattr(error.param, "opts", ())), "")
             allowed, fix = _explain_value(error.message)
             if error.param is not None and error.message == "":  # it is missing
-                example = self.callback.about.examples[0]  # type: ignore[union-attr]
+                example = self.callback.kind.about.examples[0]  # type: ignore[union-attr]
                 ctx.fail(f"{error.format_message()}\n  fix: {example}")
             if not allowed or not name.startswith("-"):
                 raise
@@ -128,40 +119,112 @@ class Verb(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; a user's mistake becomes a message and an exit code."""
-        typed = shlex.join(["plmctl", *self.command_of(ctx).split(), *ctx.meta.get(TYPED, ())])
-        with mistakes.report_mistakes(typed):
+        with mistakes.report_mistakes():
             mistakes.find_plugins(ctx.params.get("plugin") or ())
-            if (words := ctx.params.get("words")) and not ctx.params.get("resume"):
-                about = self.callback.about  # type: ignore[union-attr]
-                ctx.params["words"] = read_bare(about, words)
-            return super().invoke(ctx)
+            kind, asked = self.callback.kind, ctx.params  # type: ignore[union-attr]
+            if asked.get("words") and not asked.get("resume"):
+                asked["words"] = read_bare(kind.about, asked["words"])
+            if not issubclass(kind, Command):
+                return super().invoke(ctx)
+            own = {name for name, *_ in kind.about.own_options}
+            line = {name: asked.pop(name) for name in LINE if name in {*asked} - own}
+            # Typer hands over nothing but its parameters
+            function = self.callback.__wrapped__  # type: ignore[union-attr]
+            return ctx.invoke(function, given=read_line(kind.about, **line), **asked)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options in groups: those of the command first."""
-        shown = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
-        titles = {name: title for title, names in GROUPS.items() for name in names}
-        for title in ("Arguments", "Options", *GROUPS):
-            lines = [
-                shown[param.name]
-                for param in self.get_params(ctx)
-                if shown[param.name] and title == _find_title(param, titles)
-            ]
-            if lines:
-                with formatter.section(title):
-                    formatter.write_dl(lines)
+        from plmctl.cli.epilog import write_options
+
+        write_options(self.get_params(ctx), ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write examples, settings, and the parts and recipes that can be chosen."""
-        from plmctl.cli.epilog import list_sections
+        from plmctl.cli.epilog import write_sections
 
-        about = self.callback.about  # type: ignore[union-attr]
-        with formatter.section("Examples"):
-            formatter.write("".join(f"  {line}\n" for line in about.examples))
-        for title, lines in list_sections(about):
-            with formatter.section(title):
-                formatter.write_dl(lines or [("-", "")])
+        write_sections(self.callback.kind.about, formatter)  # type: ignore[union-attr]
 
     @staticmethod
     def command_of(ctx: Any) -> str:
         """The name of the command behind `plmctl`: "data check"."""
         return str(ctx.command_path).partition(" ")[2]
+
+
+def read_line(about: About, words: Sequence[str] | None = None, **options: Any) -> Provenance:
+    """The request in the words and options of a command line.
+
+    Args:
+        about: The command.
+        words: A recipe and settings.
+        options: As for `collect_options`.
+    """
+    given = collect_options(about.verb, **options)
+    named, overrides = sort_words(words or [], resume=given.resume)
+    recipe = named or (None if given.resume else about.recipe)
+    return replace(given, recipe=recipe, overrides=tuple(overrides))
+
+
+def collect_options(
+    verb: str,
+    *,
+    config_dir: Sequence[str] | None = None,
+    plugin: Sequence[str] | None = None,
+    **wishes: Any,
+) -> Provenance:
+    """The values of a command's options."""
+    return Provenance(
+        verb, config_dirs=tuple(config_dir or ()), plugins=tuple(plugin or ()), **wishes
+    )
+
+
+def read_bare(about: About, words: Sequence[str]) -> list[str]:
+    """The words of a command; the first word without "=" becomes the setting for which it stands.
+    UsageError for another word that has no meaning there.
+    """
+    marks = dict(about.marks)
+    words = [marks.get(word, word) if place else word for place, word in enumerate(words)]
+    if not about.bare:
+        refuse_cut_value(words)
+    if not about.takes_path:
+        return list(words)
+    return name_argument(about.bare if isinstance(about.bare, str) else about.bare(words), words)
+
+
+def name_argument(setting: str, words: Sequence[str]) -> list[str]:
+    """The words, where a word without "=" becomes `setting`; a file of settings stays as it is."""
+    bare = [word for word in words if not re.search(r"=|^~|\.ya?ml$", word)]
+    given = [word for word in words if word.startswith(f"{setting}=")]
+    if bare and len(bare) + len(given) > 1:
+        both = " ".join([*bare, *given])
+        first = spell_word(f"{setting}={bare[0]}")
+        fix = f"{first} alone, or <another setting>={spell_word(bare[-1])}"
+        raise UsageError(f"{setting} is given more than once: {both}\n  fix: {fix}")
+    return [f"{setting}={word}" if word in bare else word for word in words]
+
+
+def refuse_cut_value(words: Sequence[str]) -> None:
+    """Raise UsageError for words without "=" behind a setting, of a command where they have no
+    meaning: the shell ended a value at its space.
+    """
+    for place, word in enumerate(words[1:], 1):
+        if re.search(r"=|^~|\.ya?ml$", word) or "=" not in words[place - 1]:
+            continue
+        rest = list(takewhile(lambda word: "=" not in word, words[place:]))
+        problem = f"'{word}': has no =; the shell ends a value at a space that is not in quotes"
+        raise UsageError(f"{problem}\n  fix: {spell_word(' '.join([words[place - 1], *rest]))}")
+
+
+def sort_words(words: Sequence[str], *, resume: bool) -> tuple[str | None, list[str]]:
+    """Split words into a recipe, which is the one word without "=", and overrides. With --resume
+    this word may be the folder of the run.
+    """
+    bare = [word for word in words if "=" not in word and not word.startswith("~")]
+    overrides = [word for word in words if word not in bare]
+    if len(bare) > 1:
+        fix = f"{spell_word(bare[0])} alone, or {spell_word(bare[1])}=<a value>"
+        raise UsageError(
+            f"only one recipe may be named; settings are key=value: {' '.join(bare)}\n  fix: {fix}"
+        )
+    if bare and resume and Path(bare[0]).is_dir():
+        return None, [*overrides, f"run.dir={bare[0]}"]
+    return (bare[0] if bare else None), overrides

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from plmctl.cli.options import PrintConfig
 from plmctl.cli.start import start
+from plmctl.cli.verb import read_line
 from plmctl.config.command import About, Tool, find_command
 from plmctl.core.errors import UsageError, nearest
 from plmctl.core.terminal import tell
@@ -28,7 +30,7 @@ class BasesMakeCommand(Tool):
             "plmctl bases make decoder train.steps=20",
         ),
         takes="pretrain",
-        options="config_dir plugin print_config json",
+        options="config_dir plugin json",
     )
 
     @staticmethod
@@ -40,6 +42,7 @@ class BasesMakeCommand(Tool):
                 metavar="KEY=VALUE", help="Settings of the pretraining, data.path=wiki/."
             ),
         ] = None,
+        print_config: PrintConfig = False,
         **options: Any,
     ) -> None:
         from plmctl.study.bases import BASES, find_base, find_state
@@ -56,14 +59,13 @@ class BasesMakeCommand(Tool):
         ]
         folder = find_base(kind, caches[-1] if caches else None)
         tell(f"base: {folder}")
-        state = find_state(folder)
+        state, pretrain = find_state(folder), find_command("pretrain")
         if state == "not made":
-            start(
-                find_command("pretrain"),
-                [base.recipe, *base.words, *(words or ()), f"run.dir={folder}"],
-                **options,
-            )
+            line = [base.recipe, *base.words, *(words or ()), f"run.dir={folder}"]
+            given = read_line(pretrain.about, line, **options)
+            start(pretrain, given, print_config=print_config)
         if state != "finished":
-            start(find_command("pretrain"), [f"run.dir={folder}"], resume=True, **options)
+            given = read_line(pretrain.about, [f"run.dir={folder}"], resume=True, **options)
+            start(pretrain, given, print_config=print_config)
         if words:
             raise UsageError(f"{folder}: is made already\n  fix: rm -r {shlex.quote(str(folder))}")

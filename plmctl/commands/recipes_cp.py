@@ -8,7 +8,7 @@ import typer
 
 from plmctl.cli.former import choose_place
 from plmctl.cli.options import Recipe
-from plmctl.cli.start import collect_options
+from plmctl.cli.verb import collect_options
 from plmctl.config.command import About, Tool
 
 

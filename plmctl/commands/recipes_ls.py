@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plmctl.cli.start import collect_options
+from plmctl.cli.verb import collect_options
 from plmctl.config.command import About, Tool
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from plmctl.cli.options import Recipe, RecipeSettings
-from plmctl.cli.start import collect_options
+from plmctl.cli.verb import collect_options
 from plmctl.config.command import About, Tool
 
 

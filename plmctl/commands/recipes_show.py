@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plmctl.cli.options import Recipe, RecipeSettings
-from plmctl.cli.start import collect_options
+from plmctl.cli.verb import collect_options
 from plmctl.config.command import About, Tool
 
 

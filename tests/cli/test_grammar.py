@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.cli.words import read_bare
+from plmctl.cli.verb import read_bare
 from plmctl.config.command import find_settings, list_commands, load_command
 from plmctl.config.schema import hints
 from plmctl.core.errors import UsageError
