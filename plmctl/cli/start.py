@@ -62,13 +62,12 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
 
 
 def _print_config(spec: RunSpec) -> int:
-    from plmctl.core.used_cells import drop_unused_cells
     from plmctl.storage.settings_file import to_yaml
 
     known = spec.provenance
     head = f"# {known.decision}\n" if known.decision else ""
     head += "".join(f"# unused, its part is not chosen: {line}\n" for line in known.removed)
-    tell(head + to_yaml(drop_unused_cells(thaw(spec))), end="")
+    tell(head + to_yaml(thaw(spec)), end="")
     return 0
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from plmctl.config.spec import Part, Record, thaw
-from plmctl.config.walks import parts_in, scalars_in, targets_in
+from plmctl.config.walks import scalars_in, targets_in
 from plmctl.core.errors import ConfigError, UsageError, find_alike, nearest, raise_all
 from plmctl.core.locate import Misspelt, Undeclared, locate, parameters, takes_any
 from plmctl.core.parts import asks_for_factory, declared, fits, misfit, slot_of
@@ -94,16 +94,24 @@ def parameters_of(node: Any, plugins: Sequence[str] = ()) -> Mapping[str, inspec
         return None
 
 
-def check_parts(content: Mapping[str, Any], plugins: Sequence[str] = ()) -> list[UsageError]:
-    """Every problem with names and types in the parts of a config, wherever they stand. Problems
-    that only building can find are not looked for.
+def check_parts(node: Any, plugins: Sequence[str] = (), *, path: str = "") -> list[UsageError]:
+    """Every problem with names and types in the parts of nested mappings. Problems that only
+    building can find are not looked for.
+
+    Args:
+        path: The config path of the node.
     """
-    errors: list[UsageError] = []
-    for path, part in parts_in(content):
-        of_mix = OF_MIX if path.startswith("objective.") else ()
-        own = {key: value for key, value in part.items() if key not in of_mix}
-        errors += check(own, None, plugins, path=path)
-    return errors
+    if not isinstance(node, Mapping):
+        return []
+    if "_target_" not in node:
+        return [
+            error
+            for key, child in node.items()
+            for error in check_parts(child, plugins, path=_join(path, key))
+        ]
+    of_mix = OF_MIX if path.startswith("objective.") else ()
+    own = {key: value for key, value in node.items() if key not in of_mix}
+    return check(own, None, plugins, path=path)
 
 
 def entry(node: Any, path: str = "objective") -> tuple[dict[str, Any], float, str | None]:
@@ -278,7 +286,9 @@ def _check_arguments(
             errors += [] if open_ended else [UnknownSetting(where, value, name, known, fix=fix)]
         elif value == MISSING:
             errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
-        elif not any(targets_in(value)):  # those have been checked by themselves
+        elif _is_plain(value) or not any(
+            targets_in(value)
+        ):  # those have been checked by themselves
             try:
                 fit(value, known[key].annotation)
             except ValueError as error:

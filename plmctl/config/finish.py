@@ -5,7 +5,6 @@ signatures.
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,15 +13,14 @@ from typing import Any
 
 from plmctl.config import groups, schema
 from plmctl.config.budgets import TABLE, check_table
-from plmctl.config.build import MISSING, check_parts, parameters_of
-from plmctl.config.keys import is_path
+from plmctl.config.build import MISSING, parameters_of
 from plmctl.config.make_spec import make_spec
 from plmctl.config.overrides import OverrideWord
 from plmctl.config.reached import KEY, check_reached
 from plmctl.config.recipes import conf_dir, find_line, find_recipe, load, part_files
 from plmctl.config.references import UnresolvedReference, at_origin, find_origin, work_out
 from plmctl.config.run_name import runs_of
-from plmctl.config.spec import Part, Provenance, RunSpec
+from plmctl.config.spec import Part, Provenance, RunSpec, all_parts_in
 from plmctl.config.walks import leaves, references_in, select
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, nearest
 from plmctl.core.values import takes_mapping
@@ -52,22 +50,13 @@ def finish(
         content = work_out(settings)
     except UnresolvedReference as error:
         return None, [*errors, _explain_unresolved(settings, error, words)]
-    for path, value in leaves(content):
-        if isinstance(value, str) and value.startswith("~") and is_path(path):
-            for tree in (settings, content):
-                _set(tree, path, _home(value))
     if (name := select(content, "run.name")) is not None:
         with collect(errors):
             runs_of(str(name))
-    errors += [
-        ConfigError(path, text, "a text without ${...}: what a run saves is worked out already")
-        for path, text in references_in(content)
-    ]
     known = replace(provenance, removed=tuple(removed), written=Part(settings))
-    spec, misfits = make_spec(provenance.verb, content, known)
-    errors += [*misfits, *_size_keys(content), *check_table(content.get(TABLE))]
-    wrong = check_parts(content, plugins)
-    errors += [_name_file(error, provenance.config_dirs) for error in wrong]
+    spec, misfits = make_spec(provenance.verb, content, known, parts=True)
+    errors += [_name_file(error, provenance.config_dirs) for error in misfits]
+    errors += [*_size_keys(content), *check_table(content.get(TABLE))]
     errors += _check_stated(provenance)
     return spec, at_origin(errors, settings)
 
@@ -92,7 +81,7 @@ def _explain_unresolved(
     """A setting that refers to another one, which the part chosen there does not have."""
     missing = re.search(r"Interpolation key '(.+?)' not found", error.reason)
     if missing is None:
-        return ConfigError(error.path, "${...}", error.reason)
+        return ConfigError(error.path, error.text, error.reason)
     slot, _, name = missing[1].rpartition(".")
     chosen = next(
         (word.sample for word in words if word.group and word.key == slot),
@@ -165,24 +154,15 @@ def _drop_leftovers(settings: dict[str, Any], plugins: Sequence[str]) -> Iterato
         if isinstance(settings.get(slot), dict) and "_target_" not in settings[slot]:
             yield from _lines(slot, settings[slot])
             settings[slot] = None
-        for path, value in list(_find_inner(settings.get(slot), plugins, slot)):
-            yield from _lines(path, value)
-            _set(settings, path, None)
-
-
-def _find_inner(node: Any, plugins: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:
-    """(path, value) of the same inside of a part: `eps` for the norm of an embedding that has
-    none.
-    """
-    wanted = parameters_of(node, plugins)
-    if wanted is None:
-        return
-    for key, child in node.items():
-        is_group = isinstance(child, Mapping) and "_target_" not in child
-        if is_group and key in wanted and not takes_mapping(wanted[key].annotation):
-            yield f"{path}.{key}", child
-        else:
-            yield from _find_inner(child, plugins, f"{path}.{key}")
+    slots = {slot: settings.get(slot) for slot in schema.ONE}
+    for path, part in list(all_parts_in(slots)):
+        wanted = parameters_of(part, plugins) or {}
+        for key, child in part.items():
+            is_group = isinstance(child, Mapping) and "_target_" not in child
+            if is_group and key in wanted and not takes_mapping(wanted[key].annotation):
+                # `eps` for the norm of an embedding that has none
+                yield from _lines(f"{path}.{key}", child)
+                _set(settings, f"{path}.{key}", None)
 
 
 def _drop_foreign(
@@ -232,11 +212,6 @@ def _size_keys(content: Mapping[str, Any]) -> list[ConfigError]:
 @functools.cache
 def _read_size_keys() -> set[str]:
     return {str(key) for file in (conf_dir() / "size").glob("*.yaml") for key in load(file)}
-
-
-def _home(path: str) -> str:
-    """`~` as the home folder, unless a file of that very name is here."""
-    return path if os.path.exists(path) else os.path.expanduser(path)
 
 
 def _follow(settings: Mapping[str, Any], path: str) -> Any:

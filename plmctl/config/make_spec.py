@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from plmctl.config.build import MISSING, refuse_value
+from plmctl.config.build import MISSING, check_parts, refuse_value
 from plmctl.config.command import find_command
 from plmctl.config.other_names import guess, ours
 from plmctl.config.schema import MANY, SAVED, hints
 from plmctl.config.spec import Provenance, Record, RunSpec, freeze
-from plmctl.core.errors import ConfigError, did_you_mean, find_meant, raise_all
+from plmctl.core.errors import ConfigError, UsageError, did_you_mean, find_meant, raise_all
 from plmctl.core.spelling import spell_setting
+from plmctl.core.used_cells import drop_unused_cells
 from plmctl.core.values import fit
 
 NAMED_TEXTS = ("data.mixture", "data.sources")  # {name: settings of a text}
@@ -28,21 +29,29 @@ def make_spec(
     provenance: Provenance | None = None,
     *,
     saved: bool = False,
-) -> tuple[RunSpec, list[ConfigError]]:
+    parts: bool = False,
+) -> tuple[RunSpec, list[UsageError]]:
     """The spec of a command from plain settings, and every one of them that does not fit.
 
     Where `settings` lack a key, its default counts; a value that does not fit stays as it is. Every
     key may be missing from `saved` settings: its value is null.
+
+    Args:
+        parts: Names and types inside of parts are checked, too.
     """
-    errors: list[ConfigError] = []
+    errors: list[UsageError] = []
     plugins = provenance.plugins if provenance else ()
     kind = SAVED.get(verb) or find_command(verb, plugins)
     if saved:
         needed = (field.name for field in dataclasses.fields(kind) if field.default == MISSING)
         settings = {**dict.fromkeys(needed), **settings}
-    spec = _make_record(kind, settings, "", errors, top=hints(kind))
+    spec = _make_record(
+        kind, settings, "", errors, top=hints(kind), plugins=plugins if parts else None
+    )
     spec = replace(spec, provenance=provenance or Provenance(verb))
-    return spec, [error for error in errors if not saved or error.value is not ...]
+    return spec, [
+        error for error in errors if not saved or getattr(error, "value", None) is not ...
+    ]
 
 
 def spec_of(verb: str, settings: Mapping[str, Any], provenance: Provenance | None = None) -> Any:
@@ -57,11 +66,17 @@ def _make_record(
     kind: type[Group],
     settings: Mapping[str, Any],
     path: str,
-    errors: list[ConfigError],
+    errors: list[UsageError],
     *,
     top: Collection[str],
+    plugins: Sequence[str] | None,
 ) -> Group:
-    """The record of one group of settings; `top`: the first words of all keys of the command."""
+    """The record of one group of settings.
+
+    Args:
+        top: The first words of all keys of the command.
+        plugins: Packages whose parts may be named; None: parts are not looked at.
+    """
     annotations, values = hints(kind), {}
     for key, value in settings.items():
         where = f"{path}{key}"
@@ -72,9 +87,13 @@ def _make_record(
             near = did_you_mean([other.partition("=")[0]] if other else guess(where, known))
             errors.append(ConfigError(where, value, f"there is no such setting{near}"))
         elif not _is_group(hint):
-            values[key] = freeze(_fit_value(kind, key, where, value, hint, errors))
+            fitting = _fit_value(kind, key, where, value, hint, errors)
+            if isinstance(value, Mapping):
+                errors += [] if plugins is None else check_parts(value, plugins, path=where)
+                fitting = drop_unused_cells(fitting)
+            values[key] = freeze(fitting)
         elif isinstance(value, Mapping):
-            values[key] = _make_record(hint, value, f"{where}.", errors, top=top)
+            values[key] = _make_record(hint, value, f"{where}.", errors, top=top, plugins=plugins)
         else:
             names = list(hints(hint))
             allowed = f"is a group of settings: {', '.join(names)}"
@@ -84,7 +103,7 @@ def _make_record(
 
 
 def _fit_value(
-    kind: type[Record], key: str, where: str, value: Any, hint: Any, errors: list[ConfigError]
+    kind: type[Record], key: str, where: str, value: Any, hint: Any, errors: list[UsageError]
 ) -> Any:
     """`value` as its annotation wants it; with a problem, as it is."""
     needed = hint is Any and getattr(kind, key) == MISSING

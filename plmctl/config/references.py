@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from plmctl.config.build import MISSING
+from plmctl.config.keys import is_path
+from plmctl.config.walks import references_in
 from plmctl.core.errors import ConfigError, PlmctlError
+
+PLAIN = "a text without ${...}: what a run saves is worked out already"
 
 
 class UnresolvedReference(ValueError):
     """A reference to a missing setting; `path` is its dotted key."""
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, text: str = "${...}") -> None:
         super().__init__(reason)
-        self.path, self.reason = path, reason
+        self.path, self.reason, self.text = path, reason, text
 
 
 def portion(share: float, total: int, multiple: int = 1) -> int:
@@ -49,7 +54,8 @@ def register() -> None:
 
 
 def work_out(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain settings with the value of everything that they refer to (${size.width}).
+    """Plain settings with the value of everything that they refer to (${size.width}), and with the
+    home folder in paths that begin with ~.
 
     Raises:
         UnresolvedReference: There is no such value.
@@ -58,6 +64,9 @@ def work_out(settings: Mapping[str, Any]) -> dict[str, Any]:
         values = _Usual(dict(settings)).work_out()
     except _Unusual:
         values = _ask_omegaconf(settings)
+        for path, text in references_in(values):
+            raise UnresolvedReference(path, PLAIN, text) from None
+        values = _Usual(values).work_out()
     return {str(key): value for key, value in values.items()}
 
 
@@ -89,7 +98,7 @@ class _Usual:
     _KEY = re.compile(r"(\.*)(\w+(?:\.\w+)*)")
     _PLAIN = (str, int, float, bool, type(None))
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[Any, Any]) -> None:
         self.settings = settings
         self._open: list[tuple[str, ...]] = []  # the open look-ups: no circles
 
@@ -105,7 +114,11 @@ class _Usual:
             return [self._value(child, (*keys, str(at))) for at, child in enumerate(node)]
         if type(node) not in self._PLAIN:
             raise _Unusual
-        return self._fill(node, keys) if type(node) is str and "${" in node else node
+        value = self._fill(node, keys) if type(node) is str and "${" in node else node
+        if type(value) is str and value.startswith("~") and is_path(".".join(keys)):
+            # unless a file of that very name is here
+            return value if os.path.exists(value) else os.path.expanduser(value)
+        return value
 
     def _fill(self, text: str, keys: tuple[str, ...]) -> Any:
         """The value of a text with references, from the innermost to the outermost."""

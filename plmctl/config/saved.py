@@ -30,7 +30,7 @@ def read_saved(file: Path, *, fix: str = COPY) -> dict[str, Any]:
     """
     settings = read_settings(file, fix=fix)
     refuse_references(settings, file=file)
-    return dict(rename_moved(settings))
+    return drop_unused_cells(dict(rename_moved(settings)))  # an older plmctl saved all
 
 
 def read_spec(folder: Path, given: Provenance | None = None) -> RunSpec | None:
@@ -87,12 +87,12 @@ def write_spec(spec: RunSpec, folder: Path) -> None:
 
 
 def spec_text(spec: RunSpec) -> str:
-    """A spec as its file has it, with the version by which it is read, and only those cells that
-    its layout uses; for editors with its schema, once `plmctl help --schema` has kept it.
+    """A spec as its file has it, with the version by which it is read; for editors with its schema,
+    once `plmctl help --schema` has kept it.
     """
     schema = find_schema(spec.provenance.verb)
     head = f"{spell_modeline(schema)}\n" if schema.is_file() else ""
-    return head + to_yaml({VERSION: 2, **drop_unused_cells(thaw(spec))})
+    return head + to_yaml({VERSION: 2, **thaw(spec)})
 
 
 def refuse_references(settings: Any, *, file: object) -> None:

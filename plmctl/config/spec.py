@@ -161,6 +161,15 @@ def key_of(word: str) -> str:
     return word.lstrip("+~").partition("=")[0]
 
 
+def all_parts_in(node: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(dotted key, part) of every part in settings, also inside of others and of lists."""
+    if isinstance(node, Mapping) and "_target_" in node:
+        yield path, node
+    items = node.items() if isinstance(node, Mapping) else ()
+    for key, value in enumerate(node) if isinstance(node, (list, tuple)) else items:
+        yield from all_parts_in(value, f"{path}.{key}" if path else str(key))
+
+
 def freeze(value: Any) -> Any:
     """`value` with parts for mappings and tuples for lists, at every depth."""
     if isinstance(value, (Part, Record)):

@@ -53,15 +53,6 @@ def parts_in(node: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]
             yield from parts_in(value, f"{path}.{key}" if path else str(key))
 
 
-def all_parts_in(node: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(dotted key, part) of every part in nested mappings and lists, also inside of others."""
-    if isinstance(node, Mapping) and "_target_" in node:
-        yield path, node
-    items = node.items() if isinstance(node, Mapping) else ()
-    for key, value in enumerate(node) if isinstance(node, list) else items:
-        yield from all_parts_in(value, f"{path}.{key}" if path else str(key))
-
-
 def targets_in(node: Any) -> Iterator[str]:
     """Every `_target_` in nested mappings and lists."""
     if isinstance(node, Mapping):

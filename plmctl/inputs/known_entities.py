@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.config.build import slot_at
-from plmctl.config.walks import all_parts_in
+from plmctl.config.spec import all_parts_in
 from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.spelling import spell_setting
 from plmctl.data.shards import Shards, read_manifest

@@ -18,7 +18,7 @@ from plmctl.analysis.runs import (
 from plmctl.config.first_session import first_lines
 from plmctl.config.groups import LENGTHS
 from plmctl.config.keys import is_path
-from plmctl.config.spec import Part, key_of
+from plmctl.config.spec import key_of
 from plmctl.core.locate import locate
 from plmctl.core.spelling import spell_word
 from plmctl.data.held_out import read_held_out
@@ -155,7 +155,7 @@ def _own_rate(config: Mapping[str, Any]) -> Any:
     """The rate of the training; a run of an older version has saved that of its reference."""
     optim, width = config.get("optim") or {}, (config.get("size") or {}).get("width")
     reference = (config.get("train") or {}).get("lr_width")
-    return scale_rate(Part(optim), reference, width)["lr"] if width and "lr" in optim else None
+    return scale_rate(optim["lr"], reference, width) if width and "lr" in optim else None
 
 
 def _describe_part(part: Any, *, without: Sequence[str] = ()) -> str:

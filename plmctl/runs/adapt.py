@@ -19,6 +19,7 @@ from plmctl.config.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.config.spec import key_of, thaw
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.locate import locate
+from plmctl.core.used_cells import drop_unused_cells
 from plmctl.runs.row_heads import find_classifier, fit_row_heads
 from plmctl.runs.trained_adapters import find_adapters
 
@@ -72,7 +73,8 @@ def adopt(spec: Pretrain) -> Pretrain:
         adopted = adopted.with_value(path, part)
     if kept:
         try:
-            adopted = adopted.replace({"model": work_out(thaw(adopted))["model"]})
+            model = work_out(thaw(adopted))["model"]
+            adopted = adopted.replace({"model": drop_unused_cells(model)})
         except UnresolvedReference as error:
             kind = str(nodes["model"]["_target_"]).rpartition(".")[2]
             allowed = f"a model with all that {error.path} refers to; this one is {kind} without it"

@@ -22,9 +22,9 @@ from plmctl.config.headers import naming_source
 from plmctl.config.model_settings import model_settings
 from plmctl.config.references import at_origin
 from plmctl.config.schema import Finetune, GraphData, Pretrain
-from plmctl.config.spec import RunSpec, thaw
+from plmctl.config.spec import RunSpec, all_parts_in, thaw
 from plmctl.config.texts import sources
-from plmctl.config.walks import all_parts_in, select
+from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 from plmctl.core.locate import locate, parameters
 from plmctl.data.shards import is_tokens, read_manifest
@@ -178,7 +178,7 @@ def check_opened(spec: RunSpec) -> None:
     """
     errors: list[PlmctlError] = []
     begun = spec.provenance.resume or spec.get("init") or spec.get("checkpoint")
-    for path, node in all_parts_in(thaw(spec)):
+    for path, node in all_parts_in(spec):
         try:
             part = locate(node["_target_"], spec.plugins)
         except ValueError:

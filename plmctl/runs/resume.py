@@ -22,7 +22,6 @@ from plmctl.config.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.config.walks import leaves
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten, raise_all
 from plmctl.core.spelling import spell, spell_setting
-from plmctl.core.used_cells import drop_unused_cells
 from plmctl.storage.atomic import write_text
 from plmctl.storage.paths import find_near
 from plmctl.training.averaged import read_average
@@ -306,4 +305,4 @@ def _explain_lost_parts(error: UsageError, given: Provenance, folder: Path) -> U
 
 def _flatten(spec: RunSpec | None) -> dict[str, Any]:
     """{dotted key: value} of a spec."""
-    return dict(leaves(drop_unused_cells(thaw(spec))))
+    return dict(leaves(thaw(spec)))

@@ -17,7 +17,6 @@ from plmctl.config.saved import spec_text
 from plmctl.config.spec import thaw
 from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import DETAIL, WARN, remark, spell_level
-from plmctl.core.used_cells import drop_unused_cells
 from plmctl.runs.resume import keep_changes, list_told
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
@@ -157,7 +156,7 @@ def _session(spec: Any, world: World, prepared: Any) -> Session:
     log = Log(quiet=True)
     if world.main:
         trackers = open_trackers(spec.run.trackers, spec.plugins)
-        log = Log(folder, trackers=trackers, settings=drop_unused_cells(thaw(spec)))
+        log = Log(folder, trackers=trackers, settings=thaw(spec))
     for change in list_told(given.changes):
         log.say(f"resumed with another {change}, which the run keeps")
     if world.main and given.resume:
