@@ -1,15 +1,15 @@
 """The way of a setting: the modules that a value of the command line passes until it acts.
 
-    python benchmarks/config_path.py [KEY=NUMBER ...]
+    python benchmarks/config_path.py [KEY=NUMBER ...] [--command pretrain|finetune|eval]
 
-Each word is given to a pretraining of one update, with a number that stands nowhere else, and every
-call of a function of plmctl is watched. The value passes a module when one of its functions is
-called with it before the first update: with the number, with the word, or with the group in which
-one of them is (the settings `train`, the part `optim`, the list of words). It acts in the rooms of
-the parts and of the trainer, between `storage` and `interop`; the modules there are shown apart. A
-climb is a call with the value from a room into a higher one (tests/test_imports.py has their
-order). Goal: at most 12 modules before it acts, no climb, and a spec in at most 25 files; the exit
-code says whether all hold.
+Each word is given to a command of one update, or of one split, with a number that stands nowhere
+else, and every call of a function of plmctl is watched. The value passes a module when one of its
+functions is called with it before the first update: with the number, with the word, or with the
+group in which one of them is (the settings `train`, the part `optim`, the list of words). It acts
+in the rooms of the parts and of the trainer, between `storage` and `interop`; the modules there are
+shown apart. A climb is a call with the value from a room into a higher one (tests/test_imports.py
+has their order). Goal: at most 12 modules before it acts, no climb, and a spec in at most 25 files;
+the exit code says whether all hold.
 """
 
 from __future__ import annotations
@@ -37,9 +37,15 @@ WORDS = (
 )
 SMALL = (
     *("size=tiny", "size.width=16", "size.num_heads=2", "size.inner_width=32", "tokenizer=char"),
-    *("format.max_length=32", "train.steps=1", "train.batch_size=4", "train.device=cpu"),
+    *("train.steps=1", "train.batch_size=4", "train.device=cpu"),
     *("train.precision=fp32", "train.compile=false", "train.threads=1"),
 )
+TASK = ("task=classification", "task.path=builtin", "task.max_length=32")
+COMMANDS = {
+    "pretrain": ("bert", "data.path=text.txt", "run.dir=run", "format.max_length=32", *SMALL),
+    "finetune": (*TASK, "checkpoint=null", "run.dir=run", *SMALL, "train.epochs=null"),
+    "eval": ("run", "task=classification", "task.path=builtin", "device=cpu"),
+}
 TEXT = "\n\n".join(f"A line of text, number {n}.\nAnd one more beside it." for n in range(60))
 ROOMS = (
     *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
@@ -54,7 +60,7 @@ ROOMS = (
 class Way:
     """Where one value was seen."""
 
-    number: float
+    number: str  # as it is typed
     modules: dict[str, None] = field(default_factory=dict)  # in the order of the first call
     specs: dict[str, None] = field(default_factory=dict)  # modules that receive a whole spec
     begun: bool = False  # the first update
@@ -82,33 +88,39 @@ class Way:
 
     def _is(self, value: object) -> bool:
         if type(value) is str:
-            return value.rpartition("=")[2] == str(self.number)
-        return type(value) is float and value == self.number
+            return value.rpartition("=")[2] == self.number
+        return type(value) in (int, float) and value == float(self.number)
 
     def _is_in(self, value: object) -> bool:
         return self._is(value) or any(self._is(inner) for inner in _members(value))
 
 
-def trace(word: str) -> Way:
-    """The way of one word, `key=number`, in a pretraining of one update."""
-    from plmctl.cli.app import make_app
-
-    way = Way(float(word.partition("=")[2]))
+def trace(word: str, command: str = "pretrain") -> Way:
+    """The way of one word, `key=number`, in a small run of a command."""
+    way = Way(word.partition("=")[2])
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("text.txt").write_text(TEXT, encoding="utf-8")
-        words = ["pretrain", "bert", "data.path=text.txt", "run.dir=run", *SMALL, word]
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            threading.setprofile(way.watch)
-            sys.setprofile(way.watch)
-            try:
-                code = make_app()(words, standalone_mode=False)
-            finally:
-                sys.setprofile(None)
-                threading.setprofile(None)  # type: ignore[arg-type]
-    if code:
-        raise SystemExit(f"{word}: exit code {code}\n{said.getvalue()}")
+        if command == "eval":
+            _run(["finetune", *COMMANDS["finetune"]])
+        threading.setprofile(way.watch)
+        sys.setprofile(way.watch)
+        try:
+            _run([command, *COMMANDS[command], word])
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]
     return way
+
+
+def _run(words: list[str]) -> None:
+    """Run a command of plmctl in this process, without its lines."""
+    from plmctl.cli.app import make_app
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = make_app()(words, standalone_mode=False)
+    if code:
+        raise SystemExit(f"{words[-1]}: exit code {code}\n{said.getvalue()}")
 
 
 def _arguments(frame: FrameType) -> Iterator[object]:
@@ -148,9 +160,9 @@ def _room(module: str) -> int:
     return ROOMS.index(module.split(".")[1])
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], command: str) -> int:
     """Print the way of each word; whether the goal holds."""
-    ways = {word: trace(word) for word in words or WORDS}
+    ways = {word: trace(word, command) for word in words or WORDS}
     for word, way in ways.items():
         print(f"\n{word}: {len(way.before())} modules, {len(way.climbs)} climbs")
         print(f"  passes {', '.join(way.before())}")
@@ -169,4 +181,6 @@ def main(words: list[str]) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="the modules that a setting passes until it acts")
     parser.add_argument("words", nargs="*", metavar="KEY=NUMBER", help=f"default: {WORDS}")
-    raise SystemExit(main(parser.parse_args().words))
+    parser.add_argument("--command", choices=COMMANDS, default="pretrain")
+    options = parser.parse_args()
+    raise SystemExit(main(options.words, options.command))

@@ -206,17 +206,18 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.parametrize(
-    ("word", "acts"),
+    ("command", "word", "acts"),
     [
-        ("train.clip=0.4375", "plmctl.training.update"),
-        ("optim.lr=0.00048828125", "plmctl.training.optim.groups"),
-        pytest.param("task.max_length=24", "plmctl.tasks.layouts.rows", marks=pytest.mark.slow),
+        ("pretrain", "train.clip=0.4375", "plmctl.training.update"),
+        ("pretrain", "optim.lr=0.00048828125", "plmctl.training.optim.groups"),
+        ("finetune", "optim.lr=0.00048828125", "plmctl.training.optim.groups"),
     ],
 )
-def test_a_setting_passes_few_modules(word: str, acts: str, bare: pytest.MonkeyPatch) -> None:
-    bare.syspath_prepend(str(FOLDER))
+def test_a_setting_passes_few_modules(
+    command: str, word: str, acts: str, bare: pytest.MonkeyPatch
+) -> None:
     script = importlib.import_module("config_path")
-    way = script.trace(word)
+    way = script.trace(word, command)
     assert acts in way.modules
     assert len(way.before()) <= script.GOAL
     assert len(way.specs) <= script.FILES

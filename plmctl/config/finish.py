@@ -47,7 +47,7 @@ def finish(
     if recipe and isinstance(run, dict) and run.get("name") is None:
         run["name"] = Path(recipe).stem
     try:
-        content = work_out(settings)
+        content = work_out(settings, errors)
     except UnresolvedReference as error:
         return None, [*errors, _explain_unresolved(settings, error, words)]
     if (name := select(content, "run.name")) is not None:
@@ -81,7 +81,7 @@ def _explain_unresolved(
     """A setting that refers to another one, which the part chosen there does not have."""
     missing = re.search(r"Interpolation key '(.+?)' not found", error.reason)
     if missing is None:
-        return ConfigError(error.path, error.text, error.reason)
+        return ConfigError(error.path, "${...}", error.reason)
     slot, _, name = missing[1].rpartition(".")
     chosen = next(
         (word.sample for word in words if word.group and word.key == slot),

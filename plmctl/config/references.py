@@ -19,9 +19,9 @@ PLAIN = "a text without ${...}: what a run saves is worked out already"
 class UnresolvedReference(ValueError):
     """A reference to a missing setting; `path` is its dotted key."""
 
-    def __init__(self, path: str, reason: str, text: str = "${...}") -> None:
+    def __init__(self, path: str, reason: str) -> None:
         super().__init__(reason)
-        self.path, self.reason, self.text = path, reason, text
+        self.path, self.reason = path, reason
 
 
 def portion(share: float, total: int, multiple: int = 1) -> int:
@@ -53,9 +53,15 @@ def register() -> None:
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
-def work_out(settings: Mapping[str, Any]) -> dict[str, Any]:
+def work_out(
+    settings: Mapping[str, Any], errors: list[PlmctlError] | None = None
+) -> dict[str, Any]:
     """Plain settings with the value of everything that they refer to (${size.width}), and with the
     home folder in paths that begin with ~.
+
+    Args:
+        settings: Settings as they were composed.
+        errors: Receives what is wrong with texts in which `${` stays.
 
     Raises:
         UnresolvedReference: There is no such value.
@@ -64,9 +70,8 @@ def work_out(settings: Mapping[str, Any]) -> dict[str, Any]:
         values = _Usual(dict(settings)).work_out()
     except _Unusual:
         values = _ask_omegaconf(settings)
-        for path, text in references_in(values):
-            raise UnresolvedReference(path, PLAIN, text) from None
-        values = _Usual(values).work_out()
+        if errors is not None:
+            errors += [ConfigError(path, text, PLAIN) for path, text in references_in(values)]
     return {str(key): value for key, value in values.items()}
 
 
@@ -81,7 +86,7 @@ def _ask_omegaconf(settings: Mapping[str, Any]) -> dict[Any, Any]:
     except OmegaConfBaseException as error:
         path = getattr(error, "full_key", None) or "config"
         raise UnresolvedReference(path, str(error).splitlines()[0]) from error
-    return dict(values)  # type: ignore[arg-type]
+    return {key: _go_home(node, (str(key),)) for key, node in values.items()}  # type: ignore
 
 
 class _Unusual(Exception):
@@ -114,11 +119,9 @@ class _Usual:
             return [self._value(child, (*keys, str(at))) for at, child in enumerate(node)]
         if type(node) not in self._PLAIN:
             raise _Unusual
-        value = self._fill(node, keys) if type(node) is str and "${" in node else node
-        if type(value) is str and value.startswith("~") and is_path(".".join(keys)):
-            # unless a file of that very name is here
-            return value if os.path.exists(value) else os.path.expanduser(value)
-        return value
+        return _go_home(
+            self._fill(node, keys) if type(node) is str and "${" in node else node, keys
+        )
 
     def _fill(self, text: str, keys: tuple[str, ...]) -> Any:
         """The value of a text with references, from the innermost to the outermost."""
@@ -175,6 +178,17 @@ class _Usual:
         if node == MISSING:
             raise _Unusual
         return self._value(node, path)
+
+
+def _go_home(node: Any, keys: tuple[str, ...]) -> Any:
+    """The node with the home folder in paths that begin with ~, unless a file of that very name is
+    here.
+    """
+    if isinstance(node, dict):
+        return {key: _go_home(child, (*keys, str(key))) for key, child in node.items()}
+    if not (isinstance(node, str) and node.startswith("~") and is_path(".".join(keys))):
+        return node
+    return node if os.path.exists(node) else os.path.expanduser(node)
 
 
 @functools.cache

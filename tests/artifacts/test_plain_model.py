@@ -299,8 +299,10 @@ def test_a_study_of_one_trained_model(
             model = config["model"]
             assert config["size"]["width"] == 32
             assert model["stack"]["layout"] == "saf*3"
-            # references of what is new are those of the trained model
-            assert model["stack"]["cells"]["x"]["words"] == model["stack"]["cells"]["f"]
+            if cell := model["stack"]["cells"].get("x"):
+                # references of what is new are those of the trained model
+                assert cell["words"] == model["stack"]["cells"]["f"]
+            assert bool(cell) == bool(model["stack"]["adds"])
             assert config["position"]["_target_"].endswith("Rotary")
             kinds.append((bool(model["stack"]["adds"]), model["entities"]["control"]))
     assert kinds == [(False, "none"), (True, "none"), (True, "random")]

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
-from plmctl.config.spec import Part, thaw
+from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError
 from plmctl.jobs.key import compute_key
 from plmctl.report.card import make_card
 from plmctl.report.panels import differences
 from plmctl.report.subject import find_subject
 from plmctl.runs.finetuning import space_scorings
-from plmctl.runs.own_rate import scale_rate
+from plmctl.runs.own_rate import scale_rate, settle_rate
 from plmctl.runs.shortness import describe_shortness
 from plmctl.storage.settings_file import read_settings
 
@@ -163,12 +163,17 @@ def test_dry_run_counts_the_updates_that_there_will_be() -> None:
 
 
 def test_half_the_width_is_twice_the_rate() -> None:
-    optim = Part({"_target_": "somebodys.Optimizer", "lr": 1e-4})
-    assert scale_rate(optim, None, 128) == optim
-    assert scale_rate(optim, 768, 768) == optim
-    assert scale_rate(optim, 768, 384)["lr"] == pytest.approx(2e-4)
+    assert scale_rate(1e-4, None, 128) == 1e-4
+    assert scale_rate(1e-4, 768, 768) == 1e-4
+    assert scale_rate(1e-4, 768, 384) == pytest.approx(2e-4)
+    spec = compose("pretrain", "bert", ["size=tiny", "train.lr_width=768"])
+    for width in (384, 768):
+        settled, line = settle_rate(spec, width)
+        assert settled.optim.lr == pytest.approx(spec.optim.lr * 768 / width)
+        assert bool(line) == (width == 384)
+    without = spec.replace({"optim": {"_target_": "somebodys.Optimizer"}})
     with pytest.raises(ConfigError, match=r"train\.lr_width=768: null: the optimizer has no lr"):
-        scale_rate(Part({"_target_": "somebodys.Optimizer"}), 768, 384)
+        settle_rate(without, 384)
 
 
 def test_another_tuning_is_another_job() -> None:
