@@ -156,7 +156,7 @@ def read_line(about: About, words: Sequence[str] | None = None, **options: Any) 
     Args:
         about: The command.
         words: A recipe and settings.
-        options: As for `collect_options`.
+        options: The options of `collect_options`.
     """
     given = collect_options(about.verb, **options)
     named, overrides = sort_words(words or [], resume=given.resume)
