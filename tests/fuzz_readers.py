@@ -691,9 +691,9 @@ class TaskReader:
         task.path, task.reader = str(folder / self.file), copy.deepcopy(task.reader)
         train = task.read("train")
         task.fit_labels(train)
-        return labels.check(task.path, {"train": train}, classes=task.has_classes), task.encode(
-            train, _tokenizer()
-        )
+        return labels.check(
+            task.path, {"train": train}, classes=task.facts.has_classes
+        ), task.encode(train, _tokenizer())
 
 
 def read_task(name: str, kind: str) -> TaskReader:

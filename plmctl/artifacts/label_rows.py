@@ -35,7 +35,8 @@ def labels_of(config: Mapping[str, Any], plugins: Sequence[str] = ()) -> dict[st
     found: dict[str, Names] = {}
     for heads, node in tasks:
         if node.get("label_names") is not None:
-            name = getattr(locate(node["_target_"], plugins), "head", "")
+            facts = getattr(locate(node["_target_"], plugins), "facts", None)
+            name = getattr(facts, "head", "")
             names = [spell_label(label) for label in node["label_names"]]
             found[name if heads is None else heads[name]] = names
     if not config.get("task"):

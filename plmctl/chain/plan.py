@@ -181,9 +181,9 @@ class _Planner:
             self.absent.append(str(error))
             return []
         bound = self.configs.max_length(model)
-        if bound is None or task.longest <= bound:
+        if bound is None or task.lengths.longest <= bound:
             return []
-        lengths = task.fit_lengths(bound).items()
+        lengths = task.lengths.fit(bound).items()
         fitting = [
             f"task.{key}={length}" for key, length in lengths if length != getattr(task, key)
         ]

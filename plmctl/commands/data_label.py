@@ -134,7 +134,7 @@ class Label(Command):
             raise ConfigError(setting, run, "it was not fine-tuned on a task", fix=fix)
         given = describe_model(source, self.plugins)
         task: Task = build(node, given, self.plugins, path="task")
-        if task.answer != "class":
+        if task.facts.answer != "class":
             raise ConfigError(setting, run, f"{_KINDS}; this one has {task.name}")
         return run, task
 
@@ -145,7 +145,7 @@ class Label(Command):
         known: dict[str, list[Example]] = {}
         for split in ("train", "dev"):
             with contextlib.suppress(AbsentData):
-                known |= {split: task.read(split)} if task.has(split) else {}
+                known |= {split: task.read(split)} if task.splits.has(split) else {}
         if self.labelled and "train" not in known:
             allowed = f"the examples that {run} was trained on are no longer in {task.path}"
             fix = "labelled=false, or put their file back"

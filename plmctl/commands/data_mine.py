@@ -71,7 +71,7 @@ class Mine(Command):
 
         out = new_folder(self.out)
         task, search, model = self._open()
-        splits = {split: task.read(split) for split in SPLITS if task.has(split)}
+        splits = {split: task.read(split) for split in SPLITS if task.splits.has(split)}
         texts = {split: task.read_corpus(split) for split in splits}
         job = {
             "made by": "plmctl data mine",
@@ -101,7 +101,7 @@ class Mine(Command):
             task = build_task(self.task, self.plugins, question, fix=fix)
             return self._check(task), search_by_words, "bm25"
         taught = Taught.open(self.checkpoint, self.plugins, device=self.device)
-        if taught.task is None or not taught.task.ranks or taught.task.first is not None:
+        if taught.task is None or not taught.task.facts.ranks or taught.task.first is not None:
             allowed = "null: BM25, or a run of plmctl finetune task=bi_encoder"
             raise ConfigError("checkpoint", self.checkpoint, allowed, fix="leave it out")
         task = taught.task
@@ -120,7 +120,7 @@ class Mine(Command):
         from plmctl.tasks.task import as_task
 
         known = as_task(task)
-        if known is None or not known.ranks:
+        if known is None or not known.facts.ranks:
             name = (self.task or {}).get("name", "...")
             raise ConfigError("task", name, "a task of ranking", fix="task=bi_encoder")
         return cast("RankingTask", known)

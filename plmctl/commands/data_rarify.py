@@ -167,7 +167,7 @@ class Rarify(Command):
         if task is None:
             allowed = "a model that was fine-tuned on the task"
             raise ConfigError("checkpoint", checkpoint, allowed)
-        task.dev_share = 0
+        task.splits = task.splits.whole()
         sheet, examples = need_sheet(task), task.read("train")
         rows = [row for row in sheet.rows if sheet.texts(row)]
         if len(rows) != len(examples):

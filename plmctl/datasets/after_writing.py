@@ -22,7 +22,9 @@ def spell_next(loaded: Loaded, task: Task, words: Sequence[str], *, checkpoint: 
     """
     plugins = loaded.source.plugins
     bound = settle_lengths(loaded.config, plugins=plugins)["position"].get("max_length")
-    lengths = task.fit_lengths(task.longest if bound is None else min(bound, task.longest))
+    lengths = task.lengths.fit(
+        task.lengths.longest if bound is None else min(bound, task.lengths.longest)
+    )
     fitting = [f"task.{key}={length}" for key, length in lengths.items()]
     line = " ".join([*words, *fitting, spell_setting("checkpoint", checkpoint)])
     return (

@@ -118,7 +118,7 @@ def split_files(task: Task) -> dict[str, tuple[str, Path]]:
     single = files.is_single(task.path)  # then the one file is every split
     by_split = {}
     for split, patterns in task.reader.splits.items():
-        if split == "train" or (not single and task.has(split)):
+        if split == "train" or (not single and task.splits.has(split)):
             file = files.need(task.path, split, patterns, folder=getattr(task.reader, "folder", ""))
             own = isinstance(task.path, str) and not single
             end = (

@@ -92,7 +92,7 @@ def add_misspellings(
 def need_sheet(task: Any) -> Sheet:
     """The training table of a task; ConfigError for a task without one."""
     known = as_task(task)
-    sheet = Sheet.of(known, "train") if known and known.answer == "class" else None
+    sheet = Sheet.of(known, "train") if known and known.facts.answer == "class" else None
     if sheet is None:
         allowed = "classes of texts in columns of a table: classification, sst2, mnli"
         raise ConfigError("task", getattr(task, "name", None), allowed)

@@ -145,7 +145,7 @@ class Rewriting:
         single = files.is_single(self.task.path)
         others = ("dev",) if single else self.task.reader.splits
         present: Iterable[str] = (
-            split for split in others if split != "train" and self.task.has(split)
+            split for split in others if split != "train" and self.task.splits.has(split)
         )
         return {
             f"{split}.jsonl": "".join(map(self._line, self.task.read(split))) for split in present

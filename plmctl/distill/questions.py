@@ -26,11 +26,11 @@ class OfTask:
     """
 
     def __init__(self, task: Task) -> None:
-        self.task, self.heads, self.chooses = task, frozenset({task.head}), task.chooses
+        self.task, self.heads, self.chooses = task, frozenset({task.facts.head}), task.facts.chooses
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The labels of the batch, for each of the task's logits."""
-        return dict.fromkeys(self.task.logit_names, batch.counts[self.task.label_name])
+        return dict.fromkeys(self.task.facts.logit_names, batch.counts[self.task.facts.label_name])
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
         """The logits of the task's head, one position for each example, word or end of a span."""
@@ -97,7 +97,7 @@ class Nothing:
 
 def make_question(objective: Objective, model: Model, positions: Positions) -> Question:
     """The logits of `objective`, if it has one softmax at known positions."""
-    if isinstance(objective, Task) and objective.has_classes:
+    if isinstance(objective, Task) and objective.facts.has_classes:
         return OfTask(objective)
     sizes = {
         name: int(model.heads[name].vocab_size)  # type: ignore[arg-type]

@@ -36,7 +36,6 @@ class Prompt:
 class WritingTask(Protocol):
     """The part of a task that writes (`tasks.generation.Generation`) which prompts use."""
 
-    head: str  # the head that writes
     max_length: int  # tokens of a source
     max_target: int  # most tokens of the written text
 
@@ -58,6 +57,7 @@ class PromptReader:
         source: The source of the texts, for messages.
         template: Roles of special tokens around a text, which is "A".
         task: A task that writes, on which the model was fine-tuned: it encodes the sources.
+        head: The name of the head that writes, if a task names it.
     """
 
     model: Model
@@ -66,16 +66,12 @@ class PromptReader:
     source: str
     template: Sequence[str] = ("A",)
     task: WritingTask | None = None
+    head: str | None = None
 
     @property
     def vocab(self) -> Vocab:
         """The vocabulary of the tokenizer."""
         return self.tokenizer.vocab
-
-    @property
-    def head(self) -> str | None:
-        """The head that writes, if a task names it."""
-        return None if self.task is None else self.task.head
 
     def all(self, lines: Iterator[str], max_new: int | None = None) -> Iterator[Prompt]:
         """Yield the prompts of all lines, empty ones for blank lines, and report cut and blank

@@ -229,8 +229,10 @@ class Objective(nn.Module):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """TypeError for a fact outside of `facts`, where nothing would read it."""
         super().__init_subclass__(**kwargs)
-        if beside := sorted({fact.name for fact in dataclasses.fields(Facts)} & vars(cls).keys()):
-            raise TypeError(f"{cls.__name__}: state {', '.join(beside)} in `facts = Facts(...)`")
+        known = {fact.name for fact in dataclasses.fields(cls.facts)}
+        if beside := sorted(known & vars(cls).keys()):
+            kind = type(cls.facts).__name__
+            raise TypeError(f"{cls.__name__}: state {', '.join(beside)} in `facts = {kind}(...)`")
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         """Targets `{name: [n, T]}` that follow from the row alone (next tokens, say); runs in

@@ -207,7 +207,7 @@ class TripleClassifier:
         self.batch_size = asked.batch_size
         node, given = loaded.own_task(), describe_model(loaded, asked.plugins)
         own = build(node, given, asked.plugins, path="task") if node else None
-        if own is None or own.answer != "class" or own.columns.get("text2") is None:
+        if own is None or own.facts.answer != "class" or own.columns.get("text2") is None:
             raise UsageError(
                 f"checkpoint={asked.checkpoint}: it was not fine-tuned on pairs of texts\n"
                 "  fix: plmctl data triples kind=kg_bert, then plmctl finetune"
@@ -271,6 +271,6 @@ class TripleClassifier:
                 batch_size=self.batch_size,
                 device=self.precision.device,
             )
-        logits = found[self.own.head][encode.firsts(split.rows)].astype(np.float64)  # [n, K]
+        logits = found[self.own.facts.head][encode.firsts(split.rows)].astype(np.float64)  # [n, K]
         others = np.delete(logits, self.true, axis=1)
         return logits[:, self.true] - np.logaddexp.reduce(others, axis=1)

@@ -198,7 +198,9 @@ def _ask(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
     def read(task: Task) -> dict[str, list[Example]]:
         if not spec.provenance.submission:
             return dict([read_examples(task, spec.split, spec.input)])
-        if found := {split: task.read(split) for split in task.submission if task.has(split)}:
+        if found := {
+            split: task.read(split) for split in task.submission if task.splits.has(split)
+        }:
             return found
         raise UsageError(f"--submission: {task.name} has no leader board, or no file of it")
 
@@ -247,7 +249,7 @@ def measure(opened: Opened, part: Any) -> ScoreTable | None:
     if declared(type(part)) == "probe":
         scores: ScoreTable = part.measure(opened)
         return scores
-    return rank_corpus(opened, part) if part.ranks else None
+    return rank_corpus(opened, part) if part.facts.ranks else None
 
 
 def _refuse_perturbed(spec: Evaluate, task: Any = None) -> None:
@@ -270,7 +272,7 @@ def _write_submission(
     output: Destination, loaded: Loaded, task: Task, *, precision: Precision, batch_size: int
 ) -> None:
     """Write the file of a leader board for every split that exists."""
-    files = {split: name for split, name in task.submission.items() if task.has(split)}
+    files = {split: name for split, name in task.submission.items() if task.splits.has(split)}
     if not files:
         wanted = ", ".join(task.submission) or "none: this task has no leader board"
         raise UsageError(

@@ -123,7 +123,7 @@ def _find_first(
     node = other.own_task()
     given = describe_model(other, asked.plugins)
     known = build(node, given, asked.plugins, path="task") if node else None
-    if known is None or not known.ranks or known.first is not None:
+    if known is None or not known.facts.ranks or known.first is not None:
         allowed = "bm25, or a run of plmctl finetune task=bi_encoder"
         raise ConfigError("task.first", task.first, allowed, fix="task.first=bm25")
     other.model.to(precision.device)

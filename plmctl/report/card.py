@@ -110,7 +110,8 @@ def _pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
 
     try:
         if task := config.get("task"):
-            return str(getattr(locate(task.get("_target_"), plugins), "pipeline", ""))
+            facts = getattr(locate(task.get("_target_"), plugins), "facts", None)
+            return str(getattr(facts, "pipeline", ""))
         about = heads_about(config, plugins)
         model = locate((config.get("model") or {}).get("_target_"), plugins)
     except ValueError:

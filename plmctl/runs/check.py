@@ -108,7 +108,7 @@ def check_finetuning(spec: Finetune, task: Task) -> Outline:
     check_first_vectors(spec)
     check_tasks(spec, task)
     check_teacher(spec)
-    objective = outline_teacher(spec, model, task, {"task.max_length": task.longest})
+    objective = outline_teacher(spec, model, task, {"task.max_length": task.lengths.longest})
     check_cache(spec, task)
     build_regulariser(spec, model, task)
     _check_tuning(spec, model, task)
@@ -125,7 +125,7 @@ def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
         group_layers(model)
     if spec.train.best_metric is not None:
         choose_metric(spec, task)
-    if spec.train.patience and not (spec.train.keep_best and task.dev_splits):
+    if spec.train.patience and not (spec.train.keep_best and task.splits.devs):
         why = "there is no dev split" if spec.train.keep_best else "train.keep_best=false"
         allowed = f"null: nothing says which checkpoint is best, {why}"
         raise ConfigError("train.patience", spec.train.patience, allowed, fix="train.patience=null")
@@ -185,18 +185,16 @@ def outline_task(spec: Finetune, task: Task) -> Model:
         task.check_tokenizer(tokenizer)
     else:
         size = int(spec.tokenizer.get("vocab_size") or 0)
-    if size:
-        task.check_vocabulary(size)
-    rows = (size or 1) + task.new_tokens
+    rows = (size or 1) + task.requires.new_tokens
     with without_weights():
         model = build_model(model_settings(spec), vocab_size=rows, plugins=spec.plugins)
-    if task.new_tokens and not any(
+    if task.requires.new_tokens and not any(
         isinstance(part, TokenTable | Lookup) for part in model.modules()
     ):
         allowed = "one that adds no tokens: this model reads characters and has no table of tokens"
         fix = "a checkpoint whose tokens are pieces of words"
         raise ConfigError("task", task.name, allowed, fix=fix)
-    task.check_model(model)
+    task.check_model(model, size)
     trainable = model.trainable(spec.train.trainable)
     apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
     _refuse_frozen_methods(spec, model)
@@ -234,10 +232,12 @@ def _refuse_long_prompts(spec: Finetune, task: Task, model: Model) -> None:
     """ConfigError where rows are longer than the positions that methods leave them."""
     reader = find_prompt_reader(model.backbone)
     taken = sum(method.places for method in model.methods)
-    if taken and reader and reader.max_length and task.longest + taken > reader.max_length:
+    if taken and reader and reader.max_length and task.lengths.longest + taken > reader.max_length:
         left = reader.max_length - taken
         allowed = f"at most {left}: a prompt takes {taken} of the {reader.max_length} positions"
-        raise ConfigError("task.max_length", task.longest, allowed, fix=f"task.max_length={left}")
+        raise ConfigError(
+            "task.max_length", task.lengths.longest, allowed, fix=f"task.max_length={left}"
+        )
 
 
 def vocabulary_size(spec: Any, known: Vocab | None = None) -> int:

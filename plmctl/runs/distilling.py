@@ -32,6 +32,7 @@ from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import batches, inference
 from plmctl.tasks.readers.label_text import spell_label
+from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.evaluation import Measured, measure
@@ -123,7 +124,7 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
     """
     task, precision = build_task(session.spec), choose("fp32", session.world.device)
     task.fit_labels(train := task.read("train"))
-    dev = task.read("dev") if task.has("dev") else None
+    dev = task.read("dev") if task.splits.has("dev") else None
     name, examples = ("train", train) if dev is None else ("dev", dev)
     split = inference.encode_split(task, name, examples, loaded[-1].tokenizer)
     answer = [_answers(task, each) for each in loaded]
@@ -135,7 +136,7 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
     middle = np.argsort(np.abs(length - np.median(length)), kind="stable")
     timed = {rows: batches.collate(split.rows, middle[:rows]) for rows in BATCHES}
     forward: Forward = task.logits if all(answer) else _run_backbone
-    return Trial(scores, timed, forward, task.metrics[0], task.best_is_largest)
+    return Trial(scores, timed, forward, task.metrics[0], is_larger_better(task.metrics[0]))
 
 
 def _score(

@@ -34,6 +34,7 @@ from plmctl.runs.check import Outline, outline_pretraining
 from plmctl.runs.device_speed import Speed
 from plmctl.runs.side_tasks import count_updates
 from plmctl.runs.stage_costs import Spent, StageCost, spend
+from plmctl.runs.task_fit import count_outputs
 from plmctl.tasks import inference
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
@@ -60,12 +61,14 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
     examples = len(inference.take_share(task.read("train"), spec.train.share))
     updates = count_updates(spec, examples)
     parts = {"backbone": model.backbone, **{f"heads.{n}": head for n, head in model.heads.items()}}
-    labels = {"labels": task.outputs} if task.outputs else {}
+    labels = {"labels": outputs} if (outputs := count_outputs(task)) else {}
     numbers = {"examples": examples, **labels, "updates an epoch, at least": updates}
     numbers |= {f"parameters of {name}": count(part) for name, part in parts.items()}
     report = estimate_task(spec, outline, task, updates=updates)
     settings, trained = model_settings(spec), spec.checkpoint is not None
-    remarks = remark_on_model(settings, model.backbone, spec.plugins, task.longest, trained=trained)
+    remarks = remark_on_model(
+        settings, model.backbone, spec.plugins, task.lengths.longest, trained=trained
+    )
     extra = remarks | (report if as_json else {})
     ScoreTable(f"finetune task={task.name}", {"train": numbers}, extra).show(as_json=as_json)
     if not as_json:
@@ -131,12 +134,12 @@ def _measure_task(
     spec: Finetune, outline: Outline, task: Task, updates: int
 ) -> tuple[Train, StageCost]:
     """The length of a fine-tuning of so many updates an epoch, and what an update costs."""
-    train, lengths = spec.train, task.row_lengths
+    train, lengths = spec.train, task.lengths.sides
     if train.epochs and not train.steps:
         train = replace(train, steps=max(train.least_steps, math.ceil(train.epochs * updates)))
     if train.checkpoint_activations:
         checkpoint_stacks(*outline)
-    costs = _measure(outline, lengths, task.most_written / sum(lengths))
+    costs = _measure(outline, lengths, task.lengths.written / sum(lengths))
     return train, StageCost.of(train, costs, sum(lengths))
 
 

@@ -86,9 +86,10 @@ def commands_after(spec: Finetune) -> dict[str, str]:
     """The commands for a fine-tuned model; {a command: a remark on it}."""
     pairs = (spec.task.get("columns") or {}).get("text2") is not None
     kind: Any = locate(spec.task["_target_"], spec.plugins)
-    typed = "pairs that you type, one a line, a tab between its two texts" if pairs else kind.typed
+    pair = "pairs that you type, one a line, a tab between its two texts"
+    typed = pair if pairs else kind.facts.typed
     task = build_task(spec)
-    there = [*task.dev_splits, *filter(task.has, ("test",)), "train"]
+    there = [*task.splits.devs, *filter(task.splits.has, ("test",)), "train"]
     split = "" if "dev" in there else f" split={there[0]}"
     return {
         f"plmctl eval checkpoint={{run}}{split}": "",

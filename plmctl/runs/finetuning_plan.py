@@ -108,7 +108,7 @@ def plan(session: Session) -> FinetuningPlan:
         model_settings(spec),
         model.backbone,
         spec.plugins,
-        task.longest,
+        task.lengths.longest,
         trained=spec.checkpoint is not None,
     )
     for name, line in remarks.items():
@@ -219,8 +219,8 @@ def _describe_data(
             unknown.describe_unknown(inference.unknown(split.rows, tokenizer.vocab)),
             "" if split is train else inference.describe_overlap(train.examples, split.examples),
         ]
-        if name == "dev" and task.held_share:
-            share, folds = f"task.dev_share={task.held_share:g}", task.settings.folds
+        if name == "dev" and task.splits.held_share:
+            share, folds = f"task.dev_share={task.splits.held_share:g}", task.settings.folds
             how = f"task.fold={task.settings.fold} of {folds}" if folds else share
             notes.append(f"held out of train by what they say ({how})")
         session.say(f"{name}: {'; '.join(filter(None, notes))}")
@@ -237,11 +237,11 @@ def _describe_data(
         for name, split in data.items()
         if (line := describe(split.examples))
     ]
-    single = inference.describe_single(train.examples) if task.has_classes else ""
+    single = inference.describe_single(train.examples) if task.facts.has_classes else ""
     for line in [
         *inference.describe_reading(task.reader),
         *filter(None, [skipped, single]),
-        *(describe_names(inference.count_labels(train.examples)) if task.has_classes else []),
+        *(describe_names(inference.count_labels(train.examples)) if task.facts.has_classes else []),
         *of_splits,
         *task.remarks,
         *task.describe_known(train.examples),
@@ -268,7 +268,7 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, S
     if not resumed:
         begin, layers = spec.checkpoint, thaw(spec.kept_layers)
     source = without_spare_rows(open_source(begin, layers, plugins=plugins)) if begin else None
-    size, new = source.vocab_size if source else tokenizer.vocab.size, task.new_tokens
+    size, new = source.vocab_size if source else tokenizer.vocab.size, task.requires.new_tokens
     size = max(size, tokenizer.vocab.size + new) if new else size
     model = build_model(
         model_settings(spec),

@@ -70,7 +70,7 @@ def check_splits(spec: Finetune, task: Task) -> None:
     """Raise what is wrong with files and labels, before anything is written."""
     with naming_source("task", spec.task.get("name"), spec.provenance.config_dirs):
         inference.check_splits(task)
-    if task.shows_train and spec.train.share != 1:
+    if task.facts.shows_train and spec.train.share != 1:
         allowed = "1, since rows show labels of all training examples"
         fix = "train.share=1, or task.demonstrations=0"
         raise ConfigError("train.share", spec.train.share, allowed, fix=fix)

@@ -48,8 +48,9 @@ def build_regulariser(spec: Any, model: Model, objective: Objective) -> Regulari
     if given and spec.get("beside") and "question" in parameters(part):
         allowed = "none, fgm, pgd or freelb with side tasks: it compares predictions of one task"
         raise ConfigError("regulariser", own, allowed, fix="regulariser=fgm")
-    if isinstance(objective, Task) and "question" in parameters(part):
-        objective.check_compared()
+    incomparable = objective.facts.incomparable if isinstance(objective, Task) else None
+    if incomparable and "question" in parameters(part):
+        raise incomparable
     built: Regulariser = build(spec.regulariser, given, spec.plugins, path="regulariser")
     return built
 
@@ -69,6 +70,6 @@ def _compares(objective: Objective, question: Question) -> bool:
     """Whether the objective has predictions at known positions: labels or targets of its head."""
     if not isinstance(objective, Task):
         return not isinstance(question, Nothing)
-    own = {f"labels.{objective.head}", f"targets.{objective.head}"}
+    own = {f"labels.{objective.facts.head}", f"targets.{objective.facts.head}"}
     changed = type(objective).flatten_logits is not Task.flatten_logits
-    return objective.has_classes and (changed or bool(own & objective.facts.needs))
+    return objective.facts.has_classes and (changed or bool(own & objective.facts.needs))

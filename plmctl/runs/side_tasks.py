@@ -36,6 +36,7 @@ from plmctl.runs.task_fit import fit_language_heads, fit_task
 from plmctl.storage.gate import admit
 from plmctl.tasks import inference
 from plmctl.tasks.mixing.base import Mixing
+from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.several import MAIN, SideTask, side_name
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
@@ -83,10 +84,10 @@ def with_side_tasks(spec: Finetune, task: Task) -> Finetune:
         except PlmctlError as error:
             errors += [_at(name, inner) for inner in flatten(error)]
     raise_all(errors)
-    longest = max(each.longest for _, each in asked.values())
+    longest = max(each.lengths.longest for _, each in asked.values())
     fitted = fit_task(spec, task, longest=longest)
     for name, (side, side_task) in asked.items():
-        own = fit_task(side, side_task, longest=max(longest, task.longest))
+        own = fit_task(side, side_task, longest=max(longest, task.lengths.longest))
         _refuse_another_model(name, fitted, own, task, side_task)
         fitted = _join(name, fitted, own, weight=spec.beside[name].get("weight", 1.0))
     return fitted
@@ -112,18 +113,17 @@ def choose_metric(spec: Finetune, task: Task) -> tuple[str, bool]:
     Raises:
         ConfigError: None of the tasks has it.
     """
-    known = {name: (task, name) for name in (*task.metrics, "loss")}
+    known = {name: name for name in (*task.metrics, "loss")}
     for side in open_side_tasks(spec):
-        if "dev" in side.task.dev_splits:
+        if "dev" in side.task.splits.devs:
             own = (*side.task.metrics, "loss")
-            known |= {f"{side.name}/{name}": (side.task, name) for name in own}
+            known |= {f"{side.name}/{name}": name for name in own}
     asked = spec.train.best_metric or task.metrics[0]
     if asked not in known:
         allowed = f"one of {', '.join(known)}, what is scored here{nearest(asked, known)}"
         fix = f"train.best_metric={find_meant(asked, known) or task.metrics[0]}"
         raise ConfigError("train.best_metric", asked, allowed, fix=fix)
-    owner, name = known[asked]
-    return asked, owner.is_better_larger(name)
+    return asked, is_larger_better(known[asked])
 
 
 def count_updates(spec: Finetune, examples: int) -> int:
@@ -235,10 +235,10 @@ def _refuse_another_model(
                 f"beside.{name}: {side_task.name} and {task.name} need the model's {slot} in two"
                 " ways, so they cannot share it\n  fix: fine-tune one after the other"
             )
-    if side_task.new_tokens > task.new_tokens:
+    if side_task.requires.new_tokens > task.requires.new_tokens:
         raise UsageError(
-            f"beside.{name}: {side_task.name} adds {side_task.new_tokens} tokens to the"
-            f" vocabulary, {task.name} adds {task.new_tokens}"
+            f"beside.{name}: {side_task.name} adds {side_task.requires.new_tokens} tokens to the"
+            f" vocabulary, {task.name} adds {task.requires.new_tokens}"
             f"\n  fix: make {side_task.name} the task, and {task.name} its side task"
         )
 

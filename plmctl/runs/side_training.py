@@ -39,7 +39,7 @@ def encode_splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[
     """
     task.fit_labels(train := task.read("train"))
     examples = {"train": inference.take_share(train, share)}
-    examples |= {name: task.read(name) for name in task.dev_splits}
+    examples |= {name: task.read(name) for name in task.splits.devs}
     return {
         name: inference.encode_split(task, name, own, tokenizer) for name, own in examples.items()
     }

@@ -37,7 +37,7 @@ def fit_language_heads(spec: Finetune, task: Task) -> Finetune:
     trained: Mapping[str, Any] = {}
     if missing and spec.checkpoint and not spec.checkpoint_into:
         trained = open_source(spec.checkpoint, plugins=spec.plugins).config.get("heads") or {}
-    new = {**LANGUAGE_HEAD, "about": task.language_heads_about}
+    new = {**LANGUAGE_HEAD, "about": task.requires.heads_about}
     return spec.replace({f"heads.{name}": trained.get(name) or new for name in missing})
 
 
@@ -48,22 +48,22 @@ def fit_lengths(spec: Finetune, task: Task) -> dict[str, int]:
     if not spec.checkpoint:
         return {}
     places = Places.of(open_source(spec.checkpoint, plugins=spec.plugins).config)
-    _, written = task.row_lengths
+    _, written = task.lengths.sides
     # one number for both is reported below
     if places.read != places.written and written > (places.written or written):
         allowed = f"at most {places.written}, the longest text that {spec.checkpoint} writes"
         error = ConfigError("task.max_target", written, allowed)
         return _choose_lengths(spec, error, {"task.max_target": places.written or 0})
     bound = places.read if written else places.both
-    if bound is None or task.longest <= bound:
+    if bound is None or task.lengths.longest <= bound:
         return {}
     fits = {
         f"task.{name}": length
-        for name, length in task.fit_lengths(bound).items()
+        for name, length in task.lengths.fit(bound).items()
         if length != getattr(task, name)
     }
-    more = f"; with task.max_target a row has {task.longest} tokens"
-    more = "" if task.longest == task.max_length else more
+    more = f"; with task.max_target a row has {task.lengths.longest} tokens"
+    more = "" if task.lengths.longest == task.max_length else more
     allowed = f"at most {bound}, the longest row of {spec.checkpoint}{more}"
     return _choose_lengths(spec, ConfigError("task.max_length", task.max_length, allowed), fits)
 
@@ -79,6 +79,12 @@ def _choose_lengths(spec: Finetune, error: ConfigError, fits: Mapping[str, int])
     return dict(fits)
 
 
+def count_outputs(task: Task) -> int:
+    """How many logits the head of a task has to give."""
+    stated = task.facts.outputs
+    return len(task.names) if stated is None else stated
+
+
 def fit_task(spec: Finetune, task: Task, *, longest: int = 0) -> Finetune:
     """The spec with the decisions of labels and task: outputs, names, longest row.
 
@@ -86,21 +92,21 @@ def fit_task(spec: Finetune, task: Task, *, longest: int = 0) -> Finetune:
         longest: The longest row of the side tasks.
     """
     changes = {f"task.{name}": value for name, value in task.decided.items()}
-    head = locate(spec.heads[task.head]["_target_"], spec.plugins)
+    head = locate(spec.heads[task.facts.head]["_target_"], spec.plugins)
     if "num_classes" in parameters(head):
-        changes[f"heads.{task.head}.num_classes"] = task.outputs
-    for name, value in task.head_settings.items():
-        changes[f"heads.{task.head}.{name}"] = value
-    if task.vectors:  # by the task's own choice, without a pooler
-        changes[f"heads.{task.head}.vectors"] = task.vectors
+        changes[f"heads.{task.facts.head}.num_classes"] = count_outputs(task)
+    for name, value in task.requires.head_settings.items():
+        changes[f"heads.{task.facts.head}.{name}"] = value
+    if task.requires.vectors:  # by the task's own choice, without a pooler
+        changes[f"heads.{task.facts.head}.vectors"] = task.requires.vectors
         spec = spec.replace({"heads": {k: v for k, v in spec.heads.items() if k != POOLER}})
-    for path, value in task.model_settings.items():
+    for path, value in task.requires.settings.items():
         part, _, name = f"model.{path}".rpartition(".")
         if name in (parameters_of(spec.select(part), spec.plugins) or ()):
             changes[f"{part}.{name}"] = value
-    if task.pattern:
-        changes["pattern"] = _narrow(thaw(spec.pattern), dict(task.pattern))
-    rows = {**thaw(spec), "format": {"max_length": max(longest, task.longest)}}
+    if task.requires.pattern:
+        changes["pattern"] = _narrow(thaw(spec.pattern), dict(task.requires.pattern))
+    rows = {**thaw(spec), "format": {"max_length": max(longest, task.lengths.longest)}}
     settled = settle_lengths(rows, plugins=spec.plugins)
     return spec.replace({name: settled[name] for name in ("model", "position")} | changes)
 

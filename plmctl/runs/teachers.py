@@ -163,7 +163,7 @@ def check_cache(spec: Any, task: Task) -> None:
         why = "there is no teacher whose answers would be kept"
     elif not issubclass(cast(type, locate(spec.distill["_target_"], spec.plugins)), Distillation):
         why = "this method takes the teacher apart, and no answers of it"
-    elif not task.has_classes:
+    elif not task.facts.has_classes:
         why = "the answers of a task that writes are tokens x vocabulary"
     if why:
         raise ConfigError("teacher_cache", spec.teacher_cache, f"null: {why}")
@@ -193,10 +193,10 @@ def _check_labels(spec: Any, path: str, source: Source, task: Task) -> None:
     names that nobody has stated.
     """
     heads = labels_of(source.config, spec.plugins)
-    rows = count_rows(source.config, task.head)
-    if task.label_names is None or task.head not in heads:
+    rows = count_rows(source.config, task.facts.head)
+    if task.label_names is None or task.facts.head not in heads:
         return
-    theirs = heads[task.head]
+    theirs = heads[task.facts.head]
     if find_order(theirs, task.label_names, rows=rows) is not None:
         return
     allowed = f"a model of the student's labels: {', '.join(task.label_names)}"

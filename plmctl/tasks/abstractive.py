@@ -31,7 +31,8 @@ class Abstractive(Generation):
     rate of the encoder.
     """
 
-    def check_model(self, model: Model) -> None:
+    def check_model(self, model: Model, vocab_size: int = 0) -> None:
+        super().check_model(model, vocab_size)
         if self.writes != "target":
             allowed = "an encoder-decoder: a document is read sentence by sentence at one end"
             fix = "model=encoder_decoder checkpoint_into=encoder, or task=summarization"

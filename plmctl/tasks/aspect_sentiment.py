@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -41,20 +41,17 @@ class AspectSentiment(Classification):
     """
 
     Settings = AspectSettings
-    typed = "texts that you type, one a line, with <e1>aspect</e1>, or with a tab and the aspect"
+    facts = replace(
+        Classification.facts,
+        typed="texts that you type, one a line, with <e1>aspect</e1>, or with a tab and the aspect",
+    )
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         own = AspectSettings(**settings)
         self.way, self.marks = own.read, own.marks
-
-    @property
-    def new_tokens(self) -> int:
-        return super().new_tokens + (markers.count_new(self.marks, 1) if self._marked else 0)
-
-    @property
-    def reads_ids(self) -> bool:
-        return super().reads_ids or (self._marked and self.marks == "tokens")
+        if self._marked:
+            self.requires = markers.add_needs(self.requires, own.marks, 1)
 
     @property
     def _marked(self) -> bool:

@@ -55,7 +55,7 @@ def score_baselines(
     """The scores on each split of models that learn from `train` in seconds; empty for tasks that
     state no kind of answer.
     """
-    fit = KINDS.get(task.answer)
+    fit = KINDS.get(task.facts.answer)
     devs = {
         name: examples
         for name, examples in devs.items()

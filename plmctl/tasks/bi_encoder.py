@@ -19,7 +19,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.sentences import SENTENCE, embed_text
 from plmctl.models.base import Model
-from plmctl.objectives.base import Contrast, Facts, Output, Term
+from plmctl.objectives.base import Contrast, Output, Term
 from plmctl.objectives.contrast import multiply
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart
@@ -52,9 +52,6 @@ class BiEncoderSettings(RankingSettings):
 class VectorRanking(RankingTask):
     """Rows of questions and texts apart, and rankings by the product of their vectors."""
 
-    head = SENTENCE
-    embeds = True
-    pipeline = "sentence-similarity"
     fields: Mapping[str, Field] = {
         "values.place": PLACE,
         "values.kind": Field(
@@ -63,14 +60,21 @@ class VectorRanking(RankingTask):
         "values.text": Field("[n]", "int", "number of the text; equal texts have the same"),
         "labels.asked": Field("[N]", "int", "0 at the row of a question to score"),
     }
-    facts = Facts(
-        needs=frozenset({"text", "labels.asked", "values.group", "values.kind", "values.text"})
+    embeds = True
+    facts = replace(
+        RankingTask.facts,
+        needs=frozenset({"text", "labels.asked", "values.group", "values.kind", "values.text"}),
+        head=SENTENCE,
+        pipeline="sentence-similarity",
+        outputs=1,
     )
-    outputs = 1
 
     def __init__(self, own: BiEncoderSettings) -> None:
         super().__init__(own)
         check_pooling(own.pooling, causal=own.causal)
+        allowed = "a task that predicts labels: vectors alone are no predictions"
+        error = ConfigError("task", own.name, allowed, fix="stabiliser=[]")
+        self.facts = replace(self.facts, incomparable=error)
         self.index: Index = own.index
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
@@ -106,10 +110,6 @@ class VectorRanking(RankingTask):
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {SENTENCE: embed_text(model, batch, self.pooling)}  # [B, W]
-
-    def check_compared(self) -> None:
-        allowed = "a task that predicts labels: vectors alone are no predictions"
-        raise ConfigError("task", self.name, allowed, fix="stabiliser=[]")
 
     def as_queries(self, vectors: np.ndarray) -> np.ndarray:
         """[q, W'] of vectors [q, W] what is multiplied with `as_documents`."""

@@ -19,7 +19,8 @@ from plmctl.core.parts import part_of
 from plmctl.heads.base import cross_entropy
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
@@ -53,7 +54,6 @@ class Candidates(Task):
     has global tokens. Differs: separators replace the new tokens `[q]` and `[ent]`.
     """
 
-    head = "choice"
     fields: Mapping[str, Field] = {
         "values.candidates": Field(
             "[n, K]",
@@ -61,9 +61,12 @@ class Candidates(Task):
             "positions at which the scores of the candidates are read; -1 behind the last one",
         )
     }
-    facts = Facts(needs=frozenset({"text", "labels.choice", "values.group", "values.candidates"}))
-    outputs = 1
-    typed = "questions that you type, one a line, a tab before each candidate and the documents"
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.choice", "values.group", "values.candidates"}),
+        head="choice",
+        outputs=1,
+        typed="questions that you type, one a line, a tab before each candidate and the documents",
+    )
 
     Settings = CandidateSettings
 

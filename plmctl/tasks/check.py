@@ -26,11 +26,11 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
     """The report on all splits that `task.path` has; lengths in tokens where there is a
     tokenizer.
     """
-    held, task.dev_share = task.held_share, 0  # files as they are
+    held, task.splits = task.splits.held_share, task.splits.whole()
     names = (
         ["train"]
         if files.is_single(task.path)
-        else [name for name in task.reader.splits if task.has(name)]
+        else [name for name in task.reader.splits if task.splits.has(name)]
     )
     splits = {name: task.read(name) for name in names}
 
@@ -49,14 +49,14 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         splits,
         measure=how,
         skipped=task.reader.skipped,
-        classes=task.has_classes,
+        classes=task.facts.has_classes,
         remarks=task.remarks,
         held_share=held,
     )
     counts = inference.count_labels(example for own in splits.values() for example in own)
     report.findings.extend(
         Finding("names of labels", "look", line, "Correct the spelling, if they are.")
-        for line in (describe_names(counts) if task.has_classes else ())
+        for line in (describe_names(counts) if task.facts.has_classes else ())
     )
     report.findings.extend(
         Finding("scores", "look", f"{name}: {line}", "You may want other metrics.")

@@ -17,12 +17,13 @@ from plmctl.core.errors import DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import labels as label_score
 from plmctl.tasks.task import Task, TaskSettings
-from plmctl.tasks.transform import Transform
+from plmctl.tasks.transform import Transform, pool_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +52,6 @@ class Choice(Task):
     for the row are global if the pattern has global tokens.
     """
 
-    head = "choice"
-    answer = "choice"
-    pipeline = "multiple-choice"
     fields: Mapping[str, Field] = {
         "labels.choice": Field(
             "[N]",
@@ -61,9 +59,14 @@ class Choice(Task):
             "number of the right choice, at the first row of an example; IGNORE at its others",
         )
     }
-    facts = Facts(needs=frozenset({"text", "labels.choice", "values.group"}))
-    outputs = 1
-    typed = "texts that you type, one a line, each with a tab before every choice"
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.choice", "values.group"}),
+        head="choice",
+        answer="choice",
+        pipeline="multiple-choice",
+        outputs=1,
+        typed="texts that you type, one a line, each with a tab before every choice",
+    )
 
     Settings: ClassVar[type[ChoiceSettings]] = ChoiceSettings
 
@@ -153,7 +156,7 @@ class Choice(Task):
         return encode.add_labels(rows, {"choice": right})
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        return {"choice": model.heads["choice"](self.pool_rows(model, batch)).squeeze(-1)}  # [N]
+        return {"choice": model.heads["choice"](pool_rows(self, model, batch)).squeeze(-1)}  # [N]
 
     def flatten_logits(
         self, logits: Mapping[str, Tensor], batch: Batch

@@ -19,16 +19,17 @@ from plmctl.core.named_values import name_rows
 from plmctl.core.parts import part_of
 from plmctl.core.tables import count_at_once, make_table, release
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
 from plmctl.storage.arrays import walk
 from plmctl.tasks.answers.label_loss import LabelLoss
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.texts import encode_texts, parse_texts
 from plmctl.tasks.readers.tables import SHARES
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import labels as label_score
 from plmctl.tasks.task import Task, TaskSettings, label_ids
-from plmctl.tasks.transform import Transform
+from plmctl.tasks.transform import Transform, pool_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,21 +62,23 @@ class Classification(Task):
     """Predicts the class of a text or a pair (Devlin et al., 2019, sec. 4.1; for decoders Radford
     et al., 2018, sec. 3.2).
 
-    `loss = -log softmax(head(pool(h)))[label]`, averaged over examples; pool: `Task.pool_rows`.
+    `loss = -log softmax(head(pool(h)))[label]`, averaged over examples; pool: `pool_rows`.
     `LabelLoss` weighs classes, smooths labels, and lets easy examples count less.
     `symmetric`: the two texts of a pair stand in no order, so that `transform.both_orders` reads
     them both ways. Where a column states probabilities y of the labels, as of an ensemble that is
     to be imitated, `loss = -sum_k y_k log softmax(z)_k`.
     """
 
-    head = "class"
-    answer = "class"
-    pipeline = "text-classification"
     fields: Mapping[str, Field] = {
         "labels.class": Field("[N]", "int", "class of the example"),
         "labels.shares": Field("[N, K]", "float", "probability of each class, where it is stated"),
     }
-    facts = Facts(needs=frozenset({"text", "labels.class"}))
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.class"}),
+        head="class",
+        answer="class",
+        pipeline="text-classification",
+    )
 
     Settings: ClassVar[type[ClassificationSettings]] = ClassificationSettings
 
@@ -163,7 +166,7 @@ class Classification(Task):
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {
-            "class": model.heads["class"](self.pool_rows(model, batch, together=True))
+            "class": model.heads["class"](pool_rows(self, model, batch, together=True))
         }  # [N, K]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:

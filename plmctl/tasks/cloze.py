@@ -21,6 +21,7 @@ from plmctl.heads.base import about_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output
 from plmctl.tasks.classification import Classification, ClassificationSettings
+from plmctl.tasks.facts import ModelNeeds
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.demonstrations import Demonstrations
 from plmctl.tasks.layouts.encode import Row
@@ -70,9 +71,8 @@ class Cloze(Classification):
     search for templates. A text keeps its sets, where LM-BFF draws one anew in each update.
     """
 
-    head = HEAD
-    asks_tokens = True
-    language_heads_about = "text"
+    facts = replace(Classification.facts, head=HEAD, own_label="class", outputs=0)
+    requires = ModelNeeds(reads_ids=True, heads_about="text")
 
     Settings: ClassVar[type[ClassificationSettings]] = ClozeSettings
 
@@ -84,19 +84,15 @@ class Cloze(Classification):
             str(label): [words] if isinstance(words, str) else list(words)
             for label, words in (own.label_words or {}).items()
         }
-        self.facts = replace(self.facts, heads=frozenset({HEAD}), terms=frozenset({"class"}))
+        self.facts = replace(
+            self.facts,
+            heads=frozenset({HEAD}),
+            terms=frozenset({"class"}),
+            shows_train=own.demonstrations > 0,
+        )
         self.shown = own.demonstrations
-        self.shows_train = self.shown > 0
         self._ids: list[list[int]] = []  # the ids of the words of each label, once labels are known
         self._pool: Demonstrations | None = None
-
-    @property
-    def label_name(self) -> str:
-        return "class"
-
-    @property
-    def outputs(self) -> int:
-        return 0  # its head is as it was
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         super().fit_labels(examples)
@@ -133,7 +129,7 @@ class Cloze(Classification):
             for word in words:
                 self._find_id(word, tokenizer)
 
-    def check_model(self, model: Model) -> None:
+    def check_model(self, model: Model, vocab_size: int = 0) -> None:
         if about_of(model.heads[HEAD]) != "text":
             allowed = "a model that fills masks; this one predicts the next token"
             raise ConfigError("task", self.name, allowed, fix="task=classification")
@@ -158,7 +154,7 @@ class Cloze(Classification):
         if not self.shown:
             return [[]]
         if self._pool is None:
-            if self.path is None or not self.has("train"):
+            if self.path is None or not self.splits.has("train"):
                 allowed = "the training examples, of which some are shown behind each text"
                 raise DataError(
                     f"no examples have the labels {allowed}", file=self.path or "task.path"

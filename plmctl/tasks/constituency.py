@@ -32,11 +32,15 @@ class Constituency(Tagging):
     input.
     """
 
-    answer = ""  # most words have different labels in different positions
-    pipeline = ""
+    # most words have different labels in different positions
+    facts = replace(
+        Tagging.facts,
+        answer="",
+        pipeline="",
+        typed="sentences that you type, one a line, with spaces between words",
+    )
     known_metrics = NAMES
     of_entities = ()
-    typed = "sentences that you type, one a line, with spaces between words"
 
     Settings = TaggingSettings
 

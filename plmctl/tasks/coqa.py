@@ -19,7 +19,7 @@ from plmctl.heads.base import widen
 from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import take_anchors
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.term_weights import read_weights
 from plmctl.tasks.layouts import encode, places
 from plmctl.tasks.layouts.encode import Row
@@ -51,16 +51,17 @@ class Coqa(Squad):
     how the state of the row is pooled; no adversarial training, and no distillation.
     """
 
-    typed = TYPED
     fields: Mapping[str, Field] = {
         "labels.kind": Field("[n]", "int", "0: a span or none here, 1: yes, 2: no, 3: unknown"),
         "labels.rationale": Field(
             "[n, 2]", "int", "first and last token that says why; -1: none in this row"
         ),
     }
-    facts = Facts(
+    facts = replace(
+        Squad.facts,
         needs=frozenset({"text", "labels.span", "labels.kind", "labels.rationale"}),
         heads=frozenset({"span", "kind"}),
+        typed=TYPED,
     )
     Settings = ConversationSettings
 

@@ -19,7 +19,7 @@ from plmctl.heads.features import read as features_of
 from plmctl.heads.span_rank import SpanRank
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.coreference import (
     DocumentSpans,
     find_spans,
@@ -28,6 +28,7 @@ from plmctl.tasks.answers.coreference import (
     measure,
     rank,
 )
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import coreference as coreference_rows
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.coreference import SegmentRun, encode_documents
@@ -72,18 +73,20 @@ class Coreference(Task):
     no genre, no prior of distances; lengths and distances in the buckets of Lee et al. (2017).
     """
 
-    head = "coreference"
     fields: Mapping[str, Field] = {
         "labels.coreference": Field("[N]", "int", "0 at the first row of a document with clusters"),
         "values.word_places": coreference_rows.WORDS,
         "values.speakers": coreference_rows.SPEAKERS,
         "values.clusters": coreference_rows.CLUSTERS,
     }
-    facts = Facts(needs=frozenset({"text", "labels.coreference", "values.word_places"}))
-    outputs = 1
-    chooses = False
-    has_classes = False
-    typed = "documents that you type, one a line, with spaces between words"
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.coreference", "values.word_places"}),
+        head="coreference",
+        outputs=1,
+        chooses=False,
+        has_classes=False,
+        typed="documents that you type, one a line, with spaces between words",
+    )
 
     Settings = CoreferenceSettings
 
@@ -154,9 +157,9 @@ class Coreference(Task):
         """`links [B, M, L]`: of each span, by its row, first word and words - 1, the code of its
         antecedent, 0 where it has none; `costs [B]`: the loss of a document at its first row.
         """
-        head = model.heads[self.head]
+        head = model.heads[self.facts.head]
         if not isinstance(head, SpanRank):
-            raise ConfigError(f"heads.{self.head}", type(head).__name__, "a SpanRank")
+            raise ConfigError(f"heads.{self.facts.head}", type(head).__name__, "a SpanRank")
         states = features_of(model, batch)  # [B, T, W]
         words = batch.require("values.word_places")
         links = torch.zeros(
@@ -200,7 +203,7 @@ class Coreference(Task):
         return find_spans(words, batch.require("values.speakers")[rows], clusters, self.max_words)
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        return Output({self.head: Term(logits["costs"].sum())}, {})
+        return Output({self.facts.head: Term(logits["costs"].sum())}, {})
 
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]

@@ -5,7 +5,7 @@ answers it; they order again what something quicker has found.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,13 +19,14 @@ from plmctl.core.parts import part_of
 from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.texts import encode_texts
 from plmctl.tasks.ranking import BM25, RankingSettings, RankingTask
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.ranking import order_ties, take_best
 from plmctl.tasks.search import Ranked
+from plmctl.tasks.transform import pool_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +53,16 @@ class CrossEncoder(RankingTask):
     the longer one first, where theirs keeps 64 tokens of it.
     """
 
-    head = "score"
-    pipeline = "text-classification"
     fields: Mapping[str, Field] = {
         "labels.score": Field("[N]", "float", "1 for a text that answers the question, else 0")
     }
-    facts = Facts(needs=frozenset({"text", "labels.score"}))
-    outputs = 1
+    facts = replace(
+        RankingTask.facts,
+        needs=frozenset({"text", "labels.score"}),
+        head="score",
+        pipeline="text-classification",
+        outputs=1,
+    )
 
     Settings: ClassVar[type[CrossEncoderSettings]] = CrossEncoderSettings
 
@@ -109,7 +113,7 @@ class CrossEncoder(RankingTask):
         return encode.add_labels(rows, {"score": np.array(right, dtype=np.float32)})
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        rows = self.pool_rows(model, batch, together=True)
+        rows = pool_rows(self, model, batch, together=True)
         return {"score": model.heads["score"](rows).squeeze(-1)}  # [B]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:

@@ -19,8 +19,9 @@ from plmctl.heads.base import widen
 from plmctl.heads.biaffine import Biaffine
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.spanning_tree import find_tree, pick_heads
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.words import Pieces, word_pieces
 from plmctl.tasks.record import Example
@@ -61,14 +62,16 @@ class Dependency(Task):
     words lose their last pieces, the longest word first.
     """
 
-    head = "tree"
-    chooses = False
     fields: Mapping[str, Field] = {
         "labels.tree": Field("[n, L, 2]", "int", "head (0: the root) and relation of each word"),
         "values.words": Field("[n, L]", "int", "position of the first piece of each word, or -1"),
     }
-    facts = Facts(needs=frozenset({"text", "labels.tree", "values.words"}))
-    typed = "sentences that you type, one a line, with spaces between words"
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.tree", "values.words"}),
+        head="tree",
+        chooses=False,
+        typed="sentences that you type, one a line, with spaces between words",
+    )
 
     Settings = DependencySettings
 

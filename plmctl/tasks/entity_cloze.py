@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -49,7 +49,8 @@ class EntityCloze(Choice):
         "values.right": Field("[n]", "bool", "whether the entity in the row is a right answer")
     }
     Settings = RecordSettings
-    answer = ""  # an example may have several right answers
+    # an example may have several right answers
+    facts = replace(Choice.facts, answer="")
 
     @classmethod
     def known_metrics(cls) -> Sequence[str]:

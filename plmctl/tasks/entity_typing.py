@@ -15,10 +15,11 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output
+from plmctl.objectives.base import Output
 from plmctl.tasks.answers import label_sets
 from plmctl.tasks.answers.label_sets import LabelSets, Rule
-from plmctl.tasks.layouts.marked import MENTIONS, States, refuse_unread
+from plmctl.tasks.facts import TaskFacts
+from plmctl.tasks.layouts.marked import MENTIONS, States
 from plmctl.tasks.layouts.markers import Style
 from plmctl.tasks.marked import MarkedTask
 from plmctl.tasks.readers.entity_tags import read_tags
@@ -63,13 +64,15 @@ class EntityTyping(MarkedTask):
     F1. Its value on dev is meant for `task.threshold` on test.
     """
 
-    head = "types"
-    answer = "types"
     fields: Mapping[str, Field] = {"labels.types": label_sets.FIELD, "values.mentions": MENTIONS}
-    facts = Facts(needs=frozenset({"text", "labels.types", "values.mentions"}))
-    chooses = False
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.types", "values.mentions"}),
+        head="types",
+        answer="types",
+        chooses=False,
+        typed="texts that you type, one a line, with <e1>mention</e1>",
+    )
     count = 1
-    typed = "texts that you type, one a line, with <e1>mention</e1>"
 
     Settings = TypingSettings
 
@@ -79,8 +82,7 @@ class EntityTyping(MarkedTask):
         super().__init__(
             own, metrics=check_metrics(own.metrics, typing_score.NAMES), label_names=own.label_names
         )
-        refuse_unread(own.states, own.sees_later)
-        self.marks, self.states, self.entities = own.marks, own.states, own.entities
+        self.mark(own.marks, own.states, own.entities)
 
     @property
     def remarks(self) -> list[str]:

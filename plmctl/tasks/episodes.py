@@ -17,10 +17,12 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.heads.base import cross_entropy, widen
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.intervals import wilson
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.record import Example
+from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.task import Task, TaskSettings
 
 Compare = Literal["prototype", "nearest"]
@@ -203,15 +205,17 @@ class EpisodicTask(Task):
     """A task whose examples are episodes; a subclass makes `episodes`, and vectors of texts."""
 
     fields: Mapping[str, Field] = {"values.shot": SHOT, "labels.vector": LABEL}
-    facts = Facts(needs=frozenset({"text", "labels.vector", "values.shot", "values.group"}))
-    chooses = False
-    typed = ""  # episodes are drawn from files alone
+    # episodes are drawn from files alone
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.vector", "values.shot", "values.group"}),
+        chooses=False,
+        typed="",
+    )
 
-    episodes: Episodes
-
-    @property
-    def outputs(self) -> int:
-        return self.episodes.own.ways
+    def __init__(self, own: EpisodeSettings, noun: str) -> None:
+        self.episodes = Episodes(own, noun)
+        self.facts = replace(self.facts, outputs=own.ways)
+        super().__init__(own, metrics=check_metrics(own.metrics, METRICS))
 
     def parse(self, line: str, number: int) -> Example:
         raise ValueError(NONE)

@@ -18,8 +18,9 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.oracle import choose_sentences, find_oracle
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.readers.documents import DocumentFiles, divide
 from plmctl.tasks.record import Example
@@ -60,8 +61,6 @@ class Extractive(Task):
     5 tokens.
     """
 
-    head = "extract"
-    chooses = False  # each sentence by itself
     fields: Mapping[str, Field] = {
         "labels.extract": Field(
             "[n, S]",
@@ -72,9 +71,14 @@ class Extractive(Task):
             "[n, S]", "int", "positions of the tokens before sentences; -1 behind the last one"
         ),
     }
-    facts = Facts(needs=frozenset({"text", "values.starts", "labels.extract"}))
-    outputs = 1
-    typed = "documents that you type, one a line"
+    # each sentence by itself
+    facts = TaskFacts(
+        needs=frozenset({"text", "values.starts", "labels.extract"}),
+        head="extract",
+        chooses=False,
+        outputs=1,
+        typed="documents that you type, one a line",
+    )
 
     Settings = ExtractiveSettings
 
@@ -83,9 +87,6 @@ class Extractive(Task):
         super().__init__(own, metrics=check_metrics(own.metrics, rouge.METRICS))
         self.documents, self.most = own.reader, own.most
         encode.refuse_causal(self.settings.sees_later, "a token before a sentence stands for it")
-
-    def has_file(self, split: str) -> bool:
-        return self.documents.has(self.path, split, self.columns)
 
     def parse(self, line: str, number: int) -> Example:
         return Example(str(number - 1), {"source": divide(line)}, place=f"line {number}")

@@ -5,7 +5,7 @@ that ask for theirs (FewRel).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -14,12 +14,11 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.tasks.episodes import METRICS, Episodes, EpisodeSettings, EpisodicTask
-from plmctl.tasks.layouts.marked import MENTIONS, States, refuse_unread
+from plmctl.tasks.episodes import EpisodeSettings, EpisodicTask
+from plmctl.tasks.layouts.marked import MENTIONS, States
 from plmctl.tasks.layouts.markers import Style, spell
 from plmctl.tasks.marked import MarkedTask
 from plmctl.tasks.record import Example
-from plmctl.tasks.scores.metrics import check_metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +47,7 @@ class FewShot(EpisodicTask, MarkedTask):
     95% interval, 1.96 standard errors.
     """
 
-    head = "vector"
+    facts = replace(EpisodicTask.facts, head="vector")
     fields: Mapping[str, Field] = {**EpisodicTask.fields, "values.mentions": MENTIONS}
     count = 2
 
@@ -56,10 +55,9 @@ class FewShot(EpisodicTask, MarkedTask):
 
     def __init__(self, **settings: Any) -> None:
         own = FewShotSettings(**settings)
-        self.episodes = Episodes(own, "relations")
-        super().__init__(own, metrics=check_metrics(own.metrics, METRICS))
-        refuse_unread(own.states, own.sees_later)
-        self.own, self.marks, self.states = own, own.marks, own.states
+        super().__init__(own, "relations")
+        self.mark(own.marks, own.states)
+        self.own = own
 
     def unit(self, example: Example) -> str:
         """All sentences of a relation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +23,7 @@ from plmctl.noise.base import Noise
 from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.seq2seq import ask_smoothed
+from plmctl.tasks.facts import ModelNeeds, RowLengths, TaskFacts
 from plmctl.tasks.layouts import sequences
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.pairs import Pairs
@@ -123,17 +125,18 @@ class Generation(Task):
     number of tokens of the first reference, so that scores follow from them alone.
     """
 
-    outputs = 0
-    has_classes = False
-    asks_tokens = True
+    facts = TaskFacts(outputs=0, has_classes=False)
+    requires = ModelNeeds(reads_ids=True)
 
     Settings: ClassVar[type[GenerationSettings]] = GenerationSettings
 
     def __init__(self, **settings: Any) -> None:
         own = self.Settings(**settings)
         own.check()
-        self.head = "seq2seq" if own.writes == "target" else "clm" if own.masked is None else "mlm"
-        self.language_heads_about = "next" if own.masked is None else "text"
+        head = "seq2seq" if own.writes == "target" else "clm" if own.masked is None else "mlm"
+        read = {"source", "target"} if own.writes == "target" else {"text"}
+        self.facts = replace(self.facts, head=head, needs=frozenset({*read, f"targets.{head}"}))
+        self.requires = replace(self.requires, heads_about="next" if own.masked is None else "text")
         super().__init__(own, metrics=self.check_metrics(own))
         self.pairs, self.search = own.reader, own.search
         self.max_target, self.smoothing, self.prefix = own.max_target, own.smoothing, own.prefix
@@ -142,8 +145,7 @@ class Generation(Task):
         self.writes, self.segments, self.masked = own.writes, own.segments, own.masked
         self.kind = own.kind
         self.templates = own.source_template, own.target_template
-        read = {"source", "target"} if own.writes == "target" else {"text"}
-        self.facts = replace(self.facts, needs=frozenset({*read, f"targets.{self.head}"}))
+        self.lengths = RowLengths(own.max_length, own.max_target, apart=own.writes == "target")
         # the tokenizer of the rows encoded last, for the texts that are written
         self._tokenizer: Any = None
 
@@ -151,37 +153,9 @@ class Generation(Task):
         """The chosen metrics; ConfigError for an unknown one."""
         return written.check_writing_metrics(settings.metrics, settings.tokenize)
 
-    @property
-    def longest(self) -> int:
-        return (
-            max(self.max_length, self.max_target)
-            if self.writes == "target"
-            else self.max_length + self.max_target
-        )
-
-    @property
-    def row_lengths(self) -> tuple[int, int]:
-        if self.writes == "target":
-            return self.max_length, self.max_target
-        return self.longest, 0
-
-    @property
-    def most_written(self) -> int:
-        return self.max_target
-
-    def fit_lengths(self, longest: int) -> dict[str, int]:
-        """As in `Task`; in one row, source and target keep their shares of it."""
-        if self.writes == "target":
-            return {
-                "max_length": min(self.max_length, longest),
-                "max_target": min(self.max_target, longest),
-            }
-        target = max(1, longest * self.max_target // self.longest)
-        return {"max_length": longest - target, "max_target": target}
-
-    def check_vocabulary(self, size: int) -> None:
+    def check_model(self, model: Model, vocab_size: int = 0) -> None:
         try:
-            self.search.fits(size)
+            self.search.fits(vocab_size or sys.maxsize)
         except ConfigError as error:
             fix = error.fix and f"task.{error.fix}"
             raise ConfigError(f"task.{error.path}", error.value, error.allowed, fix=fix) from None
@@ -189,10 +163,6 @@ class Generation(Task):
     def unit(self, example: Example) -> str:
         """All turns of a dialogue, because each is read as context of the next."""
         return super().unit(example) if example.document is None else f"document {example.document}"
-
-    def has_file(self, split: str) -> bool:
-        """Whether `task.path` has that split, as a table or as a source with its target."""
-        return self.pairs.has(self.path, split, self.columns)
 
     def texts(self, example: Example) -> list[str]:
         return [example.fields["source"], *(example.label or ())]
@@ -274,12 +244,12 @@ class Generation(Task):
         return TargetMask(vocab=vocab, rate=self.masked, segment=self.segments[1])
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {self.head: batch.counts[self.head]}
+        return {self.facts.head: batch.counts[self.facts.head]}
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         """The training loss over the target; no text is written."""
         spared = self._tokenizer.vocab.pad if self.spread == "others" else None
-        return ask_smoothed(model, batch, self.head, smoothing=self.smoothing, spared=spared)
+        return ask_smoothed(model, batch, self.facts.head, smoothing=self.smoothing, spared=spared)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """written [B, max_target] the ids of each row's best text, -1 behind it; nll and tokens
@@ -293,7 +263,7 @@ class Generation(Task):
                 self._prompts(batch),
                 vocab=vocab,
                 search=self.search,
-                head=self.head,
+                head=self.facts.head,
                 max_new=self.max_target,
                 keys=batch.values["example"].tolist(),
             )
@@ -303,7 +273,7 @@ class Generation(Task):
             ids[row, : len(text)] = torch.tensor(text, dtype=torch.int64)
         return {
             "written": ids,
-            **(self._likelihood(model, batch) if self.head in batch.targets else {}),
+            **(self._likelihood(model, batch) if self.facts.head in batch.targets else {}),
         }
 
     def _prompts(self, batch: Batch) -> Batch:
@@ -323,7 +293,7 @@ class Generation(Task):
         """One row's logits at a time: those of a whole batch would be B T V numbers."""
         if self.masked is not None:
             return self._likelihood_at_masks(model, batch)
-        targets, head = batch.require(f"targets.{self.head}"), head_of(model, self.head)
+        targets, head = batch.require(f"targets.{self.facts.head}"), head_of(model, self.facts.head)
         seq = batch.seqs[self.writes]
         ids = targets.write_into(torch.full_like(seq.ids, IGNORE), targets.ids)
         states = model(batch).last
@@ -343,12 +313,14 @@ class Generation(Task):
             ~real, _NONE
         )
         return {
-            "nll": -score_texts(model, prompts, ids, vocab=self._tokenizer.vocab, head=self.head),
+            "nll": -score_texts(
+                model, prompts, ids, vocab=self._tokenizer.vocab, head=self.facts.head
+            ),
             "tokens": tokens,
         }
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        return Output({self.head: Term(logits["nll"].sum())})
+        return Output({self.facts.head: Term(logits["nll"].sum())})
 
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
@@ -384,8 +356,8 @@ class Generation(Task):
     @cached_property
     def _trained(self) -> TrainedTexts:
         """The targets of training as the tokenizer writes them, which may change letters."""
-        single = files.is_single(self.path) and not self.held_share
-        if self.path is None or single or not self.has("train"):
+        single = files.is_single(self.path) and not self.splits.held_share
+        if self.path is None or single or not self.splits.has("train"):
             allowed = "novel, novel_pairs and novel_unique need the training examples"
             fix = "task.path=<the folder with train and dev>, or other task.metrics"
             raise ConfigError("task.path", self.path, allowed, fix=fix)

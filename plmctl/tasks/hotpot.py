@@ -22,9 +22,10 @@ from plmctl.heads.base import cross_entropy
 from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import take_anchors
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.evidence import choose_evidence
 from plmctl.tasks.answers.term_weights import read_weights
+from plmctl.tasks.facts import ModelNeeds, TaskFacts
 from plmctl.tasks.layouts import encode, places
 from plmctl.tasks.layouts.hotpot import (
     NEW_TOKENS,
@@ -88,7 +89,6 @@ class Hotpot(Task):
     averages are not published. The paper does not state that a span must be inside one sentence.
     """
 
-    head = "span"
     fields: Mapping[str, Field] = {
         "labels.span": SPAN,
         "labels.question_type": Field("[n]", "int", "0: the answer is yes, 1: no, 2: a span"),
@@ -111,14 +111,19 @@ class Hotpot(Task):
             " the sentence (-1: the title)",
         ),
     }
-    facts = Facts(
+    facts = TaskFacts(
         needs=frozenset(
             {"text", "values.sentences", "values.paragraphs", *(f"labels.{name}" for name in TERMS)}
         ),
         heads=frozenset(TERMS),
+        head="span",
+        outputs=2,
+        typed="questions that you type, one a line, a tab before each title and before its"
+        " paragraph",
+        own_logits=("start", "end"),
     )
-    outputs = 2
-    typed = "questions that you type, one a line, a tab before each title and before its paragraph"
+
+    requires = ModelNeeds(new_tokens=NEW_TOKENS, reads_ids=True)
 
     Settings = HotpotSettings
 
@@ -131,18 +136,6 @@ class Hotpot(Task):
         self.weights = read_weights(own.weights, TERMS)
         encode.refuse_causal(self.settings.sees_later, "titles stand before their paragraphs")
         self._tokenizer: Any = None  # the tokenizer of the rows encoded last
-
-    @property
-    def new_tokens(self) -> int:
-        return NEW_TOKENS
-
-    @property
-    def reads_ids(self) -> bool:
-        return True
-
-    @property
-    def logit_names(self) -> tuple[str, ...]:
-        return ("start", "end")
 
     @property
     def remarks(self) -> list[str]:

@@ -73,7 +73,7 @@ def encode_piece(task: Task, name: str, examples: list[Example], tokenizer: Any)
 
     Without characters for a task that predicts or adds tokens: it needs those of the vocabulary.
     """
-    spelled = "text" in task.facts.needs and not task.reads_ids
+    spelled = "text" in task.facts.needs and not task.requires.reads_ids
     if not (tokenizer.vocab.spellings and spelled):
         return Split(name, examples, task.encode(examples, tokenizer))
     spelling = Spelling(tokenizer)
@@ -271,7 +271,7 @@ def check_splits(task: Task) -> list[str]:
     """Read train and every dev split, whose names are returned, and fit the labels; DataError
     if most of a dev set is also in train.
     """
-    devs = task.dev_splits
+    devs = task.splits.devs
     task.fit_labels(train := task.read("train"))
     task.describe_known(train)
     for name in devs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -26,10 +27,12 @@ from plmctl.tasks.layouts.marked import (
     lack_entities,
     read_mentions,
     read_numbers,
+    refuse_unread,
 )
 from plmctl.tasks.layouts.markers import Style
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
+from plmctl.tasks.transform import pool_rows
 
 
 class MarkedTask(Task):
@@ -55,6 +58,16 @@ class MarkedTask(Task):
         """The numbers of the entities that the model may see, by id and name."""
         return read_numbers(self.entities)
 
+    def mark(self, style: Style, states: States, entities: str | None = None) -> None:
+        """Set the marks, what the answer is read from, and what both need of a model."""
+        refuse_unread(states, self.settings.sees_later)
+        self.marks, self.states, self.entities = style, states, entities
+        self.requires = replace(
+            markers.add_needs(self.requires, style, self.count),
+            vectors=None if states == "row" else self.count,
+            settings={"entities.asked": ASKED} if states == "entities" else {},
+        )
+
     def check_tokenizer(self, tokenizer: Any) -> None:
         markers.make_marks(self.marks, tokenizer, types=[""] * self.count, first_new=0)
 
@@ -77,23 +90,7 @@ class MarkedTask(Task):
         what, fix = "entities of train are in task.entities", "task.entities=null, or what has them"
         return [describe_known(known, len(found), what, file=self.entities, fix=fix)]
 
-    @property
-    def vectors(self) -> int | None:
-        return None if self.states == "row" else self.count
-
-    @property
-    def new_tokens(self) -> int:
-        return super().new_tokens + markers.count_new(self.marks, self.count)
-
-    @property
-    def reads_ids(self) -> bool:
-        return super().reads_ids or self.marks == "tokens"
-
-    @property
-    def model_settings(self) -> Mapping[str, Any]:
-        return {"entities.asked": ASKED} if self.states == "entities" else {}
-
-    def check_model(self, model: Model) -> None:
+    def check_model(self, model: Model, vocab_size: int = 0) -> None:
         if self.states != "entities":
             return
         if "entities" not in model.backbone.streams:
@@ -125,7 +122,7 @@ class MarkedTask(Task):
     def read_states(self, model: Model, batch: Batch) -> Tensor:
         """[B, W], or [B, count W] side by side: the states that the answer is read from."""
         if self.states == "row":
-            return self.pool_rows(model, batch)
+            return pool_rows(self, model, batch)
         if self.states == "entities":
             states = model(batch).streams.get("entities")
             if states is None:

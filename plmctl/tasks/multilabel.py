@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,11 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output
+from plmctl.objectives.base import Output
 from plmctl.tasks.answers import label_sets
 from plmctl.tasks.answers.label_loss import EachLabelLoss
 from plmctl.tasks.answers.label_sets import LabelSets, Rule, Threshold
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.texts import encode_texts, parse_texts
 from plmctl.tasks.readers.label_lists import name_places
@@ -26,7 +26,7 @@ from plmctl.tasks.record import Example
 from plmctl.tasks.scores import label_sets as multilabel_score
 from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.task import Task, TaskSettings
-from plmctl.tasks.transform import Transform
+from plmctl.tasks.transform import Transform, pool_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +63,13 @@ class Multilabel(Task):
     best micro F1 on these very predictions, and that F1.
     """
 
-    head = label_sets.HEAD
-    answer = "types"
     fields: Mapping[str, Field] = {"labels.types": label_sets.FIELD}
-    facts = Facts(needs=frozenset({"text", "labels.types"}))
-    chooses = False
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.types"}),
+        head=label_sets.HEAD,
+        answer="types",
+        chooses=False,
+    )
 
     Settings = MultilabelSettings
 
@@ -75,6 +77,7 @@ class Multilabel(Task):
         own = MultilabelSettings(**settings)
         metrics = check_metrics(own.metrics, multilabel_score.NAMES)
         super().__init__(own, metrics=metrics, label_names=own.label_names, transform=own.transform)
+        self.splits = replace(self.splits, change=self._name_places)
         loss = EachLabelLoss(own.class_weights, own.focal_gamma, own.label_smoothing)
         self.sets = LabelSets(own.threshold, own.decide, loss)
 
@@ -88,18 +91,6 @@ class Multilabel(Task):
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)
-
-    def read(self, split: str) -> list[Example]:
-        return self._name_places(super().read(split))
-
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
-        return self._name_places(super().read_file(file, columns, labelled=labelled))
-
-    @property
-    def streams(self) -> bool:
-        return True  # `_name_places` is of labels
 
     def _name_places(self, examples: list[Example]) -> list[Example]:
         """Labels that are positions in lists of 0 and 1, by the names that the config states, or by
@@ -140,16 +131,18 @@ class Multilabel(Task):
         return self.sets.add_labels(rows, examples, self.names)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        pooled = self.pool_rows(model, batch, together=True)
-        return {self.head: model.heads[self.head](pooled)}  # [N, K]
+        pooled = pool_rows(self, model, batch, together=True)
+        return {self.facts.head: model.heads[self.facts.head](pooled)}  # [N, K]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        return self.sets.loss(logits[self.head], batch, self.label_names)
+        return self.sets.loss(logits[self.facts.head], batch, self.label_names)
 
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
-        return self.sets.predict(encode.take_firsts(rows, logits[self.head]), examples, self.names)
+        return self.sets.predict(
+            encode.take_firsts(rows, logits[self.facts.head]), examples, self.names
+        )
 
     def decide(self, probabilities: Mapping[str, float]) -> list[str]:
         return self.sets.decide(probabilities)

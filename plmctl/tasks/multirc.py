@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from plmctl.core.parts import part_of
@@ -30,7 +30,9 @@ class Multirc(Classification):
     """
 
     Settings = MultircSettings
-    typed = "lines that you type: passage <tab> question and answer"
+    facts = replace(
+        Classification.facts, typed="lines that you type: passage <tab> question and answer"
+    )
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, {"text": 0, "text2": 1})

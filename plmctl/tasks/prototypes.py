@@ -5,7 +5,7 @@ networks).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -14,12 +14,11 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.parts import part_of
 from plmctl.heads.sentences import SENTENCE, embed_text
 from plmctl.models.base import Model
-from plmctl.tasks.episodes import METRICS, Episodes, EpisodeSettings, EpisodicTask
+from plmctl.tasks.episodes import EpisodeSettings, EpisodicTask
 from plmctl.tasks.layouts.apart import check_pooling
 from plmctl.tasks.layouts.texts import encode_texts
 from plmctl.tasks.readers.tables import TEXTS
 from plmctl.tasks.record import Example
-from plmctl.tasks.scores.metrics import check_metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,22 +48,18 @@ class Prototypes(EpisodicTask):
     evaluation (sec. 3.1 trains with more ways).
     """
 
-    head = SENTENCE
     embeds = True
-    pipeline = "sentence-similarity"
+    facts = replace(
+        EpisodicTask.facts, head=SENTENCE, pipeline="sentence-similarity", own_label="vector"
+    )
 
     Settings = PrototypesSettings
 
     def __init__(self, **settings: Any) -> None:
         own = PrototypesSettings(**settings)
-        self.episodes = Episodes(own, "classes")
-        super().__init__(own, metrics=check_metrics(own.metrics, METRICS))
+        super().__init__(own, "classes")
         check_pooling(own.pooling, causal=own.causal)
         self.own = own
-
-    @property
-    def label_name(self) -> str:
-        return "vector"
 
     def unit(self, example: Example) -> str:
         """All texts of a class, or the texts of the example."""

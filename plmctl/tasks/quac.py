@@ -19,7 +19,7 @@ from plmctl.heads.base import cross_entropy
 from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import take_anchors
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.term_weights import read_weights
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.turns import TYPED, encode_turns, parse_turns
@@ -45,13 +45,15 @@ class Quac(Squad):
     Differs: QuAC's own model marks earlier answers in the passage.
     """
 
-    typed = TYPED
     fields: Mapping[str, Field] = {
         "labels.yes_no": Field("[n]", "int", "0: the answer says yes, 1: no, 2: neither"),
         "labels.followup": Field("[n]", "int", "follow up 0: yes, 1: maybe, 2: no"),
     }
-    facts = Facts(
-        needs=frozenset({"text", *(f"labels.{name}" for name in TERMS)}), heads=frozenset(TERMS)
+    facts = replace(
+        Squad.facts,
+        needs=frozenset({"text", *(f"labels.{name}" for name in TERMS)}),
+        heads=frozenset(TERMS),
+        typed=TYPED,
     )
     Settings = ConversationSettings
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Whole
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.readers.ranking import make_question
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.ranking import check_ranking_metrics, score_rankings
@@ -44,10 +45,8 @@ class RankingTask(Task):
     In training, `predict` ranks the texts of a split alone; `plmctl eval` ranks the whole corpus.
     """
 
-    chooses = False
-    ranks = True
+    facts = TaskFacts(chooses=False, ranks=True, typed="questions that you type, one a line")
     first: str | None = None  # the search whose texts it orders again; None: its own vectors
-    typed = "questions that you type, one a line"
 
     Settings: ClassVar[type[RankingSettings]] = RankingSettings
 

@@ -35,7 +35,7 @@ class Reader(Protocol):
     splits: Mapping[str, Sequence[str]]  # split -> file name patterns, in order of preference
     skipped: dict[str, int]  # file -> examples left out
 
-    def has(self, path: Any, split: str) -> bool:
+    def has(self, path: Any, split: str, columns: Mapping[str, Any] | None = None) -> bool:
         """Whether `task.path` has a file of that split."""
         ...
 

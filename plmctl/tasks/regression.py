@@ -13,14 +13,15 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.texts import encode_texts, parse_texts
 from plmctl.tasks.readers.read_score import read_score
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.metrics import CORRELATIONS, check_metrics
 from plmctl.tasks.task import Task, TaskSettings
-from plmctl.tasks.transform import Transform
+from plmctl.tasks.transform import Transform, pool_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +48,17 @@ class Regression(Task):
     Differs: GPT's code fits a six-class soft label; here decoders, too, have one output.
     """
 
-    head = "score"
-    answer = "number"
-    pipeline = "text-classification"
     fields: Mapping[str, Field] = {
         "labels.score": Field("[N]", "float", "score of the example (regression)")
     }
-    facts = Facts(needs=frozenset({"text", "labels.score"}))
-    outputs = 1
-    chooses = False
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.score"}),
+        head="score",
+        answer="number",
+        pipeline="text-classification",
+        outputs=1,
+        chooses=False,
+    )
 
     Settings = RegressionSettings
 
@@ -97,7 +100,7 @@ class Regression(Task):
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         # [N]
         return {
-            "score": model.heads["score"](self.pool_rows(model, batch, together=True)).squeeze(-1)
+            "score": model.heads["score"](pool_rows(self, model, batch, together=True)).squeeze(-1)
         }
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:

@@ -5,7 +5,7 @@ and files of their layouts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.tasks.classification import Classification, ClassificationSettings
 from plmctl.tasks.layouts import encode, markers
-from plmctl.tasks.layouts.marked import MENTIONS, States, refuse_unread
+from plmctl.tasks.layouts.marked import MENTIONS, States
 from plmctl.tasks.marked import MarkedTask
 from plmctl.tasks.readers.entity_tags import read_tags
 from plmctl.tasks.readers.relation import make_example
@@ -61,16 +61,18 @@ class RelationClassification(MarkedTask, Classification):
 
     fields: Mapping[str, Field] = {"values.mentions": MENTIONS}
     count = 2
-    typed = "texts that you type, one a line, with <e1>head</e1> and <e2>tail</e2>"
+    facts = replace(
+        Classification.facts,
+        typed="texts that you type, one a line, with <e1>head</e1> and <e2>tail</e2>",
+    )
 
     Settings = RelationSettings
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         own = RelationSettings(**settings)
-        self.marks, self.states, self.none = own.marks, own.states, own.no_relation
-        self.entities = own.entities
-        refuse_unread(own.states, own.sees_later)
+        self.mark(own.marks, own.states, own.entities)
+        self.none = own.no_relation
 
     @classmethod
     def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:

@@ -5,7 +5,7 @@ reading.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -21,7 +21,7 @@ from plmctl.heads.base import cross_entropy
 from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import take_anchors
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.term_weights import read_weights
 from plmctl.tasks.readers.former import read_former
 from plmctl.tasks.record import Example
@@ -69,8 +69,10 @@ class RetroReader(Squad):
     """
 
     fields: Mapping[str, Field] = {"labels.answerable": LABEL}
-    facts = Facts(
-        needs=frozenset({"text", "labels.span", "labels.answerable"}), heads=frozenset(TERMS)
+    facts = replace(
+        Squad.facts,
+        needs=frozenset({"text", "labels.span", "labels.answerable"}),
+        heads=frozenset(TERMS),
     )
     Settings = RetroReaderSettings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -14,8 +14,8 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.sentences import embed_text
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts
 from plmctl.tasks.classification import Classification, ClassificationSettings
+from plmctl.tasks.facts import ModelNeeds
 from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart, put_first, split_pairs
 from plmctl.tasks.record import Example
 
@@ -41,11 +41,14 @@ class SentenceClasses(Classification):
     The vectors are what the model is trained for: `plmctl embed pooling=trained`.
     """
 
-    embeds = True
-    pipeline = "sentence-similarity"
     fields: Mapping[str, Field] = {"values.place": PLACE}
-    facts = Facts(needs=frozenset({"text", "labels.class", "values.group", "values.place"}))
-    vectors = 3
+    embeds = True
+    facts = replace(
+        Classification.facts,
+        needs=frozenset({"text", "labels.class", "values.group", "values.place"}),
+        pipeline="sentence-similarity",
+    )
+    requires = ModelNeeds(vectors=3)
 
     Settings: ClassVar[type[SentenceClassesSettings]] = SentenceClassesSettings
 

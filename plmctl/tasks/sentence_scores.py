@@ -17,7 +17,8 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.sentences import SENTENCE, embed_text
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart, put_first, split_pairs
 from plmctl.tasks.layouts.texts import parse_texts
@@ -51,19 +52,21 @@ class SentenceScores(Task):
     "regression objective function"; released code for the scale).
     """
 
-    head = SENTENCE
-    answer = "number"
-    chooses = False
-    embeds = True
-    pipeline = "sentence-similarity"
     fields: Mapping[str, Field] = {
         "values.place": PLACE,
         "labels.similarity": Field(
             "[N]", "float", "score of the pair, on [0, 1], at its first row"
         ),
     }
-    facts = Facts(needs=frozenset({"text", "labels.similarity", "values.group", "values.place"}))
-    outputs = 1
+    embeds = True
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.similarity", "values.group", "values.place"}),
+        head=SENTENCE,
+        answer="number",
+        chooses=False,
+        pipeline="sentence-similarity",
+        outputs=1,
+    )
 
     Settings: ClassVar[type[SentenceScoresSettings]] = SentenceScoresSettings
 

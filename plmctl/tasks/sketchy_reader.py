@@ -17,12 +17,14 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.base import cross_entropy
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.squad import Squad, SquadSettings
+from plmctl.tasks.transform import pool_rows
 
+HEAD = "answerable"
 NAMES = ("answerable", "unanswerable")  # by the number of their logit
 LABEL = Field("[n]", "int", "0: the answer stands in the row, 1: no answer, or not here")
 
@@ -46,10 +48,14 @@ class SketchyReader(Squad):
     is not published; the smallest is taken, as for spans (Devlin et al., 2019, run_squad).
     """
 
-    head = "answerable"
-    pipeline = "text-classification"
     fields: Mapping[str, Field] = {"labels.answerable": LABEL}
-    facts = Facts(needs=frozenset({"text", "labels.answerable"}))
+    facts = replace(
+        Squad.facts,
+        needs=frozenset({"text", "labels.answerable"}),
+        head=HEAD,
+        pipeline="text-classification",
+        own_logits=(),
+    )
     Settings = SquadSettings
 
     def __init__(self, **settings: Any) -> None:
@@ -62,10 +68,6 @@ class SketchyReader(Squad):
     def list_metrics(cls, settings: Any) -> Sequence[str]:
         return list(metrics.by_name(NAMES[1]))
 
-    @property
-    def logit_names(self) -> tuple[str, ...]:
-        return (self.head,)
-
     def parse(self, line: str, number: int) -> Example:
         typed = super().parse(line, number)
         question = {name: typed.fields[name] for name in ("question", "context")}
@@ -76,18 +78,16 @@ class SketchyReader(Squad):
         return replace(rows, labels={"answerable": rows.labels["answerable"]})
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        return {self.head: model.heads[self.head](self.pool_rows(model, batch))}  # [B, 2]
+        return {HEAD: model.heads[HEAD](pool_rows(self, model, batch))}  # [B, 2]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        total, right = cross_entropy(logits[self.head], batch.require("labels.answerable"))
-        return Output(
-            {self.head: Term(total)}, {f"acc/{self.head}": (right, self.counts(batch)[self.head])}
-        )
+        total, right = cross_entropy(logits[HEAD], batch.require("labels.answerable"))
+        return Output({HEAD: Term(total)}, {f"acc/{HEAD}": (right, self.counts(batch)[HEAD])})
 
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
-        scores = logits[self.head].astype(np.float64)
+        scores = logits[HEAD].astype(np.float64)
         odds = np.full(len(examples), np.inf)
         np.minimum.at(odds, rows.values["example"], scores[:, 1] - scores[:, 0])
         return [

@@ -20,7 +20,8 @@ from plmctl.core.terminal import counted
 from plmctl.core.values import Whole
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.encode import Row
 from plmctl.tasks.layouts.places import SPAN
@@ -103,8 +104,6 @@ class Squad(Task):
     its characters, so the answer is the passage between them; padding takes no part in the softmax.
     """
 
-    head = "span"
-    pipeline = "question-answering"
     fields: Mapping[str, Field] = {
         "labels.span": SPAN,
         "spans.window": Field(
@@ -114,11 +113,16 @@ class Squad(Task):
             " passage",
         ),
     }
-    facts = Facts(needs=frozenset({"text", "labels.span"}))
-    outputs = 2
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.span"}),
+        head="span",
+        pipeline="question-answering",
+        outputs=2,
+        typed="questions that you type, one a line, each with a tab and its passage",
+        own_logits=("start", "end"),
+    )
 
     Settings: ClassVar[type[SquadSettings]] = SquadSettings
-    typed = "questions that you type, one a line, each with a tab and its passage"
     windows: int | None = None  # windows of a passage that are read, the first ones; None: all
 
     def __init__(self, **settings: Any) -> None:
@@ -268,10 +272,6 @@ class Squad(Task):
         scores = model.heads["span"](features_of(model, batch)).float()  # [B, T, 2]
         scores = scores.masked_fill(~batch.text.real[:, :, None], torch.finfo(scores.dtype).min)
         return {"start": scores[..., 0], "end": scores[..., 1]}  # [B, T]
-
-    @property
-    def logit_names(self) -> tuple[str, ...]:
-        return ("start", "end")
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         gold = batch.require("labels.span")  # [B, 2]

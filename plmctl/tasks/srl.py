@@ -32,8 +32,8 @@ class SemanticRoles(Tagging):
     see it by the second segment alone.
     """
 
-    answer = ""  # the baseline of a tag is that of its word, which knows no predicate
-    typed = ""
+    # the baseline of a tag is that of its word, which knows no predicate
+    facts = replace(Tagging.facts, answer="", typed="")
 
     def parse(self, line: str, number: int) -> Example:
         raise ValueError("which word is the predicate? Give a file with a column of predicates")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -48,7 +48,8 @@ class Supersense(Tagging):
     """
 
     unlabelled = NO_SENSE
-    answer = ""  # the baseline of a sense is that of its word, which needs a lexicon
+    # the baseline of a sense is that of its word, which needs a lexicon
+    facts = replace(Tagging.facts, answer="")
 
     Settings = SupersenseSettings
 
@@ -77,7 +78,7 @@ class Supersense(Tagging):
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
         if self._seen is None:
-            self._seen = _count(self.read("train") if self.has("train") else [])
+            self._seen = _count(self.read("train") if self.splits.has("train") else [])
         predictions = super().predict(logits, rows, examples)
         for prediction in predictions:
             words = prediction["words"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -19,9 +18,10 @@ from plmctl.core.parts import part_of
 from plmctl.heads.crf import LinearChain
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.label_loss import LabelLoss
 from plmctl.tasks.answers.tag_chain import CrfKind, TagChain, find_chain
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.words import Pieces, take_context, windows, word_pieces
 from plmctl.tasks.readers.schemes import (
@@ -90,12 +90,9 @@ class Tagging(Task):
     never released.
     """
 
-    head = "tag"
     known_metrics: tuple[str, ...] = (*entity_scores([], []), *by_name(None))
     of_entities: tuple[str, ...] = (*entity_scores([], []),)  # metrics that tags without any lack
     unlabelled: str | None = None  # how files spell that a word has no tag to predict
-    answer = "tags"
-    pipeline = "token-classification"
     fields: Mapping[str, Field] = {
         "targets.tag": Field("[n, T]", "int", "tag of the word that begins here, IGNORE elsewhere"),
         "values.edges": Field(
@@ -105,7 +102,12 @@ class Tagging(Task):
             "[m, 4]", "int", "row, first piece, pieces, number of the word in its sentence"
         ),
     }
-    facts = Facts(needs=frozenset({"text", "targets.tag"}))
+    facts = TaskFacts(
+        needs=frozenset({"text", "targets.tag"}),
+        head="tag",
+        answer="tags",
+        pipeline="token-classification",
+    )
 
     Settings = TaggingSettings
 
@@ -114,6 +116,7 @@ class Tagging(Task):
         metrics = self.of_entities if own.metrics is None else own.metrics
         metrics = check_metrics(metrics, self.known_metrics)
         super().__init__(own, metrics=metrics, label_names=own.label_names)
+        self.splits = replace(self.splits, change=self._spell, streams=False)
         self._fit_metrics()
         self.joiner, self.context, self.scheme = own.joiner, own.context, own.scheme
         self.words = own.words
@@ -121,6 +124,10 @@ class Tagging(Task):
         self.crf = own.crf
         if own.crf is not None:
             self._check_crf(own)
+            self.requires = replace(self.requires, head_settings={"chain": True})
+            allowed = "null where predictions of words are compared: a CRF scores whole sentences"
+            error = ConfigError("task.crf", own.crf, allowed, fix="task.crf=null")
+            self.facts = replace(self.facts, incomparable=error)
         self._first: Spelling | None = None  # the spelling of the split that was read first
         # the chains of the model whose logits were computed last
         self._asked: list[LinearChain] = []
@@ -137,16 +144,12 @@ class Tagging(Task):
             allowed = "null: only some words have a tag here, which make no chain"
             raise ConfigError("task.crf", own.crf, allowed, fix="task.crf=null")
 
-    @property
-    def head_settings(self) -> Mapping[str, Any]:
-        return {} if self.crf is None else {"chain": True}
-
     @cached_property
     def _chain(self) -> TagChain:
         assert self.crf is not None
         return TagChain(self.crf, self.names, self.scheme)
 
-    def check_model(self, model: Model) -> None:
+    def check_model(self, model: Model, vocab_size: int = 0) -> None:
         if self.crf is not None:
             find_chain(model.heads["tag"])
 
@@ -172,14 +175,6 @@ class Tagging(Task):
             chosen["words"] = self.words
         return {**super().decided, **chosen, "joiner": self.joiner, **self.label_loss.decided}
 
-    def read(self, split: str) -> list[Example]:
-        return self._spell(super().read(split))
-
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
-        return self._spell(super().read_file(file, columns, labelled=labelled))
-
     def _fit_metrics(self) -> None:
         """Score words where the tags mark no entities; ConfigError for metrics of entities."""
         names = {*respell(self.label_names or ())} - {"O", self.unlabelled}
@@ -203,7 +198,8 @@ class Tagging(Task):
         spelled = respell(self.label_names)
         if not known <= {*self.label_names} and known <= {*spelled}:
             self.label_names = spelled
-            self._fit_metrics()
+            self.splits = replace(self.splits, change=self._spell, streams=False)
+        self._fit_metrics()
 
     def _name_numbers(self, examples: list[Example]) -> list[Example]:
         """`examples` whose tags are numbers with the stated names of these, counted from 0."""
@@ -310,6 +306,7 @@ class Tagging(Task):
                 _close({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag)
             )
         label_ids(pairs, self.label_names, learned=not self.states_labels)
+        self.splits = replace(self.splits, change=self._spell, streams=False)
         self._fit_metrics()
         if self.crf is not None:
             self._chain.check(examples)
@@ -416,15 +413,11 @@ class Tagging(Task):
             self._asked = [find_chain(model.heads["tag"])]
         return {"tag": model.heads["tag"](features_of(model, batch))}  # [B, T, K]
 
-    def check_compared(self) -> None:
-        if self.crf is not None:
-            allowed = "null where predictions of words are compared: a CRF scores whole sentences"
-            raise ConfigError("task.crf", self.crf, allowed, fix="task.crf=null")
-
     def flatten_logits(
         self, logits: Mapping[str, Tensor], batch: Batch
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        self.check_compared()
+        if self.facts.incomparable:
+            raise self.facts.incomparable
         target = batch.require("targets.tag")
         return {"tag": (logits["tag"].flatten(0, 1)[target.index], target.ids != IGNORE)}
 

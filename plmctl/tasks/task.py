@@ -7,35 +7,27 @@ from __future__ import annotations
 import inspect
 import json
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
-from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.errors import DataError, nearest
 from plmctl.core.fields import Field
 from plmctl.core.folding import fold_name
 from plmctl.core.parts import base_of
-from plmctl.heads.base import About, pool
-from plmctl.heads.features import read as features_of
-from plmctl.heads.rows import POOLINGS
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
-from plmctl.tasks.readers import files
-from plmctl.tasks.readers.holding import hold_out, take_fold
+from plmctl.tasks.facts import ModelNeeds, RowLengths, TaskFacts
 from plmctl.tasks.readers.label_text import spell_label, spell_names
 from plmctl.tasks.record import Example, Reader, as_number, cut
-from plmctl.tasks.scores.metrics import LESS_IS_BETTER
-from plmctl.tasks.transform import Transform, add_rows
+from plmctl.tasks.splits import Splits
+from plmctl.tasks.transform import Transform
 from plmctl.text.vocab import Vocab
-
-DEV_SHARE = 0.1  # the share of a single labelled file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,25 +95,10 @@ class Task(Objective):
             " pair)",
         ),
     }
-    head: str  # the name of the head that gives the logits
-    pipeline: str = ""  # Hugging Face's name of the task, for model cards; empty: none
-    # the kind of its predictions, where models without pretraining can make them: class, number,
-    # types, choice, tags
-    answer: ClassVar[str] = ""
-    chooses: bool = True  # among labels, each with a probability
-    # its head predicts tokens of the vocabulary
-    asks_tokens: bool = False
-    # whether `plmctl eval` ranks a whole corpus by it
-    ranks: bool = False
-    # the predictions of the language-model heads that it looks up
-    language_heads_about: About = "next"
-    # its labels are classes or numbers, not texts that are written
-    has_classes: bool = True
-    shows_train: bool = False  # whether rows show labels of any of the training examples
+    facts: TaskFacts = TaskFacts()
+    requires: ModelNeeds = ModelNeeds()
 
     Settings: ClassVar[type[TaskSettings]] = TaskSettings
-    # the lines that `parse` reads; "": none
-    typed: ClassVar[str] = "texts that you type, one a line"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the settings of the class as what it takes."""
@@ -144,22 +121,34 @@ class Task(Objective):
         transform: Transform | None = None,
     ) -> None:
         super().__init__()
-        share = settings.dev_share
-        if share is not None and not 0 <= share < 1:
-            raise ConfigError(
-                "task.dev_share", share, "at least 0 and below 1", fix=f"task.dev_share={DEV_SHARE}"
-            )
-        _check_folds(settings)
-        self.settings, self.dev_share = settings, share
+        self.settings, self.max_length = settings, settings.max_length
         self.name, self.reader, self.path = settings.name, settings.reader, settings.path
-        self.columns, self.max_length = dict(settings.columns or {}), settings.max_length
+        self.columns = dict(settings.columns or {})
+        self.splits = Splits(
+            self.reader,
+            self.path,
+            self.unit,
+            self.labels_of,
+            self.columns,
+            dev_share=settings.dev_share,
+            folds=settings.folds,
+            fold=settings.fold,
+        )
+        # whether the config states the names of labels, which files may spell otherwise
+        self.states_labels = getattr(settings, "label_names", None) is not None
         self.metrics, self.pooling = list(metrics), settings.pooling
         self.label_names = [spell_label(label) for label in label_names] if label_names else None
         # split -> the file name that a leader board asks for
         self.submission = dict(submission or {})
         self.transform = transform or Transform()
-        heads = self.facts.heads | {self.head} | self.transform.heads
+        heads = self.facts.heads | {self.facts.head} | self.transform.heads
         self.facts = replace(self.facts, heads=heads, terms=heads)
+        self.requires = replace(
+            self.requires,
+            new_tokens=self.requires.new_tokens + self.transform.new_tokens,
+            reads_ids=self.requires.reads_ids or self.transform.adds_tokens,
+        )
+        self.lengths = RowLengths(settings.max_length)
         # signatures of metrics whose exact definition has one, once `score` has computed them
         self.signatures: dict[str, str] = {}
 
@@ -179,11 +168,6 @@ class Task(Objective):
         return []
 
     @property
-    def outputs(self) -> int:
-        """How many logits the head has to give."""
-        return len(self.names)
-
-    @property
     def names(self) -> list[str]:
         """The label names in the order of the logits; `fit_labels` must have seen the training
         split.
@@ -191,42 +175,6 @@ class Task(Objective):
         if self.label_names is None:
             raise ValueError(f"the labels of task '{self.name}' are not known yet")
         return self.label_names
-
-    @property
-    def states_labels(self) -> bool:
-        """Whether the config states the names of labels, which files may spell otherwise."""
-        return getattr(self.settings, "label_names", None) is not None
-
-    def has(self, split: str) -> bool:
-        """Whether `task.path` has a file of that split, or one to hold dev out of."""
-        if split == "dev" and self.held_share:
-            return bool(self._halves[1])
-        return not (split.startswith("dev") and files.is_single(self.path)) and self.has_file(split)
-
-    @property
-    def dev_splits(self) -> list[str]:
-        """The existing splits for validation."""
-        return [name for name in self.reader.splits if name.startswith("dev") and self.has(name)]
-
-    def has_file(self, split: str) -> bool:
-        """Whether `task.path` has a file of that split."""
-        return self.reader.has(self.path, split)
-
-    @property
-    def held_share(self) -> float:
-        """The share of the training examples that is dev; 0 where dev has a file of its own."""
-        if self.settings.folds:
-            return 0.0 if self.dev_share == 0 else 1 / self.settings.folds
-        if files.is_single(self.path):
-            return DEV_SHARE if self.dev_share is None else self.dev_share
-        return self.dev_share if self.dev_share and not self.has_file("dev") else 0.0
-
-    @cached_property
-    def _halves(self) -> tuple[list[Example], list[Example]]:
-        examples = self.reader.read(self.path, "train", self.columns)
-        if self.settings.folds:
-            return take_fold(examples, self.settings.fold, self.settings.folds, unit=self.unit)
-        return hold_out(examples, self.held_share, unit=self.unit, labels=self.labels_of)
 
     def unit(self, example: Example) -> str:
         """The unit that stays together where dev is held out of train: examples of one bundle, or
@@ -242,32 +190,7 @@ class Task(Objective):
 
     def read(self, split: str) -> list[Example]:
         """The examples of a split; ConfigError for a name that is no split."""
-        known = [*self.reader.splits, *(self.path if isinstance(self.path, Mapping) else ())]
-        if split not in known:
-            raise ConfigError("split", split, f"one of {', '.join(known)}{nearest(split, known)}")
-        if split in ("train", "dev") and self.held_share:
-            return list(self._halves[split == "dev"])
-        return self.reader.read(self.path, split, self.columns)
-
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
-        """The examples of a file that is no split."""
-        return self.reader.read_file(file, columns, labelled=labelled)
-
-    def stream_file(self, file: Path, columns: Mapping[str, Any]) -> Iterator[Example] | None:
-        """The unlabelled examples of a file that is no split, each when it is read; None where its
-        reader, or the task, needs the whole file.
-        """
-        reader: Any = self.reader
-        if self.streams and vars(type(reader)).get("streams", False):
-            return reader.stream_file(file, columns, labelled=False)  # type: ignore[no-any-return]
-        return None
-
-    @property
-    def streams(self) -> bool:
-        """Whether `read_file` gives unlabelled examples as its reader does."""
-        return type(self).read_file is Task.read_file
+        return self.splits.read(split)
 
     @property
     def decided(self) -> dict[str, Any]:
@@ -276,82 +199,16 @@ class Task(Objective):
         """
         return {} if self.label_names is None else {"label_names": self.label_names}
 
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest row that the model has to have positions for."""
-        return self.max_length
-
-    @property
-    def row_lengths(self) -> tuple[int, int]:
-        """(tokens of a row at most, tokens that are written at most)."""
-        return self.longest, 0
-
-    @property
-    def most_written(self) -> int:
-        """Tokens of a row that a language-model head predicts, at most."""
-        return 0
-
-    @property
-    def vectors(self) -> int | None:
-        """How many vectors of states its head reads side by side, where the task itself picks them
-        in the row; None: what stands for a row, through a pooler.
-        """
-        return None
-
-    @property
-    def head_settings(self) -> Mapping[str, Any]:
-        """Settings of its head that follow from its own."""
-        return {}
-
-    @property
-    def pattern(self) -> Mapping[str, Any] | None:
-        """The node of a pattern that its rows need in addition to that of the model; None: no
-        other.
-        """
-        return None
-
-    @property
-    def model_settings(self) -> Mapping[str, Any]:
-        """{config path below `model`: value} of settings that its rows want of models that have
-        them.
-        """
-        return {}
-
-    @property
-    def new_tokens(self) -> int:
-        """How many rows of the table of tokens follow those of the tokenizer."""
-        return self.transform.new_tokens
-
-    @property
-    def reads_ids(self) -> bool:
-        """Whether its rows need the tokens of the vocabulary, so that characters of words alone do
-        not do.
-        """
-        return self.asks_tokens or self.transform.adds_tokens
-
-    def fit_lengths(self, longest: int) -> dict[str, int]:
-        """The lengths by the names of their settings, chosen so that the longest row has `longest`
-        tokens.
-        """
-        return {"max_length": longest}
-
-    def check_vocabulary(self, size: int) -> None:
-        """ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
-
     def check_tokenizer(self, tokenizer: Any) -> None:
         """ConfigError for a setting that a tokenizer does not allow."""
 
-    def check_model(self, model: Model) -> None:
-        """ConfigError for a setting that a model, which may have no weights, does not allow."""
+    def check_model(self, model: Model, vocab_size: int = 0) -> None:
+        """ConfigError for a setting that a model, which may have no weights, does not allow.
 
-    @property
-    def best_is_largest(self) -> bool:
-        """Whether a larger value of the first metric, which chooses the checkpoint, is better."""
-        return self.is_better_larger(self.metrics[0])
-
-    def is_better_larger(self, metric: str) -> bool:
-        """Whether a larger value of a metric is better."""
-        return metric not in LESS_IS_BETTER
+        Args:
+            model: The model, maybe without weights.
+            vocab_size: The number of tokens in the vocabulary; 0: not known yet.
+        """
 
     def texts(self, example: Example) -> list[str]:
         """The texts that a new tokenizer learns from."""
@@ -393,28 +250,15 @@ class Task(Objective):
         """
         raise NotImplementedError(type(self).__name__)
 
-    @property
-    def label_name(self) -> str:
-        """The name of its labels and its loss: that of its head, if it is its own."""
-        return self.head
-
-    @property
-    def logit_names(self) -> tuple[str, ...]:
-        """Names of the logits of one example, or of one word."""
-        return (self.label_name,)
-
-    def check_compared(self) -> None:
-        """Raise ConfigError where single logits say too little to be compared."""
-
     def flatten_logits(
         self, logits: Mapping[str, Tensor], batch: Batch
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """By the names in `logit_names`: `[P, K]` logits over K classes, and `[P]` bool: whether
-        the label is known.
+        """By the names in `facts.logit_names`: `[P, K]` logits over K classes, and `[P]` bool:
+        whether the label is known.
         """
-        gold = batch.require(f"labels.{self.label_name}")
+        gold = batch.require(f"labels.{self.facts.label_name}")
         labelled = (gold != IGNORE).view(len(gold), -1).any(1)
-        chosen = {name: logits[name] for name in self.logit_names}
+        chosen = {name: logits[name] for name in self.facts.logit_names}
         return {
             name: (scores if scores.ndim > 1 else scores[:, None], labelled)
             for name, scores in chosen.items()
@@ -428,7 +272,7 @@ class Task(Objective):
         return self.transform.forward(self, model, batch)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        own = {self.label_name: batch.counts[self.label_name]}
+        own = {self.facts.label_name: batch.counts[self.facts.label_name]}
         return {**own, **self.transform.counts(batch)}
 
     def predict(
@@ -482,37 +326,10 @@ class Task(Objective):
         ]
         return "\n".join(["index\tprediction", *lines]) + "\n"
 
-    def pool_rows(self, model: Model, batch: Batch, *, together: bool = False) -> Tensor:
-        """[N, W'] what stands for rows (heads/rows.py), through the pooler where the model has one.
-
-        `together`: those of all rows of an example are added first.
-        """
-        rows = POOLINGS[self.pooling].read(features_of(model, batch), batch)
-        return pool(model, add_rows(rows, batch) if together else rows)
-
 
 def as_task(part: Any) -> Task | None:
     """The part at `task` in a config, if it is a task; None for a probe."""
     return part if isinstance(part, Task) else None
-
-
-def _check_folds(settings: TaskSettings) -> None:
-    """ConfigError for invalid folds, folds together with a share, or a number of fold that does not
-    exist.
-    """
-    folds, fold = settings.folds, settings.fold
-    if folds is None:
-        if fold:
-            raise ConfigError("task.fold", fold, "of task.folds", fix="task.folds=5")
-        return
-    if folds < 2:
-        raise ConfigError("task.folds", folds, "2 or more, or null", fix="task.folds=5")
-    if not 0 <= fold < folds:
-        allowed = f"from 0 to {folds - 1}, as task.folds={folds}"
-        raise ConfigError("task.fold", fold, allowed, fix="task.fold=0")
-    if settings.dev_share:
-        allowed = f"without task.folds={folds}, which say what is dev"
-        raise ConfigError("task.dev_share", settings.dev_share, allowed, fix="task.dev_share=null")
 
 
 def label_ids(

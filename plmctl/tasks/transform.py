@@ -12,6 +12,9 @@ from torch import Tensor
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.heads.base import pool
+from plmctl.heads.features import read as features_of
+from plmctl.heads.rows import POOLINGS
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.clm import CLM
@@ -99,6 +102,19 @@ class Transform:
         also = self.clm(once, batch)
         terms = {name: Term(term.total, self.language_model) for name, term in also.terms.items()}
         return replace(out, terms={**out.terms, **terms}, logs={**out.logs, **also.logs})
+
+
+def pool_rows(task: Any, model: Model, batch: Batch, *, together: bool = False) -> Tensor:
+    """[N, W'] what stands for rows (heads/rows.py), through the pooler where the model has one.
+
+    Args:
+        task: A task, whose `pooling` is read.
+        model: backbone and heads.
+        batch: a micro-batch.
+        together: Whether the states of all rows of an example are added first.
+    """
+    rows = POOLINGS[task.pooling].read(features_of(model, batch), batch)
+    return pool(model, add_rows(rows, batch) if together else rows)
 
 
 def add_rows(states: Tensor, batch: Batch) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from plmctl.core.batch import Rows
@@ -64,6 +64,8 @@ class TreeClassification(Classification):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.own = TreeSettings(**settings)
+        if self.own.visible and self.own.lexicon is not None:
+            self.requires = replace(self.requires, pattern=TREE)
         if self.pooling == "last":  # also of a decoder that reads an encoder's states
             why = "branches stand between the words of a text, and its pattern hides them"
             raise ConfigError(
@@ -82,10 +84,6 @@ class TreeClassification(Classification):
         what, file = "texts of train have a word of the lexicon", self.own.lexicon.path
         fix = "triples in the language of the texts, or task.lexicon=null"
         return [describe_known(known, len(texts), what, file=file, fix=fix)]
-
-    @property
-    def pattern(self) -> Mapping[str, Any] | None:
-        return TREE if self.own.visible and self.own.lexicon is not None else None
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         trees = [self._grow(example, tokenizer) for example in examples]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,9 @@ class TreeWriting(Generation):
     """
 
     Settings = TreeWritingSettings
-    typed = "sentences that you type, one a line, with spaces between words"
+    facts = replace(
+        Generation.facts, typed="sentences that you type, one a line, with spaces between words"
+    )
 
     def check_metrics(self, settings: GenerationSettings) -> list[str]:
         return check_metrics(settings.metrics, METRICS)

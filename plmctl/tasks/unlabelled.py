@@ -53,9 +53,9 @@ def stream_unlabelled(task: Task, source: str) -> tuple[str, Iterator[list[Examp
         if role not in ("label", "labels", "clusters", "id", SHARES)
     }
     whole = columns.get("bundle") is not None  # whose rows may stand anywhere
-    if whole or task.stream_file(file, columns) is None:
-        return name, iter([_need_some(task.read_file(file, columns, labelled=False), file)])
-    return name, _cut_file(lambda: task.stream_file(file, columns) or iter([]), file)
+    if whole or task.splits.stream_file(file, columns) is None:
+        return name, iter([_need_some(task.splits.read_file(file, columns, labelled=False), file)])
+    return name, _cut_file(lambda: task.splits.stream_file(file, columns) or iter([]), file)
 
 
 def _cut_file(open_file: Callable[[], Iterator[Example]], file: Path) -> Iterator[list[Example]]:

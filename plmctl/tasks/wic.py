@@ -5,7 +5,7 @@ sentences?
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.marked import MENTIONS, read_mentions
 from plmctl.tasks.layouts.places import find_tokens
 from plmctl.tasks.record import Example
+from plmctl.tasks.transform import pool_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +47,16 @@ class WordInContext(Classification):
     """
 
     fields: Mapping[str, Field] = {"values.mentions": MENTIONS}
-    typed = "lines that you type: word <tab> sentence <tab> sentence"
+    facts = replace(
+        Classification.facts, typed="lines that you type: word <tab> sentence <tab> sentence"
+    )
 
     Settings = WicSettings
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
+        self.requires = replace(self.requires, vectors=POOLINGS[self.pooling].vectors + 2)
         encode.refuse_causal(self.settings.sees_later, "words stand before the end of the text")
-
-    @property
-    def vectors(self) -> int | None:
-        return POOLINGS[self.pooling].vectors + 2
 
     def unit(self, example: Example) -> str:
         """Sentences about one word stay on one side, as in the published splits."""
@@ -102,7 +102,7 @@ class WordInContext(Classification):
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         words = read_mentions(features_of(model, batch), batch, "mean")  # [B, 2, W]
-        states = torch.cat([self.pool_rows(model, batch), words.flatten(1)], 1)  # [B, n W]
+        states = torch.cat([pool_rows(self, model, batch), words.flatten(1)], 1)  # [B, n W]
         return {"class": model.heads["class"](states)}
 
 

@@ -27,6 +27,7 @@ from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.storage.earlier import keep_earlier
 from plmctl.storage.gate import own
 from plmctl.storage.paths import ENDINGS
+from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.predictions import (
     FILES,
     STDOUT,
@@ -99,7 +100,7 @@ def ask_all(
     trained_on = loaded.own_task().get("path")
     if task.path == trained_on or {"task.dev_share", "task.folds"} & {*given}:
         return ""
-    held, task.dev_share = task.held_share, 0
+    held, task.splits = task.splits.held_share, task.splits.whole()
     if trained_on is not None or not held or ALSO.get(split, split) != "dev":
         return ""
     return (
@@ -217,8 +218,8 @@ def choose_task(
     if own.get("_target_") == asked["_target_"]:
         return {**asked, **decided, **name_labels()}
     # a task that writes needs no head of its own: a Transformer is pretrained to translate
-    writes = not getattr(kind, "has_classes", True)
-    if not own and (writes or getattr(kind, "head", None) in (loaded.config.get("heads") or {})):
+    facts: TaskFacts = getattr(kind, "facts", TaskFacts())
+    if not own and (not facts.has_classes or facts.head in (loaded.config.get("heads") or {})):
         published = _read_published(asked, loaded)
         return {**asked, **published, **name_labels()}
     trained = f"fine-tuned on {own['name']}" if own else "not fine-tuned"
@@ -242,7 +243,7 @@ def _name_labels(
     """The names of the rows of its head, as the checkpoint or the user says, where it has one with
     labels; a line where the user calls them otherwise.
     """
-    head = getattr(kind, "head", "")  # a task that writes looks up those of language models
+    head = kind.facts.head  # a task that writes looks up those of language models
     rows = count_rows(loaded.config, head)
     if "label_names" not in asked or rows is None:
         return {}

@@ -188,7 +188,7 @@ def read_attacked(task: Any, split: str, field: str, rows: int | None) -> list[E
         field: The text of an example to change.
         rows: The number of examples; None: all.
     """
-    if (labels := as_task(task)) is None or labels.answer != "class":
+    if (labels := as_task(task)) is None or labels.facts.answer != "class":
         allowed = "classes of texts: classification, pair_classification, sst2, mnli and the like"
         raise ConfigError("task", getattr(task, "name", None), allowed)
     examples = task.read(split)[:rows]

@@ -69,7 +69,7 @@ def ask_members(
         begin, first = reader = reader or (checkpoint, task)
         refuse_misfit(begin, checkpoint, first, task)
         if task.label_names != first.label_names:  # the same ones in another order
-            loaded = load_source(with_order(loaded.source, task.head, first.names))
+            loaded = load_source(with_order(loaded.source, task.facts.head, first.names))
             loaded.model.to(precision.device)
             task = open_task(loaded, checkpoint)
         if not splits:

@@ -29,7 +29,8 @@ def make_prompt_reader(loaded: Loaded, source: str) -> PromptReader:
             raise
         return PromptReader(model, tokenizer, "fill", source, _choose_template(loaded, "fill"))
     task = build_writing_task(loaded, loaded.own_task())
-    return PromptReader(model, tokenizer, kind, source, _choose_template(loaded, kind), task)
+    template, head = _choose_template(loaded, kind), task.facts.head if task else None
+    return PromptReader(model, tokenizer, kind, source, template, task, head)
 
 
 def build_writing_task(loaded: Loaded, node: Mapping[str, Any]) -> Generation | None:

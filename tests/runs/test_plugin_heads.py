@@ -19,6 +19,8 @@ from plmctl.cli.app import make_app
 
 PLUGIN = "plmctl_own_heads"
 SOURCE = """
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -84,7 +86,7 @@ class NextToken(Objective):
 
 @part_of("task")
 class Films(Classification):
-    pipeline = "zero-shot-classification"
+    facts = replace(Classification.facts, pipeline="zero-shot-classification")
 """
 SMALL = ["size=tiny", "size.width=32", "size.inner_width=64", "train.batch_size=8"]
 SMALL += ["train.precision=fp32", "format.max_length=32", "eval.rows=4", "train.steps=1"]

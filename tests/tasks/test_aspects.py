@@ -161,8 +161,9 @@ def test_a_pair_and_marks(tmp_path: Path, toy: Any) -> None:
     wanted = [2, *toy.encode("The rice & tea were good, but the # waiter # was rude."), 3]
     assert rows.seqs["text"].ids[1].tolist()[: len(wanted)] == wanted
     assert rows.labels["class"].tolist() == [1, 0]
-    assert make("aspect_sentiment", "x", "task.read=marks", "task.marks=tokens").new_tokens == 2
-    assert make("aspect_sentiment", "x", "task.marks=tokens").new_tokens == 0
+    asked = ("aspect_sentiment", "x", "task.marks=tokens")
+    assert make(*asked, "task.read=marks").requires.new_tokens == 2
+    assert make(*asked).requires.new_tokens == 0
     typed = marked.parse("the <e1>tea</e1> is fine", 1)
     assert (typed.fields["text"], typed.fields["text2"]) == ("the tea is fine", "tea")
     pair = task.parse("the tea is fine\ttea", 2)

@@ -37,7 +37,7 @@ def task(**more: Any) -> Any:
         gold, guess = [row["gold"] for row in rows], [row["guess"] for row in rows]
         return {"f1": metrics.f1(gold, guess, positive="yes")}
 
-    known = {"name": "x", "metrics": ["f1"], "positive": "yes", "best_is_largest": True}
+    known = {"name": "x", "metrics": ["f1"], "positive": "yes"}
     return SimpleNamespace(**{**known, "decide": decide, "score": score, **more})
 
 

@@ -60,7 +60,7 @@ def languages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_languages_that_are_there_are_scored(languages: Path) -> None:
     xquad = task("xquad", languages)
-    assert xquad.dev_splits == ["dev", "dev_de", "dev_zh"]
+    assert xquad.splits.devs == ["dev", "dev_de", "dev_zh"]
     assert [each.fields["answers"] for each in xquad.read("dev_zh")] == [["伦敦"], ["罗马"]]
     rows = [{"golds": ["伦敦市"], "guess": "伦敦"}, {"golds": ["the Ada"], "guess": "Ada"}]
     assert xquad.score(rows) == {"f1": pytest.approx((80 + 100) / 2), "exact": 50.0}

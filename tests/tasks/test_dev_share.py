@@ -104,13 +104,13 @@ def test_wrong_folds(words: list[str], message: str) -> None:
 def test_without_a_share_a_single_file_is_train_alone(tmp_path: Path) -> None:
     one = task(table(tmp_path / "all.tsv"), "task.dev_share=0")
     assert len(one.read("train")) == 60
-    assert not one.has("dev")
+    assert not one.splits.has("dev")
     assert inference.check_splits(one) == []
 
 
 def test_a_folder_without_dev_holds_out_only_where_told(tmp_path: Path) -> None:
     table(tmp_path / "train.tsv")
-    assert not task(tmp_path).has("dev")
+    assert not task(tmp_path).splits.has("dev")
     assert len(task(tmp_path, "task.dev_share=0.2").read("dev")) == 12
     table(tmp_path / "dev.tsv", 10, first=100)
     with_dev = task(tmp_path, "task.dev_share=0.2")

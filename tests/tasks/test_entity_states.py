@@ -77,13 +77,15 @@ def test_answers_are_those_of_transformers(count: int, aware: bool, toy: Any) ->
     task = make_task(count, marks="none")
     bone = build(aware, asked=2)
     copy(theirs, bone, aware)
-    head = Classify(width=W, num_classes=3, dropout=0.0, bias=count == 1, vectors=task.vectors)
+    head = Classify(
+        width=W, num_classes=3, dropout=0.0, bias=count == 1, vectors=task.requires.vectors
+    )
     head.linear.load_state_dict(theirs.classifier.state_dict())
     state = theirs.state_dict()["luke.entity_embeddings.entity_embeddings.weight"]
     assert bone.entities.asked is not None
     with torch.no_grad():  # [HEAD] and [TAIL] are two of their entities
         bone.entities.asked.weight.copy_(state[FIRST : FIRST + 2])
-    model = Model(backbone=bone, heads={task.head: head}).eval()
+    model = Model(backbone=bone, heads={task.facts.head: head}).eval()
     batch = make_batch(task, toy)
     wanted = ask(theirs, batch, torch.arange(FIRST, FIRST + count).expand(3, -1)).logits
     with torch.no_grad():

@@ -54,7 +54,7 @@ def test_race_in_folders(tmp_path: Path) -> None:
     }
     assert examples[1].fields["choices"][0] == "How many? 1"
     assert {e.bundle for e in examples} == {"high7.txt", "middle7.txt"}
-    assert all(task.has(split) for split in ("train", "dev", "test"))
+    assert all(task.splits.has(split) for split in ("train", "dev", "test"))
     inside = make_task("race", tmp_path / "RACE")
     assert len(inside.read("dev")) == 4
     one = make_task("race", {"train": f"{tmp_path}/RACE/train/high"})

@@ -195,7 +195,7 @@ def test_the_loss_is_the_mean_over_sentences_of_each_document(toy: Any) -> None:
     batch = batches.collate(rows, np.array([0, 1]))
     with torch.no_grad():
         logits = task.logits(model, batch)
-    assert not task.chooses  # each sentence has a probability of its own
+    assert not task.facts.chooses  # each sentence has a probability of its own
     assert logits["extract"][1, 1:].tolist() == [0.0] * 3
     total = 0.0
     for row in range(2):

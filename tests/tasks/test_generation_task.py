@@ -16,6 +16,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks import batches, inference
 from plmctl.tasks.layouts import sequences
 from plmctl.tasks.record import Example
+from plmctl.tasks.scores.metrics import is_larger_better
 
 PAIRS = [("a cat sat here", "eine katze sass"), ("dogs", "hunde bellen laut"), ("why", "warum")]
 EXAMPLES = [
@@ -38,7 +39,7 @@ def _task(*words, writes="target", **given):
 def _model(task, vocab, *words):
     cfg = _config("position.max_length=32", *words)
     heads = {
-        task.head: {
+        task.facts.head: {
             "_target_": "plmctl.heads.lm.LMHead",
             "tied": True,
             "transform": False,
@@ -76,8 +77,8 @@ def test_what_a_task_is_told_of_the_model():
 
 def test_lengths_that_fit_the_places():
     row = _task("task.max_length=256", "task.max_target=128", writes="text")
-    assert row.fit_lengths(128) == {"max_length": 86, "max_target": 42}
-    assert _task("task.max_length=256", "task.max_target=8").fit_lengths(128) == {
+    assert row.lengths.fit(128) == {"max_length": 86, "max_target": 42}
+    assert _task("task.max_length=256", "task.max_target=8").lengths.fit(128) == {
         "max_length": 128,
         "max_target": 8,
     }
@@ -139,17 +140,17 @@ def test_the_loss_is_of_the_target_alone(kind, smoothing, toy):
     expected, count = 0.0, 0
     for number, (_, gold) in enumerate(PAIRS):
         alone = batches.collate(rows, np.array([number]))
-        logp = model.heads[task.head](model(alone).last[0]).log_softmax(-1).detach()
+        logp = model.heads[task.facts.head](model(alone).last[0]).log_softmax(-1).detach()
         ids = [*([2] if writes == "target" else []), *toy.encode(gold)[: 8 - 1], 3]
         first = 0 if writes == "target" else alone.text.ids.shape[1] - len(ids) - 1
         for place, token in enumerate(ids):
             row = logp[first + place]
             expected += float((smoothing - 1) * row[token] - smoothing * row.mean())
             count += 1
-    assert out.terms[task.head].total.item() == pytest.approx(expected, abs=1e-9)
-    assert task.counts(whole) == {task.head: count}
+    assert out.terms[task.facts.head].total.item() == pytest.approx(expected, abs=1e-9)
+    assert task.counts(whole) == {task.facts.head: count}
     parts = [
-        task(model, batches.collate(rows, np.array(part))).terms[task.head].total.item()
+        task(model, batches.collate(rows, np.array(part))).terms[task.facts.head].total.item()
         for part in ([0], [1, 2])
     ]
     assert sum(parts) == pytest.approx(expected, abs=1e-9)
@@ -195,11 +196,11 @@ def test_texts_and_scores_follow_from_the_model(kind, toy):
     assert math.log(task.score(found)["perplexity"]) == pytest.approx(loss)
     rows = task.encode(EXAMPLES, toy)
     logits = (
-        model.heads[task.head](model(batches.collate(rows, np.array([1]))).last[0])
+        model.heads[task.facts.head](model(batches.collate(rows, np.array([1]))).last[0])
         .log_softmax(-1)
         .detach()
     )
-    asked = rows.targets[task.head][1]
+    asked = rows.targets[task.facts.head][1]
     nll = -sum(float(logits[place, token]) for place, token in enumerate(asked) if token != IGNORE)
     assert found[1]["nll"] == pytest.approx(nll, rel=1e-6)
     assert found[1]["tokens"] == (asked != IGNORE).sum()
@@ -240,6 +241,6 @@ def test_impossible_settings_are_refused():
 
 
 def test_the_longest_row_and_the_best_score():
-    assert (_task().longest, _task(writes="text").longest) == (12, 20)
-    assert _task().best_is_largest
-    assert not _task("task.metrics=[perplexity,bleu]").best_is_largest
+    assert (_task().lengths.longest, _task(writes="text").lengths.longest) == (12, 20)
+    assert is_larger_better(_task().metrics[0])
+    assert not is_larger_better(_task("task.metrics=[perplexity,bleu]").metrics[0])

@@ -211,7 +211,7 @@ def test_rows_by_hand(toy: Any, tmp_path: Path) -> None:
     before = len(toy.encode(" He was born in"))
     place = places["Tim Burton 2"] + before
     assert rows.labels["span"][0].tolist() == [[place, place + 2], *[[IGNORE] * 2] * 3]
-    assert make().new_tokens == 5
+    assert make().requires.new_tokens == 5
 
 
 @pytest.mark.parametrize(

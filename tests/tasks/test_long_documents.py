@@ -40,7 +40,7 @@ MODEL = [
 def encode(task: str, example: Example, toy: Any, *words: str) -> Rows:
     words = (f"task={task}", "task.path=x", "checkpoint=null", *words)
     part = build(config.compose("finetune", None, list(words)).task, path="task")
-    part.fit_labels([example]) if part.has_classes and task != "classification" else None
+    part.fit_labels([example]) if part.facts.has_classes and task != "classification" else None
     part.label_names = ["1", "2"]
     rows: Rows = part.encode([example], toy)
     return rows

@@ -26,6 +26,7 @@ from plmctl.tasks.calibration import LabelDecision, apply_decision, fit_decision
 from plmctl.tasks.readers.label_table import LabelTable
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import label_sets as multilabel_score
+from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.unlabelled import read_unlabelled
 from tests.command import plmctl
 
@@ -75,8 +76,8 @@ def test_a_score_comes_from_predictions_alone() -> None:
     assert scores["hamming_loss"] == pytest.approx(2 / 6)
     assert scores["micro_f1"] == pytest.approx(2 / 4)
     assert scores["constant_hamming_loss"] == pytest.approx(2 / 6)  # nothing, or always cheap
-    assert not task.best_is_largest
-    assert make().best_is_largest
+    assert not is_larger_better(task.metrics[0])
+    assert is_larger_better(make().metrics[0])
 
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.1, 60.0, -0.3], [0.0, 0.0, 0.0]])

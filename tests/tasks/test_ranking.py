@@ -212,8 +212,8 @@ def write_corpus(folder: Path, *, beir: bool) -> Path:
 def test_folders_with_a_corpus(beir: bool, tmp_path: Path) -> None:
     folder = write_corpus(tmp_path / "set", beir=beir)
     task = make_task("bi_encoder", folder)
-    assert task.has("dev")
-    assert not task.has("train")
+    assert task.splits.has("dev")
+    assert not task.splits.has("train")
     title = "T " if beir else ""
     first, second = task.read("dev")
     assert (first.id, first.fields["query"]) == ("q1", "Q1")

@@ -57,7 +57,7 @@ def test_marks_by_hand(toy: Any) -> None:
     assert marked == [*plain[:2], new[0], plain[2], new[1], *plain[3:6], new[2], plain[6], *new[3:],
                       3]  # fmt: skip
     assert places == [2, 4, 8, 10]
-    assert _task(marks="tokens").new_tokens == 4
+    assert _task(marks="tokens").requires.new_tokens == 4
 
 
 def test_one_entity_inside_the_other() -> None:
@@ -121,8 +121,8 @@ def test_the_states_of_both_entities(toy: Any, marks: Any) -> None:
                 own = ids[first:end] if states == "mean" else ids[first : first + 1]
                 wanted += factor * own.mean()
             assert found == pytest.approx(wanted)
-    assert task.vectors == 2
-    assert _task(states="row").vectors is None
+    assert task.requires.vectors == 2
+    assert _task(states="row").requires.vectors is None
 
 
 def test_marks_that_the_tokenizer_does_not_know(toy: Any) -> None:

@@ -70,7 +70,7 @@ def test_classes_of_two_vectors(tmp_path: Path, tokenizer: Tokenizer) -> None:
     assert task.counts(batch) == {"class": 4}
     stored = {"class": logits["class"].detach().numpy()}
     assert [p["gold"] for p in task.predict(stored, rows, examples)] == [a[3] for a in PAIRS]
-    assert task.vectors == 3
+    assert task.requires.vectors == 3
 
 
 def test_scores_of_two_vectors(tmp_path: Path, tokenizer: Tokenizer) -> None:

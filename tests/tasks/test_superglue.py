@@ -44,7 +44,7 @@ def test_the_published_names_of_files(tmp_path: Path) -> None:
     for name in ("train.jsonl", "val.jsonl", "test.jsonl"):
         write(folder / name, BOOLQ)
     task = make_task("boolq", tmp_path)
-    assert all(task.has(split) for split in ("train", "dev", "test"))
+    assert all(task.splits.has(split) for split in ("train", "dev", "test"))
 
 
 @pytest.mark.parametrize(

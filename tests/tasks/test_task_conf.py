@@ -83,7 +83,7 @@ WITHOUT_HEADS = (*WRITING, "cloze")  # they predict tokens: the head is the chec
 def test_composes_and_builds(name):
     cfg, task = _task(name)
     assert task.name == name
-    assert (task.head in cfg.heads) != (name in WITHOUT_HEADS)
+    assert (task.facts.head in cfg.heads) != (name in WITHOUT_HEADS)
     long = task.max_length > 1000  # Longformer's settings, in test_long_documents
     ranks = name == "coreference"
     usual = (10,) if name in WRITING else (4, 5, 15) if long else (20,) if ranks else (2, 3, 5, 6)

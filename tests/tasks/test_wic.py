@@ -139,7 +139,7 @@ def test_rows_of_several_vectors_stand_before_the_words(
     batch = collate(task.encode(examples, tokenizer), {})
     words = ["size=tiny", "task=wic", f"task.path={tmp_path}", "checkpoint=null"]
     config = compose("finetune", None, [*words, "position.max_length=64"])
-    heads = {"class": {**config.heads["class"], "num_classes": 2, "vectors": task.vectors}}
+    heads = {"class": {**config.heads["class"], "num_classes": 2, "vectors": 6}}
     model = build_model(config, vocab_size=tokenizer.vocab.size, heads=heads, seed=0).eval()
     found = task.logits(model, batch)["class"]
     states = model(batch).last

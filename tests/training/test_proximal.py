@@ -15,6 +15,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
+from plmctl.tasks.facts import TaskFacts
 from plmctl.training.stabilisers.base import Stabilised
 from plmctl.training.stabilisers.proximal import ProximalPoint
 from plmctl.training.stabilisers.r_drop import TwoPasses
@@ -28,14 +29,9 @@ UPDATES, ROWS = 4, 5
 class Guessed(Rows):
     """The class of a row, or two numbers, as a task has it."""
 
-    has_classes, label_name = True, "row"
-
     def __init__(self, *, chooses: bool = True) -> None:
         super().__init__()
-        self.chooses = chooses
-
-    def check_compared(self) -> None:
-        """All is compared."""
+        self.facts = TaskFacts(own_label="row", chooses=chooses)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """[B, 2]."""

@@ -19,6 +19,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.storage.reading import read_tensors
+from plmctl.tasks.facts import TaskFacts
 from plmctl.training.stabilisers.averages import MovingAverage, StochasticAverage
 from plmctl.training.stabilisers.base import Beginning, Stabilised
 from plmctl.training.stabilisers.child_tuning import FreeChild, TaskChild
@@ -270,16 +271,10 @@ def test_r_drop_is_the_mean_of_two_losses_and_their_divergence(chooses: bool) ->
     labels, known = torch.tensor([0, 2, 1, 0]) % (3 if chooses else 1), torch.tensor([1, 1, 0, 1])
 
     class Toy:
-        has_classes, head, label_name = True, "class", "class"
-
-        def __init__(self) -> None:
-            self.chooses = chooses
+        facts = TaskFacts(head="class", chooses=chooses)
 
         def logits(self, model: Any, batch: Any) -> dict[str, Tensor]:
             return {"class": next(drawn)}
-
-        def check_compared(self) -> None:
-            pass
 
         def counts(self, batch: Any) -> dict[str, int]:
             return {"class": 3}

@@ -5,12 +5,13 @@ a long text stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from plmctl.core.errors import ConfigError
+from plmctl.tasks.facts import ModelNeeds
 
 Style = Literal["none", "symbols", "types", "tokens"]
 Characters = tuple[int, int]  # [start, end) of an entity in its text
@@ -71,6 +72,15 @@ def make_marks(style: Style, tokenizer: Any, *, types: Sequence[str], first_new:
 def count_new(style: Style, entities: int) -> int:
     """How many new tokens the marks are."""
     return 2 * entities if style == "tokens" else 0
+
+
+def add_needs(needs: ModelNeeds, style: Style, entities: int) -> ModelNeeds:
+    """`needs`, with those of the marks around entities."""
+    return replace(
+        needs,
+        new_tokens=needs.new_tokens + count_new(style, entities),
+        reads_ids=needs.reads_ids or style == "tokens",
+    )
 
 
 def spell(style: Style) -> list[str]:

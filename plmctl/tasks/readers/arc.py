@@ -72,7 +72,7 @@ class ArcFiles(Choices):
         super().__init__(splits=splits, folder=folder, header=header, lenient=lenient)
         self.sets = tuple(sets)
 
-    def has(self, path: files.Where, split: str) -> bool:
+    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
         return bool(self._find(path, split)) or super().has(path, split)
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:

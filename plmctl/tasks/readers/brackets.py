@@ -43,7 +43,7 @@ class BracketFiles(SplitFiles):
     the sections of the Wall Street Journal lie, is split as usual: 02-21, 22, 23.
     """
 
-    def has(self, path: files.Where, split: str) -> bool:
+    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
         return bool(_find_sections(path, split)) or super().has(path, split)
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:

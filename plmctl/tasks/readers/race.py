@@ -46,7 +46,7 @@ class RaceFiles(SplitFiles):
     school is a slice where a folder or the id names it; the questions of one article are a bundle.
     """
 
-    def has(self, path: files.Where, split: str) -> bool:
+    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
         return bool(self._find_folder(path, split)) or super().has(path, split)
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:

@@ -45,7 +45,7 @@ class RankingFiles(Table):
 
     several = ("negatives",)
 
-    def has(self, path: files.Where, split: str) -> bool:
+    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
         if isinstance(path, str | Path) and (folder := find_corpus(path)):
             return folder.qrels(split) is not None
         return super().has(path, split)

@@ -34,7 +34,7 @@ class SplitFiles:
         self.folder = folder
         self.skipped: dict[str, int] = {}  # file -> examples left out
 
-    def has(self, path: files.Where, split: str) -> bool:
+    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
         """Whether `task.path` has a file of that split."""
         return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
 

@@ -47,7 +47,7 @@ class XnliFiles(Table):
         super().__init__(splits=splits, folder=folder, header=True, lenient=lenient)
         self.train, self.languages = tuple(train), languages
 
-    def has(self, path: files.Where, split: str) -> bool:
+    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
         if not _is_folder(path):
             return super().has(path, split)
         names = self.train if split == "train" else ("",)

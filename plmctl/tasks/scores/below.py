@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from plmctl.tasks.scores.metrics import LESS_IS_BETTER
+from plmctl.tasks.scores.metrics import is_larger_better
 
 FILE = "baselines.json"  # a file of a run: the scores of models without pretraining
 Scores = Mapping[str, Mapping[str, float | None]]  # {split: {metric: value}}
@@ -19,7 +19,7 @@ def list_below(scores: Scores, simple: Simple, metric: str) -> list[str]:
         simple: The scores of the others, on the same examples.
         metric: the first one of the task.
     """
-    lines, larger = [], metric not in LESS_IS_BETTER
+    lines, larger = [], is_larger_better(metric)
     for split, own in scores.items():
         value = own.get(metric)
         if value is None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.tasks.scores.metrics import LESS_IS_BETTER, floor, often
+from plmctl.tasks.scores.metrics import floor, is_larger_better, often
 from plmctl.tasks.scores.types import Types, find_threshold, score_types
 
 PARTS = ("precision", "recall", "f1")
@@ -71,7 +71,7 @@ def score_predictions(
     constant = [score_sets(gold, [own] * len(gold), names) for own in ([], *([n] for n in tried))]
 
     def best(name: str) -> float:
-        return (min if name in LESS_IS_BETTER else max)(each[name] for each in constant)
+        return (max if is_larger_better(name) else min)(each[name] for each in constant)
 
     threshold, f1 = find_threshold(gold, known)
     tuned = {"best_threshold": threshold, "micro_f1_at_best_threshold": f1}

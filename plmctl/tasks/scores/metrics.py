@@ -12,12 +12,15 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError, nearest
 
-# metrics of which less is better
-LESS_IS_BETTER = frozenset({"loss", "perplexity", "hamming_loss"})
 LARGE = 1e60  # above it, products of squares, and of their sums, may overflow
 MOST = 32  # labels that are tried as a constant prediction
 Labels = Sequence[str]
 Entity = tuple[str, int, int]  # type, first token, last token
+
+
+def is_larger_better(metric: str) -> bool:
+    """Whether a larger value of a metric is better."""
+    return metric not in ("loss", "perplexity", "hamming_loss")
 
 
 def check_metrics(names: Sequence[str], known: Iterable[str], *, fix: str = "") -> list[str]:

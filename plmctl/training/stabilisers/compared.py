@@ -36,10 +36,12 @@ class Compared(Stabiliser):
 
     def begin(self, given: Beginning) -> None:
         task: Any = given.task
-        if not getattr(task, "has_classes", False):
+        facts: Any = getattr(task, "facts", None)
+        if not getattr(facts, "has_classes", False):
             allowed = "a task with labels: this one writes text"
             raise ConfigError("stabiliser", self.group, allowed, fix="stabiliser=[]")
-        task.check_compared()
+        if facts.incomparable:
+            raise facts.incomparable
         self.task, self.model = [task], [given.model]
 
     @contextmanager
@@ -64,7 +66,7 @@ class Compared(Stabiliser):
 
     def counts(self, task: Objective, batch: Batch) -> dict[str, int]:
         own = self.task[0]
-        return {self.group: own.counts(batch)[own.label_name]}
+        return {self.group: own.counts(batch)[own.facts.label_name]}
 
     def passes(self) -> list[Mapping[str, Tensor]]:
         """The predictions of each pass so far; ConfigError if none were recorded."""
@@ -82,7 +84,7 @@ class Compared(Stabiliser):
         sums = []
         for name, (own, labelled) in ours.items():
             p, q = widen(own[labelled]), widen(others[name][0][labelled])  # [p, K]
-            if not task.chooses:
+            if not task.facts.chooses:
                 sums.append((p - q).square().sum())
                 continue
             log_p, log_q = F.log_softmax(p, -1), F.log_softmax(q, -1)

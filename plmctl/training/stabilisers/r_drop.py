@@ -33,7 +33,9 @@ class TwoPasses(Compared):
     def add(self, out: Output, again: Callable[[], Output], batch: Batch) -> Output:
         first = self.passes()[-1]
         other = again()
-        total = self.compare(first, self.passes()[-1], batch) / (2 if self.task[0].chooses else 1)
+        total = self.compare(first, self.passes()[-1], batch) / (
+            2 if self.task[0].facts.chooses else 1
+        )
         terms = {  # terms of the objective alone in both passes
             name: Term((term.total + other.terms[name].total) / 2, term.weight)
             if name in other.terms

@@ -99,7 +99,7 @@ def test_tasks_take_them(name: str, tmp_path: Path) -> None:
         "finetune", None, [f"task={name}", f"task.path={tmp_path}", "checkpoint=null", *words]
     )
     task = build(spec.task, {"pooling": "first"}, path="task")
-    tags = "tag" in task.head
+    tags = "tag" in task.facts.head
     fields, labels = ({"words": ["x"]}, [["O"], ["B-A"]]) if tags else ({"text": "x"}, ["0", "1"])
     task.fit_labels([Example("0", fields, labels[0])] * 3 + [Example("1", fields, labels[1])])
     weights = task.decided["class_weights"]

@@ -121,9 +121,10 @@ def test_arms(toy: Any, lexicon: Path) -> None:
     without = _encode(toy, fields)
     assert without.ids[0].tolist() == [2, *toy.encode(TEXT), 3]
     assert "branch" not in without.tracks
-    assert _task(lexicon=known).pattern == {"_target_": "plmctl.attention.patterns.tree.Tree"}
-    assert _task(lexicon=known, visible=False).pattern is None
-    assert _task().pattern is None
+    node = {"_target_": "plmctl.attention.patterns.tree.Tree"}
+    assert _task(lexicon=known).requires.pattern == node
+    assert _task(lexicon=known, visible=False).requires.pattern is None
+    assert _task().requires.pattern is None
     with pytest.raises(ConfigError, match="branches stand between"):
         _task(pooling="last")
 

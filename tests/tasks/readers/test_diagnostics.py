@@ -51,8 +51,8 @@ def test_the_file_without_labels(tmp_path: Path) -> None:
     task = make_task("ax", tmp_path)
     (example,) = task.read("test")
     assert (example.id, example.label, example.slices) == ("0", None, ())
-    assert not task.has("dev")
-    assert not task.has("train")
+    assert not task.splits.has("dev")
+    assert not task.splits.has("train")
 
 
 def test_matthews_of_each_phenomenon() -> None:

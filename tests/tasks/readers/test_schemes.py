@@ -195,7 +195,7 @@ def test_files_for_eval_are_spelled_alike(tmp_path: Path) -> None:
     task = make_task(tmp_path, "task.scheme=bioes")
     file = tmp_path / "new.jsonl"
     file.write_text('{"tokens": ["a", "b"], "tags": ["B-A", "I-A"]}\n')
-    assert task.read_file(file, COLUMNS)[0].label == ["B-A", "E-A"]
+    assert task.splits.read_file(file, COLUMNS)[0].label == ["B-A", "E-A"]
 
 
 def test_parts_of_speech_have_no_scheme(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_splits_in_two_schemes_are_spelled_as_the_first(
     found = {}
     for split, scheme in (("train", first), ("dev", second)):
         file = write_file(tmp_path, [write(own, 12, scheme) for own in spans])
-        found[split] = [example.label for example in task.read_file(file, COLUMNS)]
+        found[split] = [example.label for example in task.splits.read_file(file, COLUMNS)]
     assert found["dev"] == found["train"]
     assert found["train"] == [
         write(own, 12, "iob2" if first == "iob2" else "bioes") for own in spans
@@ -229,5 +229,5 @@ def test_a_split_is_spelled_as_the_known_labels(tmp_path: Path) -> None:
     spans = [[("A", 0, 0), ("A", 2, 4)]]
     task = make_task(tmp_path, "task.label_names=[O,B-A,I-A,E-A,S-A]")
     file = write_file(tmp_path, [write(own, 6, "iob2") for own in spans])
-    (example,) = task.read_file(file, COLUMNS)
+    (example,) = task.splits.read_file(file, COLUMNS)
     assert example.label == write(spans[0], 6, "bioes")

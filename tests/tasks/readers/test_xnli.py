@@ -71,7 +71,7 @@ def test_files_by_name(folder: Path) -> None:
 def test_what_is_refused(folder: Path) -> None:
     with pytest.raises(DataError, match=r"no file for the split 'train' in 'fr': looked for mult"):
         make_task("xnli", folder, "task.reader.train=[fr]").read("train")
-    assert not make_task("xnli", folder, "task.reader.train=[fr]").has("train")
+    assert not make_task("xnli", folder, "task.reader.train=[fr]").splits.has("train")
     with pytest.raises(
         DataError, match=r"examples in 'dee' \(did you mean 'de'\?\); there are de, en"
     ):

@@ -1,0 +1,127 @@
+"""The files of a task: which splits are there, and what dev is where it has no file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.holding import hold_out, take_fold
+from plmctl.tasks.record import Example, Reader
+
+DEV_SHARE = 0.1  # the share of a single labelled file
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The splits of a task, as its reader finds them in `task.path`.
+
+    Args:
+        reader: The reader of the files.
+        path: A directory, a file, or the files of the splits.
+        unit: The texts of an example that stay together where dev is held out of train.
+        labels: The labels of an example that training must have seen to predict it.
+        columns: Columns to read.
+        dev_share: The share of the training examples that is dev where no file is; None:
+            `DEV_SHARE` of a single file, otherwise none.
+        folds: The parts of the training examples, one of which is dev; None: `dev_share` decides.
+        fold: The number of the part that is dev, from 0.
+        change: A change of the examples of a split or file after they are read.
+        streams: Whether `change` leaves single unlabelled examples as they are.
+
+    Raises:
+        ConfigError: The share or the folds are impossible.
+    """
+
+    reader: Reader
+    path: Any
+    unit: Callable[[Example], str]
+    labels: Callable[[Example], Sequence[str]]
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    dev_share: float | None = None
+    folds: int | None = None
+    fold: int = 0
+    change: Callable[[list[Example]], list[Example]] = list
+    streams: bool = True
+
+    def __post_init__(self) -> None:
+        share, folds, fold = self.dev_share, self.folds, self.fold
+        if share is not None and not 0 <= share < 1:
+            raise ConfigError(
+                "task.dev_share", share, "at least 0 and below 1", fix=f"task.dev_share={DEV_SHARE}"
+            )
+        if folds is None:
+            if fold:
+                raise ConfigError("task.fold", fold, "of task.folds", fix="task.folds=5")
+            return
+        if folds < 2:
+            raise ConfigError("task.folds", folds, "2 or more, or null", fix="task.folds=5")
+        if not 0 <= fold < folds:
+            allowed = f"from 0 to {folds - 1}, as task.folds={folds}"
+            raise ConfigError("task.fold", fold, allowed, fix="task.fold=0")
+        if share:
+            allowed = f"without task.folds={folds}, which say what is dev"
+            raise ConfigError("task.dev_share", share, allowed, fix="task.dev_share=null")
+
+    def whole(self) -> Splits:
+        """The splits as the files have them: no dev is held out of train."""
+        return replace(self, dev_share=0)
+
+    def has(self, split: str) -> bool:
+        """Whether `path` has a file of that split, or one to hold dev out of."""
+        if split == "dev" and self.held_share:
+            return bool(self._halves[1])
+        return not (split.startswith("dev") and files.is_single(self.path)) and self.has_file(split)
+
+    def has_file(self, split: str) -> bool:
+        """Whether `path` has a file of that split."""
+        return self.reader.has(self.path, split, self.columns)
+
+    @property
+    def devs(self) -> list[str]:
+        """The splits for validation that are there."""
+        return [name for name in self.reader.splits if name.startswith("dev") and self.has(name)]
+
+    @property
+    def held_share(self) -> float:
+        """The share of the training examples that is dev; 0 where dev has a file of its own."""
+        if self.folds:
+            return 0.0 if self.dev_share == 0 else 1 / self.folds
+        if files.is_single(self.path):
+            return DEV_SHARE if self.dev_share is None else self.dev_share
+        return self.dev_share if self.dev_share and not self.has_file("dev") else 0.0
+
+    @cached_property
+    def _halves(self) -> tuple[list[Example], list[Example]]:
+        examples = self.reader.read(self.path, "train", self.columns)
+        if self.folds:
+            return take_fold(examples, self.fold, self.folds, unit=self.unit)
+        return hold_out(examples, self.held_share, unit=self.unit, labels=self.labels)
+
+    def read(self, split: str) -> list[Example]:
+        """The examples of a split; ConfigError for a name that is no split."""
+        known = [*self.reader.splits, *(self.path if isinstance(self.path, Mapping) else ())]
+        if split not in known:
+            raise ConfigError("split", split, f"one of {', '.join(known)}{nearest(split, known)}")
+        if split in ("train", "dev") and self.held_share:
+            return self.change(self._halves[split == "dev"])
+        return self.change(self.reader.read(self.path, split, self.columns))
+
+    def read_file(
+        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
+    ) -> list[Example]:
+        """The examples of a file that is no split."""
+        return self.change(self.reader.read_file(file, columns, labelled=labelled))
+
+    def stream_file(self, file: Path, columns: Mapping[str, Any]) -> Iterator[Example] | None:
+        """The unlabelled examples of a file that is no split, each when it is read; None where its
+        reader, or the task, needs the whole file.
+        """
+        reader: Any = self.reader
+        if self.streams and vars(type(reader)).get("streams", False):
+            return reader.stream_file(file, columns, labelled=False)  # type: ignore[no-any-return]
+        return None
