@@ -1,5 +1,5 @@
-"""What tools know of a task without reading a file: its facts, what it needs of a model, and the
-lengths of its rows.
+"""The facts about a task that tools know before a file is read: its own, the needs of its rows,
+and their lengths.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plmctl.objectives.base import Facts
 
 @dataclass(frozen=True)
 class TaskFacts(Facts):
-    """The facts about a task, beside those of every objective.
+    """The facts about a task, in addition to those of every objective.
 
     Args:
         head: The name of the head that gives the logits.
@@ -59,7 +59,7 @@ class TaskFacts(Facts):
 
 @dataclass(frozen=True)
 class ModelNeeds:
-    """What the rows of a task need of a model.
+    """The needs that the rows of a task have of a model.
 
     Args:
         new_tokens: The rows of the table of tokens after those of the tokenizer.
@@ -70,7 +70,7 @@ class ModelNeeds:
         heads_about: The tokens that its language-model heads predict.
         head_settings: Settings of its head that follow from its own.
         settings: {config path below `model`: value} of settings for models that have them.
-        pattern: The node of a pattern that its rows need beside that of the model.
+        pattern: The node of a pattern that its rows need in addition to that of the model.
     """
 
     new_tokens: int = 0
@@ -87,9 +87,10 @@ class RowLengths:
     """The lengths of the rows of a task, in tokens.
 
     Args:
-        read: The tokens of a row, or of what is read, at most.
+        read: The most tokens of a row, or of a text that is read.
         written: The tokens that a language-model head writes at most.
-        apart: Whether a decoder writes these beside the row; otherwise they stand behind it.
+        apart: Whether a decoder writes these in a row of its own; otherwise they stand behind the
+            text.
     """
 
     read: int
@@ -103,7 +104,7 @@ class RowLengths:
 
     @property
     def sides(self) -> tuple[int, int]:
-        """(tokens of a row at most, tokens that are written beside it)."""
+        """(most tokens of a row, most tokens that are written in a row of their own)."""
         return (self.read, self.written) if self.apart else (self.longest, 0)
 
     def fit(self, longest: int) -> dict[str, int]:

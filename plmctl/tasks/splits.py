@@ -1,4 +1,4 @@
-"""The files of a task: which splits are there, and what dev is where it has no file."""
+"""The files of a task: its splits, and a dev split that is held out of train."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Splits:
 
     @property
     def devs(self) -> list[str]:
-        """The splits for validation that are there."""
+        """The existing splits for validation."""
         return [name for name in self.reader.splits if name.startswith("dev") and self.has(name)]
 
     @property
