@@ -19,8 +19,8 @@ from plmctl.config.recipes import conf_dir, find_recipe, load, part_files
 from plmctl.report.charts import draw_lines
 
 PICTURES = Path(__file__).parent / "pictures"
-SHOWN = ("bert", "gpt2", "t5")  # of the recipes, in the picture of slots
-SLOTS = {  # what each decides, in the order of a run
+SHOWN = ("bert", "gpt2", "t5")  # recipes in the picture of slots
+SLOTS = {  # the decision of each, in the order of a run
     "format": "what a row is",
     "noise": "what is hidden",
     "pattern": "who sees whom",
@@ -109,7 +109,7 @@ def draw_rooms() -> str:
 
 
 def draw_patterns() -> str:
-    """What every pattern draws of itself: a line for each query, a column for each key."""
+    """The picture of every pattern: a line for each query, a column for each key."""
     cell, columns, gap, top = 5, 4, 34, 44
     masks = {name: mask for name in part_files("pattern") if (mask := see(name))}
     side = cell * len(next(iter(masks.values())))
@@ -121,7 +121,7 @@ def draw_patterns() -> str:
         for row, line in enumerate(mask):
             lines += draw_row(line, x, y + cell * row, cell)
     height = top + (-(-len(masks) // columns)) * (side + gap) - 10
-    return frame(lines, 8 + columns * (side + gap), height, "Which tokens see each other")
+    return frame(lines, 8 + columns * (side + gap), height, "Tokens that see each other")
 
 
 def see(name: str) -> list[str]:

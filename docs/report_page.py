@@ -22,7 +22,7 @@ from plmctl.storage.lines import read_lines
 STORED = Path(__file__).parent / "pictures/study.json"
 PAGE = "pictures/study.html"
 TOLD = (STUDY, TABLE)
-# docs/site.js says which scheme the reader has chosen: it counts in place of that of the system
+# docs/site.js sends the scheme that the reader has chosen: it replaces that of the system
 FOLLOW = """<script>
 addEventListener("message", ({ data }) => {
   if (!["light", "dark"].includes(data.scheme)) return;
@@ -35,7 +35,7 @@ addEventListener("message", ({ data }) => {
 
 
 def store(folder: Path) -> dict[str, Any]:
-    """What the page of a study reads: its settings, table and journal, and the validations of its
+    """The input of the page of a study: its settings, table and journal, and the validations of its
     runs.
     """
     jobs = folder / JOBS

@@ -1,5 +1,5 @@
-"""The search of the site (a hook of mkdocs): what it shows first, pages that tell what to do; and
-that it works in pages which are opened from files, without a server.
+"""The search of the site (a hook of mkdocs): pages that show how to do a thing come first. It also
+works in pages that are opened from files, without a server.
 """
 
 from pathlib import Path

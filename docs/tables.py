@@ -51,7 +51,7 @@ TABLE = re.compile(
     re.DOTALL,
 )
 FILE = re.compile(r"(?<=<!-- )file: ([\w./]+) -->\n(.*?)(?=<!-- end -->)", re.DOTALL)
-SHARED = "several"  # `settings: several`: those that more than one command has
+SHARED = "several"  # `settings: several`: settings of more than one command
 AUTHORS = re.compile(r"[A-Z]\w+(?: and [A-Z]\w+| et al\.)?, \d{4}")
 SENTENCE = "the old man counts the boats in the harbour every morning before he drinks his tea"
 NOISED = (  # noises that need nothing but tokens
@@ -59,7 +59,7 @@ NOISED = (  # noises that need nothing but tokens
     *("factorization_order", "span_sentinel", "token_sentinel", "sequence_span", "text_infill"),
     *("token_delete", "document_rotate", "word_shuffle", "word_drop", "word_blank"),
 )
-CHOSEN = ("model", "format", "noise", "objective")  # of a recipe
+CHOSEN = ("model", "format", "noise", "objective")  # slots of a recipe
 HEADS = {
     "fields": ("field", "shape", "type", "meaning"),
     "families": ("systems", "classes of transformers"),
@@ -125,8 +125,8 @@ def recipe_row(name: str) -> str:
 
 
 def study_row(name: str) -> str:
-    """One study: its question, its title, the papers that its header names, on what the small form
-    trains where that is not the published block, and its verdicts.
+    """One study: its question, its title and the papers that its header names. The last cells are
+    the data of the small form, unless it is the published block, and its verdicts.
     """
     file = recipes_dir() / "studies" / f"{name}.yaml"
     found = header(file)
@@ -140,9 +140,7 @@ def study_row(name: str) -> str:
 
 
 def noised_row(name: str) -> str:
-    """What a noise with its own settings makes of one sentence: tokens that differ from it are
-    bold.
-    """
+    """One sentence after a noise with its own settings: changed tokens are bold."""
     marks = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "X", "Y", "Z")
     words = SENTENCE.split()
     spellings = (*marks, *sorted(set(words)))

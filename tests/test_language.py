@@ -164,7 +164,8 @@ def joined(lines: Iterable[tuple[int, str, bool]]) -> Iterator[tuple[int, str]]:
 def in_python(file: Path) -> Iterator[Unit]:
     text = file.read_text(encoding="utf-8")
     tree = ast.parse(text)
-    room = file.relative_to(ROOT / "plmctl").parts[0]
+    room, *inside = file.relative_to(ROOT).parts
+    room = inside[0] if room == "plmctl" else room
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -213,27 +214,32 @@ def in_settings(file: Path) -> Iterator[Unit]:
     """Comments of a recipe; those of a header begin with `Launch:` and the like."""
     room, block, start = file.relative_to(ROOT).parts[0], [], 0
     for number, line in enumerate([*file.read_text(encoding="utf-8").splitlines(), ""], 1):
-        match = re.match(r"^(\s*|.*?\s)#(\s*)(.*)$", line)
-        row = match and re.match(
-            r"(?!\w+:)\S.*?\s{2,}\S", match[3]
-        )  # of a table, such as ablations
-        begins = match and re.match(r"[A-Z]\w*( \w+)?:|[A-Z].*:$|@", match[3])
-        goes_on = match and not match[1].strip() and not begins and not row
-        if block and not goes_on:
+        match = re.match(r"^(\s*|.*?\s)#\s*(.*)$", line)
+        row = match and re.match(r"(?!\w+:)\S.*?\s{2,}\S", match[2])  # of a table, as ablations
+        begins = match and re.match(r"[A-Z]\w*( \w+)?:|[A-Z].*:$|@", match[2])
+        if block and (not match or match[1].strip() or begins or row):
             yield Unit(room, "settings", file, start, " ".join(block))
             block = []
-        if match and not row and not match[3].startswith("@package") and len(match[2]) < 4:
+        if row:
+            for cell in re.split(r"\s{2,}", match[2]):
+                yield Unit(room, "cell", file, number, cell)
+        elif match and match[1].strip():
+            yield Unit(room, "settings", file, number, match[2])
+        elif match and not match[2].startswith("@package"):
             start = start if block else number
-            block.append(match[3])
-            if match[1].strip():
-                yield Unit(room, "settings", file, start, match[3])
-                block = []
+            block.append(match[2])
 
 
 def units() -> Iterator[Unit]:
     for file in sorted((ROOT / "plmctl").rglob("*.py")):
         yield from in_python(file)
-    for file in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]:
+    for folder in ("docs", "examples"):
+        for file in (ROOT / folder).rglob("*.py"):
+            yield from in_python(file)
+    for folder in ("docs", "examples", ".github"):
+        for file in (ROOT / folder).rglob("*.md"):
+            yield from in_page(file)
+    for file in ROOT.glob("*.md"):
         yield from in_page(file)
     for folder in ("conf", "recipes"):
         for file in (ROOT / folder).rglob("*.yaml"):
@@ -242,7 +248,8 @@ def units() -> Iterator[Unit]:
 
 def broken(unit: Unit) -> Iterator[tuple[str, str]]:
     """(rule, sentence) of each rule that a sentence breaks."""
-    text = re.sub(r"\bplmctl \S.*", "X", unit.text) if unit.kind == "settings" else unit.text
+    command = r"\bplmctl \S.*?(?=\s\([A-Za-z]|$)"  # up to a remark in brackets
+    text = re.sub(command, "X", unit.text) if unit.kind == "settings" else unit.text
     for at, sentence in enumerate(split_sentences(text)):
         for name, rule in RULES.items():
             if name == "noun first" and (at or unit.kind != "argument"):

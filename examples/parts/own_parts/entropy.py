@@ -27,7 +27,7 @@ class AttentionEntropy(Measure):
     def of(cls, opened: Loaded) -> Self | None:
         if "attention" not in opened.model.backbone.records:
             return None
-        by_layer = zip(*AttentionMaps.of(opened).layers, strict=True)  # of each sentence [H, T, T]
+        by_layer = zip(*AttentionMaps.of(opened).layers, strict=True)  # for each sentence [H, T, T]
         tokens = [[torch.special.entr(p).sum(-1) for p in maps] for maps in by_layer]
         return cls([torch.cat(each, -1).mean(-1).tolist() for each in tokens])
 

@@ -1,4 +1,4 @@
-"""Shuffled tokens (Panda et al., 2021): some tokens of a row change places with each other."""
+"""Shuffled tokens (Panda et al., 2021): some tokens of a row change positions with each other."""
 
 from __future__ import annotations
 
