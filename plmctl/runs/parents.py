@@ -18,7 +18,7 @@ from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.model_facts import reading
 from plmctl.config.build import MISSING, build, plain
-from plmctl.config.headers import naming_source
+from plmctl.config.headers import naming_source, source_of
 from plmctl.config.model_settings import model_settings
 from plmctl.config.references import at_origin
 from plmctl.config.schema import Finetune, GraphData, Pretrain
@@ -41,6 +41,8 @@ OF_TASKS = ("model", "pattern", "size", "checkpoint")  # slots that decide how o
 OF_VOCABULARY = ("format", "noise", "eval.noise")  # parts that are given a vocabulary alone
 # parts that are given the numbers of `size`
 OF_SIZE = ("pattern", "position", "kernel", "first_vectors")
+
+ANY_FILES = "a folder, one file, or the files of its splits, as in task.path=[train.tsv,dev.tsv]"
 
 
 def build_task(spec: Finetune) -> Task:
@@ -141,9 +143,13 @@ def _find_wrong_task(spec: Finetune) -> list[PlmctlError]:
 
 def _check_files(spec: Finetune) -> None:
     """Raise what is wrong with the files of a task that itself cannot be made, where they can be
-    read without it.
+    read without it; of files that nobody gave, where to get them.
     """
     own = spec.task
+    if own.get("path") == MISSING:
+        source = source_of("task", own.get("name"), spec.provenance.config_dirs) or ANY_FILES
+        fix = f"task.path=...\n  data: {source}"
+        raise ConfigError("task.path", ..., "must be given", fix=fix)
     try:
         reader: Reader = build(own["reader"], plugins=spec.plugins, path="task.reader")
         path, columns = own["path"], thaw(own["columns"])

@@ -101,6 +101,16 @@ MISTAKES = [
     ("vectors data.path=t.txt run.dir=a/b", "run.dir='a/b': there is no such setting", "out=a/b"),
     (f"pretrain {TINY} out=a/b", "out='a/b': there is no such setting", "run.dir=a/b"),
     ("tokenize data.path=t.txt", "out: must be given", "out=..."),
+    (
+        "finetune task=rte checkpoint=null",
+        "data: https://dl.fbaipublicfiles.com/glue/data/RTE.zip",
+        "task.path=...",
+    ),
+    (
+        "distill task=classification teacher=runs/first",
+        "as in task.path=[train.tsv,dev.tsv]",
+        "task.path=...",
+    ),
     ("finetune task=sst checkpoint=runs/first", "there is no such task", "task=sst2"),
     (
         "finetune task=classification task.path=t.tsv checkpoint=runs/frist",
@@ -223,6 +233,7 @@ def test_a_mistake_is_answered_with_its_fix(words: str, message: str, fix: str) 
     assert message in told
     assert f"fix: {spell_fix(fix)}" in told
     assert "Traceback" not in told
+    assert "???" not in told
 
 
 def test_a_packed_table_is_named_too(folder: Path) -> None:
