@@ -13,7 +13,7 @@ from typing import Any
 
 from plmctl.config import groups, schema
 from plmctl.config.budgets import TABLE, check_table
-from plmctl.config.build import MISSING, parameters_of
+from plmctl.config.build import MISSING, parameters_of, refuse_value
 from plmctl.config.make_spec import make_spec
 from plmctl.config.overrides import OverrideWord
 from plmctl.config.reached import KEY, check_reached
@@ -23,7 +23,7 @@ from plmctl.config.run_name import runs_of
 from plmctl.config.spec import Part, Provenance, RunSpec, all_parts_in
 from plmctl.config.walks import leaves, references_in, select
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, nearest
-from plmctl.core.values import takes_mapping
+from plmctl.core.values import fit, takes_mapping
 
 
 def finish(
@@ -39,6 +39,7 @@ def finish(
     """
     errors: list[PlmctlError] = [*_empty_misshapen(settings), *_one_length(settings, words)]
     errors += _take_values(settings)
+    wrong_sizes = list(_fit_sizes(settings))
     plugins, recipe = provenance.plugins, provenance.recipe
     removed = [*_drop_leftovers(settings, plugins), *_drop_foreign(settings, words, plugins)]
     run = settings.get("run")
@@ -46,6 +47,8 @@ def finish(
         settings["recipe"] = recipe
     if recipe and isinstance(run, dict) and run.get("name") is None:
         run["name"] = Path(recipe).stem
+    if wrong_sizes:  # settings that refer to them would be second mistakes
+        return None, [*errors, *wrong_sizes]
     try:
         content = work_out(settings, errors)
     except UnresolvedReference as error:
@@ -114,6 +117,17 @@ def _take_values(settings: dict[str, Any]) -> Iterator[ConfigError]:
                 allowed = f"a part, which has settings: {slot}.{name}.<a setting>={value}"
                 fix = f"plmctl help {name}"
                 yield ConfigError(f"{slot}.{name}", parts.pop(name), allowed, fix=fix)
+
+
+def _fit_sizes(settings: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """Numbers of `size` that are not whole ones; 64.0 becomes 64."""
+    size = settings.get("size")
+    for key, value in list(size.items()) if isinstance(size, dict) else ():
+        if not any(references_in(value)):
+            try:
+                size[key] = fit(value, int)
+            except ValueError as error:
+                yield refuse_value(f"size.{key}", value, int, error)
 
 
 def _one_length(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list[ConfigError]:

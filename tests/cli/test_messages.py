@@ -156,6 +156,10 @@ MISTAKES = [
     ("report runs/first", "neither a run", "give a run.dir, or a study's out"),
     (f"pretrain {TINY} train.device=gpu", "did you mean 'cuda'?", "train.device=cuda"),
     (f"pretrain {TINY} train.precision=half", "must be one of", "train.precision=fp16"),
+    (f"pretrain {TINY} size.width=abc", "size.width='abc': must be a whole number", "size.width=1"),
+    (f"pretrain {TINY} size.num_layers=2.5", "2.5: must be a whole number", "size.num_layers=2"),
+    (f"pretrain {TINY} size.width=null", "size.width=null: must be a whole number", "size.width=1"),
+    (f"pretrain {TINY} size.width=1e9", "size.width=1000000000: no tensor of this", "size=tiny"),
     (
         f"pretrain {TINY} data.path=null data.mixture.a=t.txt",
         "data.mixture.a='t.txt': a mapping of names to values",
