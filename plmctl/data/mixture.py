@@ -14,6 +14,7 @@ from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.values import Whole, fit
 from plmctl.data.formats.base import Format
 from plmctl.data.reader import (
+    EARLIER,
     CorpusPicks,
     Picks,
     ReadPosition,
@@ -140,7 +141,8 @@ class Mixture:
         Raises:
             DataError: if it is of other data.
         """
-        same = check_stage(self, state, "another mixture", "corpora, weights, format and seed")
+        needed = "corpora, weights, format and seed"
+        same = check_stage(self, state, "another mixture", needed, also=EARLIER)
         corpora = (
             reader.position_at(*state["corpora"][name]) for name, reader in self.readers.items()
         )

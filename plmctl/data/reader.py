@@ -26,6 +26,9 @@ from plmctl.data.plans import cache_plan, hash_code
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
+# the rule by which a share of short documents is held out is of 0.2.0
+EARLIER = "; plmctl 0.1.0 goes on with its own runs on short documents"
+
 
 class ReadPosition(NamedTuple):
     """How far the run has read: `cursor` rows of `epoch`."""
@@ -291,7 +294,8 @@ class RowReader:
         Raises:
             DataError: if it is of other data.
         """
-        same = check_stage(self, state, "other rows", "data.path, tokenizer, format and seed")
+        needed = "data.path, tokenizer, format and seed"
+        same = check_stage(self, state, "other rows", needed, also=EARLIER)
         self.position = (
             self.position_at(state["epoch"], state["cursor"]) if same else ReadPosition()
         )
@@ -323,11 +327,14 @@ def stage_of(reader: Stated) -> dict[str, Any]:
     return {"seed": reader.seed, "stage": reader.stage, "fingerprint": reader.fingerprint}
 
 
-def check_stage(reader: Stated, state: Mapping[str, Any], others: str, needed: str) -> bool:
+def check_stage(
+    reader: Stated, state: Mapping[str, Any], others: str, needed: str, *, also: str = ""
+) -> bool:
     """Whether `state` is of this stage and not of an earlier one.
 
     Raises:
-        DataError: if it is of `others` than these; `needed` says what must be equal.
+        DataError: if it is of `others` than these; `needed` says what must be equal, `also` what
+            else helps.
     """
     if state["stage"] < reader.stage:
         return False
@@ -335,6 +342,6 @@ def check_stage(reader: Stated, state: Mapping[str, Any], others: str, needed: s
     if different:
         raise DataError(
             f"the checkpoint was reading {others} ({', '.join(different)} differ)",
-            fix=f"resume with the same {needed}, or start a new run with init=<checkpoint>",
+            fix=f"resume with the same {needed}, or start a new run with init=<checkpoint>{also}",
         )
     return True

@@ -85,6 +85,12 @@ class JobJournal:
         return [job for name, job in self.jobs.items() if self.states[name].kind == "done"]
 
     @property
+    def others(self) -> list[str]:
+        """The finished jobs of the folder that are none of these."""
+        ended = [name for name, last in self.events.last.items() if last.event == "finished"]
+        return [name for name in ended if name not in self.jobs]
+
+    @property
     def ended(self) -> int:
         """How many jobs are not open any more."""
         return sum(state.kind != "open" for state in self.states.values())

@@ -13,7 +13,7 @@ from plmctl.config.published import find_study_folder
 from plmctl.config.recipes import studies
 from plmctl.config.schema import Ablate
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.core.terminal import remark, tell
+from plmctl.core.terminal import counted, remark, tell
 from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
@@ -35,6 +35,10 @@ JOBS = "jobs"  # in the folder of a study: the folders of its jobs
 EDITED = (
     "The study's file was edited while it ran;"
     " this is the table of the study as it was at the start. Run it again."
+)
+OTHERS = (
+    "{} in {} had other settings, or another plmctl made them: they stay and do not count;"
+    " all jobs of this study run anew"
 )
 
 
@@ -65,15 +69,17 @@ def _ablate(spec: Ablate) -> int:
         remark(line)
     for recipe, decision in planned.decisions.items():
         remark(f"{recipe}: {decision}")
+    journal = make_journal(planned, folder)
+    if (others := journal.others) and not journal.done:
+        remark(OTHERS.format(counted(len(others), "finished job"), folder / JOBS))
     if given.dry_run:
         for question in try_tokenizers(planned, given):
             remark(f"not checked: {question}")
-        states = make_journal(planned, folder).states
-        looks = open_looks(planned, folder, states)
+        looks = open_looks(planned, folder, journal.states)
         if given.json:
-            tell(json.dumps(describe_plan(planned, states, looks)))
+            tell(json.dumps(describe_plan(planned, journal.states, looks)))
         else:
-            show_plan(planned, states, folder, looks)
+            show_plan(planned, journal.states, folder, looks)
         return 0
     _check_launcher(given.launcher, spec.processes)
     code, record = _run(planned, folder, settings, given.launcher)

@@ -228,6 +228,18 @@ def test_a_job_whose_weights_are_gone_but_needed_runs_again(planned: Planned, he
     }
 
 
+def test_jobs_of_another_age_are_told(here: Path) -> None:
+    """An older plmctl left jobs with other keys."""
+    toy_study.write_study(here)
+    assert "do not count" not in ablate("--dry-run", "out=study").output
+    for name in ("pretrain-0123456789abcdef", "finetune-0123456789abcdef"):
+        JobEvents(here / "study/jobs").write("finished", name, seconds=1.0, kept=True)
+    said = ablate("--dry-run", "out=study")
+    assert said.exit_code == 0, said.output
+    told = " ".join(said.output.split())
+    assert "2 finished jobs in study/jobs had other settings, or another plmctl made them" in told
+
+
 def test_the_rule_ends_hopeless_runs(planned: Planned, here: Path) -> None:
     stop = {"metric": "valid/loss", "after": 0.4, "bound": 5.0}
     plan = planned(stop=stop)
