@@ -11,12 +11,13 @@ from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_setting
 from plmctl.storage.paths import find_near
 from plmctl.tasks.predictions import NAMED
+from plmctl.tasks.readers.span_rows import TEXT
 from plmctl.tasks.readers.tables import SHARES
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.text.given import read_texts
 from plmctl.text.inputs import need_lines
-from plmctl.text.tabular import kind_of
+from plmctl.text.tabular import JSON, kind_of, named_rows
 
 PIECE = 10_000  # examples that are read, answered and written together
 
@@ -47,6 +48,8 @@ def stream_unlabelled(task: Task, source: str) -> tuple[str, Iterator[list[Examp
     name = file.name.partition(".")[0]
     if kind_of(file) not in (*NAMED, *getattr(task.reader, "kinds", ())):
         return name, _cut_file(lambda: _parse_lines(task, file, need_lines(file)), file)
+    if field := _find_texts(task, file):
+        return name, _cut_file(lambda: _parse_lines(task, file, _read_texts(file, field)), file)
     columns = {
         role: column
         for role, column in task.columns.items()
@@ -56,6 +59,28 @@ def stream_unlabelled(task: Task, source: str) -> tuple[str, Iterator[list[Examp
     if whole or task.splits.stream_file(file, columns) is None:
         return name, iter([_need_some(task.splits.read_file(file, columns, labelled=False), file)])
     return name, _cut_file(lambda: task.splits.stream_file(file, columns) or iter([]), file)
+
+
+def _find_texts(task: Task, file: Path) -> str:
+    """The column of texts in a table, for a task that reads words: each is cut as a new line is;
+    "" for a table whose cells are words.
+    """
+    tokens = task.columns.get("tokens")
+    named = isinstance(tokens, str)
+    if tokens is None or kind_of(file) in JSON or (named and task.decided.get("words") != TEXT):
+        return ""
+    field = str(tokens) if named else TEXT
+    try:
+        _, names = next(named_rows(file), (0, {}))
+    except DataError:  # of no table
+        return ""
+    # the first line of a column file is a word with its tag
+    is_tagged = any(name in names for name in task.label_names or ())
+    return field if field in names and not is_tagged else ""
+
+
+def _read_texts(file: Path, field: str) -> Iterator[tuple[int, str]]:
+    return enumerate((str(row[field] or "") for _, row in named_rows(file)), 1)
 
 
 def _cut_file(open_file: Callable[[], Iterator[Example]], file: Path) -> Iterator[list[Example]]:

@@ -203,6 +203,19 @@ def test_predictions_have_the_characters(tmp_path: Path, monkeypatch: pytest.Mon
         assert [line[e["start"] : e["end"]] for e in row["entities"]] == [
             e["text"] for e in row["entities"]
         ]
+    # and so is the column of texts of a table, which needs no column of entities
+    for name, sign in (("new.csv", ","), ("new.tsv", "\t")):
+        Path(name).write_text(f"n{sign}text\n1{sign}Anna saw Rome (Paris).\n2{sign}It rained.\n")
+        plmctl("eval", "checkpoint=r", f"input={name}", f"out={name}.jsonl", "device=cpu")
+        found = [json.loads(line) for line in Path(f"{name}.jsonl").read_text().splitlines()]
+        assert [row["words"] for row in found] == [
+            ["Anna", "saw", "Rome", "(", "Paris", ")", "."],
+            ["It", "rained", "."],
+        ]
+        assert [(row["n"], isinstance(row["entities"], list)) for row in found] == [
+            ("1", True),
+            ("2", True),
+        ]
 
 
 def test_words_of_such_texts_are_not_replaced(tmp_path: Path) -> None:
