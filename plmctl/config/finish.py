@@ -119,10 +119,11 @@ def _take_values(settings: dict[str, Any]) -> Iterator[ConfigError]:
                 yield ConfigError(f"{slot}.{name}", parts.pop(name), allowed, fix=fix)
 
 
-def _fit_sizes(settings: Mapping[str, Any]) -> Iterator[ConfigError]:
+def _fit_sizes(settings: dict[str, Any]) -> Iterator[ConfigError]:
     """Numbers of `size` that are not whole ones; 64.0 becomes 64."""
-    size = settings.get("size")
-    for key, value in list(size.items()) if isinstance(size, dict) else ():
+    given = settings.get("size")
+    size: dict[str, Any] = given if isinstance(given, dict) else {}
+    for key, value in list(size.items()):
         if not any(references_in(value)):
             try:
                 size[key] = fit(value, int)

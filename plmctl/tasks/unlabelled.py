@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def stream_unlabelled(task: Task, source: str) -> tuple[str, Iterator[list[Examp
     if kind_of(file) not in (*NAMED, *getattr(task.reader, "kinds", ())):
         return name, _cut_file(lambda: _parse_lines(task, file, need_lines(file)), file)
     if field := _find_texts(task, file):
-        return name, _cut_file(lambda: _parse_lines(task, file, _read_texts(file, field)), file)
+        return name, _cut_file(lambda: _parse_texts(task, file, field), file)
     columns = {
         role: column
         for role, column in task.columns.items()
@@ -72,15 +73,16 @@ def _find_texts(task: Task, file: Path) -> str:
     field = str(tokens) if named else TEXT
     try:
         _, names = next(named_rows(file), (0, {}))
-    except DataError:  # of no table
+    except DataError:  # the file is no table
         return ""
     # the first line of a column file is a word with its tag
     is_tagged = any(name in names for name in task.label_names or ())
     return field if field in names and not is_tagged else ""
 
 
-def _read_texts(file: Path, field: str) -> Iterator[tuple[int, str]]:
-    return enumerate((str(row[field] or "") for _, row in named_rows(file)), 1)
+def _parse_texts(task: Task, file: Path, field: str) -> Iterator[Example]:
+    for place, (line, row) in enumerate(named_rows(file), 1):
+        yield replace(task.parse(str(row[field] or ""), place), place=f"{file}:{line}")
 
 
 def _cut_file(open_file: Callable[[], Iterator[Example]], file: Path) -> Iterator[list[Example]]:

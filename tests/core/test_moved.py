@@ -30,4 +30,7 @@ def test_saved_settings_have_the_names_of_today() -> None:
     names = set(targets_in(read_saved(SAVED / "finetuned" / "config.yaml")))
     assert "plmctl.tasks.readers.tables.Table" in names
     assert not names & MOVED.keys()
-    assert {find_moved(name) for name in targets_in(yaml.safe_load(text))} == names
+    saved = {find_moved(name) for name in targets_in(yaml.safe_load(text))}
+    assert names <= saved
+    unused = {name for name in saved - names if not name.startswith("plmctl.nn.")}
+    assert unused <= {"plmctl.attention.patterns.linked.Linked"}  # of cells that no layout has
