@@ -21,12 +21,12 @@ from plmctl.report.charts import draw_lines
 PICTURES = Path(__file__).parent / "pictures"
 SHOWN = ("bert", "gpt2", "t5")  # recipes in the picture of slots
 SLOTS = {  # the decision of each, in the order of a run
-    "format": "what a row is",
-    "noise": "what is hidden",
-    "pattern": "who sees whom",
-    "position": "where a token is",
-    "model": "what computes",
-    "objective": "what is predicted",
+    "format": "content of a row",
+    "noise": "hidden tokens",
+    "pattern": "visible tokens",
+    "position": "position of a token",
+    "model": "network",
+    "objective": "predictions",
 }
 # the rooms of the package from the bottom up: each floor uses those below it
 FLOORS: dict[str, tuple[str, ...]] = {

@@ -102,7 +102,7 @@ def to_peft(source: Source, folder: Path) -> str:
     }
     write_text(folder / "adapter_config.json", json.dumps(config, indent=2))
     save_file(found, admit(folder / "adapter_model.safetensors"), {"format": "pt"})
-    return f"{kind} beside {published.architecture}"
+    return f"{kind} for {published.architecture}"
 
 
 def _write_changes(

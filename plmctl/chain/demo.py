@@ -44,8 +44,8 @@ COMMANDS = (
 )
 ABOUT = (
     "A small modern encoder, pretrained for two minutes on the docstrings that come with Python and"
-    " torch, then tuned to say from which of four packages a paragraph comes, with forty"
-    " labelled ones. It is tested on modules that were not among its labelled examples (their text,"
+    " torch. It is then tuned on forty labelled paragraphs, to name the package of a paragraph, one"
+    " of four. It is tested on modules that were not among its labelled examples (their text,"
     " without labels, was part of the pretraining text)."
 )
 
@@ -202,7 +202,7 @@ def blocks(
     return [
         Heading("plmctl demo", 1),
         Paragraph(ABOUT),
-        Heading("What it proves"),
+        Heading("Claims"),
         TableBlock(["measure", "value", "must beat", "holds"], rows),
         Heading("Pretraining"),
         Chart("loss", losses),

@@ -22,7 +22,7 @@ BESIDES = "Settings (besides those of plmctl pretrain, or with task=<name> of pl
 
 # {title of a group of options in --help: their names}
 GROUPS = {
-    "What is shown": ("json", "print_config", "preview", "quiet", "verbose", "help"),
+    "Output": ("json", "print_config", "preview", "quiet", "verbose", "help"),
     "Parts of your own": ("config_dir", "plugin"),
 }
 

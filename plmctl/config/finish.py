@@ -149,9 +149,9 @@ def _one_length(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list
     there, fix = (
         (there, f"leave out train.{lengths[-1]}")
         if lengths
-        else ("there is none", "train.steps=1000")
+        else ("none is set", "train.steps=1000")
     )
-    allowed = f"exactly one of {', '.join(groups.LENGTHS)} is set; {there}"
+    allowed = f"exactly one of {', '.join(groups.LENGTHS)}; {there}"
     return [ConfigError("train", ..., allowed, fix=fix)]
 
 

@@ -29,9 +29,8 @@ KEY = "reached"  # in the file of a recipe
 EXAMPLE = "reached: {mlm: {tiny: {0.5e6: 0.9, 1e6: 1.2}}}"
 GROUPS = "must be a group for each target, with one for each size in it"
 SHARE = (
-    "must be "
-    "numbers of tokens, more than 0, and for each the share of the distance from the frequencies"
-    " of single words (0) to those of pairs (1)"
+    "must be numbers of tokens, more than 0, each with its share of the distance from the"
+    " frequencies of single words (0) to those of pairs (1)"
 )
 
 

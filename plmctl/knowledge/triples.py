@@ -237,7 +237,7 @@ def _read_numbered(place: Path) -> _Files:
 def _read_numbers(file: Path) -> dict[int, str]:
     """{number: name} of one of OpenKE's lists, in the order of the numbers."""
     if not file.is_file():
-        raise AbsentData("no such file", file=file, fix="copy it beside train2id.txt")
+        raise AbsentData("no such file", file=file, fix="copy it next to train2id.txt")
     known: dict[int, str] = {}
     for number, line in _skip_count(file):
         name, _, place = line.rpartition("\t") if "\t" in line else line.rpartition(" ")

@@ -44,7 +44,9 @@ class Block(nn.Module):
         super().__init__()
         if beside := sorted(NAMES & vars(cell).keys()):
             fix = f"self.facts = replace(self.facts, {beside[0]}=...)"
-            raise TypeError(f"{type(cell).__name__} states {', '.join(beside)} beside facts: {fix}")
+            raise TypeError(
+                f"{type(cell).__name__} states {', '.join(beside)} besides facts: {fix}"
+            )
         self.cell = cell
         self.norm_in, self.norm_out, self.norm_sum = (
             n or nn.Identity() for n in (norm_in, norm_out, norm_sum)

@@ -138,7 +138,7 @@ def tie(backbone: Encoder, model: Model, tied: Tied) -> None:
         ]
         if shapes[0] != shapes[1]:
             fix = (
-                "share=1 beside it"
+                "share=1 together with it"
                 if tied == "weights"
                 else "tied=none, or the model's own settings for that part"
             )

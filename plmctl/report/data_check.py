@@ -31,7 +31,7 @@ def make_blocks(report: Report) -> list[Block]:
         Heading(f"Data check: {report.path}", 1),
         Paragraph(f"{report.kind}: {report.verdict}. {SUMMARY[report.verdict]}"),
         Heading("Findings"),
-        TableBlock(["verdict", "what", "found", "what to do"], rows),
+        TableBlock(["verdict", "what", "found", "advice"], rows),
         Heading("Lengths"),
         Chart(
             "lengths",

@@ -28,8 +28,9 @@ NO_SPREAD = (
 )
 SEQUENCE = (
     " Seeds were spent in rounds, {seeds} of at most {most}, with a look at the results after each."
-    " p is corrected for the number of looks too; the interval and what is detectable are at the"
-    " level of the newest look. So it costs no error rate to stop as soon as all is decided."
+    " The p-value is corrected for the number of looks too; the interval and the detectable"
+    " difference are at the level of the newest look. So it costs no error rate to stop as soon as"
+    " all is decided."
 )
 
 

@@ -254,7 +254,7 @@ def _print_tables(report: Mapping[str, dict[str, Any]]) -> None:
     if "stages" in report:
         console.print(_table("Its stages", report["stages"]))
     if "minutes" in report:
-        console.print(_table("What follows from train.minutes", report["minutes"]))
+        console.print(_table("Decided by train.minutes", report["minutes"]))
 
 
 def _table(title: str, rows: dict[str, Any], *, total: bool = False) -> Table:

@@ -166,7 +166,7 @@ class Floors:
             needed, recipe, size = first
             others = f"; {recipe} ({size}) left them within {needed / 1e6:.2g} M"
         lever = self._choose_lever(recipe)
-        return "late", f"{name}: {loss:.3f} is {still}{others}. What helps most: {lever}"
+        return "late", f"{name}: {loss:.3f} is {still}{others}. The most helpful step: {lever}"
 
     def _find_first(self, target: str, distance: float) -> tuple[float, str, str] | None:
         """(tokens, recipe, size) of the recipe that left the frequencies of words first, by what is

@@ -75,7 +75,7 @@ def _choose_lengths(spec: Finetune, error: ConfigError, fits: Mapping[str, int])
     shown = " ".join(f"{key}={length}" for key, length in fits.items())
     if any(is_asked(spec.provenance, key) for key in fits):
         raise ConfigError(error.path, error.value, error.allowed, fix=shown)
-    remark(f"{shown} in place of {error.path}={error.value}: {error.allowed}")
+    remark(f"{shown} instead of {error.path}={error.value}: {error.allowed}")
     return dict(fits)
 
 

@@ -225,7 +225,7 @@ def with_tokenizer(spec: Any, own: str | None) -> Any:
     sources = [open_source(path, plugins=spec.plugins) for path in paths]
     ours, first = _tokenizer(spec, own), sources[0]
     stated = spec.tokenizer and spec.tokenizer.get("path")
-    known, whose = first.tokenizer, f"that of {first.folder}"
+    known, whose = first.tokenizer, f"the first teacher's ({first.folder})"
     if ours:
         known, whose = ours, f"the student's ({own or stated or spec.data.path})"
     for source in sources:

@@ -230,7 +230,7 @@ class _Parser:
         budget = {name: value for name, value in self.cfg["budget"].items() if name != "hours"}
         chosen = {name: value for name, value in budget.items() if value is not None}
         if len(chosen) > 1 or (needed and not chosen):
-            stated = f"there are {', '.join(chosen)}" if chosen else "there is none"
+            stated = f"there are {', '.join(chosen)}" if chosen else "none is set"
             fix = f"budget.{next(iter(chosen))}=null" if chosen else "budget.steps=300"
             allowed = f"exactly one of {', '.join(budget)}, the same for all arms; {stated}"
             self._wrong("budget", ..., allowed, fix)

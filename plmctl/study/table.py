@@ -198,7 +198,7 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
             [job["label"], job["state"], job["why"].splitlines()[0], job["cells"]]
             for job in record["missing"]
         ]
-        blocks += [Heading("What is missing"), TableBlock(["job", "state", "why", "cells"], lines)]
+        blocks += [Heading("Missing jobs"), TableBlock(["job", "state", "why", "cells"], lines)]
     if record["notes"]:
         blocks += [Heading("Notes"), *map(Paragraph, record["notes"])]
     return blocks

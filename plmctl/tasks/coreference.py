@@ -106,9 +106,9 @@ class Coreference(Task):
             " found"
         )
         short = (
-            f"{self._short:,} of {self._read:,} documents are so short that of their words,"
-            f" task.kept={self.kept:g} spans each, fewer than {FEW} spans are kept, or fewer than"
-            " there are mentions: others are never found; task.kept=1 keeps more"
+            f"{self._short:,} of {self._read:,} documents are so short that task.kept={self.kept:g}"
+            f" spans a word keep fewer than {FEW} spans, or fewer spans than mentions. Others are"
+            " never found; task.kept=1 keeps more"
         )
         return [long] * bool(self._lost) + [short] * bool(self._short)
 

@@ -276,7 +276,7 @@ def _from_model(
         raise DataError(
             f"this tokenizer needs its tokenizer.json: {why}",
             file=file,
-            fix="put tokenizer.json beside it",
+            fix="put tokenizer.json next to it",
         )
     listed = [*_list_further(config), *(token["content"] for token in added)]
     t5 = "t5" in (

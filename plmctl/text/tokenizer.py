@@ -230,7 +230,7 @@ class Tokenizer:
                 backend = SegmentedBackend(inner, read_text(folder / segmented.FILE))
         else:
             raise DataError(
-                f"neither {sentence_piece.FILE} nor {rust.FILE} beside {META}",
+                f"neither {sentence_piece.FILE} nor {rust.FILE} next to {META}",
                 file=folder,
                 fix="copy the whole folder",
             )

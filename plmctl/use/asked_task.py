@@ -196,7 +196,7 @@ def choose_task(
     if asked is None:
         if changed:
             fix = f"task={own.get('name', '<name>')} before it"
-            raise ConfigError(changed[0], "", "of which task?", fix=fix)
+            raise ConfigError(changed[0], "", "needs a task", fix=fix)
         if not own:
             others = "the run of a finetune, or task=<name> for a published classifier"
             what, fix = "it was not fine-tuned on a task", f"{suggest_task(loaded)}{others}"

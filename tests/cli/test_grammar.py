@@ -80,7 +80,7 @@ def test_the_list_of_commands_is_whole() -> None:
 def test_options_stand_in_groups() -> None:
     shown = CliRunner().invoke(make_app(), ["pretrain", "--help"], env={"COLUMNS": "80"}).stdout
     titles = re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE)
-    assert titles[:4] == ["Options", "What is shown", "Parts of your own", "Examples"]
+    assert titles[:4] == ["Options", "Output", "Parts of your own", "Examples"]
 
 
 def test_a_word_alone_is_what_the_command_is_about() -> None:

@@ -156,7 +156,7 @@ def test_a_late_run_is_told_when_others_had_left() -> None:
     (line,) = remarks([SLOW], 10e6, size=TINY)
     assert line == (
         "mlm: 7.100 is still at the frequencies of single words (7.000) after 10 M tokens;"
-        f" slow (tiny) left them within 2 M. What helps most: {OTHERWISE}, or the recipe slow"
+        f" slow (tiny) left them within 2 M. The most helpful step: {OTHERWISE}, or the recipe slow"
     )
     assert "fast (tiny) left them within 1 M" in remarks([SLOW, FAST], 10e6, size=TINY)[0]
     assert remarks([SLOW], 10e6, size=TINY, recipe="slow")[0].endswith(OTHERWISE)
@@ -172,7 +172,7 @@ def test_without_a_statement_of_the_target_no_other_is_named() -> None:
     other = Reached("other", "clm", "tiny", 2, 128, ((1e5, 0.8),))
     assert remarks([other], 1.9e6, size=TINY) == []
     (line,) = remarks([other], 2e6, size=TINY)
-    assert line.endswith(f"after 2 M tokens. What helps most: {OTHERWISE}")
+    assert line.endswith(f"after 2 M tokens. The most helpful step: {OTHERWISE}")
 
 
 def run_mine(conf: Path, folder: Path, home: Path, *words: str) -> list[dict[str, Any]]:

@@ -227,6 +227,6 @@ def test_facts_beside_the_facts_of_a_built_cell_are_refused() -> None:
     cell = _Double()
     cell.ahead = True  # nothing would read it
     with pytest.raises(
-        TypeError, match=r"_Double states ahead beside facts: self\.facts = replace"
+        TypeError, match=r"_Double states ahead besides facts: self\.facts = replace"
     ):
         Block(cell=cell)

@@ -221,7 +221,7 @@ def test_a_task_without_a_path_waits_with_its_metrics(parsed: Parsed) -> None:
         ),
         ({"seeds": [1, 1]}, ["seeds", "none twice"]),
         ({"seeds": []}, ["one seed or more"]),
-        ({"budget": {}}, ["budget", "exactly one", "there is none"]),
+        ({"budget": {}}, ["budget", "exactly one", "none is set"]),
         (
             {"budget": {"steps": 5, "flops": 1e9}},
             ["exactly one", "there are steps, flops", "budget.steps=null"],

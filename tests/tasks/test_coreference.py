@@ -353,7 +353,7 @@ def test_documents_that_keep_too_few_spans_are_said(toy: Any) -> None:
     task.encode(examples(), toy)
     assert task._keep(7) == 2
     (remark,) = [line for line in task.remarks if "short" in line]
-    assert remark.startswith("2 of 2 documents are so short that of their words, task.kept=0.4")
+    assert remark.startswith("2 of 2 documents are so short that task.kept=0.4")
     assert remark.endswith("task.kept=1 keeps more")
     more = make("x", "task.max_length=8", "task.max_words=3", "task.kept=1")
     more.encode(examples(), toy)

@@ -307,7 +307,7 @@ def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_pat
     assert _finetune(folder, tmp_path / "second", f"checkpoint={run}", "train.epochs=1") == 0
     said = capsys.readouterr().err
     assert "nothing is new" in said
-    assert "task.max_length=32 in place of task.max_length=128: at most 32, the longest" in said
+    assert "task.max_length=32 instead of task.max_length=128: at most 32, the longest" in said
     assert "max_length: 32\n" in (tmp_path / "second/config.yaml").read_text()
     for name in ("model=encoder", "size=mini", "tokenizer=unigram"):
         with pytest.raises(ConfigError, match="checkpoint decides this"):

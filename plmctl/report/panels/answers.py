@@ -57,7 +57,7 @@ def panel(found: SplitPredictions) -> list[Block]:
     kinds = [classify_answer(row, threshold=threshold, overlap=overlap) for row in rows]
     counts = Counter(kinds)
     table = TableBlock(
-        ["answer", "questions", "share", "what it is"],
+        ["answer", "questions", "share", "meaning"],
         [
             [name, str(counts[name]), format_percent(counts[name] / len(rows)), what]
             for name, what in KINDS.items()

@@ -35,7 +35,7 @@ SPANS = (
     " a layer follows its longest head."
 )
 BY_TOKEN = (
-    " Each token has spans of its own: the table has their means, the boxes below the mean of all"
+    " Each token has spans of its own. The table has their means, the boxes below the mean of all"
     " heads at each token of one row. These are {about}."
 )
 

@@ -20,7 +20,7 @@ READING = (
 EVENNESS = (
     "How even the buckets are, over all of these rows. Even: 1 if all buckets have equally many"
     " tokens, 0 if one has all. Tokens are sorted by bucket and cut into chunks, and see their own"
-    " chunk and the one before: those of a bucket that is larger do not all see each other."
+    " chunk and the one before. So the tokens of a larger bucket do not all see each other."
 )
 
 

@@ -26,7 +26,7 @@ HEAD = ["run", "best layer", "which", "last layer", "majority", "by word"]
 HEAD += ["classes", "train", "test"]
 
 
-@panel_of(Subject, order=61, title="What each layer changes")
+@panel_of(Subject, order=61, title="Changes by each layer")
 def panel(subject: Subject) -> list[Block]:
     """A chart of distances and one of angles; a remark for a run without a model."""
     found: dict[str, LayerMoves] = {}

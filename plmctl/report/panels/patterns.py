@@ -13,7 +13,7 @@ from plmctl.report.text import format_percent
 
 READING = (
     "A line for each query and a column for each key, both from the first token of a full row to"
-    " the last: a token sees the coloured ones of its line. Layers count from 1, heads from 0."
+    " the last. A token sees the coloured ones of its line. Layers count from 1, heads from 0."
 )
 BEGINNING = "The first {tokens} tokens, larger"
 REDUCED = (

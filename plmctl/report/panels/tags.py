@@ -33,7 +33,7 @@ def panel(found: SplitPredictions) -> list[Block]:
     kinds = sorted({span[0] for pair in pairs for spans in pair for span in spans})
     counts = Counter(kind for golds, guesses in pairs for kind in classify_errors(golds, guesses))
     wrong = TableBlock(
-        ["error", "spans", "what it is"],
+        ["error", "spans", "meaning"],
         [[kind, str(counts[kind]), what] for kind, what in KINDS.items()],
     )
     unlike = [index for index, (golds, guesses) in enumerate(pairs) if golds != guesses]

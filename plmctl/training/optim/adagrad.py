@@ -51,7 +51,7 @@ class Adagrad(Uncompiled, torch.optim.Adagrad):
         named = groups(parameters, lr=lr, weight_decay=weight_decay)
         if fused and clip is not None:
             fix = "optim.fused=false, or optim.clip=null"
-            raise ConfigError("optim.fused", fused, "false beside clip", fix=fix)
+            raise ConfigError("optim.fused", fused, "false with clip", fix=fix)
         on_cpu = all(p.device.type == "cpu" for _, p in parameters)
         super().__init__(
             named, lr=lr, initial_accumulator_value=start, eps=eps, fused=(fused and on_cpu) or None
