@@ -22,6 +22,7 @@ MODULES = {
 }
 ORDER = (  # the rooms of the package, lowest first: each may import those before it
     *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
+    "runtime",
     *("heads", "generation", "objectives", "graph", "vectors", "tasks", "distill", "attack"),
     *("training",),
     *("interop", "config", "inputs", "artifacts", "analysis", "use", "probes", "datasets", "runs"),

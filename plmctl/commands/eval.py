@@ -33,7 +33,7 @@ class EvalCommand(Evaluate, Command):
         metavar="RUN",
         options="json print_config multirun config_dir plugin",
         own_options=(("submission", Submission, False),),
-        slots="task",
+        slots="task runtime",
     )
 
     def perform(self) -> Result:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
-from pathlib import Path
-
 import torch
 
 from plmctl.config.groups import Train
 from plmctl.core.machine import describe_cpu
-from plmctl.storage.atomic import write_json
-from plmctl.storage.gate import admit
 from plmctl.storage.paths import find_cache_folder
-from plmctl.storage.reading import parse_json
+from plmctl.storage.rates import keep
 from plmctl.training.device.peak import find_card_peak, measure_rate, usual_share
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.threads import count_threads
 from plmctl.training.processes.world import device_of, environment
 
-FILE = "speed.json"  # in the cache folder: {machine: FLOP/s of a matrix product}
 SECONDS = 0.3  # seconds of a measurement
 
 
@@ -49,18 +42,6 @@ def name_machine(precision: Precision, threads: int) -> str:
     return f"{describe_cpu()}, {threads} threads, {precision.name}"
 
 
-def keep(name: str, measure: Callable[[], float], folder: Path) -> float:
-    """The rate that is kept under `name`; the first time, what `measure` returns."""
-    file = folder / FILE
-    if name not in _read(file):
-        rate = float(f"{measure():.3g}")
-        with contextlib.suppress(OSError):  # a cache that cannot be written to keeps nothing
-            admit(folder).mkdir(parents=True, exist_ok=True)
-            write_json(file, {name: rate, **_read(file)})  # the first of two processes counts
-        return _read(file).get(name, rate)
-    return _read(file)[name]
-
-
 def _find_peak(precision: Precision, threads: int, cache_dir: str | None) -> float:
     """The peak of a card by its name, else the rate that was measured on this machine."""
     device = precision.device
@@ -78,17 +59,3 @@ def _find_peak(precision: Precision, threads: int, cache_dir: str | None) -> flo
             torch.set_num_threads(before)
 
     return keep(name_machine(precision, threads), measure, find_cache_folder(cache_dir))
-
-
-def _read(file: Path) -> dict[str, float]:
-    """{machine: rate} of the file; damaged entries are left out."""
-    try:
-        kept = parse_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    items = kept.items() if isinstance(kept, dict) else ()
-    return {
-        name: float(rate)
-        for name, rate in items
-        if isinstance(rate, (int, float)) and not isinstance(rate, bool) and rate > 0
-    }

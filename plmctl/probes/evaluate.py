@@ -5,7 +5,7 @@ perplexity.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from plmctl.probes.base import Opened, VectorProbe
 from plmctl.probes.by_task import evaluate_by_task
 from plmctl.probes.graph_evaluation import evaluate_vectors
 from plmctl.probes.ranking import rank_corpus
+from plmctl.runtime.base import Runtime
+from plmctl.runtime.eager import Eager
 from plmctl.storage.reading import read_json
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import join_decisions
@@ -35,7 +37,7 @@ from plmctl.tasks.scores.below import list_below
 from plmctl.tasks.task import Task, as_task
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
-from plmctl.use.answering import AnsweredSplit, answer_examples
+from plmctl.use.answering import AnsweredSplit, answer_examples, keep_said
 from plmctl.use.asked_task import (
     Destination,
     ask_all,
@@ -105,13 +107,17 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     loaded, precision = load_for(str(spec.checkpoint), spec.device, spec.precision, spec.plugins)
     task = make_task(spec, loaded)
     _refuse_perturbed(spec, task)
+    runtime = open_runtime(spec.runtime, precision, spec.plugins)
+    if not (runtime.on_gpu or as_task(task)) or (not runtime.on_gpu and task.ranks):
+        allowed = f"torch: task={spec.task.get('name')} asks the model in several ways"
+        raise ConfigError("runtime", plain(spec.runtime)["_target_"], allowed, fix="runtime=torch")
     if (table := measure(Opened(loaded, precision, spec), task)) is not None:
         return table
     keys = spec.provenance.keys
     whole = ask_all(task, loaded, keys, split=spec.split, checkpoint=spec.checkpoint)
     out = choose_out(loaded, spec.out, spec.input, submission=spec.provenance.submission)
     output = Destination(out, spec.overwrite, spec.guard_cells)
-    how: Any = {"precision": precision, "batch_size": spec.batch_size}
+    how: Any = {"precision": precision, "batch_size": spec.batch_size, "runtime": runtime}
     if spec.provenance.submission:
         _write_submission(output, loaded, task, **how)
         return None
@@ -127,6 +133,7 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
         "rows": len(answered.predictions),
         "predictions": name_file(file),
     }
+    extra |= keep_said({"runtime": Told(runtime.describe())})
     shown = answered.tabulate(task, extra | _compare_simple(loaded, task, answered), seed=spec.seed)
     if not spec.perturb:
         return shown
@@ -204,14 +211,16 @@ def _ask(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
             return found
         raise UsageError(f"--submission: {task.name} has no leader board, or no file of it")
 
+    precision = choose(spec.precision, device_of(spec.device, "device"))
     return ask_members(
         spec.checkpoint,
         open_member,
         read,
         splits,
-        precision=choose(spec.precision, device_of(spec.device, "device")),
+        precision=precision,
         batch_size=spec.batch_size,
         plugins=spec.plugins,
+        runtime=open_runtime(spec.runtime, precision, spec.plugins),
     )
 
 
@@ -235,6 +244,17 @@ def _has_examples(run: Path, split: str, count: int) -> bool:
     result = run / "result.json"
     known = read_json(result).get("examples") or {} if result.is_file() else {}
     return bool(known.get(split) == count)
+
+
+def open_runtime(node: Any, precision: Precision, plugins: Sequence[str]) -> Runtime:
+    """The runtime that the settings name; ConfigError where it cannot compute like this."""
+    runtime: Runtime = Eager() if node is None else build(node, {}, plugins, path="runtime")
+    if not runtime.on_gpu and precision.device.type != "cpu":
+        raise ConfigError("device", "cuda", "cpu: this runtime computes there", fix="device=cpu")
+    if not runtime.on_gpu and precision.name != "fp32":
+        allowed = "fp32: other numbers are of runtime=torch"
+        raise ConfigError("precision", precision.name, allowed, fix="precision=fp32")
+    return runtime
 
 
 def make_task(spec: Evaluate, loaded: Loaded) -> Any:
@@ -269,7 +289,13 @@ def _refuse_perturbed(spec: Evaluate, task: Any = None) -> None:
 
 
 def _write_submission(
-    output: Destination, loaded: Loaded, task: Task, *, precision: Precision, batch_size: int
+    output: Destination,
+    loaded: Loaded,
+    task: Task,
+    *,
+    precision: Precision,
+    batch_size: int,
+    runtime: Runtime,
 ) -> None:
     """Write the file of a leader board for every split that exists."""
     files = {split: name for split, name in task.submission.items() if task.splits.has(split)}
@@ -282,7 +308,7 @@ def _write_submission(
         submission_file(output.path, name)
     for split, name in files.items():
         rows = inference.encode_split(task, split, task.read(split), loaded.tokenizer)
-        how: Any = {"precision": precision, "digits": precision.digits}
+        how: Any = {"precision": precision, "digits": precision.digits, "runtime": runtime}
         predictions, _ = predict(loaded.model, task, rows, batch_size=batch_size, **how)
         predictions, _ = decide_again(loaded, task, predictions, precision.digits)
         content = task.submit(predictions, name)

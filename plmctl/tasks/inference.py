@@ -18,6 +18,8 @@ from plmctl.core.errors import DataError
 from plmctl.core.tables import make_table, release
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
+from plmctl.runtime.base import Program, Runtime
+from plmctl.runtime.eager import Eager
 from plmctl.tasks import batches
 from plmctl.tasks.readers.broken_rows import SHOWN
 from plmctl.tasks.readers.tables import TEXTS
@@ -81,18 +83,26 @@ def encode_piece(task: Task, name: str, examples: list[Example], tokenizer: Any)
 
 
 def run(
-    model: Model, task: Task, rows: Rows, *, batch_size: int, device: torch.device
+    model: Model,
+    task: Task,
+    rows: Rows,
+    *,
+    batch_size: int,
+    device: torch.device,
+    runtime: Runtime | None = None,
 ) -> tuple[dict[str, np.ndarray], float | None]:
     """(logits by name, `[n, ...]` in the order of the rows; mean loss, None without labels).
 
     Rows are taken longest first, so the order and the numbers do not depend on who calls. The
     caller sets eval mode, `no_grad` and autocast.
     """
+    runtime = runtime or Eager()
+    program = Program(model, task.logits)
     outputs: dict[str, np.ndarray] = {}
     totals, counts = defaultdict[str, float](float), Counter[str]()
     for index, batch in list_batches(rows, batch_size):
         batch = batch.to(device)
-        logits = task.logits(model, batch)
+        logits = runtime.answer(program, batch)
         for name, values in logits.items():
             store(outputs, name, index, values.float().cpu().numpy(), len(rows.key))
         if rows.labels or rows.targets:
@@ -129,10 +139,18 @@ def store(
 
 
 def predict_split(
-    model: Model, task: Task, split: Split, *, batch_size: int, device: torch.device
+    model: Model,
+    task: Task,
+    split: Split,
+    *,
+    batch_size: int,
+    device: torch.device,
+    runtime: Runtime | None = None,
 ) -> tuple[list[dict[str, Any]], float | None]:
     """One prediction for each example, and the mean loss."""
-    logits, loss = run(model, task, split.rows, batch_size=batch_size, device=device)
+    logits, loss = run(
+        model, task, split.rows, batch_size=batch_size, device=device, runtime=runtime
+    )
     return task.predict(logits, split.rows, split.examples), loss
 
 

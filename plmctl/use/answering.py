@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plmctl.artifacts.loading import Loaded
+from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.predictions import beside
@@ -63,6 +64,7 @@ def answer_examples(
     new_texts: bool = False,
     calibrated: Sequence[str] = (),
     whole: str = "",
+    runtime: Runtime | None = None,
 ) -> AnsweredSplit:
     """The answers to examples, as what was fitted to the checkpoint decides.
 
@@ -76,11 +78,12 @@ def answer_examples(
         new_texts: Whether they are texts of a file, which may have no labels.
         calibrated: Decisions to fit to these examples before: "temperature".
         whole: A remark on files of which no part is held out.
+        runtime: What computes; None: PyTorch.
     """
     split = inference.encode_split(task, name, examples, loaded.tokenizer)
     read = inference.ReadPieces()
     read.add(examples, split.rows, loaded.vocab)
-    given: dict[str, Any] = {"precision": precision, "digits": precision.digits}
+    given: dict[str, Any] = {"precision": precision, "digits": precision.digits, "runtime": runtime}
     before, metrics = predict(loaded.model, task, split, batch_size=batch_size, **given)
     if calibrated:
         calibrate(loaded, task, name, before, calibrated)

@@ -15,6 +15,7 @@ from plmctl.artifacts.loading import Loaded, load, load_source
 from plmctl.core.errors import UsageError
 from plmctl.core.spelling import spell_setting
 from plmctl.knowledge.vectors import find_vectors
+from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import LabelDecision
 from plmctl.tasks.record import Example
@@ -46,6 +47,7 @@ def ask_members(
     batch_size: int,
     plugins: Sequence[str] = (),
     reader: tuple[str, Task] | None = None,
+    runtime: Runtime | None = None,
 ) -> Iterator[Member]:
     """Each member in turn, so that one model at a time is in memory.
 
@@ -58,6 +60,7 @@ def ask_members(
         batch_size: The number of examples at the same time.
         plugins: Packages outside plmctl that models may be made of.
         reader: A run and its task that read the examples; None: those of the first member.
+        runtime: What computes; None: PyTorch.
     """
     for name, checkpoint in zip(name_members(checkpoints), checkpoints, strict=True):
         if find_vectors(checkpoint):
@@ -79,7 +82,12 @@ def ask_members(
             encoded = inference.encode_split(task, split, examples, loaded.tokenizer)
             with torch.no_grad(), precision.autocast():
                 logits, _ = inference.run(
-                    loaded.model, task, encoded.rows, batch_size=batch_size, device=precision.device
+                    loaded.model,
+                    task,
+                    encoded.rows,
+                    batch_size=batch_size,
+                    device=precision.device,
+                    runtime=runtime,
                 )
             rows = task.explain(logits, encoded.rows, examples)
             answers[split], _ = decide_again(loaded, task, rows)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.artifacts.loading import Loaded
+from plmctl.runtime.base import Runtime
 from plmctl.storage.atomic import is_stream
 from plmctl.storage.spool import Spool
 from plmctl.tasks import inference
@@ -32,6 +33,7 @@ def label_texts(
     *,
     batch_size: int,
     seed: int,
+    runtime: Runtime | None = None,
 ) -> ScoreTable:
     """Write the answers to the texts of a file.
 
@@ -43,13 +45,14 @@ def label_texts(
         precision: The device, and the number type of the computation.
         batch_size: The number of texts at the same time.
         seed: The seed of intervals.
+        runtime: What computes; None: PyTorch.
 
     Returns:
         Remarks, with scores where all texts have labels.
     """
     name, pieces = stream_unlabelled(task, texts)
     first = next(pieces)
-    how: dict[str, Any] = {"precision": precision, "batch_size": batch_size}
+    how: dict[str, Any] = {"precision": precision, "batch_size": batch_size, "runtime": runtime}
     facts = {"task": task.name, "checkpoint": str(loaded.source.folder)}
     if inference.is_answered(first):
         examples = [*first, *chain.from_iterable(pieces)]

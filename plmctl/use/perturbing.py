@@ -13,6 +13,7 @@ import numpy as np
 from plmctl.artifacts.loading import Loaded
 from plmctl.attack.perturbations import Perturbation
 from plmctl.core.batch import Rows
+from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import measure_calibration
 from plmctl.tasks.record import Example
@@ -34,6 +35,7 @@ def score_perturbed(
     *,
     precision: Precision,
     batch_size: int,
+    runtime: Runtime | None = None,
 ) -> tuple[dict[str, dict[str, float]], dict[str, Told]]:
     """Two mappings. {split: scores, perturbation: scores}, each with the difference of the first
     metric to that of the split, and the calibration error where there are probabilities.
@@ -46,6 +48,7 @@ def score_perturbed(
         answered: The examples as they stand, with their predictions and scores.
         precision: The device, and the number type of the computation.
         batch_size: The number of examples at the same time.
+        runtime: What computes; None: PyTorch.
     """
     name, examples = answered.name, answered.examples
     predictions, metrics = answered.predictions, answered.metrics
@@ -60,6 +63,7 @@ def score_perturbed(
             remarks[kind] = Told("changes texts, and no token of them that the model reads")
         digits = precision.digits
         how: dict[str, Any] = {"precision": precision, "batch_size": batch_size, "digits": digits}
+        how["runtime"] = runtime
         predictions, own = predict(loaded.model, task, split, **how)
         predictions, decision = decide_again(loaded, task, predictions, digits)
         own = {**own, **task.score(predictions)} if decision else own

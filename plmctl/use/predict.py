@@ -13,6 +13,7 @@ import torch
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import hears, print_columns, tell
 from plmctl.models.base import Model
+from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
 from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import Intervals
@@ -32,17 +33,18 @@ def predict(
     precision: Precision,
     batch_size: int = BATCH,
     digits: int | None = None,
+    runtime: Runtime | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """(predictions, metrics with the mean loss) of one split; no metrics where it has no labels.
 
     `digits`: how many significant ones the numbers of predictions keep, before they are scored;
-    None: all.
+    None: all. `runtime`: None is PyTorch.
     """
     training = model.training
     model.eval()
     with torch.no_grad(), precision.autocast():
         predictions, loss = inference.predict_split(
-            model, task, split, batch_size=batch_size, device=precision.device
+            model, task, split, batch_size=batch_size, device=precision.device, runtime=runtime
         )
     model.train(training)
     predictions = predictions if digits is None else round_floats(predictions, digits)

@@ -141,6 +141,8 @@ def attend(
         bias = bias.masked_fill(~seen, -torch.inf)
     causal = mask.causal and bias is None
     added = seen if bias is None else bias
+    if added is not None and torch.compiler.is_exporting():  # no other runtime repeats queries
+        added = added.expand(*added.shape[:-2], q.shape[-2], k.shape[-2])
     y = F.scaled_dot_product_attention(
         q, k, v, attn_mask=added, is_causal=causal, dropout_p=dropout
     )

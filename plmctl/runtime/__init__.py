@@ -1,0 +1,1 @@
+"""Runtimes: what computes the answers of a trained model."""

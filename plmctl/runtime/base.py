@@ -1,0 +1,61 @@
+"""The interface of runtimes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plmctl.core.batch import Batch
+from plmctl.core.parts import base_of
+from plmctl.models.base import Model
+
+Answer = Callable[[Batch], Mapping[str, Tensor]]  # logits by name, of a batch
+
+
+@dataclass(frozen=True)
+class Program:
+    """A trained model with the computation that a task, or another user, asks of it."""
+
+    model: Model
+    compute: Callable[[Model, Batch], Mapping[str, Tensor]]
+
+    def __call__(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The logits of a batch by name, without gradients."""
+        with torch.no_grad():
+            return self.compute(self.model, batch)
+
+
+@base_of("runtime")
+class Runtime(ABC):
+    """Computes programs on a processor."""
+
+    on_gpu = False  # whether it computes on a GPU, too, and in other precisions than fp32
+
+    def __init__(self) -> None:
+        self._last: tuple[Program, Answer] | None = None
+
+    @abstractmethod
+    def prepare(self, program: Program, sample: Batch) -> Answer:
+        """A function from batches to logits.
+
+        Args:
+            program: The model in evaluation mode, and its computation.
+            sample: A usual batch. Later batches have the same fields, and other sizes.
+
+        Raises:
+            UsageError: The library is missing, or it cannot run this program.
+        """
+
+    def answer(self, program: Program, batch: Batch) -> Mapping[str, Tensor]:
+        """The logits of a batch; the first batch of a program prepares it."""
+        if self._last is None or self._last[0] != program:
+            self._last = program, self.prepare(program, batch)
+        return self._last[1](batch)
+
+    def describe(self) -> str:
+        """A few words on what computes, for people; "" for PyTorch as it is."""
+        return ""

@@ -1,0 +1,124 @@
+"""ONNX Runtime."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plmctl.core.batch import Batch
+from plmctl.core.extras import require_library
+from plmctl.core.parts import part_of
+from plmctl.runtime.base import Answer, Program, Runtime
+from plmctl.runtime.graph import Graph, check, export, quiet, refuse
+
+# the first version with attention as one operator, which ONNX Runtime computes as such
+OPSET = 23
+# https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html: without VNNI, sums
+# of two products of 8 bits overflow 16 bits unless weights have 7
+QUANTIZED = ("MatMul", "Gather")
+
+
+@part_of("runtime")
+class Onnx(Runtime):
+    """ONNX Runtime: one graph with attention as one operator.
+
+    Args:
+        int8: Whether weights and embeddings are 8-bit integers, and the inputs of matrix products
+            are rounded to 8 bits as they come (dynamic quantization).
+        threads: The number of threads; None: as many as PyTorch has.
+    """
+
+    def __init__(self, *, int8: bool = False, threads: int | None = None) -> None:
+        super().__init__()
+        self.int8, self.threads = int8, threads
+
+    def prepare(self, program: Program, sample: Batch) -> Answer:
+        ort = _require("onnxruntime")
+        graph = export(program, sample)
+        with tempfile.TemporaryDirectory() as folder:
+            file = write_onnx(graph, Path(folder) / "model.onnx")
+            if self.int8:
+                file = quantize(file, Path(folder) / "int8.onnx")
+            try:
+                session = ort.InferenceSession(str(file), make_options(ort, self.threads))
+            except Exception as error:  # whatever of the graph it does not compute
+                raise refuse(error) from error
+        answer = Session(session, graph)
+        check(answer, program, sample, exact=not self.int8)
+        return answer
+
+    def describe(self) -> str:
+        ort = _require("onnxruntime")
+        return f"ONNX Runtime {ort.__version__}{', int8' if self.int8 else ''}"
+
+
+class Session:
+    """A session of ONNX Runtime as a function from batches to logits."""
+
+    def __init__(self, session: Any, graph: Graph) -> None:
+        self.session, self.graph = session, graph
+
+    def __call__(self, batch: Batch) -> Mapping[str, Tensor]:
+        try:
+            found = self.session.run(list(self.graph.outputs), self.graph.feed(batch))
+        except Exception as error:  # its classes have no base of their own
+            raise refuse(error) from error
+        named = zip(self.graph.outputs, found, strict=True)
+        return {name: torch.from_numpy(value) for name, value in named}
+
+
+def write_onnx(graph: Graph, file: Path) -> Path:
+    """Write a graph as one file, with the names of its inputs and outputs."""
+    _require("onnx")
+    _require("onnxscript")
+    names = {"input_names": list(graph.inputs), "output_names": list(graph.outputs)}
+    how: Any = {"opset_version": OPSET, "external_data": False, "verbose": False, **names}
+    try:
+        with quiet():
+            torch.onnx.export(graph.exported, (), file, **how)
+    except Exception as error:  # whatever of the graph has no operator there
+        raise refuse(f"{type(error).__name__} in the export to ONNX") from error
+    return file
+
+
+def quantize(source: Path, target: Path) -> Path:
+    """Write a graph with the weights of its matrix products and embeddings in 8 bits."""
+    _require("onnxruntime")
+    tools = importlib.import_module("onnxruntime.quantization")
+    tools.quantize_dynamic(
+        source,
+        target,
+        weight_type=tools.QuantType.QInt8,
+        per_channel=True,
+        reduce_range=not has_vnni(),
+        op_types_to_quantize=list(QUANTIZED),
+        extra_options={"MatMulConstBOnly": True},
+    )
+    return target
+
+
+def has_vnni() -> bool:
+    """Whether the processor sums products of 8-bit numbers in 32 bits."""
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text(encoding="utf-8").split() if info.is_file() else []
+    return bool({"avx512_vnni", "avx_vnni", "asimddp"} & {*flags})
+
+
+def make_options(ort: Any, threads: int | None) -> Any:
+    """Options of a session with as many threads, which do not spin while they wait."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads or torch.get_num_threads()
+    options.log_severity_level = 3  # errors
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _require(module: str) -> Any:
+    """A library of the extra `onnx`."""
+    return require_library(module, "onnx", "runtime=onnx and --to onnx", otherwise="runtime=torch")

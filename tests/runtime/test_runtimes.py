@@ -1,0 +1,174 @@
+"""Every runtime gives the numbers of PyTorch, for batches of any size, or refuses the model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from plmctl.core.errors import UsageError
+from plmctl.runtime.auto import Auto
+from plmctl.runtime.base import Program, Runtime
+from plmctl.runtime.eager import Eager
+from plmctl.runtime.graph import export, flatten, unflatten
+from plmctl.runtime.onnx import Onnx, write_onnx
+from plmctl.runtime.openvino import OpenVino
+from tests.marks import mark_slow
+from tests.runtime.cells import CELLS, make_cell
+
+# they compute in PyTorch alone today: their masks, or networks over characters, have fixed sizes
+ALONE = {"two_stream", "transformer_xl", "bilm"}
+GRAPHS = [cell for cell in CELLS if cell[1] not in ALONE and cell[0] != "translation"]
+QUICK = {("squad", "decoder"), ("tagging", "encoder_decoder")}
+SLOW = [cell for cell in GRAPHS if cell not in QUICK]
+
+
+def assert_same(runtime: Runtime, task: str, backbone: str) -> None:
+    cell = make_cell(task, backbone)
+    for batch in cell.batches():
+        wanted, found = cell.program(batch), runtime.answer(cell.program, batch)
+        assert list(found) == list(wanted)
+        for name, own in wanted.items():
+            torch.testing.assert_close(found[name].to(own), own, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("task", "backbone"), mark_slow(GRAPHS, SLOW))
+@pytest.mark.parametrize("kind", [Onnx, OpenVino])
+def test_numbers_are_those_of_pytorch(kind: type[Runtime], task: str, backbone: str) -> None:
+    assert_same(kind(), task, backbone)
+
+
+@pytest.mark.parametrize("kind", [Onnx, OpenVino])
+@pytest.mark.parametrize(
+    ("task", "backbone"),
+    mark_slow(
+        [(task, name) for task, name in CELLS if name in ALONE or task == "translation"],
+        [cell for cell in CELLS if cell != ("classification", "two_stream")],
+    ),
+)
+def test_others_are_refused(kind: type[Runtime], task: str, backbone: str) -> None:
+    cell = make_cell(task, backbone)
+    with pytest.raises(UsageError, match=r"(?s)runs in PyTorch only: .*fix: runtime=torch"):
+        kind().answer(cell.program, next(cell.batches()))
+    before = cell.program(next(cell.batches()))  # the attempt leaves the model as it was
+    again = make_cell(task, backbone).program(next(cell.batches()))
+    for name, own in again.items():
+        torch.testing.assert_close(before[name], own)
+
+
+def test_attention_is_one_operator_of_each_layer(tmp_path: Path) -> None:
+    cell = make_cell("classification", "encoder")
+    graph = export(cell.program, next(cell.batches()))
+    model = onnx.load(write_onnx(graph, tmp_path / "model.onnx"))
+    kinds = Counter(node.op_type for node in model.graph.node)
+    assert kinds["Attention"] == 2
+    assert kinds["Softmax"] == 0
+    assert {each.name for each in model.graph.input} == set(graph.inputs)
+    assert {"text.ids", "text.length", "anchors"} <= set(graph.inputs)
+    assert [each.name for each in model.graph.output] == ["class"]
+
+
+def test_eight_bits_are_near_and_smaller(tmp_path: Path) -> None:
+    cell = make_cell("classification", "encoder")
+    runtime = Onnx(int8=True)
+    for batch in cell.batches():
+        wanted, found = cell.program(batch)["class"], runtime.answer(cell.program, batch)["class"]
+        assert not torch.equal(found, wanted)
+        torch.testing.assert_close(found, wanted, rtol=0.1, atol=0.05)
+    assert runtime.describe().endswith(", int8")
+
+
+def test_a_wrong_graph_is_refused() -> None:
+    """The numbers of a runtime are compared before it answers anything."""
+    cell = make_cell("classification", "encoder")
+
+    passes = count()
+    program = Program(
+        cell.program.model,
+        lambda model, batch: {"class": cell.program.compute(model, batch)["class"] + next(passes)},
+    )
+    with pytest.raises(UsageError, match="its 'class' differ from those of PyTorch"):
+        Onnx().answer(program, next(cell.batches()))
+
+
+def test_a_batch_is_made_again_of_its_tensors() -> None:
+    batch = next(make_cell("squad", "encoder").batches())
+    named = flatten(batch)
+    again = flatten(unflatten(named, batch))
+    assert again.keys() == named.keys()
+    assert all(again[name] is tensor for name, tensor in named.items())
+
+
+def test_a_program_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, other = make_cell("classification", "encoder"), make_cell("regression", "encoder")
+    made: list[Program] = []
+
+    class Counted(Eager):
+        def prepare(self, program, sample):
+            made.append(program)
+            return super().prepare(program, sample)
+
+    runtime = Counted()
+    for program in (cell.program, Program(cell.program.model, cell.program.compute)):
+        for batch in cell.batches():
+            runtime.answer(program, batch)
+    assert len(made) == 1
+    runtime.answer(other.program, next(other.batches()))
+    assert len(made) == 2
+
+
+def test_the_fastest_is_chosen_and_its_rate_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two installed runtimes, of which the second is said to be faster; a third cannot compute."""
+    monkeypatch.setattr("plmctl.runtime.auto.find_cache_folder", lambda: tmp_path)
+    rates = {"slow": 10.0, "fast": 30.0}
+    measured: list[str] = []
+
+    class Named(Eager):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def prepare(self, program, sample):
+            if self.name == "none":
+                raise UsageError("it cannot\n  fix: runtime=torch")
+            return _Named(self.name, super().prepare(program, sample))
+
+    class _Named:
+        def __init__(self, name, answer):
+            self.name, self.answer = name, answer
+
+        def __call__(self, batch):
+            return self.answer(batch)
+
+    def measure(answer, sample):
+        measured.append(answer.name)
+        return rates[answer.name]
+
+    monkeypatch.setattr("plmctl.runtime.auto.measure_rate", measure)
+    cell = make_cell("classification", "encoder")
+    for _ in range(2):
+        runtime = Auto()
+        runtime.candidates = {name: Named(name) for name in ("slow", "fast", "none")}
+        batch = next(cell.batches())
+        found = runtime.answer(cell.program, batch)["class"]
+        assert torch.equal(found, cell.program(batch)["class"])
+        assert runtime.chosen == "fast"
+        said = "fast, the fastest here, in rows/s: slow 10, fast 30; none: it cannot"
+        assert runtime.describe() == said
+    assert measured == ["slow", "fast"]
+
+
+def test_rates_are_those_of_the_clock() -> None:
+    from plmctl.runtime import auto
+
+    cell = make_cell("classification", "encoder")
+    batch = next(cell.batches())
+    assert 1 < auto.measure_rate(cell.program, batch) < 1e7
+    assert np.isfinite(auto.measure_rate(cell.program, batch))
