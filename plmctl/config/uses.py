@@ -29,7 +29,7 @@ class Evaluate(RunSpec):
     noise: Any = None
     # texts that are also scored when they are changed: [typos,case]
     perturb: Any = None
-    runtime: Any = None  # what computes: torch, onnx, openvino, auto; null: torch
+    runtime: Any = None  # library of the computation: torch, onnx, openvino, auto; null: torch
     # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means
     # dev
     split: str = "dev"

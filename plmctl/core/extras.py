@@ -31,8 +31,8 @@ EXTRAS = {
     "elmo": Extra(("h5py",), "published weights of ELMo"),
     "wandb": Extra(("wandb",), "numbers of runs at Weights & Biases: run.trackers=[wandb]"),
     "mlflow": Extra(("mlflow",), "numbers of runs in MLflow: run.trackers=[mlflow]"),
-    "onnx": Extra(("onnx", "onnxruntime", "onnxscript"), "runtime=onnx, convert --to onnx"),
-    "openvino": Extra(("openvino",), "runtime=openvino, convert --to openvino"),
+    "onnx": Extra(("onnx", "onnxruntime", "onnxscript"), "answers by ONNX Runtime: runtime=onnx"),
+    "openvino": Extra(("openvino",), "answers by OpenVINO: runtime=openvino"),
     "slurm": Extra(("hydra-submitit-launcher",), "jobs on a cluster of Slurm"),
     "optuna": Extra(("hydra-optuna-sweeper",), "searching settings: hydra/sweeper=optuna"),
 }

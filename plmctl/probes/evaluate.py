@@ -25,7 +25,7 @@ from plmctl.probes.by_task import evaluate_by_task
 from plmctl.probes.graph_evaluation import evaluate_vectors
 from plmctl.probes.ranking import rank_corpus
 from plmctl.runtime.base import Runtime
-from plmctl.runtime.eager import Eager
+from plmctl.runtime.eager import EagerRuntime
 from plmctl.storage.reading import read_json
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import join_decisions
@@ -108,7 +108,8 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     task = make_task(spec, loaded)
     _refuse_perturbed(spec, task)
     runtime = open_runtime(spec.runtime, precision, spec.plugins)
-    if not (runtime.on_gpu or as_task(task)) or (not runtime.on_gpu and task.ranks):
+    own = as_task(task)
+    if not runtime.on_gpu and (own is None or own.facts.ranks):
         allowed = f"torch: task={spec.task.get('name')} asks the model in several ways"
         raise ConfigError("runtime", plain(spec.runtime)["_target_"], allowed, fix="runtime=torch")
     if (table := measure(Opened(loaded, precision, spec), task)) is not None:
@@ -248,7 +249,7 @@ def _has_examples(run: Path, split: str, count: int) -> bool:
 
 def open_runtime(node: Any, precision: Precision, plugins: Sequence[str]) -> Runtime:
     """The runtime that the settings name; ConfigError where it cannot compute like this."""
-    runtime: Runtime = Eager() if node is None else build(node, {}, plugins, path="runtime")
+    runtime: Runtime = EagerRuntime() if node is None else build(node, {}, plugins, path="runtime")
     if not runtime.on_gpu and precision.device.type != "cpu":
         raise ConfigError("device", "cuda", "cpu: this runtime computes there", fix="device=cpu")
     if not runtime.on_gpu and precision.name != "fp32":

@@ -1,1 +1,1 @@
-"""Runtimes: what computes the answers of a trained model."""
+"""Libraries that compute the answers of a trained model."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -13,9 +14,9 @@ from plmctl.core.machine import describe_cpu
 from plmctl.core.parts import part_of
 from plmctl.nn.tables import count
 from plmctl.runtime.base import Answer, Program, Runtime
-from plmctl.runtime.eager import Eager
-from plmctl.runtime.onnx import Onnx
-from plmctl.runtime.openvino import OpenVino
+from plmctl.runtime.eager import EagerRuntime
+from plmctl.runtime.onnx import OnnxRuntime
+from plmctl.runtime.openvino import OpenVinoRuntime
 from plmctl.storage.paths import find_cache_folder
 from plmctl.storage.rates import keep
 
@@ -23,7 +24,7 @@ REPEATED = 3  # measurements, of which the fastest counts
 
 
 @part_of("runtime")
-class Auto(Runtime):
+class FastestRuntime(Runtime):
     """The fastest of the installed runtimes that keep the numbers of fp32.
 
     Each computes the first batch a few times. The rates are kept for models and batches of this
@@ -33,9 +34,9 @@ class Auto(Runtime):
     def __init__(self) -> None:
         super().__init__()
         self.candidates: Mapping[str, Runtime] = {
-            "torch": Eager(),
-            "openvino": OpenVino(),
-            "onnx": Onnx(),
+            "torch": EagerRuntime(),
+            "openvino": OpenVinoRuntime(),
+            "onnx": OnnxRuntime(),
         }
         self.chosen = ""
         self.rates: dict[str, float] = {}
@@ -52,7 +53,7 @@ class Auto(Runtime):
         for name, runtime in self.candidates.items():
             try:
                 key = _spell_key(name, runtime, program, sample)
-                self.rates[name] = keep(key, lambda: measure(name), find_cache_folder())  # noqa: B023
+                self.rates[name] = keep(key, partial(measure, name), find_cache_folder())
             except UsageError as error:
                 self.refusals.append(f"{name}: {str(error).splitlines()[0]}")
         self.chosen = max(self.rates, key=lambda name: self.rates[name])

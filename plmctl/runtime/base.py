@@ -57,5 +57,5 @@ class Runtime(ABC):
         return self._last[1](batch)
 
     def describe(self) -> str:
-        """A few words on what computes, for people; "" for PyTorch as it is."""
+        """The library and its version, for people; "" for PyTorch."""
         return ""

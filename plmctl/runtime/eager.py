@@ -8,7 +8,7 @@ from plmctl.runtime.base import Answer, Program, Runtime
 
 
 @part_of("runtime")
-class Eager(Runtime):
+class EagerRuntime(Runtime):
     """PyTorch, as in training: every model, every device."""
 
     on_gpu = True

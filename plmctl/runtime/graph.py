@@ -1,6 +1,6 @@
 """A program as one graph of tensors, which other libraries read.
 
-`torch.export` follows the program once, with symbols in place of the sizes of a batch. The inputs
+`torch.export` follows the program once, with symbols for the sizes of a batch. The inputs
 of the graph are the fields of a batch that the program reads: `text.ids`, `text.length`,
 `text.tracks.segment`, `anchors`.
 """
@@ -24,12 +24,12 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
 from plmctl.runtime.base import Answer, Program
 
-TOLERANCE = 1e-4  # of numbers of fp32, relative and absolute
+TOLERANCE = 1e-4  # largest difference of fp32 numbers, relative and absolute
 _LOGGERS = ("torch.onnx", "torch.export", "torch._export", "torch.fx")
 
 
 @dataclass(frozen=True)
-class Graph:
+class TensorGraph:
     """An exported program with the names of its inputs and outputs."""
 
     exported: ExportedProgram
@@ -86,7 +86,7 @@ def unflatten(named: Mapping[str, Tensor], like: Batch) -> Batch:
     )
 
 
-def export(program: Program, sample: Batch) -> Graph:
+def export(program: Program, sample: Batch) -> TensorGraph:
     """The graph of a program for batches of any number of rows and tokens.
 
     Raises:
@@ -101,7 +101,7 @@ def export(program: Program, sample: Batch) -> Graph:
             graph, names = _export(program, sample, used)
     outputs = tuple(program(sample))
     _refuse_fixed(graph, names)
-    return Graph(graph, names, outputs)
+    return TensorGraph(graph, names, outputs)
 
 
 def _export(
@@ -130,7 +130,7 @@ class _Module(nn.Module):
         self.names = names
         self._hidden = (program, sample)  # a tuple: no submodule
         model = program.model
-        state = {  # each once for its module, which may stand in several places
+        state = {  # one entry for each module, even a shared one
             f"{prefix}.{name}".lstrip("."): tensor
             for prefix, module in model.named_modules()
             for name, tensor in {**module._parameters, **module._buffers}.items()

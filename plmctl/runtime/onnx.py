@@ -15,7 +15,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.extras import require_library
 from plmctl.core.parts import part_of
 from plmctl.runtime.base import Answer, Program, Runtime
-from plmctl.runtime.graph import Graph, check, export, quiet, refuse
+from plmctl.runtime.graph import TensorGraph, check, export, quiet, refuse
 
 # the first version with attention as one operator, which ONNX Runtime computes as such
 OPSET = 23
@@ -25,7 +25,7 @@ QUANTIZED = ("MatMul", "Gather")
 
 
 @part_of("runtime")
-class Onnx(Runtime):
+class OnnxRuntime(Runtime):
     """ONNX Runtime: one graph with attention as one operator.
 
     Args:
@@ -49,7 +49,7 @@ class Onnx(Runtime):
                 session = ort.InferenceSession(str(file), make_options(ort, self.threads))
             except Exception as error:  # whatever of the graph it does not compute
                 raise refuse(error) from error
-        answer = Session(session, graph)
+        answer = OnnxSession(session, graph)
         check(answer, program, sample, exact=not self.int8)
         return answer
 
@@ -58,10 +58,10 @@ class Onnx(Runtime):
         return f"ONNX Runtime {ort.__version__}{', int8' if self.int8 else ''}"
 
 
-class Session:
+class OnnxSession:
     """A session of ONNX Runtime as a function from batches to logits."""
 
-    def __init__(self, session: Any, graph: Graph) -> None:
+    def __init__(self, session: Any, graph: TensorGraph) -> None:
         self.session, self.graph = session, graph
 
     def __call__(self, batch: Batch) -> Mapping[str, Tensor]:
@@ -73,7 +73,7 @@ class Session:
         return {name: torch.from_numpy(value) for name, value in named}
 
 
-def write_onnx(graph: Graph, file: Path) -> Path:
+def write_onnx(graph: TensorGraph, file: Path) -> Path:
     """Write a graph as one file, with the names of its inputs and outputs."""
     _require("onnx")
     _require("onnxscript")
@@ -121,4 +121,4 @@ def make_options(ort: Any, threads: int | None) -> Any:
 
 def _require(module: str) -> Any:
     """A library of the extra `onnx`."""
-    return require_library(module, "onnx", "runtime=onnx and --to onnx", otherwise="runtime=torch")
+    return require_library(module, "onnx", "runtime=onnx", otherwise="runtime=torch")

@@ -12,11 +12,11 @@ from plmctl.core.batch import Batch
 from plmctl.core.extras import require_library
 from plmctl.core.parts import part_of
 from plmctl.runtime.base import Answer, Program, Runtime
-from plmctl.runtime.graph import Graph, check, export, quiet, refuse
+from plmctl.runtime.graph import TensorGraph, check, export, quiet, refuse
 
 
 @part_of("runtime")
-class OpenVino(Runtime):
+class OpenVinoRuntime(Runtime):
     """OpenVINO: one graph, compiled for this processor.
 
     Args:
@@ -33,7 +33,7 @@ class OpenVino(Runtime):
         settings = {
             "INFERENCE_PRECISION_HINT": "f32",  # bf16 by default where the processor has it
             "INFERENCE_NUM_THREADS": self.threads or torch.get_num_threads(),
-            "ENABLE_CPU_PINNING": False,  # other processes may run beside
+            "ENABLE_CPU_PINNING": False,  # other processes need processors, too
         }
         answer = _Compiled(ov.compile_model(make_model(graph), "CPU", settings), graph)
         check(answer, program, sample, exact=True)
@@ -46,7 +46,7 @@ class OpenVino(Runtime):
 class _Compiled:
     """A compiled model of OpenVINO as a function from batches to logits."""
 
-    def __init__(self, compiled: Any, graph: Graph) -> None:
+    def __init__(self, compiled: Any, graph: TensorGraph) -> None:
         self.compiled, self.graph = compiled, graph
 
     def __call__(self, batch: Batch) -> Mapping[str, Tensor]:
@@ -59,7 +59,7 @@ class _Compiled:
         return {name: torch.from_numpy(value.copy()) for name, value in named}
 
 
-def make_model(graph: Graph) -> Any:
+def make_model(graph: TensorGraph) -> Any:
     """The graph as a model of OpenVINO, with the names of its inputs and outputs."""
     ov = _require("openvino")
     try:
@@ -78,6 +78,4 @@ def make_model(graph: Graph) -> Any:
 
 def _require(module: str) -> Any:
     """A library of the extra `openvino`."""
-    return require_library(
-        module, "openvino", "runtime=openvino and --to openvino", otherwise="runtime=torch"
-    )
+    return require_library(module, "openvino", "runtime=openvino", otherwise="runtime=torch")

@@ -19,7 +19,7 @@ from plmctl.core.tables import make_table, release
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
 from plmctl.runtime.base import Program, Runtime
-from plmctl.runtime.eager import Eager
+from plmctl.runtime.eager import EagerRuntime
 from plmctl.tasks import batches
 from plmctl.tasks.readers.broken_rows import SHOWN
 from plmctl.tasks.readers.tables import TEXTS
@@ -96,7 +96,7 @@ def run(
     Rows are taken longest first, so the order and the numbers do not depend on who calls. The
     caller sets eval mode, `no_grad` and autocast.
     """
-    runtime = runtime or Eager()
+    runtime = runtime or EagerRuntime()
     program = Program(model, task.logits)
     outputs: dict[str, np.ndarray] = {}
     totals, counts = defaultdict[str, float](float), Counter[str]()

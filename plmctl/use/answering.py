@@ -78,7 +78,7 @@ def answer_examples(
         new_texts: Whether they are texts of a file, which may have no labels.
         calibrated: Decisions to fit to these examples before: "temperature".
         whole: A remark on files of which no part is held out.
-        runtime: What computes; None: PyTorch.
+        runtime: The library of the computation; None: PyTorch.
     """
     split = inference.encode_split(task, name, examples, loaded.tokenizer)
     read = inference.ReadPieces()

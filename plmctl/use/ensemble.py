@@ -60,7 +60,7 @@ def ask_members(
         batch_size: The number of examples at the same time.
         plugins: Packages outside plmctl that models may be made of.
         reader: A run and its task that read the examples; None: those of the first member.
-        runtime: What computes; None: PyTorch.
+        runtime: The library of the computation; None: PyTorch.
     """
     for name, checkpoint in zip(name_members(checkpoints), checkpoints, strict=True):
         if find_vectors(checkpoint):

@@ -45,7 +45,7 @@ def label_texts(
         precision: The device, and the number type of the computation.
         batch_size: The number of texts at the same time.
         seed: The seed of intervals.
-        runtime: What computes; None: PyTorch.
+        runtime: The library of the computation; None: PyTorch.
 
     Returns:
         Remarks, with scores where all texts have labels.

@@ -48,7 +48,7 @@ def score_perturbed(
         answered: The examples as they stand, with their predictions and scores.
         precision: The device, and the number type of the computation.
         batch_size: The number of examples at the same time.
-        runtime: What computes; None: PyTorch.
+        runtime: The library of the computation; None: PyTorch.
     """
     name, examples = answered.name, answered.examples
     predictions, metrics = answered.predictions, answered.metrics

@@ -38,7 +38,7 @@ def predict(
     """(predictions, metrics with the mean loss) of one split; no metrics where it has no labels.
 
     `digits`: how many significant ones the numbers of predictions keep, before they are scored;
-    None: all. `runtime`: None is PyTorch.
+    None: all. `runtime`: the library of the computation; None: PyTorch.
     """
     training = model.training
     model.eval()

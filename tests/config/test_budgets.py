@@ -26,7 +26,7 @@ from plmctl.core.errors import ConfigErrors, UsageError
 from plmctl.core.spelling import spell
 from plmctl.jobs.key import compute_key
 from plmctl.runs.resume import resume_spec
-from plmctl.storage import rates
+from plmctl.storage.rates import FILE
 from plmctl.study.parse import parse
 from plmctl.study.plan import plan
 from plmctl.training.device.precision import choose
@@ -76,7 +76,7 @@ def set_rate(rate: float) -> None:
     name = speed.name_machine(choose("auto", torch.device("cpu")), torch.get_num_threads())
     Path("cache").mkdir(exist_ok=True)
     share = speed.usual_share(torch.device("cpu"))
-    Path("cache", rates.FILE).write_text(json.dumps({name: rate / share}), encoding="utf-8")
+    Path("cache", FILE).write_text(json.dumps({name: rate / share}), encoding="utf-8")
 
 
 def mine(*words: str) -> Any:
@@ -445,9 +445,9 @@ def test_the_speed_is_measured_once_and_kept(
         assert speed.estimate_rate(Train(), str(folder)) == pytest.approx(share * 2e11)
     twice = speed.estimate_rate(Train(processes=2), str(folder))  # each has its own threads
     assert twice == pytest.approx(2 * share * 2e11)
-    (folder / rates.FILE).write_text("{damaged", encoding="utf-8")
+    (folder / FILE).write_text("{damaged", encoding="utf-8")
     assert speed.estimate_rate(Train(), str(folder)) == pytest.approx(share * 3e11)
-    assert list(json.loads((folder / rates.FILE).read_text(encoding="utf-8")).values()) == [3e11]
+    assert list(json.loads((folder / FILE).read_text(encoding="utf-8")).values()) == [3e11]
 
 
 def test_a_cache_that_cannot_be_written_keeps_nothing(

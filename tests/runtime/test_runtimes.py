@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from plmctl.core.errors import UsageError
-from plmctl.runtime.auto import Auto
+from plmctl.runtime.auto import FastestRuntime
 from plmctl.runtime.base import Program, Runtime
-from plmctl.runtime.eager import Eager
+from plmctl.runtime.eager import EagerRuntime
 from plmctl.runtime.graph import export, flatten, unflatten
-from plmctl.runtime.onnx import Onnx, write_onnx
-from plmctl.runtime.openvino import OpenVino
+from plmctl.runtime.onnx import OnnxRuntime, write_onnx
+from plmctl.runtime.openvino import OpenVinoRuntime
 from tests.marks import mark_slow
 from tests.runtime.cells import CELLS, make_cell
 
@@ -38,12 +38,12 @@ def assert_same(runtime: Runtime, task: str, backbone: str) -> None:
 
 
 @pytest.mark.parametrize(("task", "backbone"), mark_slow(GRAPHS, SLOW))
-@pytest.mark.parametrize("kind", [Onnx, OpenVino])
+@pytest.mark.parametrize("kind", [OnnxRuntime, OpenVinoRuntime])
 def test_numbers_are_those_of_pytorch(kind: type[Runtime], task: str, backbone: str) -> None:
     assert_same(kind(), task, backbone)
 
 
-@pytest.mark.parametrize("kind", [Onnx, OpenVino])
+@pytest.mark.parametrize("kind", [OnnxRuntime, OpenVinoRuntime])
 @pytest.mark.parametrize(
     ("task", "backbone"),
     mark_slow(
@@ -75,7 +75,7 @@ def test_attention_is_one_operator_of_each_layer(tmp_path: Path) -> None:
 
 def test_eight_bits_are_near_and_smaller(tmp_path: Path) -> None:
     cell = make_cell("classification", "encoder")
-    runtime = Onnx(int8=True)
+    runtime = OnnxRuntime(int8=True)
     for batch in cell.batches():
         wanted, found = cell.program(batch)["class"], runtime.answer(cell.program, batch)["class"]
         assert not torch.equal(found, wanted)
@@ -93,7 +93,7 @@ def test_a_wrong_graph_is_refused() -> None:
         lambda model, batch: {"class": cell.program.compute(model, batch)["class"] + next(passes)},
     )
     with pytest.raises(UsageError, match="its 'class' differ from those of PyTorch"):
-        Onnx().answer(program, next(cell.batches()))
+        OnnxRuntime().answer(program, next(cell.batches()))
 
 
 def test_a_batch_is_made_again_of_its_tensors() -> None:
@@ -108,7 +108,7 @@ def test_a_program_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cell, other = make_cell("classification", "encoder"), make_cell("regression", "encoder")
     made: list[Program] = []
 
-    class Counted(Eager):
+    class Counted(EagerRuntime):
         def prepare(self, program, sample):
             made.append(program)
             return super().prepare(program, sample)
@@ -130,7 +130,7 @@ def test_the_fastest_is_chosen_and_its_rate_kept(
     rates = {"slow": 10.0, "fast": 30.0}
     measured: list[str] = []
 
-    class Named(Eager):
+    class Named(EagerRuntime):
         def __init__(self, name: str) -> None:
             super().__init__()
             self.name = name
@@ -154,7 +154,7 @@ def test_the_fastest_is_chosen_and_its_rate_kept(
     monkeypatch.setattr("plmctl.runtime.auto.measure_rate", measure)
     cell = make_cell("classification", "encoder")
     for _ in range(2):
-        runtime = Auto()
+        runtime = FastestRuntime()
         runtime.candidates = {name: Named(name) for name in ("slow", "fast", "none")}
         batch = next(cell.batches())
         found = runtime.answer(cell.program, batch)["class"]
