@@ -37,8 +37,8 @@ class WordAnalogy(NamedTuple):
 @part_of("probe")
 @dataclass(frozen=True, kw_only=True)
 class WordAnalogies(Probe):
-    """The answer is the nearest word other than the three of the question. The answer is any other
-    word than the three of the question.
+    """The share of questions with the right answer, among the questions whose four words have
+    vectors. The answer is any other word than the three of the question.
 
     `by="add"`, 3CosAdd: the largest `cos(x, b) - cos(x, a) + cos(x, c)`; `by="mul"`, 3CosMul: the
     largest `s(x, b) s(x, c) / (s(x, a) + 0.001)`, `s = (1 + cos) / 2` (Levy and Goldberg, 2014,

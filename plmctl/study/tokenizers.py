@@ -30,7 +30,7 @@ from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 
 PART = 1 << 19  # characters of a text that are read; a tokenizer is trained on all of a shorter one
-FEWER = 8  # the part of a longer text's tokens that it is trained with, for its special tokens
+FEWER = 8  # for a longer text, the part of the texts that it is trained on, for its special tokens
 USUAL = 64  # characters that yield one more token, or fewer
 
 

@@ -43,7 +43,6 @@ class CoreferenceFiles(SplitFiles):
     Column files have `#begin document` and `#end document` around each, and an empty line between
     two sentences. `columns` are the numbers of words, speaker (null: none) and clusters, negative
     ones from the right. JSON lines have `sentences`, `clusters`, and perhaps `speakers` and
-    `doc_key`. JSON lines: `sentences`, `clusters`, and where they are there `speakers` and
     `doc_key`.
     """
 

@@ -131,8 +131,7 @@ class ClassMean:
 
     A draw may miss a class, whose score then leaves the mean. So the scores of draws are those of
     other classes, and lie elsewhere. `pseudo_values` replace them: the linear form of the mean over
-    the classes of all examples. `pseudo_values` are what a draw has instead: the linear form of the
-    mean over the classes of all examples.
+    the classes of all examples.
 
     Args:
         counts: The counts of the examples.
