@@ -7,11 +7,13 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.analysis.likeness import list_unlike
+from plmctl.config.part_help import targets
+from plmctl.config.recipes import part_files
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
 from plmctl.core.terminal import counted
@@ -101,10 +103,24 @@ def find_value(job: dict[str, Any], key: str) -> str:
     given = dict(_pair(text) for text in (*job.get("overrides", ()), *job.get("varied", ())))
     if key in given:
         return given[key]
-    value: Any = thaw(read_spec(Path(job.get("dir") or ".")) or {})
+    spec = read_spec(Path(job.get("dir") or "."))
+    value: Any = thaw(spec) if spec else ABSENT
     for name in key.split("."):
         value = value.get(name, ABSENT) if isinstance(value, dict) else ABSENT
-    return ABSENT if isinstance(value, dict) else format_setting(value)
+    if not spec or not isinstance(value, dict):
+        return format_setting(value)
+    return _name_choice(value, part_files(key, spec.provenance.config_dirs))
+
+
+def _name_choice(value: dict[str, Any], files: Mapping[str, Path]) -> str:
+    """The user's name for what a slot has: that of the only file with this part, or else its class;
+    the names of several parts; `ABSENT` for settings that are none.
+    """
+    if "_target_" not in value:
+        named = value and all(isinstance(part, dict) for part in value.values())
+        return format_setting([*value]) if named else ABSENT
+    names = [name for name, file in files.items() if targets(file)[:1] == [value["_target_"]]]
+    return names[0] if len(names) == 1 else str(value["_target_"]).rpartition(".")[2]
 
 
 def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from plmctl.analysis.runs import RunLog, find_standing
 from plmctl.cli.app import make_app
+from plmctl.config.compose import compose
+from plmctl.config.saved import write_spec
 from plmctl.report import study_panels, sweeps
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panels import (
@@ -630,6 +632,26 @@ def test_jobs_that_varied_other_settings_have_parallel_names(tmp_path: Path) -> 
     assert [run.name for run in subject.runs] == names
     assert [run.group for run in subject.runs] == [name.partition(" seed")[0] for name in names]
     assert [row[1] for row in sweeps.make_table(jobs)[1]] == names
+
+
+def test_a_part_that_other_jobs_vary_has_its_name(tmp_path: Path) -> None:
+    """A sweep that grew by `optim=` had shown `optim=-` for the jobs of before."""
+    words = ["size=tiny", "optim=lamb", "noise=[token_mask,token_shuffle]"]
+    spec = compose("pretrain", "bert", words)
+    write_spec(spec, tmp_path)
+    job = {"dir": str(tmp_path), "overrides": ["train.clip=2"]}
+    keys = ("optim", "noise", "position", "train.clip", "optim.lr", "train", "nothing")
+    found = {key: sweeps.find_value(job, key) for key in keys}
+    assert found == {
+        "optim": "lamb",
+        "noise": "[token_mask, token_shuffle]",
+        "position": "learned",
+        "train.clip": "2",
+        "optim.lr": str(spec.optim["lr"]),
+        "train": "-",
+        "nothing": "-",
+    }
+    assert sweeps.find_value(job, "model") == "Encoder"  # the class of several files
 
 
 def test_seeds_of_a_sweep_are_one_curve_in_a_band(sweep: Path) -> None:
