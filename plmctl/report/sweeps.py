@@ -113,8 +113,8 @@ def find_value(job: dict[str, Any], key: str) -> str:
 
 
 def _name_choice(value: dict[str, Any], files: Mapping[str, Path]) -> str:
-    """The user's name for what a slot has: that of the only file with this part, or else its class;
-    the names of several parts; `ABSENT` for settings that are none.
+    """The user's name for the part of a slot: that of the only file with this part, or else its
+    class. Several parts give a list of their names; other settings give `ABSENT`.
     """
     if "_target_" not in value:
         named = value and all(isinstance(part, dict) for part in value.values())
