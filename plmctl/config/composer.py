@@ -25,7 +25,7 @@ from plmctl.config.plain_composition import (
 from plmctl.config.published import take_published_form
 from plmctl.config.quoting import read_names
 from plmctl.config.reached import KEY as REACHED
-from plmctl.config.recipes import conf_dir, find_recipe, is_shipped, load, option_name
+from plmctl.config.recipes import conf_dir, find_recipe, hint_at_own, is_shipped, load, option_name
 from plmctl.config.references import register
 from plmctl.config.spec import thaw
 from plmctl.config.walks import references_in, scalars_in, select
@@ -154,13 +154,9 @@ class HydraComposer:
 
             GlobalHydra.instance().hydra = self._outer
 
-    def hint_at_own(self, option: str, options: Sequence[str]) -> str:
-        """A hint at the folder of a user's own parts, if `option` is like none of `options` and no
-        folder is named; else "".
-        """
-        if self._config_dirs or nearest(option, options):
-            return ""
-        return "; a part of your own needs --config-dir <folder> (and --plugin <module>)"
+    def hint_at_own(self) -> str:
+        """A hint at the folder of a user's own parts, if no folder is named; else ""."""
+        return hint_at_own(self._config_dirs)
 
     def options(self, group: str) -> list[str]:
         """The names of the part files of a group."""
@@ -292,7 +288,7 @@ class HydraComposer:
         file, slot, option = place.groups()
         options = self._loader.get_group_options(slot)
         listed = f"; there are {', '.join(options)}" if options else ""
-        hint = listed + self.hint_at_own(option, options)
+        hint = listed + self.hint_at_own()
         return f"{file or 'config'}: there is no {slot} '{option}'{nearest(option, options)}{hint}"
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -15,12 +15,12 @@ import yaml
 from rich.table import Table
 
 from plmctl.config.build import build
-from plmctl.config.command import all_commands
+from plmctl.config.command import all_commands, list_commands
 from plmctl.config.glossary import known_fields
 from plmctl.config.headers import header
 from plmctl.config.other_names import guess
 from plmctl.config.part_help import list_settings, targets
-from plmctl.config.recipes import load, part_files
+from plmctl.config.recipes import hint_at_own, load, part_files
 from plmctl.config.recipes import slots as list_slots
 from plmctl.config.references import work_out
 from plmctl.config.settings import Setting, list_plumbing
@@ -50,13 +50,13 @@ def explain(
     elif what in slots:
         lines = {f"{what}={name}": header(file).about for name, file in slots[what].items()}
     else:
-        lines = explain_word(what, config_dirs)
+        lines = explain_word(what, config_dirs, plugins)
         name = re.sub(r"[\s-]+", "_", what.strip())
         if not _is_name(what, slots, plugins) and _is_name(name, slots, plugins):
             what = name
         if not lines and not _is_name(what, slots, plugins):
-            lines = _find_mentions(what, slots)
-        if _explain_settings(what, slots, plugins, words=lines, as_json=as_json):
+            lines = _find_mentions(what, slots, plugins)
+        if _explain_settings(what, slots, plugins, config_dirs, words=lines, as_json=as_json):
             return
     if as_json:
         tell(json.dumps(lines, indent=1, ensure_ascii=False))
@@ -68,6 +68,7 @@ def _explain_settings(
     what: str,
     slots: Mapping[str, Mapping[str, Path]],
     plugins: Sequence[str],
+    config_dirs: Sequence[str],
     *,
     words: Mapping[str, str],
     as_json: bool,
@@ -79,7 +80,7 @@ def _explain_settings(
     file = None
     if not found:
         try:
-            file = _find_file(what, slots)
+            file = _find_file(what, slots, plugins, config_dirs)
         except UsageError:
             if words:
                 return False
@@ -129,7 +130,7 @@ def _find_settings(
         return f"{path}.".startswith(f"{what}.")
 
     owners: dict[Setting, list[str]] = {}
-    for kind in all_commands().values():
+    for kind in all_commands(tuple(plugins)).values():
         for setting in list_plumbing(kind):
             if is_meant(setting.path):
                 owners.setdefault(setting, []).append(f"plmctl {kind.about.name}")
@@ -150,7 +151,9 @@ def _is_name(what: str, slots: Mapping[str, Mapping[str, Path]], plugins: Sequen
     return what in parts or bool(_find_settings(what, slots, plugins))
 
 
-def _find_mentions(what: str, slots: Mapping[str, Mapping[str, Path]]) -> dict[str, str]:
+def _find_mentions(
+    what: str, slots: Mapping[str, Mapping[str, Path]], plugins: Sequence[str]
+) -> dict[str, str]:
     """{what shows it: its line} of the parts and settings whose line has these words, or their
     spelling with other marks between them.
     """
@@ -163,9 +166,14 @@ def _find_mentions(what: str, slots: Mapping[str, Mapping[str, Path]]) -> dict[s
         for slot, files in slots.items()
         for part, file in files.items()
     }
-    settings = (each for kind in all_commands().values() for each in list_plumbing(kind))
-    lines |= {f"plmctl help {setting.path}": setting.meaning for setting in settings}
+    lines |= {f"plmctl help {each.path}": each.meaning for each in _list_all(plugins)}
     return {shown: line for shown, line in lines.items() if spelled.search(line)}
+
+
+def _list_all(plugins: Sequence[str]) -> Iterator[Setting]:
+    """The settings of all commands."""
+    for kind in all_commands(tuple(plugins)).values():
+        yield from list_plumbing(kind)
 
 
 def _draw(file: Path, plugins: Sequence[str]) -> str:
@@ -191,7 +199,12 @@ def _describe_fields(config_dirs: Sequence[str], plugins: Sequence[str]) -> dict
     }
 
 
-def _find_file(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
+def _find_file(
+    what: str,
+    slots: Mapping[str, Mapping[str, Path]],
+    plugins: Sequence[str],
+    config_dirs: Sequence[str],
+) -> Path:
     """The file of `noise=span_mask`, or of a name that only one slot has."""
     group, _, name = what.rpartition("=")
     choices = {
@@ -207,10 +220,15 @@ def _find_file(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
         raise UsageError(f"{what}: several slots have a part of this name{fix}")
     if not matching:
         parts = slots.get(group) or [part for files in slots.values() for part in files]
-        known = [each.path for kind in all_commands().values() for each in list_plumbing(kind)]
-        meant = find_alike(name, [*slots, FIELDS, *parts]) or guess(what, dict.fromkeys(known))
+        known = [
+            each.path
+            for kind in all_commands(tuple(plugins)).values()
+            for each in list_plumbing(kind)
+        ]
+        names = [*slots, FIELDS, *parts, *list_commands(tuple(plugins))]
+        meant = find_alike(name, names) or guess(what, dict.fromkeys(known))
         fix = f"plmctl help {meant[0]}" if meant else "plmctl help lists the slots"
-        near = did_you_mean(meant)
+        near = f"{did_you_mean(meant)}{hint_at_own(config_dirs)}"
         raise UsageError(f"{what}: there is no such slot, part or setting{near}\n  fix: {fix}")
     return choices[matching[0]]
 

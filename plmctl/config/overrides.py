@@ -187,7 +187,7 @@ def _explain_option(
         meant = find_alike(option, options)
         value = f"[{meant[0]}]" if meant and key in MANY else "".join(meant)
         fix = f"{key}={value}" if meant else f"plmctl help {key.partition('@')[0]}"
-        known += composer.hint_at_own(option, options)
+        known += composer.hint_at_own()
     return ConfigError(key, option, f"{allowed}; {known}", fix=fix)
 
 

@@ -42,6 +42,12 @@ def slots(config_dirs: Sequence[str] = ()) -> list[str]:
     return sorted(groups - {"recipes"})
 
 
+def hint_at_own(config_dirs: Sequence[str]) -> str:
+    """A hint at the folder of a user's own parts, if no folder is named; else ""."""
+    hint = "; a part of your own needs --config-dir <folder> (and --plugin <module>)"
+    return "" if config_dirs else hint
+
+
 def part_files(group: str, config_dirs: Sequence[str] = ()) -> dict[str, Path]:
     """{name: file} of the parts of a slot; a user's own hides one of conf/ that is called the
     same.

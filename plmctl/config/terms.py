@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from plmctl.config.command import list_commands
 from plmctl.config.headers import header
 from plmctl.config.instead import INSTEAD
 from plmctl.config.other_names import OURS
@@ -14,9 +15,13 @@ from plmctl.storage.reading import read_text
 _ROW = re.compile(r"^\| (?P<terms>[^|]+) \| (?P<meaning>[^|]+) \|$", re.MULTILINE)
 
 
-def explain_word(what: str, config_dirs: Sequence[str] = ()) -> dict[str, str]:
+def explain_word(
+    what: str, config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()
+) -> dict[str, str]:
     """{term or name: what it means}; empty for a word that nothing here explains."""
     lines = _find_terms(what)
+    if command := list_commands(tuple(plugins)).get(what):
+        lines[f"plmctl {what} --help"] = command.about
     if what in recipe_names(config_dirs):
         about = header(find_recipe(what, config_dirs)).about
         lines[f"recipe {what}"] = f"{about} (plmctl recipes show {what})"

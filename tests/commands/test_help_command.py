@@ -111,15 +111,41 @@ def test_slots_and_parts_are_listed() -> None:
 def test_mistakes() -> None:
     assert (
         said("help", "spanmask", code=2)
-        == "plmctl: spanmask: there is no such slot, part or setting (did you mean 'span_mask'?)\n"
+        == "plmctl: spanmask: there is no such slot, part or setting (did you mean 'span_mask'?);"
+        " a part of your own needs --config-dir <folder> (and --plugin <module>)\n"
         "  fix: plmctl help span_mask\n"
     )
+    assert "fix: plmctl help data check" in said("help", "data chek", code=2)
     told = said("help", "prefix", code=2)
     assert (
         told == "plmctl: prefix: several slots have a part of this name\n"
         "  fix: plmctl help format=prefix  # or plmctl help pattern=prefix"
         " or plmctl help peft=prefix\n"
     )
+
+
+def test_a_part_of_a_folder_is_hinted_at(tmp_path: Path) -> None:
+    """Also where a shipped part is spelled alike, and only while no folder is given."""
+    (tmp_path / "noise").mkdir()
+    (tmp_path / "noise/token_masks.yaml").write_text(
+        "_target_: plmctl.noise.token_mask.TokenMask\n"
+    )
+    own = ["--config-dir", str(tmp_path)]
+    hint = "a part of your own needs --config-dir"
+    for name in ("token_masks", "toke_mask", "zzz"):
+        words = ["pretrain", "bert", f"noise={name}", "--print-config"]
+        for line in (words, ["help", name]):
+            told = said(*line, code=2)
+            assert hint in told
+            assert ("did you mean 'token_mask'?" in told) == (name != "zzz")
+            if name != "token_masks":
+                assert hint not in said(*line, *own, code=2)
+    assert "token_masks" in said("help", "token_masks", *own)
+
+
+def test_a_command_is_explained_by_its_line() -> None:
+    for name in ("pretrain", "data check", "self-train"):
+        assert said("help", name).startswith(f"plmctl {name} --help  ")
 
 
 def test_kinds_are_words() -> None:

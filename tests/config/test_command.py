@@ -101,6 +101,18 @@ def test_a_plugin_may_add_a_command() -> None:
     assert (done.exit_code, "No such command 'count'" in done.output) == (2, True)
 
 
+@pytest.mark.usefixtures("own_command")
+def test_help_knows_a_command_of_a_plugin_and_its_settings() -> None:
+    plugin = ("--plugin", "counting")
+    assert (
+        "plmctl count --help  Count the letters of a text." in run("help", "count", *plugin).stdout
+    )
+    for words in (("times",), ("times", "--json"), ("as often as",)):
+        assert "as often as this" in run("help", *words, *plugin).stdout
+    assert "fix: plmctl help count" in run("help", "coumt", *plugin).output
+    assert run("help", "times").exit_code == 2
+
+
 def errors_in(schema: dict[str, Any], text: str) -> list[str]:
     """What an independent validator finds in a YAML file."""
     validator = jsonschema.Draft202012Validator(schema)
