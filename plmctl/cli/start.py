@@ -13,7 +13,7 @@ import typer
 from plmctl.cli.mistakes import end_at_once
 from plmctl.config import command as commands
 from plmctl.config.command import Command
-from plmctl.config.spec import Provenance, RunSpec, thaw
+from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import DETAIL, remark, tell
 
@@ -66,8 +66,12 @@ def _print_config(spec: RunSpec) -> int:
 
     known = spec.provenance
     head = f"# {known.decision}\n" if known.decision else ""
-    head += "".join(f"# unused, its part is not chosen: {line}\n" for line in known.removed)
-    tell(head + to_yaml(thaw(spec)), end="")
+    head += "".join(
+        f"# unused, its part is not chosen: {line}\n"
+        for line in known.removed
+        if line.partition(".")[0] not in spec.idle
+    )
+    tell(head + to_yaml(spec.used()), end="")
     return 0
 
 

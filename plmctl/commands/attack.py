@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plmctl.config.build import MISSING, build
 from plmctl.config.command import About, Command, Result
+from plmctl.config.schema import TaskUser
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate, parameters
 from plmctl.core.rounding import round_floats
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Attack(Command):
+class Attack(TaskUser, Command):
     """Change words of texts until a fine-tuned model answers otherwise.
 
     Candidates for words, constraints on changed texts and the search are parts. All examples are
@@ -69,10 +70,6 @@ class Attack(Command):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     # bf16, fp16: three digits; auto: as training chooses
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
-    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
-    optim: Any = None
-    schedule: Any = None
-    train: Any = None
     seed: Whole = 0  # seed of random slips
 
     def perform(self) -> Result:

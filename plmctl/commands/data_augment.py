@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plmctl.config.build import MISSING
 from plmctl.config.command import About, Command, Result
+from plmctl.config.schema import TaskUser
 from plmctl.core.errors import UsageError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Batch, Count, Share, Whole
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Augment(Command):
+class Augment(TaskUser, Command):
     """Write a larger training set: a masked language model replaces words.
 
     Every text is copied, and words of the copies are replaced (TinyBERT's data augmentation).
@@ -47,10 +48,6 @@ class Augment(Command):
     out: str = MISSING  # a new folder, for task.path
     batch_size: Batch = 32  # rows that the model reads at the same time
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
-    optim: Any = None
-    schedule: Any = None
-    train: Any = None
     # copies of each example, in addition to itself; TinyBERT: 10 to 30, more for fewer examples
     copies: Count = 20
     rate: Share = 0.4  # share of a copy's words to replace

@@ -15,6 +15,7 @@ from plmctl.config.asked import is_asked
 from plmctl.config.build import build, plain
 from plmctl.config.command import About, Command, Result
 from plmctl.config.groups import Data
+from plmctl.config.schema import TaskUser
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.core.progress import Say
@@ -36,7 +37,7 @@ def choose_setting(words: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Check(Command):
+class Check(TaskUser, Command):
     """Check text, tokens or labelled files before a long run.
 
     PATH is text or a token directory, or with task=<name> the files of a task.
@@ -61,10 +62,6 @@ class Check(Command):
     format: Any = None
     task: Any = None
     out: str | None = None  # a .md or .html page, what --out sets
-    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
-    optim: Any = None
-    schedule: Any = None
-    train: Any = None
 
     @classmethod
     def read(cls, given: Provenance, out: str | None = None, **options: Any) -> Provenance:

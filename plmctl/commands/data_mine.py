@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from plmctl.config.build import MISSING
 from plmctl.config.command import About, Command, Result
+from plmctl.config.schema import TaskUser
 from plmctl.core.errors import ConfigError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted
@@ -24,7 +25,7 @@ SPLITS = ("train", "dev")
 
 
 @dataclass(frozen=True)
-class Mine(Command):
+class Mine(TaskUser, Command):
     """Find hard negatives for questions, by BM25 or by a bi-encoder.
 
     Encoders learn from them with task=bi_encoder, cross_encoder or sentence_triplets.
@@ -60,10 +61,6 @@ class Mine(Command):
     skipped: Whole = 0
     batch_size: Batch = 32  # texts that the model reads at the same time
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
-    optim: Any = None
-    schedule: Any = None
-    train: Any = None
 
     def perform(self) -> Result:
         """Write train.jsonl, and dev.jsonl where there is one: query, positive and negatives."""

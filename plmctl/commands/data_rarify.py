@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plmctl.config.build import MISSING
 from plmctl.config.command import About, Command, Result
+from plmctl.config.schema import TaskUser
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Batch, Count, Share, Whole
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Rarify(Command):
+class Rarify(TaskUser, Command):
     """Write a test set whose labels depend on rare words.
 
     The first call splits a labelled set. The second one, with a baseline that was trained on its
@@ -60,10 +61,6 @@ class Rarify(Command):
     batch_size: Batch = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: Whole = 0
-    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
-    optim: Any = None
-    schedule: Any = None
-    train: Any = None
 
     def perform(self) -> Result:
         """Write the parts of the set, or with a baseline the rarified examples."""

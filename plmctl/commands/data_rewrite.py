@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plmctl.config.build import MISSING, build, plain
 from plmctl.config.command import About, Command, Result
+from plmctl.config.schema import TaskUser
 from plmctl.core.errors import ConfigError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Batch, Count
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Rewrite(Command):
+class Rewrite(TaskUser, Command):
     """Write a training set whose targets a trained model wrote.
 
     A student that learns from it imitates this model (sequence-level distillation).
@@ -44,10 +45,6 @@ class Rewrite(Command):
     out: str = MISSING  # a new folder, for task.path
     batch_size: Batch = 32  # rows that the model reads at the same time
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
-    optim: Any = None
-    schedule: Any = None
-    train: Any = None
     search: Any = None
     # text to take from a search: the likeliest, or the nearest to the reference
     pick: Literal["best", "nearest"] = "best"

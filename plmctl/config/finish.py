@@ -61,6 +61,9 @@ def finish(
     errors += [_name_file(error, provenance.config_dirs) for error in misfits]
     errors += [*_size_keys(content), *check_table(content.get(TABLE))]
     errors += _check_stated(provenance)
+    idle = [word for word in words if word.key.partition(".")[0] in spec.idle]
+    allowed = "without effect: this command trains nothing"
+    errors += [ConfigError(word.key, word.value, allowed, fix="leave it out") for word in idle]
     return spec, at_origin(errors, settings)
 
 

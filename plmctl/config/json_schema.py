@@ -56,7 +56,7 @@ def describe_command(
         config_dirs: Folders with parts of the user's own.
         plugins: Packages with classes of the user's own.
     """
-    slots = {slot: part_files(slot, config_dirs) for slot in hints(kind)}
+    slots = {slot: part_files(slot, config_dirs) for slot in hints(kind) if slot not in kind.idle}
     chosen = {slot: files for slot, files in slots.items() if files}
     root = _describe_group(kind)
     for slot, files in chosen.items():

@@ -10,7 +10,7 @@ from typing import Any
 from plmctl.config.build import UnknownSetting, check_parts
 from plmctl.config.json_schema import find_schema, spell_modeline
 from plmctl.config.make_spec import make_spec
-from plmctl.config.spec import Provenance, RunSpec, thaw
+from plmctl.config.spec import Provenance, RunSpec
 from plmctl.config.walks import references_in
 from plmctl.core.errors import DataError
 from plmctl.core.moved import rename_moved
@@ -92,7 +92,7 @@ def spec_text(spec: RunSpec) -> str:
     """
     schema = find_schema(spec.provenance.verb)
     head = f"{spell_modeline(schema)}\n" if schema.is_file() else ""
-    return head + to_yaml({VERSION: 2, **thaw(spec)})
+    return head + to_yaml({VERSION: 2, **spec.used()})
 
 
 def refuse_references(settings: Any, *, file: object) -> None:

@@ -8,7 +8,7 @@ import functools
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
 from plmctl.config.build import MISSING, SEVERAL
 from plmctl.config.groups import Corpora, Data, Eval, Run, Train, TrainOnTask
@@ -83,6 +83,19 @@ class Pretrain(RunSpec):
     teacher_weights: tuple[float, ...] | None = None
 
 
+@dataclass(frozen=True)
+class TaskUser(RunSpec):
+    """Settings of a command that takes a task and trains nothing."""
+
+    idle: ClassVar[tuple[str, ...]] = ("heads", "optim", "schedule", "train")
+
+    # the files of tasks state these four
+    heads: Any = None
+    optim: Any = None
+    schedule: Any = None
+    train: Any = None
+
+
 class SideSettings(TypedDict):
     """A side task of a run: as the user states it, and as it was decided."""
 
@@ -139,6 +152,14 @@ class Finetune(RunSpec):
     teacher_weights: tuple[float, ...] | None = None
     # a folder that keeps what the teacher answers, to be read instead of computed again
     teacher_cache: str | None = None
+
+    def used(self) -> dict[str, Any]:
+        """The settings that have an effect: a checkpoint brings its tokenizer, and one task is not
+        mixed.
+        """
+        without = {"tokenizer"} if self.checkpoint else set()
+        without |= set() if self.beside else {"mixing"}
+        return {key: value for key, value in super().used().items() if key not in without}
 
 
 @dataclass(frozen=True)

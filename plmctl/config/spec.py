@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from plmctl.config.decision import Decision
 from plmctl.config.walks import select
@@ -141,6 +141,8 @@ class RunSpec(Record):
     their source.
     """
 
+    idle: ClassVar[tuple[str, ...]] = ()  # slots that part files state and the command leaves
+
     provenance: Provenance = field(
         default=Provenance(""), repr=False, compare=False, kw_only=True, metadata={"beside": True}
     )
@@ -149,6 +151,10 @@ class RunSpec(Record):
     def plugins(self) -> tuple[str, ...]:
         """The packages outside plmctl whose parts may be named."""
         return self.provenance.plugins
+
+    def used(self) -> dict[str, Any]:
+        """The settings that have an effect, as plain values: what is saved and printed."""
+        return {key: thaw(value) for key, value in self.items() if key not in self.idle}
 
     def asked(self, **wishes: Any) -> Self:
         """This spec with other values in its provenance: `asked(dry_run=True)`."""

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from plmctl.config.build import MISSING
 from plmctl.config.groups import Data
-from plmctl.config.spec import RunSpec
+from plmctl.config.schema import TaskUser
 from plmctl.core.values import Batch
 
 
 @dataclass(frozen=True)
-class Evaluate(RunSpec):
+class Evaluate(TaskUser):
     # several of one task: an ensemble
     checkpoint: str | tuple[str, ...] = MISSING
     # rule that joins several models: the mean of their probabilities, or one vote each
@@ -47,8 +47,4 @@ class Evaluate(RunSpec):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     # bf16, fp16: three digits; auto: as training chooses
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
-    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
-    optim: Any = None
-    schedule: Any = None
-    train: Any = None
     seed: int = 0

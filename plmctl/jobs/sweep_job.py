@@ -20,7 +20,7 @@ from plmctl.config.first_session import first_lines, first_words
 from plmctl.config.recipes import option_name
 from plmctl.config.saved import read_spec
 from plmctl.config.schema import OF_THE_MODEL
-from plmctl.config.spec import RunSpec, key_of, thaw
+from plmctl.config.spec import RunSpec, key_of
 from plmctl.config.walks import scalars_in, select
 from plmctl.core.errors import UsageError, flatten
 from plmctl.jobs.work import Outcome, attempt
@@ -228,7 +228,7 @@ def _is_same_work(job: SweepJob, folder: Path) -> bool:
     saved = read_spec(Path(record["dir"])) if job.makes_runs else None
     if saved is None or saved.provenance.verb != job.spec.provenance.verb:
         return False
-    asked, had = thaw(job.spec), thaw(saved)
+    asked, had = job.spec.used(), saved.used()
     stated = [(select(asked, key), select(had, key)) for key in ours.keys() ^ theirs.keys()]
     brought = OF_THE_MODEL if asked.get("checkpoint") or asked.get("init") else ()
     settled = [  # the values that a run itself decides are not known before it

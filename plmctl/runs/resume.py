@@ -305,4 +305,4 @@ def _explain_lost_parts(error: UsageError, given: Provenance, folder: Path) -> U
 
 def _flatten(spec: RunSpec | None) -> dict[str, Any]:
     """{dotted key: value} of a spec."""
-    return dict(leaves(thaw(spec)))
+    return dict(leaves(spec.used() if spec else {}))

@@ -14,7 +14,6 @@ import torch
 from plmctl.artifacts.exportable import describe_unexportable
 from plmctl.config.plugins import as_words, option
 from plmctl.config.saved import spec_text
-from plmctl.config.spec import thaw
 from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import DETAIL, WARN, remark, spell_level
 from plmctl.runs.resume import keep_changes, list_told
@@ -156,7 +155,7 @@ def _session(spec: Any, world: World, prepared: Any) -> Session:
     log = Log(quiet=True)
     if world.main:
         trackers = open_trackers(spec.run.trackers, spec.plugins)
-        log = Log(folder, trackers=trackers, settings=thaw(spec))
+        log = Log(folder, trackers=trackers, settings=spec.used())
     for change in list_told(given.changes):
         log.say(f"resumed with another {change}, which the run keeps")
     if world.main and given.resume:

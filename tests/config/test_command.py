@@ -110,7 +110,7 @@ def test_help_knows_a_command_of_a_plugin_and_its_settings() -> None:
     for words in (("times",), ("times", "--json"), ("as often as",)):
         assert "as often as this" in run("help", *words, *plugin).stdout
     assert "fix: plmctl help count" in run("help", "coumt", *plugin).output
-    assert run("help", "times").exit_code == 2
+    assert "as often as this" not in run("help", "times").stdout
 
 
 def errors_in(schema: dict[str, Any], text: str) -> list[str]:

@@ -15,7 +15,7 @@ from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.config.saved import read_spec, write_spec
 from plmctl.config.spec import Part, thaw
-from plmctl.core.used_cells import drop_unused_cells
+from plmctl.core.errors import UsageError
 from plmctl.models.base import Model
 from plmctl.runs.resolve import resolve_pretraining
 
@@ -39,7 +39,38 @@ def test_a_spec_is_never_written_to() -> None:
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     spec = compose("pretrain", "bert", SMALL)
     write_spec(spec, tmp_path)
-    assert thaw(read_spec(tmp_path)) == drop_unused_cells(thaw(spec))
+    assert thaw(read_spec(tmp_path)) == thaw(spec)
+
+
+def test_settings_without_effect_are_not_saved(tmp_path: Path) -> None:
+    """What is read again has null in their place, and trains and resumes the same."""
+    words = ["task=sst2", "task.path=x", "beside.mrpc={task: mrpc, path: y}"]
+    for given, unused in (
+        (["checkpoint=y"], set()),
+        (["checkpoint=null"], {"tokenizer"}),
+        (["checkpoint=null", words[2]], {"tokenizer", "mixing"}),
+    ):
+        spec = compose("finetune", None, [*words[:2], *given])
+        write_spec(spec, tmp_path)
+        saved = yaml.safe_load((tmp_path / "config.yaml").read_text(encoding="utf-8"))
+        assert {"tokenizer", "mixing"} & saved.keys() == unused
+        again = read_spec(tmp_path)
+        assert again is not None
+        assert again.used() == spec.used()
+
+
+@pytest.mark.parametrize("verb", ["eval", "attack", "check", "augment", "mine", "rarify"])
+def test_a_command_without_training_shows_no_settings_of_one(verb: str) -> None:
+    given = ["task.path=x"]
+    given += {"rarify": ["out=o"], "mine": ["out=o", "input=t"], "augment": ["out=o"]}.get(verb, [])
+    given += ["checkpoint=x"] if verb in ("eval", "attack") else []
+    given += ["among=t"] if verb == "mine" else []
+    spec = compose(verb, None, ["task=sst2", *given])
+    assert not {"heads", "optim", "schedule", "train"} & spec.used().keys()
+    assert "task" in spec.used()
+    for word in ("train.batch_size=4", "optim.lr=1e-3", "schedule=constant"):
+        with pytest.raises(UsageError, match="trains nothing"):
+            compose(verb, None, ["task=sst2", *given, word])
 
 
 def test_a_folder_without_a_version_is_read(tmp_path: Path) -> None:
