@@ -34,10 +34,9 @@ PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they kn
 TAKE_A_SPEC = {
     "api/training.py",
     *(f"artifacts/contract/{name}.py" for name in ("contract", "stage_contract")),
-    "cli/start.py",
     "jobs/sweep.py",
-    *(f"probes/{name}.py" for name in ("by_task", "evaluate", "graph_evaluation", "held_out")),
-    *(f"study/{name}.py" for name in ("composing", "parse", "run")),
+    *(f"probes/{name}.py" for name in ("evaluate", "held_out")),
+    *(f"study/{name}.py" for name in ("parse", "run")),
 }
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")
 FREE_OF_DATA = ("attention", "nn", "models", "heads", "generation", "objectives")

@@ -21,12 +21,12 @@ from plmctl.core.errors import UsageError
 from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_in_order
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.probes.base import Opened
-from plmctl.probes.evaluate import make_task, measure
+from plmctl.probes.evaluate import measure
 from plmctl.runs.deciding import advise, decide
 from plmctl.tasks.task import Task, as_task
 from plmctl.training.device.precision import Precision
 from plmctl.use.answering import answer_examples
-from plmctl.use.asked_task import ask_all, choose_task, describe_model, read_examples
+from plmctl.use.asked_task import ask_all, choose_task, describe_model, open_task, read_examples
 from plmctl.use.embed import check_manner, choose_manner, embed
 from plmctl.use.embedding_lines import PlainLine, lay_out_lines, lay_out_text
 from plmctl.use.generate import make_answerer
@@ -127,7 +127,7 @@ class TrainedModel(Loaded):
             check_path("path", path)
         given = {"batch_size": batch_size, "input": PLACE if path is None else os.fspath(path)}
         spec = spec_of("eval", {"checkpoint": str(self.source.folder), **given}, self._provenance())
-        task = self._need_task(make_task(spec, self))
+        task = self._need_task(open_task(self, None, (), checkpoint=spec.checkpoint))
         with ExitStack() as stack:
             if texts is None:
                 source: str | None = spec.input
@@ -163,7 +163,7 @@ class TrainedModel(Loaded):
         with advise(given):
             spec: Any = decide(given)
             if path is None:
-                task = make_task(spec, self)
+                task = open_task(self, spec.task, given.keys, checkpoint=spec.checkpoint)
             else:
                 files = path if isinstance(path, Mapping) else os.fspath(path)
                 node = {

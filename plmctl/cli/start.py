@@ -11,11 +11,10 @@ from typing import Any
 import typer
 
 from plmctl.cli.mistakes import end_at_once
-from plmctl.config import command as commands
-from plmctl.config.command import Command
-from plmctl.config.spec import Provenance, RunSpec
+from plmctl.config.command import Command, perform
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
-from plmctl.core.terminal import DETAIL, remark, tell
+from plmctl.core.terminal import DETAIL, remark
 
 
 def start(
@@ -50,29 +49,16 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
             )
         return sweep(given)
     with end_at_once():
+        from plmctl.config.saved import print_settings
         from plmctl.runs.deciding import advise, decide
     with advise(given):
         with end_at_once(), _without_collector():
             spec = decide(given)
             remark(f"composed the settings of plmctl {given.command}", DETAIL)
-            action = _print_config if print_config else commands.perform
+            action = print_settings if print_config else perform
         remark("imported what it needs", DETAIL)
         result = action(spec)
     return result if isinstance(result, int) else 0
-
-
-def _print_config(spec: RunSpec) -> int:
-    from plmctl.storage.settings_file import to_yaml
-
-    known = spec.provenance
-    head = f"# {known.decision}\n" if known.decision else ""
-    head += "".join(
-        f"# unused, its part is not chosen: {line}\n"
-        for line in known.removed
-        if line.partition(".")[0] not in spec.idle
-    )
-    tell(head + to_yaml(spec.used()), end="")
-    return 0
 
 
 @contextlib.contextmanager

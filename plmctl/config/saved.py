@@ -14,6 +14,7 @@ from plmctl.config.spec import Provenance, RunSpec
 from plmctl.config.walks import references_in
 from plmctl.core.errors import DataError
 from plmctl.core.moved import rename_moved
+from plmctl.core.terminal import tell
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_text
@@ -93,6 +94,18 @@ def spec_text(spec: RunSpec) -> str:
     schema = find_schema(spec.provenance.verb)
     head = f"{spell_modeline(schema)}\n" if schema.is_file() else ""
     return head + to_yaml({VERSION: 2, **spec.used()})
+
+
+def print_settings(spec: RunSpec) -> None:
+    """Print the settings of a command as YAML."""
+    known = spec.provenance
+    head = f"# {known.decision}\n" if known.decision else ""
+    head += "".join(
+        f"# unused, its part is not chosen: {line}\n"
+        for line in known.removed
+        if line.partition(".")[0] not in spec.idle
+    )
+    tell(head + to_yaml(spec.used()), end="")
 
 
 def refuse_references(settings: Any, *, file: object) -> None:

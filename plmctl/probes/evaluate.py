@@ -30,11 +30,12 @@ from plmctl.storage.reading import read_json
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import join_decisions
 from plmctl.tasks.ensemble import join
-from plmctl.tasks.predictions import STDOUT, submission_file
+from plmctl.tasks.predictions import NAMED, STDOUT, submission_file
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.below import FILE as BASELINES
 from plmctl.tasks.scores.below import list_below
 from plmctl.tasks.task import Task, as_task
+from plmctl.text.tabular import kind_of
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
 from plmctl.use.answering import AnsweredSplit, answer_examples, keep_said
@@ -62,23 +63,63 @@ def evaluate(spec: Evaluate) -> int:
     if spec.by is not None or (not isinstance(spec.checkpoint, str) and len(spec.checkpoint) > 1):
         _refuse_perturbed(spec)
     if spec.by is not None:
-        return evaluate_by_task(spec)
+        return _answer_by_task(spec)
     if not isinstance(spec.checkpoint, str):
         if len(spec.checkpoint) > 1:
             return _evaluate_together(spec)
         spec = replace(spec, checkpoint=spec.checkpoint[0])
     if vectors := find_vectors(str(spec.checkpoint)):
-        table: ScoreTable | None = evaluate_vectors(_without_task(spec), vectors)
+        table: ScoreTable | None = _rank_links(spec, vectors)
     elif static := find_static(str(spec.checkpoint)):
         table = _measure_vectors(spec, static)
     else:
         table = _evaluate_model(spec)
     if table is not None:
-        table.show(
-            as_json=spec.provenance.json,
-            aside=is_printed(spec.out, spec.input, submission=spec.provenance.submission),
-        )
+        _show(table, spec)
     return 0
+
+
+def _answer_by_task(spec: Evaluate) -> int:
+    """Answer the rows of a table, each by its own checkpoint; ConfigError for settings that exclude
+    `by`.
+    """
+    by, file = str(spec.by), Path(spec.input or "-")
+    if isinstance(spec.checkpoint, str) or len(spec.checkpoint) < 2:
+        allowed = "null: one checkpoint answers all rows"
+        raise ConfigError("by", by, allowed, fix="checkpoint=[<a run>,<another>]")
+    if spec.task is not None:
+        allowed = "null: each checkpoint has a task of its own"
+        raise ConfigError("task", spec.task.get("name"), allowed, fix="leave it out")
+    if kind_of(file) not in NAMED:
+        allowed = f"a table with names of columns ({', '.join(NAMED)}), of which by={by} is one"
+        raise ConfigError("input", spec.input, allowed, fix="input=mixed.csv")
+    if spec.out is not None:
+        check_out(Path(spec.out), spec.overwrite)
+    table = evaluate_by_task(
+        spec.checkpoint,
+        file,
+        by,
+        output=Destination(
+            Path(spec.out or _join_names(spec.checkpoint)), spec.overwrite, spec.guard_cells
+        ),
+        precision=choose(spec.precision, device_of(spec.device, "device")),
+        batch_size=spec.batch_size,
+        plugins=spec.plugins,
+    )
+    _show(table, spec)
+    return 0
+
+
+def _join_names(checkpoints: Sequence[str]) -> Path:
+    """The folder of the answers of several checkpoints."""
+    names = name_members(checkpoints)
+    return Path("eval") / "+".join(name.replace(os.sep, "-") for name in names)
+
+
+def _show(table: ScoreTable, spec: Evaluate) -> None:
+    """Print a table; beside predictions on standard output, on standard error."""
+    printed = is_printed(spec.out, spec.input, submission=spec.provenance.submission)
+    table.show(as_json=spec.provenance.json, aside=printed)
 
 
 def _measure_vectors(spec: Evaluate, file: Path) -> ScoreTable:
@@ -91,13 +132,21 @@ def _measure_vectors(spec: Evaluate, file: Path) -> ScoreTable:
     raise ConfigError("task", given, allowed, fix="task=word_similarity task.path=<lists>")
 
 
-def _without_task(spec: Evaluate) -> Evaluate:
-    """The spec itself; ConfigError for one with a task."""
+def _rank_links(spec: Evaluate, folder: Path) -> ScoreTable:
+    """The scores of vectors of a graph; ConfigError for a task."""
     if spec.task is not None:
         allowed = "null: vectors of a graph predict its links, and no other task"
         name = plain(spec.task).get("name", "...")
         raise ConfigError("task", name, allowed, fix="leave it out")
-    return spec
+    return evaluate_vectors(
+        folder,
+        spec.split,
+        path=spec.data.path,
+        out=None if spec.out is None else Destination(Path(spec.out), spec.overwrite),
+        device=device_of(spec.device, "device"),
+        batch_size=spec.batch_size,
+        plugins=spec.plugins,
+    )
 
 
 def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
@@ -105,7 +154,8 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     if spec.out is not None:
         check_out(Path(spec.out), spec.overwrite, submission=spec.provenance.submission)
     loaded, precision = load_for(str(spec.checkpoint), spec.device, spec.precision, spec.plugins)
-    task = make_task(spec, loaded)
+    keys = spec.provenance.keys
+    task = open_task(loaded, spec.task, keys, checkpoint=spec.checkpoint)
     _refuse_perturbed(spec, task)
     runtime = open_runtime(spec.runtime, precision, spec.plugins)
     own = as_task(task)
@@ -114,7 +164,6 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
         raise ConfigError("runtime", plain(spec.runtime)["_target_"], allowed, fix="runtime=torch")
     if (table := measure(Opened(loaded, precision, spec), task)) is not None:
         return table
-    keys = spec.provenance.keys
     whole = ask_all(task, loaded, keys, split=spec.split, checkpoint=spec.checkpoint)
     out = choose_out(loaded, spec.out, spec.input, submission=spec.provenance.submission)
     output = Destination(out, spec.overwrite, spec.guard_cells)
@@ -157,10 +206,8 @@ def _evaluate_together(spec: Evaluate) -> int:
         allowed = "of one checkpoint, in which it is kept"
         fix = spell_setting("checkpoint", spec.checkpoint[0])
         raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
-    names = name_members(spec.checkpoint)
-    joint = Path("eval") / "+".join(name.replace(os.sep, "-") for name in names)
     printed = is_printed(spec.out, spec.input, submission=spec.provenance.submission)
-    out = STDOUT if printed else Path(spec.out or joint)
+    out = STDOUT if printed else Path(spec.out or _join_names(spec.checkpoint))
     output = Destination(out, spec.overwrite, spec.guard_cells)
     splits: dict[str, list[Example]] = {}
     members = list(_ask(spec, splits))
@@ -186,21 +233,21 @@ def _evaluate_together(spec: Evaluate) -> int:
     extra["predictions"] = name_file(file)
     if decision is not None:
         extra["decision"] = Told(f"the mean of {len(members)} models: {decision.describe()}")
-    table = ScoreTable(f"{task.name}: {name}", scores, extra)
-    table.show(as_json=spec.provenance.json, aside=printed)
+    _show(ScoreTable(f"{task.name}: {name}", scores, extra), spec)
     return 0
 
 
 def _ask(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
     """The answers of several checkpoints."""
+    keys = spec.provenance.keys
 
     def open_member(loaded: Loaded, checkpoint: str) -> Task:
-        task = as_task(make_task(replace(spec, checkpoint=checkpoint), loaded))
+        task = as_task(open_task(loaded, spec.task, keys, checkpoint=checkpoint))
         if task is None:
             allowed = "a task with labels: an ensemble is of fine-tuned models"
             fix = spell_setting("checkpoint", checkpoint)
             raise ConfigError("task", spec.task.get("name"), allowed, fix=fix)
-        ask_all(task, loaded, spec.provenance.keys, split=spec.split, checkpoint=checkpoint)
+        ask_all(task, loaded, keys, split=spec.split, checkpoint=checkpoint)
         return task
 
     def read(task: Task) -> dict[str, list[Example]]:
@@ -256,11 +303,6 @@ def open_runtime(node: Any, precision: Precision, plugins: Sequence[str]) -> Run
         allowed = "fp32: other numbers are of runtime=torch"
         raise ConfigError("precision", precision.name, allowed, fix="precision=fp32")
     return runtime
-
-
-def make_task(spec: Evaluate, loaded: Loaded) -> Any:
-    """The task that the model is evaluated on."""
-    return open_task(loaded, spec.task, spec.provenance.keys, checkpoint=spec.checkpoint)
 
 
 def measure(opened: Opened, part: Any) -> ScoreTable | None:

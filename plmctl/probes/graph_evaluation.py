@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from plmctl.config.build import build
-from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count
@@ -22,7 +21,7 @@ from plmctl.knowledge.vectors import AGAIN, RECORD, GraphVectors, match_names, r
 from plmctl.storage.atomic import refuse_existing, write_json
 from plmctl.storage.paths import refuse_ending
 from plmctl.storage.reading import fit_stored
-from plmctl.training.processes.world import device_of
+from plmctl.use.asked_task import Destination
 from plmctl.use.predict import ScoreTable, Told, tell_numbers
 
 SPLITS = {"dev": "valid", "validation": "valid"}  # the words of other tasks
@@ -30,27 +29,43 @@ SPLITS = {"dev": "valid", "validation": "valid"}  # the words of other tasks
 FEW = 30  # triples; one more moves the mean of fewer by several hundredths
 
 
-def evaluate_vectors(spec: Evaluate, folder: Path) -> ScoreTable:
-    """Rank the answers of `split`, of the graph that the vectors were trained on or of data.path,
-    and write their scores where `out` says so.
+def evaluate_vectors(
+    folder: Path,
+    split: str,
+    *,
+    path: str | Sequence[str] | None,
+    out: Destination | None,
+    device: torch.device,
+    batch_size: int,
+    plugins: Sequence[str] = (),
+) -> ScoreTable:
+    """Rank the answers of a split by the vectors of a folder.
+
+    Args:
+        folder: The vectors.
+        split: A split of the graph.
+        path: The graph; None: the graph that the vectors were trained on.
+        out: The file of the scores; None: no file.
+        device: The device of the computation.
+        batch_size: Questions that are ranked at the same time.
+        plugins: Packages whose parts may be named.
     """
-    out = None if spec.out is None else Path(spec.out)
     if out is not None:
-        refuse_ending(out, [".json"], "the scores of the graph")
-        refuse_existing(out, spec.overwrite)
+        refuse_ending(out.path, [".json"], "the scores of the graph")
+        refuse_existing(out.path, out.overwrite)
     vectors = read_vectors(folder)
-    graph = _open_graph(spec, vectors, folder)
-    split = SPLITS.get(spec.split, spec.split)
+    graph = _open_graph(path, vectors, folder)
+    asked_split, split = split, SPLITS.get(split, split)
     if split not in graph.splits:
         known = ", ".join(graph.splits)
         other = next((name for name in graph.splits if name != "train"), "train")
         fix = spell_setting("split", other)
-        raise ConfigError("split", spec.split, f"one that the graph has: {known}", fix=fix)
+        raise ConfigError("split", asked_split, f"one that the graph has: {known}", fix=fix)
     graph, triples, lost = align(graph, split, vectors)
-    tables = load_tables(vectors, spec.plugins, folder).to(device_of(spec.device, "device"))
+    tables = load_tables(vectors, plugins, folder).to(device)
     asked = vectors.record.get("sides", list(SIDES))
     sides = fit_stored(asked, list[Side], file=folder / RECORD, fix=AGAIN) or SIDES
-    ranks = rank(tables, triples, graph, sides=sides, batch_size=spec.batch_size)
+    ranks = rank(tables, triples, graph, sides=sides, batch_size=batch_size)
     scores = ranks.tabulate(graph.kinds())
     extra: dict[str, Any] = {"checkpoint": str(folder), "triples": len(triples)}
     extra |= describe_sides(sides)
@@ -60,7 +75,7 @@ def evaluate_vectors(spec: Evaluate, folder: Path) -> ScoreTable:
     if lost:
         extra["left out"] = Told(f"{lost:,} triples with names that have no vector", lost)
     if out is not None:
-        write_json(out, {**tell_numbers(extra), "metrics": {split: scores}})
+        write_json(out.path, {**tell_numbers(extra), "metrics": {split: scores}})
     return tabulate_ranks("link prediction", {split: scores}, extra)
 
 
@@ -87,10 +102,12 @@ def tabulate_ranks(
     return ScoreTable(title, metrics, {**extra, "ties": "averaged"})
 
 
-def _open_graph(spec: Evaluate, vectors: GraphVectors, folder: Path) -> KnowledgeGraph:
-    """The graph of data.path, else that of the vectors' own run."""
+def _open_graph(
+    path: str | Sequence[str] | None, vectors: GraphVectors, folder: Path
+) -> KnowledgeGraph:
+    """The graph at a path, else that of the vectors' own run."""
     own = dict(vectors.record.get("data") or {})
-    path = spec.data.path or own.get("path") or BUILTIN
+    path = path or own.get("path") or BUILTIN
     if not isinstance(path, str):
         raise ConfigError(
             "data.path", list(path), "one graph", fix=spell_setting("data.path", path[0])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.artifacts.inject import build_maker
@@ -19,7 +19,6 @@ from plmctl.config.decision import Decision
 from plmctl.config.glossary import token_targets
 from plmctl.config.make_spec import spec_of
 from plmctl.config.overrides import OverrideWord
-from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Provenance, key_of, thaw
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten, raise_all
 from plmctl.core.machine import count_processors
@@ -192,7 +191,13 @@ class Composer:
             report = estimate(spec, outline)
             rate = float(report["run"]["training FLOPs per token"])
             parameters = sum(report["parameters"].values())
-            self._costs[key] = rate, parameters, list_validation_metrics(spec, outline)
+            self._costs[key] = (
+                rate,
+                parameters,
+                list_validation_metrics(
+                    outline, token_targets(config, spec.plugins), grad_norms=norms
+                ),
+            )
         return self._costs[key]
 
     def _count_parameters(self, checkpoint: str) -> int:
@@ -274,13 +279,15 @@ def _join(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
-def list_validation_metrics(spec: Pretrain, outline: Outline) -> frozenset[str]:
+def list_validation_metrics(
+    outline: Outline, targets: Collection[str], *, grad_norms: bool
+) -> frozenset[str]:
     """The validation metrics of a pretraining: losses, accuracies, bits per byte of targets made of
     tokens, and what else its objective measures.
     """
     terms = outline.objective.facts.terms
     names = {f"{kind}/{name}" for name in terms for kind in ("loss", "acc")}
-    names |= {f"bits_per_byte/{name}" for name in terms & token_targets(thaw(spec), spec.plugins)}
-    if spec.train.grad_norms:
+    names |= {f"bits_per_byte/{name}" for name in terms.intersection(targets)}
+    if grad_norms:
         names |= {f"start/grad_norm/{name}" for name in find_last_maps(outline.model)}
     return frozenset({"loss", *names, *outline.objective.facts.measures})
