@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -37,12 +37,13 @@ from plmctl.runs.fit import budget_of, fit
 from plmctl.runs.resolve import decide_place
 from plmctl.runs.session import Session, run_session
 from plmctl.storage.atomic import write_json
+from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.processes.threads import count_threads
 from plmctl.training.processes.world import device_of
 from plmctl.training.progress import Progress
 from plmctl.training.stages import Stage
-from plmctl.training.trainer import Result
+from plmctl.training.trainer import Evaluate, Result
 
 UNIT = "triples"
 
@@ -129,12 +130,29 @@ def open_batches(
     )
 
 
-def train(session: Session) -> Result:
-    """Fit the tables; then rank valid and test with the best ones, and write them."""
+@dataclass(frozen=True)
+class GraphPlan:
+    """A training on a graph before its first update.
+
+    Args:
+        tables: The backbone of the model.
+        valid: The validation triples; None: nothing is ranked.
+    """
+
+    graph: KnowledgeGraph
+    tables: GraphTables
+    model: Model
+    objective: LinkPrediction
+    batches: TripleBatches
+    budget: Budget
+    valid: np.ndarray | None
+
+
+def plan(session: Session) -> GraphPlan:
+    """Build everything that a spec names, and log the first lines of the run."""
     spec, world = session.spec, session.world
     graph: KnowledgeGraph = session.prepared
     tables, objective = build_tables(spec, graph), build_objective(spec)
-    model = Model(backbone=tables, heads={})
     batches = open_batches(spec, graph, objective, world.size, world.rank)
     sides = map(str, describe_sides(spec.sides).values())
     for line in (*describe_graph(graph), *_remarks(graph), *sides):
@@ -143,37 +161,56 @@ def train(session: Session) -> Result:
     if valid is None or not len(valid):
         session.say("valid: no triples: nothing is ranked, the last vectors are kept")
         valid = None
-
-    def evaluate(model: Model, progress: Progress) -> dict[str, float]:
-        if not world.main or valid is None:
-            return {}
-        some = valid[: spec.eval.rows]
-        size = spec.eval.batch_size
-        return rank(tables, some, graph, sides=spec.sides, batch_size=size).summarize()
-
     budget = budget_of(spec.train, updates_per_epoch=batches.updates_per_epoch)
+    model = Model(backbone=tables, heads={})
+    return GraphPlan(graph, tables, model, objective, batches, budget, valid)
+
+
+def train(session: Session) -> Result:
+    """Plan a training on a graph, and execute it."""
+    return execute(plan(session), session)
+
+
+def execute(plan: GraphPlan, session: Session) -> Result:
+    """Fit the tables; then rank valid and test with the best ones, and write them."""
+    spec, world, model = session.spec, session.world, plan.model
     result = fit(
         session,
         model=model,
-        objective=objective,
+        objective=plan.objective,
         stages=[
             Stage(
-                batches=lambda: batches,
+                batches=lambda: plan.batches,
                 trainable=spec.train.trainable,
                 frozen=spec.train.frozen,
                 row_tokens=1,
             )
         ],
-        budget=budget,
-        evaluate=None if valid is None else evaluate,
+        budget=plan.budget,
+        evaluate=_validation(plan, session),
         extras=lambda folder: None,
         keep_best="mrr",
         best_is_largest=True,
         unit=UNIT,
     )
     if world.main and not result.exit_code and result.checkpoint is not None:
-        return replace(result, checkpoint=_conclude(session, model, result.progress, graph))
+        return replace(result, checkpoint=_conclude(session, model, result.progress, plan.graph))
     return result
+
+
+def _validation(plan: GraphPlan, session: Session) -> Evaluate | None:
+    """The ranks of valid; None without such triples."""
+    spec, valid = session.spec, plan.valid
+    if valid is None:
+        return None
+
+    def evaluate(model: Model, progress: Progress) -> dict[str, float]:
+        if not session.world.main:
+            return {}
+        some, size = valid[: spec.eval.rows], spec.eval.batch_size
+        return rank(plan.tables, some, plan.graph, sides=spec.sides, batch_size=size).summarize()
+
+    return evaluate
 
 
 def _remarks(graph: KnowledgeGraph) -> list[str]:

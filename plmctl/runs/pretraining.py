@@ -105,7 +105,7 @@ def _choose_prompt(spec: Pretrain) -> str:
 
 
 def train(session: Session) -> Result:
-    """PretrainingPlan a pretraining, and execute it."""
+    """Plan a pretraining, and execute it."""
     return execute(plan(session), session)
 
 
