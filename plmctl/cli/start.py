@@ -11,7 +11,8 @@ from typing import Any
 import typer
 
 from plmctl.cli.mistakes import end_at_once
-from plmctl.config.command import Command, perform
+from plmctl.config import command as commands
+from plmctl.config.command import Command
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import DETAIL, remark
@@ -55,7 +56,7 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
         with end_at_once(), _without_collector():
             spec = decide(given)
             remark(f"composed the settings of plmctl {given.command}", DETAIL)
-            action = print_settings if print_config else perform
+            action = print_settings if print_config else commands.perform
         remark("imported what it needs", DETAIL)
         result = action(spec)
     return result if isinstance(result, int) else 0

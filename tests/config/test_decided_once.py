@@ -62,7 +62,7 @@ def test_settings_without_effect_are_not_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", ["eval", "attack", "check", "augment", "mine", "rarify"])
 def test_a_command_without_training_shows_no_settings_of_one(verb: str) -> None:
     given = ["task.path=x"]
-    given += {"rarify": ["out=o"], "mine": ["out=o", "input=t"], "augment": ["out=o"]}.get(verb, [])
+    given += {"rarify": ["out=o"], "mine": ["out=o"], "augment": ["out=o"]}.get(verb, [])
     given += ["checkpoint=x"] if verb in ("eval", "attack", "augment") else []
     spec = compose(verb, None, ["task=sst2", *given])
     assert not {"heads", "optim", "schedule", "train"} & spec.used().keys()
