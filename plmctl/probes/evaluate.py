@@ -117,7 +117,7 @@ def _join_names(checkpoints: Sequence[str]) -> Path:
 
 
 def _show(table: ScoreTable, spec: Evaluate) -> None:
-    """Print a table; beside predictions on standard output, on standard error."""
+    """Print a table, on standard error if predictions take standard output."""
     printed = is_printed(spec.out, spec.input, submission=spec.provenance.submission)
     table.show(as_json=spec.provenance.json, aside=printed)
 

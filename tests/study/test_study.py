@@ -337,6 +337,7 @@ def test_a_study_stopped_before_its_first_job_says_how_to_go_on(
     assert planned.exit_code == 130
     assert "To go on" not in planned.stderr
     monkeypatch.setattr("plmctl.runs.deciding.decide", stop)  # while settings are composed
+    monkeypatch.setattr("sys.argv", ["plmctl", *words, "--json"])
     early = CliRunner().invoke(make_app(), [*words, "--json"])
     assert early.exit_code == 130
     assert early.stderr.endswith("To go on:\n  plmctl ablate ./toy.yaml 'seeds=[0]' --json\n")
