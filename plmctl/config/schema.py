@@ -118,14 +118,14 @@ class Finetune(RunSpec):
     # the part of the model that checkpoint becomes, of an encoder-decoder: encoder; null: all of it
     checkpoint_into: str | None = None
     distill: Any = None
-    # from scratch: what the tokenizer is trained on
+    # from scratch: the training text of the tokenizer
     data: Data = Data()
     tokenizer: Any = MISSING
     size: Any = None
     pattern: Any = MISSING
     position: Any = MISSING
     kernel: Any = None  # attention kernel; null: auto
-    # from scratch: what the vectors of tokens start from; null: drawn
+    # from scratch: the start of the vectors of tokens; null: drawn
     first_vectors: Any = None
     model: Any = MISSING
     heads: Any = MISSING
@@ -150,7 +150,7 @@ class Finetune(RunSpec):
     teacher: str | tuple[str, ...] | None = None
     # weights of several teachers; null: equal weights
     teacher_weights: tuple[float, ...] | None = None
-    # a folder that keeps what the teacher answers, to be read instead of computed again
+    # a folder for the answers of the teacher, which later runs read instead of computing them
     teacher_cache: str | None = None
 
     def used(self) -> dict[str, Any]:

@@ -20,9 +20,9 @@ class Evaluate(TaskUser):
     # column of `input` that names the model for a row, where several models share one base and each
     # has its own task; null: an ensemble
     by: str | None = None
-    # [temperature,threshold]: what is fitted to the labels of this split, kept in the checkpoint,
-    # and used from then on; threshold: of the first metric, for two labels or any number each;
-    # thresholds: one for each of any number, of its own F1
+    # [temperature,threshold] are fitted to the labels of this split, stored in the checkpoint, and
+    # used from then on; threshold: the best by the first metric, for two labels or any number each;
+    # thresholds: one for each of any number, the best by its own F1
     calibrate: tuple[Literal["temperature", "threshold", "thresholds"], ...] = ()
     task: Any = None  # null: the one the checkpoint was fine-tuned on
     format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
