@@ -27,6 +27,18 @@ PUBLISHED = ("class", "tag", "types")  # heads whose names of labels a Hugging F
 Names = list[str] | None  # None: the rows have none
 
 
+def facts_of(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> Any:
+    """The facts of a config's task, which its class states or one of its parts; None for a probe.
+
+    Args:
+        node: The node `task` of a config.
+        plugins: The plug-ins that the config names.
+    """
+    part = locate(node.get("_target_"), plugins)
+    stated = getattr(part, "facts_from", None)
+    return facts_of(node[stated], plugins) if stated else getattr(part, "facts", None)
+
+
 def labels_of(config: Mapping[str, Any], plugins: Sequence[str] = ()) -> dict[str, Names]:
     """{head: the names of its rows} of heads that answer with labels, also of side tasks."""
     tasks = [(None, config.get("task") or {})]
@@ -35,8 +47,7 @@ def labels_of(config: Mapping[str, Any], plugins: Sequence[str] = ()) -> dict[st
     found: dict[str, Names] = {}
     for heads, node in tasks:
         if node.get("label_names") is not None:
-            facts = getattr(locate(node["_target_"], plugins), "facts", None)
-            name = getattr(facts, "head", "")
+            name = getattr(facts_of(node, plugins), "head", "")
             names = [spell_label(label) for label in node["label_names"]]
             found[name if heads is None else heads[name]] = names
     if not config.get("task"):

@@ -15,6 +15,7 @@ from plmctl.analysis.runs import (
     read_predictions,
     read_result,
 )
+from plmctl.artifacts.label_rows import facts_of
 from plmctl.config.first_session import first_lines
 from plmctl.config.groups import LENGTHS
 from plmctl.config.keys import is_path
@@ -110,8 +111,7 @@ def _pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
 
     try:
         if task := config.get("task"):
-            facts = getattr(locate(task.get("_target_"), plugins), "facts", None)
-            return str(getattr(facts, "pipeline", ""))
+            return str(getattr(facts_of(task, plugins), "pipeline", ""))
         about = heads_about(config, plugins)
         model = locate((config.get("model") or {}).get("_target_"), plugins)
     except ValueError:

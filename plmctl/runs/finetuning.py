@@ -13,7 +13,6 @@ from plmctl.artifacts.loading import find, open_source
 from plmctl.config.asked import is_asked
 from plmctl.config.build import build
 from plmctl.config.schema import Finetune
-from plmctl.core.locate import locate
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import remark
 from plmctl.models.base import Model
@@ -85,10 +84,9 @@ def _resolve(spec: Finetune) -> Finetune:
 def commands_after(spec: Finetune) -> dict[str, str]:
     """The commands for a fine-tuned model; {a command: a remark on it}."""
     pairs = (spec.task.get("columns") or {}).get("text2") is not None
-    kind: Any = locate(spec.task["_target_"], spec.plugins)
     pair = "pairs that you type, one a line, a tab between its two texts"
-    typed = pair if pairs else kind.facts.typed
     task = build_task(spec)
+    typed = pair if pairs else task.facts.typed
     there = [*task.splits.devs, *filter(task.splits.has, ("test",)), "train"]
     split = "" if "dev" in there else f" split={there[0]}"
     return {

@@ -96,7 +96,7 @@ class AspectSentiment(Classification):
             pooling=self.pooling,
             transform=self.transform,
         )
-        return self.add_classes(rows, examples)
+        return self.add_labels(rows, examples)
 
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]

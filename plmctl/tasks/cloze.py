@@ -147,7 +147,7 @@ class Cloze(Classification):
         ]
         each = [n for n, own in enumerate(sets) for _ in own]
         rows = encode.pad(laid, tokenizer.vocab, example=each)
-        return self.add_classes(rows, [examples[n] for n in each])
+        return self.add_labels(rows, [examples[n] for n in each])
 
     def _draw(self, example: Example) -> list[list[Example]]:
         """The sets of demonstrations of an example; a single empty set without demonstrations."""
@@ -165,12 +165,14 @@ class Cloze(Classification):
             self._pool = Demonstrations(pool, self.names, similar=share, seed=seed)
         return self._pool.draw(example, self.shown)
 
-    def measure_probabilities(self, logits: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
         own, first = logits["class"], encode.firsts(rows)  # [n, K], as many rows for each example
         mean = own.reshape(len(first), -1, own.shape[-1]).mean(1)
         means = own.copy()
         means[first] = mean
-        return super().measure_probabilities({"class": means}, rows)
+        return super().predict({"class": means}, rows, examples)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         assert batch.anchors is not None

@@ -20,13 +20,14 @@ from plmctl.heads.biaffine import Biaffine
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
+from plmctl.tasks.answers.label_ids import label_ids
 from plmctl.tasks.answers.spanning_tree import find_tree, pick_heads
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.words import Pieces, word_pieces
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.metrics import check_metrics
-from plmctl.tasks.task import Task, TaskSettings, label_ids
+from plmctl.tasks.task import Task, TaskSettings
 
 Row = Mapping[str, Any]
 METRICS = ("las", "uas", "full_las")

@@ -16,11 +16,13 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.objectives.base import Output, Term
-from plmctl.tasks.choices import Choice, ChoiceSettings, add_exponentials, find_largest
+from plmctl.tasks.answers.choice import ChoiceAnswer, add_exponentials, find_largest
+from plmctl.tasks.choices import Choice, ChoiceSettings
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import labels as label_score
 from plmctl.tasks.scores import squad as squad_score
+from plmctl.tasks.scores.base import Scores
 
 SCORES: dict[str, Callable[[str, str], float]] = {
     "f1": partial(squad_score.f1, version=1),
@@ -33,6 +35,65 @@ class RecordSettings(ChoiceSettings):
     """Settings of ReCoRD: those of multiple choice; its files have no columns."""
 
     columns: Mapping[str, Any] | None = None  # type: ignore[assignment]
+
+
+class EntityAnswer(ChoiceAnswer):
+    """`loss = -log sum_{k right} softmax(z)_k`; an entity may have several right names."""
+
+    @staticmethod
+    def mark(example: Example) -> list[bool]:
+        """Whether each entity is a right answer."""
+        return [name in example.label for name in example.fields["candidates"]]
+
+    def gold(self, example: Example) -> int:
+        """The number of the first right entity."""
+        return self.mark(example).index(True)
+
+    def loss(self, logits: Tensor, batch: Batch, names: list[str] | None) -> Output:
+        scores, group = logits.float(), batch.require("values.group")
+        right = scores.masked_fill(~batch.require("values.right"), -torch.inf)
+        count = batch.counts["choice"]
+        most, best = find_largest(scores, group)[:count], find_largest(right, group)[:count]
+        total = add_exponentials(scores, group)[:count] - add_exponentials(right, group)[:count]
+        return Output({"choice": Term(total.sum())}, {"acc/choice": ((most == best).sum(), count)})
+
+    def predict(
+        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
+    ) -> list[dict[str, Any]]:
+        found = []
+        scores = np.split(logits.astype(np.float64), encode.firsts(rows)[1:])
+        for example, own in zip(examples, scores, strict=True):
+            entities = example.fields.get("candidates", example.fields["choices"])
+            probabilities = torch.from_numpy(own).softmax(0).tolist()
+            found.append(
+                {
+                    "id": example.id,
+                    "golds": list(example.label or ()),
+                    "guess": entities[int(own.argmax())],
+                    "probabilities": dict(zip(entities, probabilities, strict=True)),
+                }
+            )
+        return found
+
+
+class EntityScores(Scores):
+    """F1 and exact match of SQuAD 1.1, the best over all right names."""
+
+    def check(self, names: Sequence[str]) -> list[str]:
+        return label_score.check_names(names, [*SCORES, label_score.MEAN])
+
+    def __call__(
+        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> dict[str, float]:
+        values = {
+            name: statistics.fmean(
+                max(score(gold, p["guess"]) for gold in p["golds"]) for p in predictions
+            )
+            for name, score in SCORES.items()
+            if name in names
+        }
+        mean = {label_score.MEAN: statistics.fmean(values.values())}
+        return {name: (values | mean)[name] for name in names}
 
 
 @part_of("task")
@@ -48,62 +109,17 @@ class EntityCloze(Choice):
     fields: Mapping[str, Field] = {
         "values.right": Field("[n]", "bool", "whether the entity in the row is a right answer")
     }
-    Settings = RecordSettings
     # an example may have several right answers
     facts = replace(Choice.facts, answer="")
 
-    @classmethod
-    def known_metrics(cls) -> Sequence[str]:
-        return [*SCORES, label_score.MEAN]
+    Settings = RecordSettings
 
-    def _right(self, example: Example) -> int:
-        """The number of the first right entity."""
-        return self._marks(example).index(True)
-
-    @staticmethod
-    def _marks(example: Example) -> list[bool]:
-        return [name in example.label for name in example.fields["candidates"]]
+    def judge(self, own: ChoiceSettings) -> tuple[ChoiceAnswer, Scores]:
+        return EntityAnswer(), EntityScores()
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         rows = super().encode(examples, tokenizer)
         if any(example.label is None for example in examples):
             return rows
-        right = [mark for example in examples for mark in self._marks(example)]
+        right = [mark for example in examples for mark in EntityAnswer.mark(example)]
         return encode.add_values(rows, right=np.array(right))
-
-    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        scores, group = logits["choice"].float(), batch.require("values.group")
-        right = scores.masked_fill(~batch.require("values.right"), -torch.inf)
-        count = self.counts(batch)["choice"]
-        most, best = find_largest(scores, group)[:count], find_largest(right, group)[:count]
-        total = add_exponentials(scores, group)[:count] - add_exponentials(right, group)[:count]
-        return Output({"choice": Term(total.sum())}, {"acc/choice": ((most == best).sum(), count)})
-
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
-        found = []
-        scores = np.split(logits["choice"].astype(np.float64), encode.firsts(rows)[1:])
-        for example, own in zip(examples, scores, strict=True):
-            names = example.fields.get("candidates", example.fields["choices"])
-            probabilities = torch.from_numpy(own).softmax(0).tolist()
-            found.append(
-                {
-                    "id": example.id,
-                    "golds": list(example.label or ()),
-                    "guess": names[int(own.argmax())],
-                    "probabilities": dict(zip(names, probabilities, strict=True)),
-                }
-            )
-        return found
-
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        values = {
-            name: statistics.fmean(
-                max(score(gold, p["guess"]) for gold in p["golds"]) for p in predictions
-            )
-            for name, score in SCORES.items()
-            if name in self.metrics
-        }
-        mean = {label_score.MEAN: statistics.fmean(values.values())}
-        return {name: (values | mean)[name] for name in self.metrics}

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows
@@ -16,7 +15,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.tasks.classification import Classification, ClassificationSettings
-from plmctl.tasks.layouts import encode, markers
+from plmctl.tasks.layouts import markers
 from plmctl.tasks.layouts.marked import MENTIONS, States
 from plmctl.tasks.marked import MarkedTask
 from plmctl.tasks.readers.entity_tags import read_tags
@@ -24,7 +23,6 @@ from plmctl.tasks.readers.relation import make_example
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores import relation as relation_score
-from plmctl.tasks.task import label_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +82,7 @@ class RelationClassification(MarkedTask, Classification):
         return make_example(str(number - 1), text, spans, label=None, place=place)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        rows = self.encode_texts(examples, tokenizer)
-        if any(example.label is None for example in examples):
-            return rows
-        ids = label_ids(((example.label, example.place) for example in examples), self.names)
-        return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+        return self.add_labels(self.encode_texts(examples, tokenizer), examples)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {"class": model.heads["class"](self.read_states(model, batch))}  # [B, K]

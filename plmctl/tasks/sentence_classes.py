@@ -65,7 +65,7 @@ class SentenceClasses(Classification):
             pooling=self.pooling,
             transform=self.transform,
         )
-        return self.add_classes(rows, examples)
+        return self.add_labels(rows, examples)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         place = batch.require("values.place")

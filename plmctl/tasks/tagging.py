@@ -19,6 +19,7 @@ from plmctl.heads.crf import LinearChain
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
+from plmctl.tasks.answers.label_ids import label_ids
 from plmctl.tasks.answers.label_loss import LabelLoss
 from plmctl.tasks.answers.tag_chain import CrfKind, TagChain, find_chain
 from plmctl.tasks.facts import TaskFacts
@@ -39,7 +40,7 @@ from plmctl.tasks.readers.tag_spelling import SHOWN, describe_unmarked, respell,
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.metrics import by_name, check_metrics, entities, entity_scores
-from plmctl.tasks.task import Task, TaskSettings, label_ids
+from plmctl.tasks.task import Task, TaskSettings
 from plmctl.text.sentences import CHINESE
 
 

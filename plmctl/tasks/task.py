@@ -9,25 +9,29 @@ import json
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
-from plmctl.core.errors import DataError, nearest
 from plmctl.core.fields import Field
-from plmctl.core.folding import fold_name
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
+from plmctl.tasks.answers.base import Answer
 from plmctl.tasks.facts import ModelNeeds, RowLengths, TaskFacts
-from plmctl.tasks.readers.label_text import spell_label, spell_names
-from plmctl.tasks.record import Example, Reader, as_number, cut
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.base import RowLayout, RowSettings
+from plmctl.tasks.readers.label_text import spell_label
+from plmctl.tasks.record import Example, Reader, as_number
+from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.splits import Splits
-from plmctl.tasks.transform import Transform
+from plmctl.tasks.transform import Transform, pool_rows
 from plmctl.text.vocab import Vocab
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,9 @@ class Task(Objective):
     its head, scores predictions.
 
     Call order: `read` every split, `fit_labels(train)`, then `encode`, training through the
-    Objective interface, `predict`, `score`. `metrics` names what `score` returns. `Settings` is
+    Objective interface, `predict`, `score`. A task of four values (`TableTask`) has a reader, a
+    `layout`, an `answer` and `scores`, which these methods ask; other tasks have methods of their
+    own. `metrics` names what `score` returns. `Settings` is
     what the config says of a family: its constructor takes these by name.
     """
 
@@ -119,6 +125,9 @@ class Task(Objective):
         label_names: Sequence[str] | None = None,
         submission: Mapping[str, str] | None = None,
         transform: Transform | None = None,
+        layout: RowLayout | None = None,
+        answer: Answer | None = None,
+        scores: Scores | None = None,
     ) -> None:
         super().__init__()
         self.settings, self.max_length = settings, settings.max_length
@@ -141,6 +150,9 @@ class Task(Objective):
         # split -> the file name that a leader board asks for
         self.submission = dict(submission or {})
         self.transform = transform or Transform()
+        self.layout, self.answer, self.scores = layout, answer, scores
+        if answer is not None:
+            answer.check_columns(self.columns)
         heads = self.facts.heads | {self.facts.head} | self.transform.heads
         self.facts = replace(self.facts, heads=heads, terms=heads)
         self.requires = replace(
@@ -186,7 +198,7 @@ class Task(Objective):
 
     def labels_of(self, example: Example) -> Sequence[str]:
         """The labels that training must have seen before this example can be predicted."""
-        return ()
+        return self.answer.seen(example) if self.answer else ()
 
     def read(self, split: str) -> list[Example]:
         """The examples of a split; ConfigError for a name that is no split."""
@@ -212,6 +224,8 @@ class Task(Objective):
 
     def texts(self, example: Example) -> list[str]:
         """The texts that a new tokenizer learns from."""
+        if self.layout:
+            return self.layout.texts(example)
         return [
             " ".join(value) if isinstance(value, list) else value
             for name, value in example.fields.items()
@@ -222,23 +236,32 @@ class Task(Objective):
         """One line of a text file, unlabelled: tab-separated in the order of the task's text
         columns; else ValueError.
         """
-        raise NotImplementedError(type(self).__name__)
+        return need(self.layout).parse(line, number, self.columns)
 
     def gold_of(self, example: Example) -> Any:
         """The label as predictions have it."""
-        return example.label
+        return self.answer.gold(example) if self.answer else example.label
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         """Learn the label names from the training split, or check it against the names in the
         config.
         """
-        raise NotImplementedError(type(self).__name__)
+        self.label_names = need(self.answer).fit(
+            list(examples), self.label_names, stated=self.states_labels
+        )
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         """All rows of a split, padded to the longest; an example may make several,
         `values.example` numbers it.
         """
-        raise NotImplementedError(type(self).__name__)
+        how = RowSettings(self.max_length, self.pooling, self.transform)
+        return self.add_labels(need(self.layout).encode(examples, tokenizer, how), examples)
+
+    def add_labels(self, rows: Rows, examples: Sequence[Example]) -> Rows:
+        """`rows` with the labels of their examples, where all have one."""
+        if any(example.label is None for example in examples):
+            return rows
+        return encode.add_labels(rows, need(self.answer).number(examples, self.label_names))
 
     def noise(self, vocab: Vocab) -> Noise | None:
         """The noise that changes the rows in training, anew in every epoch; None: no noise."""
@@ -248,7 +271,9 @@ class Task(Objective):
         """The inputs of `predict`, by name, `[B, ...]`; a second dimension of T is padded to the
         split's longest row.
         """
-        raise NotImplementedError(type(self).__name__)
+        head, answer = self.facts.head, need(self.answer)
+        logits = model.heads[head](pool_rows(self, model, batch, together=answer.together))
+        return {head: logits.squeeze(-1) if self.facts.outputs == 1 else logits}  # [N] or [N, K]
 
     def flatten_logits(
         self, logits: Mapping[str, Tensor], batch: Batch
@@ -256,6 +281,9 @@ class Task(Objective):
         """By the names in `facts.logit_names`: `[P, K]` logits over K classes, and `[P]` bool:
         whether the label is known.
         """
+        if self.answer:
+            label = self.facts.label_name
+            return {label: self.answer.flatten(logits[label], batch)}
         gold = batch.require(f"labels.{self.facts.label_name}")
         labelled = (gold != IGNORE).view(len(gold), -1).any(1)
         chosen = {name: logits[name] for name in self.facts.logit_names}
@@ -266,7 +294,7 @@ class Task(Objective):
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         """The summed loss of a batch from the logits of `logits`, as one term with its logs."""
-        raise NotImplementedError(type(self).__name__)
+        return need(self.answer).loss(logits[self.facts.label_name], batch, self.label_names)
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         return self.transform.forward(self, model, batch)
@@ -284,7 +312,8 @@ class Task(Objective):
         example; `gold` and `guess`: its label and the predicted one; `probabilities`: {label:
         probability}, or a list by the number that `guess` is.
         """
-        raise NotImplementedError(type(self).__name__)
+        scores = logits[self.facts.label_name]
+        return need(self.answer).predict(scores, rows, examples, self.label_names)
 
     def explain(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
@@ -306,7 +335,7 @@ class Task(Objective):
         """The metrics of `predictions`, a function of them alone, so that saved predictions give
         the same digits again.
         """
-        raise NotImplementedError(type(self).__name__)
+        return need(self.scores)(predictions, self.metrics)
 
     def submit(self, predictions: Sequence[Mapping[str, Any]], name: str = "") -> str:
         """The content of a file as the leader board takes it: GLUE's, `index <tab> prediction`,
@@ -327,43 +356,13 @@ class Task(Objective):
         return "\n".join(["index\tprediction", *lines]) + "\n"
 
 
+def need(value: Value | None) -> Value:
+    """The layout, answer or scores of a task that has no method of its own instead."""
+    if value is None:
+        raise NotImplementedError("a task without this method needs a layout, an answer and scores")
+    return value
+
+
 def as_task(part: Any) -> Task | None:
     """The part at `task` in a config, if it is a task; None for a probe."""
     return part if isinstance(part, Task) else None
-
-
-def label_ids(
-    labels: Iterable[tuple[str, str]], names: Sequence[str], *, learned: bool = False
-) -> list[int]:
-    """The numbers of (label, file:line) pairs; DataError for a label that is not in training.
-
-    Args:
-        learned: the names are those of the training split, which can have no others.
-    """
-    ids, labels = {name: number for number, name in enumerate(names)}, list(labels)
-    place = next((place for label, place in labels if label not in ids), None)
-    if place is not None:
-        raise _explain_unknown([str(label) for label, _ in labels], names, place, learned=learned)
-    return [ids[label] for label, _ in labels]
-
-
-def _explain_unknown(
-    labels: Sequence[str], names: Sequence[str], place: str, *, learned: bool
-) -> DataError:
-    """The error for the first of the labels that is none of the names."""
-    found = dict.fromkeys(labels)
-    label = next(label for label in found if label not in names)
-    others = {fold_name(each): each for each in found if each not in names}
-    meant = next((name for name in names if fold_name(name) == fold_name(label)), None)
-    fix, what = "correct the label, or train on data that has it", "was never seen in training"
-    if meant is not None:
-        what = f"differs from '{meant}' in case, spaces, - or _ alone"
-        fix = f"spell it '{meant}'"
-        if not learned:
-            fix = spell_names([others.get(fold_name(name), name) for name in names])
-    elif not learned and len(found) == len(names) and found.keys().isdisjoint(names):
-        what = "is none of the rows of the head, whose names may be others"
-        fix = f"{spell_names(sorted(found))}, if these stand for {', '.join(names)} in this order"
-    known = cut(", ".join(names), 160)
-    hint = "" if meant is not None else nearest(label, names)
-    return DataError(f"label '{cut(label, 60)}' {what}{hint}; known: {known}", file=place, fix=fix)

@@ -93,7 +93,7 @@ class TreeClassification(Classification):
             rows = add_tracks(
                 rows, trees, soft=self.own.soft_positions, segment=self.own.branch_segment
             )
-        return self.add_classes(rows, examples)
+        return self.add_labels(rows, examples)
 
     def _grow(self, example: Example, tokenizer: Any) -> TreeRow:
         texts = _list_texts(example)

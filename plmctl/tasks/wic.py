@@ -98,7 +98,7 @@ class WordInContext(Classification):
         rows = encode.pad(laid_out, vocab, example=range(len(laid_out)))
         rows = encode.add_values(encode.mark_anchors(rows), mentions=np.array(mentions, np.int64))
         rows = self.transform.add_targets(rows)
-        return self.add_classes(rows, examples)
+        return self.add_labels(rows, examples)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         words = read_mentions(features_of(model, batch), batch, "mean")  # [B, 2, W]

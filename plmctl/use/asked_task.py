@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.artifacts.assemble import longest
-from plmctl.artifacts.label_rows import count_rows, labels_of, name_rows
+from plmctl.artifacts.label_rows import count_rows, facts_of, labels_of, name_rows
 from plmctl.artifacts.loading import Loaded, Source
 from plmctl.artifacts.model_facts import framing, reading
 from plmctl.config.build import build, plain
@@ -208,7 +208,7 @@ def choose_task(
         return asked  # the model itself says whether it has the heads
     decided = {name: own[name] for name in DECIDED if name in own}
     stated = asked.get("label_names") if "task.label_names" in given else None
-    name_labels = partial(_name_labels, asked, stated, kind, loaded, checkpoint)
+    name_labels = partial(_name_labels, asked, stated, loaded, checkpoint)
     if own.get("name") == asked.get("name"):
         # only what stands on the command line differs from training
         merged = Part(own)
@@ -218,7 +218,7 @@ def choose_task(
     if own.get("_target_") == asked["_target_"]:
         return {**asked, **decided, **name_labels()}
     # a task that writes needs no head of its own: a Transformer is pretrained to translate
-    facts: TaskFacts = getattr(kind, "facts", TaskFacts())
+    facts: TaskFacts = facts_of(asked, plugins)
     if not own and (not facts.has_classes or facts.head in (loaded.config.get("heads") or {})):
         published = _read_published(asked, loaded)
         return {**asked, **published, **name_labels()}
@@ -238,12 +238,13 @@ def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
 
 
 def _name_labels(
-    asked: Mapping[str, Any], stated: Any, kind: type[Task], loaded: Loaded, checkpoint: object
+    asked: Mapping[str, Any], stated: Any, loaded: Loaded, checkpoint: object
 ) -> dict[str, Any]:
     """The names of the rows of its head, as the checkpoint or the user says, where it has one with
     labels; a line where the user calls them otherwise.
     """
-    head = kind.facts.head  # a task that writes looks up those of language models
+    # a task that writes looks up those of language models
+    head = facts_of(asked, loaded.source.plugins).head
     rows = count_rows(loaded.config, head)
     if "label_names" not in asked or rows is None:
         return {}

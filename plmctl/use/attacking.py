@@ -69,7 +69,9 @@ class Victim:
         how: dict[str, Any] = {"batch_size": self.batch_size, "device": self.precision.device}
         with torch.no_grad(), self.precision.autocast():
             logits, _ = inference.run(self.loaded.model, self.task, split.rows, **how)
-        return list(np.round(self.task.measure_probabilities(logits, split.rows), DIGITS))
+        found = self.task.predict(logits, split.rows, examples)
+        probabilities = [list(each["probabilities"].values()) for each in found]
+        return list(np.round(np.array(probabilities), DIGITS))
 
 
 def attack_examples(

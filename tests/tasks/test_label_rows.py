@@ -20,8 +20,8 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.biaffine import Biaffine
 from plmctl.heads.classify import Classify
 from plmctl.heads.tag import Tag
+from plmctl.tasks.answers.label_ids import label_ids
 from plmctl.tasks.readers.label_text import spell_names
-from plmctl.tasks.task import label_ids
 from tests.command import plmctl
 
 LABELS = ["first", "second", "third", "fourth"]

@@ -1,12 +1,12 @@
 """Ratings (stars, grades): classes with an order, scored by weighted kappa (Cohen, 1968)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
 from plmctl.core.parts import part_of
-from plmctl.tasks.classification import Classification, ClassificationSettings
-from plmctl.tasks.scores.labels import score_labels
+from plmctl.tasks.scores.base import Scores
+from plmctl.tasks.scores.labels import LabelScores
 
 
 def weighted_kappa(gold: Sequence[int], guess: Sequence[int]) -> float:
@@ -18,19 +18,20 @@ def weighted_kappa(gold: Sequence[int], guess: Sequence[int]) -> float:
     return 1 - apart / by_chance if by_chance else 0.0
 
 
-@part_of("task")
-class Ratings(Classification):
-    """Classification whose labels are numbers in an order; the metric `kappa` counts how far a
-    wrong label is away.
-    """
+@part_of("scores")
+class RatingScores(Scores):
+    """The scores of labels, and `kappa`, which counts how far a wrong label is away."""
 
-    @classmethod
-    def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:
-        return [*super().known_metrics(settings), "kappa"]
+    labels = LabelScores()
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        others = [name for name in self.metrics if name != "kappa"]
-        scores = score_labels(predictions, others, self.positive) if others else {}
-        ranks = {name: rank for rank, name in enumerate(self.names)}
-        pairs = [(ranks[str(each["gold"])], ranks[each["guess"]]) for each in predictions]
+    def check(self, names: Sequence[str]) -> list[str]:
+        self.labels.check([name for name in names if name != "kappa"])
+        return list(names)
+
+    def __call__(
+        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> dict[str, float]:
+        others = [name for name in names if name != "kappa"]
+        scores = self.labels(predictions, others) if others else {}
+        pairs = [(int(each["gold"]), int(each["guess"])) for each in predictions]
         return {"kappa": weighted_kappa(*map(list, zip(*pairs, strict=True))), **scores}

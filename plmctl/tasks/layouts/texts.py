@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.batch import Rows
+from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
 from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.base import RowLayout, RowSettings
 from plmctl.tasks.record import Example
 from plmctl.tasks.transform import Transform
 
@@ -26,6 +28,27 @@ def parse_texts(line: str, number: int, columns: Mapping[str, Any]) -> Example:
     return Example(
         id=str(number - 1), fields=dict(zip(roles, cells, strict=False)), place=f"line {number}"
     )
+
+
+@part_of("layout")
+class TextRows(RowLayout):
+    """One row for a text or a pair; `symmetric`: the texts of a pair have no order."""
+
+    def __init__(self, *, symmetric: bool = False) -> None:
+        self.symmetric = symmetric
+
+    def parse(self, line: str, number: int, columns: Mapping[str, Any]) -> Example:
+        return parse_texts(line, number, columns)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any, rows: RowSettings) -> Rows:
+        return encode_texts(
+            examples,
+            tokenizer,
+            max_length=rows.max_length,
+            pooling=rows.pooling,
+            transform=rows.transform,
+            symmetric=self.symmetric,
+        )
 
 
 def encode_texts(

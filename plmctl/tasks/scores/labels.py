@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
+from plmctl.tasks.scores.base import Scores
 
 MEAN = "mean"
 Predictions = Sequence[Mapping[str, Any]]
@@ -85,6 +87,20 @@ def score_labels(
         | floor
         | _slice(predictions, names, positive)
     )
+
+
+@part_of("scores")
+class LabelScores(Scores):
+    """`score_labels`; `positive` is the class whose F1 counts."""
+
+    def __init__(self, *, positive: str | None = None) -> None:
+        self.positive = positive
+
+    def check(self, names: Sequence[str]) -> list[str]:
+        return check_names(names, known_names(self.positive))
+
+    def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
+        return score_labels(predictions, names, self.positive)
 
 
 def _bundle(predictions: Predictions) -> Bundles:

@@ -1,0 +1,91 @@
+"""The answer of a task: its labels, what it reads from its head, its loss, and its predictions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.fields import Field
+from plmctl.core.parts import base_of
+from plmctl.objectives.base import Output
+from plmctl.tasks.facts import TaskFacts
+from plmctl.tasks.record import Example
+
+
+@base_of("answer")
+class Answer(ABC):
+    """Learns labels and predicts them. It states its `facts`, with the head, and the `fields` of
+    its labels; `together`: the states of all rows of an example are added before the head.
+    """
+
+    facts: TaskFacts = TaskFacts()
+    fields: Mapping[str, Field] = {}
+    together: bool = True
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """Settings of its own as `fit` found them, which every checkpoint carries."""
+        return {}
+
+    def check_columns(self, columns: Mapping[str, Any]) -> None:  # noqa: B027
+        """ConfigError for a column that its settings do not allow."""
+
+    def seen(self, example: Example) -> Sequence[str]:
+        """The labels that training must have seen before this example can be predicted."""
+        return ()
+
+    def gold(self, example: Example) -> Any:
+        """The label as predictions have it; DataError for an impossible one."""
+        return example.label
+
+    def fit(
+        self, examples: Sequence[Example], names: list[str] | None, *, stated: bool
+    ) -> list[str] | None:
+        """The names of labels, learned from examples or checked against them; None: no names.
+
+        Args:
+            examples: Labelled examples.
+            names: The known names; None: not known yet.
+            stated: Whether the config states the names, which files may spell otherwise.
+        """
+        for example in examples:
+            self.gold(example)
+        return names
+
+    @abstractmethod
+    def number(self, examples: Sequence[Example], names: list[str] | None) -> dict[str, np.ndarray]:
+        """The labels of examples by field name, without "labels." before it."""
+
+    @abstractmethod
+    def loss(self, logits: Tensor, batch: Batch, names: list[str] | None) -> Output:
+        """The summed loss of a batch, as the term of its label, with its logs.
+
+        Args:
+            logits: [N] or [N, K] of rows.
+            batch: a micro-batch.
+            names: The names of labels, if it has some.
+        """
+
+    @abstractmethod
+    def predict(
+        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
+    ) -> list[dict[str, Any]]:
+        """One JSON-able prediction an example: `id`, `gold`, `guess` and all that scores need.
+
+        Args:
+            logits: [n] or [n, K] of rows.
+            rows: The rows of the examples.
+            examples: The examples.
+            names: The names of labels, if it has some.
+        """
+
+    def flatten(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """[P, K] logits over K classes, and [P] bool: whether the label is known."""
+        gold = batch.require(f"labels.{self.facts.label_name}")
+        known = (gold != IGNORE).view(len(gold), -1).any(1)
+        return logits if logits.ndim > 1 else logits[:, None], known

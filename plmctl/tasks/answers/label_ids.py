@@ -1,0 +1,47 @@
+"""The numbers of labels, and the error for a label that training has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from plmctl.core.errors import DataError, nearest
+from plmctl.core.folding import fold_name
+from plmctl.tasks.readers.label_text import spell_names
+from plmctl.tasks.record import cut
+
+
+def label_ids(
+    labels: Iterable[tuple[str, str]], names: Sequence[str], *, learned: bool = False
+) -> list[int]:
+    """The numbers of (label, file:line) pairs; DataError for a label that is not in training.
+
+    Args:
+        learned: the names are those of the training split, which can have no others.
+    """
+    ids, labels = {name: number for number, name in enumerate(names)}, list(labels)
+    place = next((place for label, place in labels if label not in ids), None)
+    if place is not None:
+        raise _explain_unknown([str(label) for label, _ in labels], names, place, learned=learned)
+    return [ids[label] for label, _ in labels]
+
+
+def _explain_unknown(
+    labels: Sequence[str], names: Sequence[str], place: str, *, learned: bool
+) -> DataError:
+    """The error for the first of the labels that is none of the names."""
+    found = dict.fromkeys(labels)
+    label = next(label for label in found if label not in names)
+    others = {fold_name(each): each for each in found if each not in names}
+    meant = next((name for name in names if fold_name(name) == fold_name(label)), None)
+    fix, what = "correct the label, or train on data that has it", "was never seen in training"
+    if meant is not None:
+        what = f"differs from '{meant}' in case, spaces, - or _ alone"
+        fix = f"spell it '{meant}'"
+        if not learned:
+            fix = spell_names([others.get(fold_name(name), name) for name in names])
+    elif not learned and len(found) == len(names) and found.keys().isdisjoint(names):
+        what = "is none of the rows of the head, whose names may be others"
+        fix = f"{spell_names(sorted(found))}, if these stand for {', '.join(names)} in this order"
+    known = cut(", ".join(names), 160)
+    hint = "" if meant is not None else nearest(label, names)
+    return DataError(f"label '{cut(label, 60)}' {what}{hint}; known: {known}", file=place, fix=fix)

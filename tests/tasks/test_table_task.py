@@ -1,0 +1,165 @@
+"""A task of four values: a YAML names reader, layout, answer and scores, of plug-ins, too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from plmctl.config.build import build, plain
+from plmctl.config.compose import compose
+from plmctl.tasks.answers.choice import ChoiceAnswer
+from plmctl.tasks.answers.classes import ClassAnswer
+from plmctl.tasks.answers.number import NumberAnswer
+from plmctl.tasks.classification import Classification
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
+from tests.command import plmctl
+
+PLUGIN = '''
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from plmctl.core.fields import Field
+from plmctl.core.parts import part_of
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks.answers.base import Answer
+from plmctl.tasks.facts import TaskFacts
+from plmctl.tasks.layouts import encode
+from plmctl.tasks.scores.base import Scores
+
+
+@part_of("answer")
+class Share(Answer):
+    """A number between 0 and 1: cross-entropy of both."""
+
+    facts = TaskFacts(
+        needs=frozenset({"text", "labels.share"}), head="share", outputs=1, chooses=False
+    )
+    fields = {"labels.share": Field("[N]", "float", "a share")}
+
+    def gold(self, example):
+        return float(example.label)
+
+    def number(self, examples, names):
+        return {"share": np.array([self.gold(each) for each in examples], dtype=np.float32)}
+
+    def loss(self, logits, batch, names):
+        wanted = batch.require("labels.share")
+        total = F.binary_cross_entropy_with_logits(logits.float(), wanted, reduction="sum")
+        return Output({"share": Term(total)})
+
+    def predict(self, logits, rows, examples, names):
+        shares = torch.from_numpy(logits[encode.firsts(rows)]).sigmoid().tolist()
+        return [
+            {"id": each.id, "gold": each.label and self.gold(each), "guess": share}
+            for each, share in zip(examples, shares, strict=True)
+        ]
+
+
+@part_of("scores")
+class Distance(Scores):
+    def check(self, names):
+        return list(names)
+
+    def __call__(self, predictions, names):
+        apart = [1 - abs(each["gold"] - each["guess"]) for each in predictions]
+        return dict.fromkeys(names, sum(apart) / len(apart))
+'''
+YAML = """# @package _global_
+# shares: a share for each text
+defaults: [parts/bert, parts/four_values, parts/table, _self_]
+task:
+  name: shares
+  layout: {_target_: plmctl.tasks.layouts.texts.TextRows}
+  answer: {_target_: own_shares.Share}
+  scores: {_target_: own_shares.Distance}
+  metrics: [nearness]
+heads:
+  share: {_target_: plmctl.heads.classify.Classify, dropout: 0.0, dense: false}
+"""
+
+
+def make(kind: str, *words: str) -> Task:
+    asked = [f"task={kind}", "task.path=x", "checkpoint=null", *words]
+    part: Task = build(compose("finetune", None, asked).task, path="task")
+    return part
+
+
+def test_families_are_values() -> None:
+    """Classification, regression and choice have the methods of `Task`, and other values."""
+    kinds = {"classification": ClassAnswer, "regression": NumberAnswer, "choice": ChoiceAnswer}
+    for kind, answer in kinds.items():
+        task = make(kind)
+        assert type(task.answer) is answer
+        for method in ("encode", "logits", "loss", "predict", "score", "fit_labels", "parse"):
+            assert getattr(type(task), method) is getattr(Task, method), (kind, method)
+
+
+def test_an_answer_and_scores_of_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two files, none of them a task: it trains, and evaluates its run to the same digits."""
+    (tmp_path / "conf/task").mkdir(parents=True)
+    (tmp_path / "own_shares.py").write_text(PLUGIN, encoding="utf-8")
+    (tmp_path / "conf/task/shares.yaml").write_text(YAML, encoding="utf-8")
+    rows = [{"text": f"text {'good ' * (n % 5)}", "label": n % 5 / 4} for n in range(40)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "train.jsonl").write_text(lines, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    own = ["--plugin", "own_shares", "--config-dir", "conf"]
+    small = ["size=tiny", "tokenizer=word", "tokenizer.vocab_size=64", "task.max_length=16"]
+    words = ["task=shares", "task.path=train.jsonl", "task.dev_share=0.3", "checkpoint=null"]
+    plmctl("finetune", *words, *small, "train.epochs=1", "run.dir=run", *own)
+    trained = json.loads(Path("run/result.json").read_text(encoding="utf-8"))["metrics"]["dev"]
+    assert 0 < trained["nearness"] < 1
+    again = json.loads(plmctl("eval", "checkpoint=run", "--json", *own))
+    assert again["metrics"]["dev"]["nearness"] == trained["nearness"]
+    (tmp_path / "new.txt").write_text("good text\n", encoding="utf-8")
+    plmctl("eval", "checkpoint=run", "input=new.txt", "out=new.jsonl", *own)
+    (guess,) = map(json.loads, Path("new.jsonl").read_text(encoding="utf-8").splitlines())
+    assert 0 < guess["guess"] < 1
+
+
+def test_a_table_task_is_the_family_of_its_values() -> None:
+    """The same answer as `task=classification`: facts, names, labels, loss, and predictions."""
+    family = make("classification", "task.class_weights=balanced")
+    target = "plmctl.tasks.table_task.TableTask"
+    words = ["task=classification", "task.path=x", "checkpoint=null"]
+    node = plain(compose("finetune", None, words).task)
+    for flat in ("_target_", "class_weights", "focal_gamma", "label_smoothing"):
+        node.pop(flat)
+    parts = {
+        "layout": "layouts.texts.TextRows",
+        "answer": "answers.classes.ClassAnswer",
+        "scores": "scores.labels.LabelScores",
+    }
+    node |= {name: {"_target_": f"plmctl.tasks.{part}"} for name, part in parts.items()}
+    node["answer"]["class_weights"] = "balanced"
+    task: Task = build({"_target_": target, **node}, path="task")
+    examples = [Example(str(n), {"text": "a"}, "yn"[n % 3 == 0], place="x") for n in range(6)]
+    for each in (family, task):
+        each.fit_labels(examples)
+    assert isinstance(family, Classification)
+    assert task.facts == family.facts
+    assert task.names == family.names == ["n", "y"]
+    assert task.decided == {
+        f"answer.{name}" if name == "class_weights" else name: value
+        for name, value in family.decided.items()
+    }
+    logits = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
+    assert task.decided["answer.class_weights"] == {"n": 1.5, "y": 0.75}
+    rows: Any = type("R", (), {"values": {"example": np.arange(6)}})()
+    assert task.answer
+    found = task.answer.predict(logits.numpy(), rows, examples, task.names)
+    shares = logits.double().softmax(-1)
+    for n, each in enumerate(found):
+        assert each["guess"] == task.names[int(logits[n].argmax())]
+        assert list(each["probabilities"].values()) == pytest.approx(shares[n].tolist())
+    scores = task.score(found)
+    right = [each["guess"] == example.label for each, example in zip(found, examples, strict=True)]
+    assert scores["accuracy"] == sum(right) / 6
