@@ -63,14 +63,17 @@ def evaluate(spec: Evaluate) -> int:
     if spec.by is not None or (not isinstance(spec.checkpoint, str) and len(spec.checkpoint) > 1):
         _refuse_perturbed(spec)
     if spec.by is not None:
+        _refuse_runtime(spec, "several tasks share one backbone in PyTorch")
         return _answer_by_task(spec)
     if not isinstance(spec.checkpoint, str):
         if len(spec.checkpoint) > 1:
             return _evaluate_together(spec)
         spec = replace(spec, checkpoint=spec.checkpoint[0])
     if vectors := find_vectors(str(spec.checkpoint)):
+        _refuse_runtime(spec, "vectors need no other library")
         table: ScoreTable | None = _rank_links(spec, vectors)
     elif static := find_static(str(spec.checkpoint)):
+        _refuse_runtime(spec, "vectors need no other library")
         table = _measure_vectors(spec, static)
     else:
         table = _evaluate_model(spec)
@@ -160,8 +163,7 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     runtime = open_runtime(spec.runtime, precision, spec.plugins)
     own = as_task(task)
     if not runtime.on_gpu and (own is None or own.facts.ranks):
-        allowed = f"torch: task={spec.task.get('name')} asks the model in several ways"
-        raise ConfigError("runtime", plain(spec.runtime)["_target_"], allowed, fix="runtime=torch")
+        _refuse_runtime(spec, f"task={spec.task.get('name')} asks the model in several ways")
     if (table := measure(Opened(loaded, precision, spec), task)) is not None:
         return table
     whole = ask_all(task, loaded, keys, split=spec.split, checkpoint=spec.checkpoint)
@@ -292,6 +294,13 @@ def _has_examples(run: Path, split: str, count: int) -> bool:
     result = run / "result.json"
     known = read_json(result).get("examples") or {} if result.is_file() else {}
     return bool(known.get(split) == count)
+
+
+def _refuse_runtime(spec: Evaluate, why: str) -> None:
+    """ConfigError for another runtime than PyTorch."""
+    name = plain(spec.runtime)["_target_"].rpartition(".")[2] if spec.runtime else ""
+    if name not in ("", EagerRuntime.__name__):
+        raise ConfigError("runtime", name, f"torch: {why}", fix="runtime=torch")
 
 
 def open_runtime(node: Any, precision: Precision, plugins: Sequence[str]) -> Runtime:

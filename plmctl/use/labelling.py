@@ -75,7 +75,8 @@ def label_texts(
         names = columns.name()
         file = write_joined(output, name, _Joined(kept, names), names, first, texts)
         rows = {"rows": len(kept), "predictions": name_file(file)}
-    said = keep_said({**describe_read(read, task), "decision": Told(decision)})
+    said = {**describe_read(read, task), "decision": Told(decision)}
+    said = keep_said({**said, "runtime": Told(runtime.describe() if runtime else "")})
     return ScoreTable(f"{task.name}: {name}", {}, {**facts, **rows, **said})
 
 

@@ -66,6 +66,7 @@ def test_new_texts_are_answered_by_openvino(run: Path, tmp_path: Path) -> None:
         (["runtime=onnx", "precision=bf16"], "fix: precision=fp32"),
         (["runtime=onnx", "task=lm", f"data.path={__file__}"], "fix: runtime=torch"),
         (["runtime=onnx", "runtime.int9=true"], "int8"),
+        (["runtime=onnx", "by=task", "input=-"], "fix: runtime=torch"),
     ],
 )
 def test_what_is_refused(run: Path, words: list[str], answer: str) -> None:
