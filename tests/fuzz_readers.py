@@ -25,7 +25,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -647,8 +647,7 @@ def corpus_files(folder: Path) -> None:
 
 
 def read_corpus(folder: Path) -> object:
-    task = copy.copy(_task("bi_encoder"))
-    task.path, task.reader = str(folder), copy.deepcopy(task.reader)
+    task = _task_of("bi_encoder", folder)
     return task.read("train"), task.read_corpus("train")
 
 
@@ -670,6 +669,14 @@ def _task(name: str) -> Any:
     )
 
 
+def _task_of(name: str, path: Path) -> Any:
+    """A task with its own reader for the files at a path."""
+    task = copy.copy(_task(name))
+    task.path, task.reader = str(path), copy.deepcopy(task.reader)
+    task.splits = replace(task.splits, path=task.path, reader=task.reader)
+    return task
+
+
 @functools.cache
 def _tokenizer() -> Any:
     from plmctl.text.tokenizer import Tokenizer
@@ -687,12 +694,11 @@ class TaskReader:
     def __call__(self, folder: Path) -> object:
         from plmctl.data.check import labels
 
-        task = copy.copy(_task(self.task))
-        task.path, task.reader = str(folder / self.file), copy.deepcopy(task.reader)
+        task = _task_of(self.task, folder / self.file)
         train = task.read("train")
         task.fit_labels(train)
         return labels.check(
-            task.path, {"train": train}, classes=task.facts.has_classes
+            task.splits.path, {"train": train}, classes=task.facts.has_classes
         ), task.encode(train, _tokenizer())
 
 

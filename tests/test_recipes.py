@@ -677,6 +677,7 @@ def test_no_group_is_forgotten() -> None:
         "attack_candidates",
         "constraint",
         "perturb",
+        "runtime",
         "attack_search",
         "search",
         "stabiliser",

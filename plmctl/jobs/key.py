@@ -27,6 +27,7 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     *(f"train.{name}" for name in ("log_every", "save_every", "keep_last")),
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
 }
+LATER = {("eval", "runtime"): None}  # defaults of later settings: they make no other job
 FILES = {("inject", "words")}  # settings that name files, and in other commands something else
 _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and time of change count
 
@@ -38,7 +39,7 @@ def compute_key(verb: str, config: Mapping[str, Any]) -> str:
     counted = {
         path: _identify(verb, path, value)
         for path, value in scalars_in(drop_unused_cells(config))
-        if not _is_without_effect(path)
+        if not _is_without_effect(path) and value != LATER.get((verb, path), ...)
     }
     text = json.dumps([verb, counted], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

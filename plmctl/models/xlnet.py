@@ -242,7 +242,7 @@ class XLNet(Backbone):
         allowed = everything if allowed is None else allowed.expand(-1, -1, length, -1)
         places = torch.arange(length, device=seq.ids.device)[None]
         if query_rows is not None:
-            rows = len(query_rows.positions)
+            rows = query_rows.positions.shape[0]
             places = torch.cat([places.expand(rows, -1), query_rows.positions], 1)
             asking = query_rows.real[:, None, :, None]
             before = self.query_pattern.dense(seq, q_index=query_rows.positions)
@@ -315,7 +315,7 @@ class XLNet(Backbone):
         if position is not None:
             keys = torch.cat(
                 [
-                    torch.arange(front, device=position.device).expand(len(position), -1),
+                    torch.arange(front, device=position.device).expand(position.shape[0], -1),
                     front + position,
                 ],
                 1,
@@ -382,7 +382,7 @@ def _apart(own: Tensor, segment: Tensor, front: int) -> Tensor:
     """[B, 1, Tq, front + K] whether query and key are of different segments; memory is of
     segment 0.
     """
-    keys = torch.cat([segment.new_zeros(len(segment), front), segment], 1)
+    keys = torch.cat([segment.new_zeros(segment.shape[0], front), segment], 1)
     return own[:, None, :, None] != keys[:, None, None, :]
 
 

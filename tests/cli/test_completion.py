@@ -79,12 +79,12 @@ def test_files_where_a_word_alone_is_a_path(
     (tmp_path / "runs/sst2").mkdir(parents=True)
     (tmp_path / "mine.yaml").touch()
     monkeypatch.chdir(tmp_path)
-    assert complete("plmctl eval ru") == ["runs/"]
+    assert complete("plmctl eval ru") == ["runs/", "runtime="]
     assert complete("plmctl attack runs/") == ["runs/sst2/"]
     assert "runs/" in complete("plmctl tokenize ")
     assert complete("plmctl pretrain ./mi") == ["./mine.yaml"]
     assert complete("plmctl pretrain mi") == [name for name in recipe_names() if name[:2] == "mi"]
-    assert complete("plmctl eval runs/a ru") == []
+    assert complete("plmctl eval runs/a ru") == ["runtime="]
 
 
 def test_parts_of_the_user(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from plmctl.core.named_values import MANY, name_rows, to_dict
 from plmctl.core.rounding import round_floats
 from plmctl.core.tables import LARGE, make_table, release
 from plmctl.tasks import inference
+from plmctl.tasks.answers.classes import ClassAnswer
 from plmctl.tasks.answers.label_sets import LabelSets
-from plmctl.tasks.classification import Classification
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.texts import encode_texts
 from plmctl.tasks.predictions import write_predictions
@@ -86,10 +86,9 @@ def test_probabilities_of_many_labels_take_little_memory(tmp_path: Path) -> None
     for start in range(0, ROWS, 50):
         index = np.arange(start, start + 50)
         inference.store(outputs, "class", index, scores[index], ROWS)
-    task: Any = object.__new__(Classification)
-    task.label_names = [f"l{n}" for n in range(LABELS)]
+    answer, names = ClassAnswer(), [f"l{n}" for n in range(LABELS)]
     examples = [Example(str(n), {"text": "a"}, "l1") for n in range(ROWS)]
-    told = task.predict(outputs, rows, examples)
+    told = answer.predict(outputs["class"], rows, examples, names)
     first = to_dict(told[3]["probabilities"])
     rounded = round_floats(few := told[:40], 6)
     write_predictions(tmp_path, "dev", few)
