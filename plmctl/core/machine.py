@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BF16_ON_CPU = ("avx512_bf16", "amx_bf16", "amx_tile")  # flags of /proc/cpuinfo
+INT8_ON_CPU = ("avx512_vnni", "avx_vnni", "asimddp")
 BF16_ON_CARD = 8  # the first major compute capability that multiplies it
 _MAJOR, _MINOR = 75, 76  # numbers of attributes, <cuda.h>
 
@@ -40,6 +41,12 @@ def cpu_multiplies_bf16() -> bool:
     """AVX512-BF16 or AMX: elsewhere bf16 is emulated and slower than fp32."""
     flags = _read_cpu_line("flags").split()
     return any(flag in flags for flag in BF16_ON_CPU)
+
+
+def cpu_sums_int8() -> bool:
+    """VNNI or its counterpart on ARM: elsewhere two products of 8 bits overflow a sum of 16."""
+    flags = f"{_read_cpu_line('flags')} {_read_cpu_line('Features')}".split()
+    return any(flag in flags for flag in INT8_ON_CPU)
 
 
 def measure_peak_memory() -> int:

@@ -145,7 +145,7 @@ def _fill(word: str) -> str:
 
 def _name(placeholder: str) -> str:
     """The word in capitals that stands for a placeholder."""
-    if len(re.findall(r"\w+", placeholder)) > _LONG:
+    if _is_long(placeholder):
         placeholder = _MORE.split(placeholder, maxsplit=1)[0]
     return re.sub(r"\W+", "_", placeholder).strip("_").upper()
 
@@ -156,9 +156,13 @@ def _explain(text: str, words: list[str]) -> list[str]:
     return [
         f"{name}: {found[0].strip('<>')}"
         for found in _PLACEHOLDER.finditer(text)
-        if (name := _name(found["name"] or "")) in typed
-        and len(re.findall(r"\w+", found["name"] or "")) > _LONG
+        if _is_long(found["name"] or "") and (name := _name(found["name"])) in typed
     ]
+
+
+def _is_long(placeholder: str) -> bool:
+    """Whether a placeholder has more words than its word in capitals should have."""
+    return len(re.findall(r"\w+", placeholder)) > _LONG
 
 
 def _unquote(word: str) -> str:

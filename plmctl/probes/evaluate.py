@@ -298,14 +298,19 @@ def _has_examples(run: Path, split: str, count: int) -> bool:
 
 def _refuse_runtime(spec: Evaluate, why: str) -> None:
     """ConfigError for another runtime than PyTorch."""
-    name = plain(spec.runtime)["_target_"].rpartition(".")[2] if spec.runtime else ""
-    if name not in ("", EagerRuntime.__name__):
+    if not _build_runtime(spec.runtime, spec.plugins).on_gpu:
+        name = plain(spec.runtime)["_target_"].rpartition(".")[2]
         raise ConfigError("runtime", name, f"torch: {why}", fix="runtime=torch")
+
+
+def _build_runtime(node: Any, plugins: Sequence[str]) -> Runtime:
+    """The runtime that the settings name; without one, PyTorch."""
+    return EagerRuntime() if node is None else build(node, {}, plugins, path="runtime")
 
 
 def open_runtime(node: Any, precision: Precision, plugins: Sequence[str]) -> Runtime:
     """The runtime that the settings name; ConfigError where it cannot compute like this."""
-    runtime: Runtime = EagerRuntime() if node is None else build(node, {}, plugins, path="runtime")
+    runtime = _build_runtime(node, plugins)
     if not runtime.on_gpu and precision.device.type != "cpu":
         raise ConfigError("device", "cuda", "cpu: this runtime computes there", fix="device=cpu")
     if not runtime.on_gpu and precision.name != "fp32":

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.fx import Node
 from torch.nn.utils.stateless import _reparametrize_module
 
 from plmctl.core.batch import Batch
@@ -95,18 +96,18 @@ def export(program: Program, sample: Batch) -> TensorGraph:
     sample = double(sample)
     named = flatten(sample)
     with quiet():
-        graph, names = _export(program, sample, tuple(named))
-        used = _find_used(graph, names)
+        graph, names = _export(program, sample, tuple(named)), tuple(named)
+        used = tuple(
+            name for name, node in zip(names, _list_inputs(graph), strict=True) if node.users
+        )
         if used != names:  # fields that nothing reads are no inputs
-            graph, names = _export(program, sample, used)
+            graph, names = _export(program, sample, used), used
     outputs = tuple(program(sample))
     _refuse_fixed(graph, names)
     return TensorGraph(graph, names, outputs)
 
 
-def _export(
-    program: Program, sample: Batch, names: tuple[str, ...]
-) -> tuple[ExportedProgram, tuple[str, ...]]:
+def _export(program: Program, sample: Batch, names: tuple[str, ...]) -> ExportedProgram:
     """The program with these fields of the sample as inputs, all others as constants."""
     named = flatten(sample)
     module = _Module(program, sample, names).eval()
@@ -114,10 +115,9 @@ def _export(
     sizes = tuple({axis: Dim.AUTO for axis in range(tensor.dim())} for tensor in inputs)
     try:
         with torch.no_grad():
-            found = torch.export.export(module, inputs, dynamic_shapes=(sizes,), strict=False)
+            return torch.export.export(module, inputs, dynamic_shapes=(sizes,), strict=False)
     except Exception as error:
         raise refuse(error) from error
-    return found, names
 
 
 class _Module(nn.Module):
@@ -150,18 +150,16 @@ class _Module(nn.Module):
             return tuple(program.compute(program.model, unflatten(named, sample)).values())
 
 
-def _find_used(graph: ExportedProgram, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the inputs that the graph reads."""
-    given = graph.graph_signature.user_inputs
-    nodes = {node.name: node for node in graph.graph.nodes if node.op == "placeholder"}
-    return tuple(name for name, own in zip(names, given, strict=True) if nodes[str(own)].users)
+def _list_inputs(graph: ExportedProgram) -> list[Node]:
+    """The nodes of the inputs, in their order."""
+    nodes = {node.name: node for node in graph.graph.nodes}
+    return [nodes[str(name)] for name in graph.graph_signature.user_inputs]
 
 
 def _refuse_fixed(graph: ExportedProgram, names: tuple[str, ...]) -> None:
     """UsageError where the number of rows or of tokens is a constant of the graph."""
-    nodes = {node.name: node for node in graph.graph.nodes if node.op == "placeholder"}
-    for name, own in zip(names, graph.graph_signature.user_inputs, strict=True):
-        shape = nodes[str(own)].meta["val"].shape
+    for name, node in zip(names, _list_inputs(graph), strict=True):
+        shape = node.meta["val"].shape
         axes = 2 if name.endswith(".ids") or ".tracks." in name else 1
         if any(isinstance(size, int) for size in shape[:axes]):
             raise refuse(f"its graph reads {name} of one size, {' x '.join(map(str, shape[:2]))}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,14 +12,13 @@ from torch import Tensor
 
 from plmctl.core.batch import Batch
 from plmctl.core.extras import require_library
+from plmctl.core.machine import cpu_sums_int8
 from plmctl.core.parts import part_of
 from plmctl.runtime.base import Answer, Program, Runtime
 from plmctl.runtime.graph import TensorGraph, check, export, quiet, refuse
 
 # the first version with attention as one operator, which ONNX Runtime computes as such
 OPSET = 23
-# https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html: without VNNI, sums
-# of two products of 8 bits overflow 16 bits unless weights have 7
 QUANTIZED = ("MatMul", "Gather")
 
 
@@ -89,25 +87,19 @@ def write_onnx(graph: TensorGraph, file: Path) -> Path:
 
 def quantize(source: Path, target: Path) -> Path:
     """Write a graph with the weights of its matrix products and embeddings in 8 bits."""
-    _require("onnxruntime")
-    tools = importlib.import_module("onnxruntime.quantization")
+    tools = _require("onnxruntime.quantization")
     tools.quantize_dynamic(
         source,
         target,
         weight_type=tools.QuantType.QInt8,
         per_channel=True,
-        reduce_range=not has_vnni(),
+        # weights of 7 bits, whose sums do not overflow:
+        # https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
+        reduce_range=not cpu_sums_int8(),
         op_types_to_quantize=list(QUANTIZED),
         extra_options={"MatMulConstBOnly": True},
     )
     return target
-
-
-def has_vnni() -> bool:
-    """Whether the processor sums products of 8-bit numbers in 32 bits."""
-    info = Path("/proc/cpuinfo")
-    flags = info.read_text(encoding="utf-8").split() if info.is_file() else []
-    return bool({"avx512_vnni", "avx_vnni", "asimddp"} & {*flags})
 
 
 def make_options(ort: Any, threads: int | None) -> Any:
