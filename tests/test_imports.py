@@ -32,11 +32,8 @@ PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they kn
 # what takes a whole spec outside config/ and runs/: commands and probes that are no class yet, and
 # what is not yet given the settings that it uses; this list only becomes shorter
 TAKE_A_SPEC = {
-    "api/training.py",
     *(f"artifacts/contract/{name}.py" for name in ("contract", "stage_contract")),
-    "jobs/sweep.py",
     *(f"probes/{name}.py" for name in ("evaluate", "held_out")),
-    *(f"study/{name}.py" for name in ("parse", "run")),
 }
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")
 FREE_OF_DATA = ("attention", "nn", "models", "heads", "generation", "objectives")

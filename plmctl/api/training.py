@@ -16,16 +16,14 @@ from plmctl.config.command import all_commands, find_command
 from plmctl.config.command import perform as act
 from plmctl.config.plugins import Unconfirmed
 from plmctl.config.published import find_study_folder
-from plmctl.config.run_name import runs_of
+from plmctl.config.run_name import place_run
 from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import PlmctlError, UsageError, nearest
 from plmctl.runs.deciding import advise, decide
-from plmctl.storage.paths import fresh
 from plmctl.training.stop import STOPPED
 
 Training = Literal["pretrain", "finetune", "distill", "graph"]
 TRAINING = ("pretrain", "finetune", "distill", "graph")
-Place = Callable[[RunSpec], RunSpec]
 
 
 def train(
@@ -58,16 +56,8 @@ def train(
         fix = "plmctl.perform(command, settings) runs a command that trains no model"
         raise UsageError(f"{command!r}: must be {allowed}\n  fix: {fix}")
     given = _collect(command, settings, recipe, plugins, config_dirs, resume=resume)
-    folders: list[Path] = []
-
-    def place(spec: RunSpec) -> RunSpec:
-        name = spec.select("run.name") or command
-        folder = Path(spec.select("run.dir") or fresh(runs_of(name)))
-        folders.append(folder)
-        return spec.replace({"run.dir": str(folder)})
-
-    _run(given, place)
-    return RunFolder(folders[0], tuple(plugins))
+    done, _ = _run(given, place_run)
+    return RunFolder(Path(done["run"]["dir"]), tuple(plugins))
 
 
 def ablate(
@@ -82,14 +72,8 @@ def ablate(
     plmctl.ablate("prenorm_gradients", {"seeds": [0, 1, 2], "out": "studies/gradients"})
     """
     given = _collect("ablate", settings, study, plugins, config_dirs)
-    folders: list[Path] = []
-
-    def place(spec: RunSpec) -> RunSpec:
-        folders.append(find_study_folder(spec))
-        return spec
-
-    _run(given, place)
-    return read_study(folders[0])
+    done, _ = _run(given)
+    return read_study(find_study_folder(done))
 
 
 def perform(
@@ -113,7 +97,7 @@ def perform(
         known = [name for name in all_commands(tuple(plugins)) if name not in TRAINING]
         message = f"{command!r} is no command with settings{nearest(verb, known)}"
         raise UsageError(f"{message}\n  fix: one of {', '.join(known)}") from None
-    return _run(_collect(verb, settings, recipe, plugins, config_dirs))
+    return _run(_collect(verb, settings, recipe, plugins, config_dirs))[1]
 
 
 def _collect(
@@ -135,14 +119,19 @@ def _collect(
     return Provenance(command, name, to_words(settings), places, tuple(plugins), resume=resume)
 
 
-def _run(given: Provenance, place: Place = lambda spec: spec) -> str:
-    """Compose and run a command; `place` completes its spec. Returns what it printed."""
+def _run(
+    given: Provenance, complete: Callable[[RunSpec], RunSpec] | None = None
+) -> tuple[RunSpec, str]:
+    """Compose and run a command. Returns its settings, as `complete` changes them, and what it
+    printed.
+    """
     if given.plugins and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         with keep_state() as printed, advise(given):
             given = find_command(given.verb).read(given)
-            result = act(place(decide(given)))
+            spec = complete(decide(given)) if complete else decide(given)
+            result = act(spec)
     except Unconfirmed as error:
         raise error.for_python() from None
     except PlmctlError as error:
@@ -153,4 +142,4 @@ def _run(given: Provenance, place: Place = lambda spec: spec) -> str:
         raise KeyboardInterrupt(f"stopped, all saved: {again}")
     if isinstance(result, int) and result:
         raise PlmctlError(f"plmctl {given.command} ended with code {result}: see its messages")
-    return printed.getvalue()
+    return spec, printed.getvalue()

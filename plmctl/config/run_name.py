@@ -1,11 +1,12 @@
-"""Where the runs of a name lie: `run.name`."""
+"""Where runs lie: `run.dir`, and `run.name`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from plmctl.config.spec import RunSpec
 from plmctl.core.errors import ConfigError
-from plmctl.storage.paths import inside
+from plmctl.storage.paths import fresh, inside
 
 RUNS = Path("runs")
 
@@ -19,3 +20,9 @@ def runs_of(name: str) -> Path:
         lambda why: ConfigError("run.name", name, f"{RUNS}/{name} {why}", fix=fix),
         links=False,
     )
+
+
+def place_run(spec: RunSpec) -> RunSpec:
+    """A training with its folder: `run.dir`, or a new one of `run.name`, or of its command."""
+    name = spec.select("run.name") or spec.provenance.command
+    return spec.replace({"run.dir": spec.select("run.dir") or str(fresh(runs_of(name)))})

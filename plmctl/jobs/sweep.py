@@ -22,7 +22,7 @@ from plmctl.config.composer import (
 from plmctl.config.overrides import OverrideWord
 from plmctl.config.quoting import quote
 from plmctl.config.recipes import option_name
-from plmctl.config.spec import Provenance, RunSpec, key_of
+from plmctl.config.spec import Provenance, key_of
 from plmctl.core.errors import PlmctlError, UsageError, collect, list_some, raise_all
 from plmctl.core.extras import require_library
 from plmctl.core.terminal import remark, screen, tell
@@ -94,7 +94,7 @@ def _place(compositions: Sequence[Composition], folder: Path) -> list[SweepJob]:
     for number, composed_job in enumerate(compositions):
         words = [word for word in composed_job.words if word.sample]
         varied = {word.key for word in words if word.swept} | ({"recipe"} if several else set())
-        job = _make_job(composed_job.spec, words, varied, folder, folder / str(number), number)
+        job = _make_job(composed_job, words, varied, folder, folder / str(number), number)
         job = replace(job, folder=find_folder(job, {other.folder for other in jobs}))
         problems.append([])
         with collect(problems[-1]):
@@ -105,7 +105,7 @@ def _place(compositions: Sequence[Composition], folder: Path) -> list[SweepJob]:
 
 
 def _make_job(
-    spec: RunSpec,
+    composition: Composition,
     words: Sequence[OverrideWord],
     varied: Collection[str],
     sweep: Path,
@@ -114,6 +114,7 @@ def _make_job(
 ) -> SweepJob:
     """The job with these words, of which those with the keys in `varied` differ between jobs."""
     texts = tuple(word.text for word in words)
+    spec = composition.spec
     recipe = spec.provenance.recipe
     every = (*texts, *([f"recipe={option_name(recipe)}"] if recipe else []))
     different = tuple(text for text in every if key_of(text) in varied)
@@ -201,8 +202,8 @@ class _FoundJob:
         ]
         given = replace(self.given, recipe=names.get(str(own.choices.get("recipe"))))
         given = replace(given, overrides=tuple(word.text for word in words))
-        spec = composed(given).spec
-        return _make_job(spec, words, self.varied, self.sweep, own.folder, own.number)
+        job = composed(given)
+        return _make_job(job, words, self.varied, self.sweep, own.folder, own.number)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from plmctl.analysis.sequences import FIRST
-from plmctl.config.build import MISSING
+from plmctl.config.build import MISSING, plain
+from plmctl.config.schema import Ablate
 from plmctl.config.spec import key_of
 from plmctl.config.walks import leaves
 from plmctl.core.errors import ConfigError, UsageError, find_alike, nearest, raise_all
@@ -38,23 +39,18 @@ from plmctl.study.study import (
 T = TypeVar("T")
 
 
-def parse(cfg: Mapping[str, Any], *, name: str, config_dirs: Sequence[str] = ()) -> Study:
+def parse(settings: Ablate) -> Study:
     """Read a composed study.
-
-    Args:
-        cfg: the settings of `plmctl ablate`.
-        name: The name of the study.
-        config_dirs: folders with the user's own parts and recipes.
 
     Raises:
         UsageError: all problems together.
     """
-    file = Path(str(cfg["recipe"]))
-    makers = list_makers(file, cfg) if file.is_file() else {}
+    file = Path(str(settings.recipe))
+    makers = list_makers(file, settings) if file.is_file() else {}
     if file.is_file():
-        refuse_without_init(file, cfg, makers)
-    parser = _Parser(cfg, config_dirs)
-    study = parser.study(name)
+        refuse_without_init(file, settings, makers)
+    parser = _Parser(settings)
+    study = parser.study(file.stem)
     raise_all(parser.errors)
     return replace(study, makers=makers)
 
@@ -72,27 +68,28 @@ def _only(names: Iterable[str]) -> str:
 class _Parser:
     """Reads the parts of a study, and collects what is wrong in `errors`."""
 
-    def __init__(self, cfg: Mapping[str, Any], config_dirs: Sequence[str]) -> None:
-        self.cfg, self.config_dirs = cfg, config_dirs
+    def __init__(self, settings: Ablate) -> None:
+        self.given, self.config_dirs = settings, settings.provenance.config_dirs
+        self.arms, self.evals = plain(settings.arms), plain(settings.eval)
         self.errors: list[UsageError] = []
 
     def study(self, name: str) -> Study:
         """The study, of whatever could be read."""
-        cfg = self.cfg
+        given = self.given
         pretrain = self._group(SharedPretraining, "pretrain")
         finetune = self._group(SharedFinetuning, "finetune")
         number = finetune.restarts
         restarts = number if isinstance(number, Mapping) else {"order": number}
         arms = self._arms(pretrain.recipe)
-        self.errors += find_unknown_recipes(arms, cfg["arms"], pretrain.recipe, self.config_dirs)
-        if self.cfg["checkpoint"]:
-            arms = self._without_pretraining(arms, self.cfg["checkpoint"])
+        self.errors += find_unknown_recipes(arms, self.arms, pretrain.recipe, self.config_dirs)
+        if self.given.checkpoint:
+            arms = self._without_pretraining(arms, self.given.checkpoint)
         start = pretrain.new_model
-        if init := self.cfg["init"] or self._find_base():
+        if init := self.given.init or self._find_base():
             start = (f"init={spell(init)}",)
         tasks = self._nodes(StudyTask, finetune.tasks, "finetune.tasks")
-        evals = self._nodes(StudyEval, cfg["eval"], "eval")
-        metrics = self._nodes(Metric, cfg["metrics"], "metrics")
+        evals = self._nodes(StudyEval, self.evals, "eval")
+        metrics = self._nodes(Metric, plain(given.metrics), "metrics")
         budget = self._budget(any(arm.pretrain for arm in arms.values()))
         self._check_baseline_and_seeds(arms)
         self._check_teachers(arms)
@@ -100,7 +97,7 @@ class _Parser:
         self._check_names(arms, finetune.tasks, evals, metrics)
         metrics = {key: self._published(key, metric, arms) for key, metric in metrics.items()}
         expected = dict.fromkeys(arm for metric in metrics.values() for arm in metric.expect)
-        if self.cfg["only"]:
+        if self.given.only:
             arms = self._choose(arms)
             metrics = {key: metric.of_arms(arms) for key, metric in metrics.items()}
         waiting = [task for task, node in tasks.items() if node.path is None]
@@ -113,34 +110,34 @@ class _Parser:
         self._check_rounds(asked, expected)
         return Study(
             name=name,
-            title=cfg["title"] or name,
-            seeds=list(cfg["seeds"]),
-            baseline=cfg["baseline"],
+            title=given.title or name,
+            seeds=list(given.seeds),
+            baseline=given.baseline,
             arms=arms,
             budget=budget,
-            data=dict(cfg["data"]),
+            data=plain(given.data),
             pretrain=(*start, *pretrain.overrides),
-            inject=tuple(cfg["inject"]),
+            inject=tuple(given.inject),
             tasks={key: node for key, node in tasks.items() if key not in waiting},
             finetune=finetune.overrides,
             points=self._expand(finetune.grid, "finetune.grid: ") or [()],
             restarts=self._node(Restarts, restarts, "finetune.restarts") or Restarts(),
             evals={k: self._spell_files(node) for k, node in evals.items() if k not in waiting},
             metrics=asked,
-            stop=self._node(StopRule, cfg["stop"], "stop") if cfg["stop"] else None,
+            stop=self._node(StopRule, plain(given.stop), "stop") if given.stop else None,
             left_out=left_out,
-            curves=cfg["curves"] or {"minutes": "time"}.get(kind, kind),
-            keep=cfg["keep"],
-            until=cfg["until"],
-            hours=cfg["budget"]["hours"],
+            curves=given.curves or {"minutes": "time"}.get(kind, kind),
+            keep=given.keep,
+            until=given.until,
+            hours=given.budget.hours,
             waiting=_list_waiting(tasks, evals, metrics, waiting),
-            corpus=cfg["published"]["corpus"] if cfg["scale"] == "published" else "",
+            corpus=given.published["corpus"] if given.scale == "published" else "",
         )
 
     def _find_base(self) -> str | None:
         """The base that all pretrainings begin with; wrong if it is not made yet."""
-        kind, cache_dir = self.cfg["start"], self.cfg["data"]["cache_dir"]
-        if kind is None or self.cfg["checkpoint"]:
+        kind, cache_dir = self.given.start, self.given.data.cache_dir
+        if kind is None or self.given.checkpoint:
             return None
         folder = find_base(kind, cache_dir)
         if (state := find_state(folder)) != "finished":
@@ -154,19 +151,19 @@ class _Parser:
 
     def _spell_files(self, node: StudyEval) -> StudyEval:
         """An evaluation whose task and files are among its overrides."""
-        cache_dir = self.cfg["data"]["cache_dir"]
+        cache_dir = self.given.data.cache_dir
         own = spell_task(node.task, node.path, cache_dir) if node.task else ()
         return replace(node, overrides=(*own, *node.overrides))
 
     def _arms(self, recipe: str) -> dict[str, Arm]:
         """The arms of the grid, then the rows; `recipe`: the recipe of arms that name none."""
-        points = self._expand(self.cfg["grid"]) if self.cfg["grid"] else []
+        points = self._expand(self.given.grid) if self.given.grid else []
         arms = {arm.name: arm for arm in (make_arm(point, recipe) for point in points)}
-        rows = self.cfg["arms"].values()
+        rows = self.arms.values()
         # arms that put tokens into one model are compared with that model: none has a pretraining
         # of its own
         injects = any(isinstance(row, Mapping) and "inject" in row for row in rows)
-        for name, value in self.cfg["arms"].items():
+        for name, value in self.arms.items():
             path = f"arms.{name}"
             if isinstance(value, str) or not isinstance(value, (Mapping, Sequence)):
                 allowed = "is a list of overrides, or {recipe, overrides, pretrain, ...}"
@@ -190,7 +187,7 @@ class _Parser:
 
     def _choose(self, arms: Mapping[str, Arm]) -> dict[str, Arm]:
         """The arms of `only`, the baseline, and the teachers of these."""
-        wanted, baseline = list(self.cfg["only"]), self.cfg["baseline"]
+        wanted, baseline = list(self.given.only), self.given.baseline
         if unknown := [name for name in wanted if name not in arms]:
             others = [name for name in arms if name != baseline]
             known = f"there are {_list(others)}"
@@ -211,7 +208,7 @@ class _Parser:
     def _without_pretraining(self, arms: Mapping[str, Arm], checkpoint: str) -> dict[str, Arm]:
         """The arms, which all fine-tune `checkpoint`; wrong if they differ in pretraining."""
         for name, arm in arms.items():
-            if arm.overrides or self.cfg["init"]:
+            if arm.overrides or self.given.init:
                 allowed = "differs in pretraining; checkpoint=... leaves that out"
                 self._wrong(f"arms.{name}", ..., allowed, spell_setting("init", checkpoint))
         return {
@@ -227,7 +224,7 @@ class _Parser:
             return []
 
     def _budget(self, needed: bool) -> tuple[str, float] | None:
-        budget = {name: value for name, value in self.cfg["budget"].items() if name != "hours"}
+        budget = {name: value for name, value in self.given.budget.items() if name != "hours"}
         chosen = {name: value for name, value in budget.items() if value is not None}
         if len(chosen) > 1 or (needed and not chosen):
             stated = f"there are {', '.join(chosen)}" if chosen else "none is set"
@@ -237,7 +234,7 @@ class _Parser:
         return next(iter(chosen.items()), None)
 
     def _check_baseline_and_seeds(self, arms: Collection[str]) -> None:
-        baseline, seeds = self.cfg["baseline"], self.cfg["seeds"]
+        baseline, seeds = self.given.baseline, self.given.seeds
         if baseline not in arms:
             more = [f"and {len(arms) - 6} more"] if len(arms) > 6 else []
             shown = ", ".join([*list(arms)[:6], *more]) or "none"
@@ -245,7 +242,7 @@ class _Parser:
             self._wrong("baseline", ... if baseline == MISSING else baseline, known)
         if not seeds or len(set(seeds)) < len(seeds):
             self._wrong("seeds", list(seeds), "one seed or more, none twice", "seeds=[0,1,2]")
-        if not self.cfg["metrics"]:
+        if not self.given.metrics:
             fix = "metrics: {loss: {of: pretrain, key: loss}}"
             self._wrong("metrics", ..., "at least one", fix)
 
@@ -255,16 +252,16 @@ class _Parser:
         Args:
             expected: the arms of the whole study of which something is expected.
         """
-        if self.cfg["until"] is None or not metrics:
+        if self.given.until is None or not metrics:
             return
         if not any(metric.expect for metric in metrics.values()):
             allowed = "needs something to decide: on which side of the baseline an arm is expected"
             fix = "metrics.<name>.expect={<arm>: higher}, or leave until out"
-            if self.cfg["only"] and expected:
+            if self.given.only and expected:
                 allowed = "needs an arm of which something is expected, and only leaves them out"
                 fix = f"{_only(expected)}, or leave until out"
-            self._wrong("until", self.cfg["until"], allowed, fix)
-        seeds = self.cfg["seeds"]
+            self._wrong("until", self.given.until, allowed, fix)
+        seeds = self.given.seeds
         if len(seeds) <= FIRST:
             allowed = f"until=decided spends first {FIRST} of them, then one more a round; it needs"
             fix = "seeds=[0,1,2,3,4,5,6,7,8,9], which are the most that it may spend"
@@ -292,8 +289,8 @@ class _Parser:
     def _check_injections(self, arms: Mapping[str, Arm]) -> None:
         """Whatever injects has a model to do it to, and does it to that one."""
         injecting = {name: arm.inject for name, arm in arms.items() if arm.inject is not None}
-        given = {f"arms.{name}.inject": own for name, own in injecting.items()}
-        for path, words in ({"inject": self.cfg["inject"]} | given).items():
+        own = {f"arms.{name}.inject": words for name, words in injecting.items()}
+        for path, words in ({"inject": self.given.inject} | own).items():
             for word in (word for word in words if key_of(word) in ("checkpoint", "out")):
                 self._wrong(path, word, "is decided by the study", "leave it out")
         for name in injecting:
@@ -302,9 +299,9 @@ class _Parser:
                 allowed = "needs a model that gets the tokens before any task is learnt"
                 fix = f"arms.{name}.checkpoint=<a run>"
                 self._wrong(f"arms.{name}.inject", ..., allowed, fix)
-        if self.cfg["inject"] and not injecting:
+        if self.given.inject and not injecting:
             allowed = "no arm injects, which an arm does by inject: [], a list of further settings"
-            self._wrong("inject", list(self.cfg["inject"]), allowed, "inject=[]")
+            self._wrong("inject", list(self.given.inject), allowed, "inject=[]")
 
     def _check_names(
         self,
@@ -320,9 +317,9 @@ class _Parser:
             self._wrong(path, ..., "this name is taken already")
         for name, node in evals.items():
             self._known(f"eval.{name}.of", [node.of], sources)
-        others = [arm for arm in arms if arm != str(self.cfg["baseline"])]
+        others = [arm for arm in arms if arm != str(self.given.baseline)]
         for name, metric in metrics.items():
-            self._known(f"metrics.{name}.of", [metric.of], [*sources, *self.cfg["eval"]])
+            self._known(f"metrics.{name}.of", [metric.of], [*sources, *self.evals])
             self._known(
                 f"metrics.{name}.expect", metric.expect, others, none="no arm except the baseline"
             )
@@ -337,7 +334,7 @@ class _Parser:
 
     def _group(self, kind: type[T], path: str) -> T:
         """A group of settings that need not be there, with those of them that could be read."""
-        return kind(**self._values(kind, self.cfg[path] or {}, path))
+        return kind(**self._values(kind, plain(self.given[path]) or {}, path))
 
     def _nodes(self, kind: type[T], nodes: Mapping[str, Any], path: str) -> dict[str, T]:
         read = {name: self._node(kind, node, f"{path}.{name}") for name, node in nodes.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,30 +42,27 @@ OTHERS = (
 )
 
 
-def ablate(spec: Ablate) -> int:
+def ablate(settings: Ablate) -> int:
     """Run what is not done yet of a study, and write its table; with --dry-run show its plan.
 
     Returns:
         0, or 1 where a cell failed, or 130, 143 or 129 after a signal.
     """
     try:
-        return _ablate(spec)
+        return _ablate(settings)
     except KeyboardInterrupt:  # before the first job, or after the last one
-        if spec.provenance.dry_run:
+        if settings.provenance.dry_run:
             raise
-        _remark_next("stopped", spec)
+        _remark_next("stopped", settings)
         return 130
 
 
-def _ablate(spec: Ablate) -> int:
-    settings, given = plain(spec), spec.provenance
-    file = Path(settings["recipe"])
-    folder = find_study_folder(spec)
+def _ablate(settings: Ablate) -> int:
+    given, folder = settings.provenance, find_study_folder(settings)
     refuse_file_name(folder)
-    study = parse(settings, name=file.stem, config_dirs=given.config_dirs)
-    planned = plan(study, given, spec.processes)
+    planned = plan(parse(settings), given, settings.processes)
     refuse_little(planned)
-    for line in list_replaced(file, given):
+    for line in list_replaced(_file_of(settings), given):
         remark(line)
     for recipe, decision in planned.decisions.items():
         remark(f"{recipe}: {decision}")
@@ -81,19 +78,23 @@ def _ablate(spec: Ablate) -> int:
         else:
             show_plan(planned, journal.states, folder, looks)
         return 0
-    _check_launcher(given.launcher, spec.processes)
-    code, record = _run(planned, folder, settings, given.launcher)
+    _check_launcher(given.launcher, settings.processes)
+    code, record = _run(planned, folder, settings)
     tell(json.dumps(record)) if given.json else show_table(record)
     remark(f"table: {folder / 'table.md'}")
     if code:
-        _remark_next("stopped" if code > 1 else "some jobs failed", spec)
+        _remark_next("stopped" if code > 1 else "some jobs failed", settings)
     return code
 
 
-def _remark_next(what: str, spec: Ablate) -> None:
+def _file_of(settings: Ablate) -> Path:
+    return Path(str(settings.recipe))
+
+
+def _remark_next(what: str, settings: Ablate) -> None:
     """Say that a study has ended before its time, and the command that goes on with it."""
-    given = spec.provenance
-    name = _spell_study(Path(plain(spec)["recipe"]), given.config_dirs)
+    given = settings.provenance
+    name = _spell_study(_file_of(settings), given.config_dirs)
     remark_next(what, "ablate", name, *given.overrides, *given.launcher, given=given)
 
 
@@ -108,17 +109,16 @@ def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:
     return JobJournal(plan.jobs, folder / JOBS, rule=rule)
 
 
-def _run(
-    plan: StudyPlan, folder: Path, settings: Mapping[str, Any], launcher: tuple[str, ...]
-) -> tuple[int, dict[str, Any]]:
+def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str, Any]]:
     """Run what is not done yet, and write the table: the exit code, and what table.json holds."""
-    file = Path(settings["recipe"])
+    file, launcher = _file_of(settings), settings.provenance.launcher
     before = _hash(file)
     for line in plan.study.left_out:
         remark(f"left out, and its metrics with it, until it is given: {line}")
     labels = {name: job.label for name, job in plan.jobs.items()}
     looks = open_looks(plan, folder, make_journal(plan, folder).states)
-    with hold_folder(folder, {**settings, "jobs": labels}, kind="study", command="plmctl ablate"):
+    record = {**plain(settings), "jobs": labels}
+    with hold_folder(folder, record, kind="study", command="plmctl ablate"):
         whole, code = make_journal(plan, folder), 0
         journal = JobJournal({}, folder / JOBS, rule=whole.rule)
         rounds = Rounds(plan, whole.states, journal, looks)
@@ -127,7 +127,7 @@ def _run(
                 if launcher:
                     code = run_launched(journal, launcher)
                 else:
-                    code = Processes(journal, settings["processes"]).run()
+                    code = Processes(journal, settings.processes).run()
             if code > 1:
                 break
         notes = [

@@ -279,8 +279,8 @@ metrics:
 
 def plan(*words: str) -> Any:
     """The planned study of toy.yaml."""
-    cfg = unpack(compose("ablate", "./toy.yaml", list(words)))
-    return planning.plan(parse(cfg, name="toy"), Provenance("ablate"))
+    study = parse(compose("ablate", "./toy.yaml", list(words)))
+    return planning.plan(study, Provenance("ablate"))
 
 
 def test_a_study_of_one_trained_model(

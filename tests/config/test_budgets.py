@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from plmctl.artifacts.contract.contract import check_contract
 from plmctl.cli.app import make_app
 from plmctl.config import speed
-from plmctl.config.build import plain
 from plmctl.config.compose import Composition, attempt_jobs, compose, composed
 from plmctl.config.groups import Train
 from plmctl.config.recipes import load, recipes_dir
@@ -297,9 +296,7 @@ def study_of(arms: dict[str, Any], *words: str, processes: int = 1) -> Any:
     lines |= {"baseline": "plain", "budget": {"minutes": 1}}
     lines |= {"metrics": {"loss": {"of": "pretrain", "key": "loss"}}}
     Path("study.yaml").write_text(f"# @package _global_\n{json.dumps(lines)}\n", encoding="utf-8")
-    study = parse(
-        plain(compose("ablate", "./study.yaml", words)), name="study", config_dirs=("conf",)
-    )
+    study = parse(compose("ablate", "./study.yaml", words, config_dirs=("conf",)))
     return plan(study, Provenance("ablate", config_dirs=("conf",)), processes)
 
 

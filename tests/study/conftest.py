@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.spec import Provenance
 from plmctl.study import plan as planning
@@ -29,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def parsed(here: Path) -> Callable[..., Study]:
     def make(*words: str, **changes: Any) -> Study:
         file = toy_study.write_study(here, **changes)
-        return parse(plain(compose("ablate", str(file), words)), name=file.stem)
+        return parse(compose("ablate", str(file), words))
 
     return make
 

@@ -56,8 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPlan:
     monkeypatch.chdir(folder)
     file = str(recipes_dir() / "studies/extend.yaml")
-    settings: Any = plain(compose("ablate", file, WORDS))
-    return plan(parse(settings, name="extend"), Provenance("ablate"))
+    return plan(parse(compose("ablate", file, WORDS)), Provenance("ablate"))
 
 
 def test_arms_differ_in_what_they_begin_with_alone(made: StudyPlan) -> None:
@@ -156,7 +155,7 @@ def test_a_slash_behind_init_is_none_of_its_name() -> None:
 
 def test_without_init_it_says_what_comes_before() -> None:
     with pytest.raises(ConfigError) as caught:
-        parse(plain(compose("ablate", str(recipes_dir() / "studies/extend.yaml"), [])), name="x")
+        parse(compose("ablate", str(recipes_dir() / "studies/extend.yaml"), []))
     commands = " && ".join(command.replace("data.path=law.txt ", "") for command in MAKERS.values())
     told = "init: must be given: the run, checkpoint or folder that the arms begin with\n  fix: "
     assert str(caught.value) == f"{told}init=RUN  # what comes before: {commands}"
@@ -168,9 +167,9 @@ def test_what_is_not_made_yet_is_told_with_the_command_that_makes_it(
     monkeypatch.chdir(folder)
     (folder / "other").symlink_to(folder / "base")
     file = str(recipes_dir() / "studies/extend.yaml")
-    settings: Any = plain(compose("ablate", file, ["init=other", *WORDS[1:]]))
+    settings = compose("ablate", file, ["init=other", *WORDS[1:]])
     with pytest.raises(UsageError) as caught:
-        plan(parse(settings, name="extend"), Provenance("ablate"))
+        plan(parse(settings), Provenance("ablate"))
     told = str(caught.value)
     assert "arm 'old'" not in told
     for name in ("pieces", "random"):

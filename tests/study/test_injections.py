@@ -5,12 +5,10 @@ is refused.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from plmctl.artifacts.loading import load
-from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
 from plmctl.config.spec import Provenance
@@ -73,8 +71,7 @@ WORDS = [
 
 def parsed(name: str, *words: str) -> Study:
     file = str(recipes_dir() / "studies" / f"{name}.yaml")
-    settings: Any = plain(compose("ablate", file, list(words)))
-    return parse(settings, name=name)
+    return parse(compose("ablate", file, list(words)))
 
 
 @pytest.fixture(scope="module")

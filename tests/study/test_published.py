@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from plmctl.artifacts.assemble import build_model, without_weights
-from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.headers import header
 from plmctl.config.published import name_other_block, take_published_form
@@ -30,8 +29,7 @@ ABOUT = {"transformer": 0.1}  # "about 37000 tokens": all arms have 2 M fewer th
 
 
 def published(name: str, *words: str) -> Study:
-    spec = compose("ablate", str(FILES[name]), ["scale=published", *words])
-    return parse({str(key): value for key, value in plain(spec).items()}, name=name)
+    return parse(compose("ablate", str(FILES[name]), ["scale=published", *words]))
 
 
 def count_parameters(study: Study) -> dict[str, tuple[float, int]]:

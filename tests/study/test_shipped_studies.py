@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.cost import Cost, cost
 from plmctl.attention.patterns.base import make_row
-from plmctl.config.build import build, plain
+from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.config.headers import header
 from plmctl.config.recipes import recipes_dir
@@ -36,10 +36,7 @@ def bases_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
 def study(name: str, *words: str) -> Study:
     """Parsed alone; tests/commands/test_ablate_command.py plans every one of them."""
     file = str(recipes_dir() / "studies" / f"{name}.yaml")
-    settings = {
-        str(key): value for key, value in plain(compose("ablate", file, list(words))).items()
-    }
-    return parse(settings, name=name)
+    return parse(compose("ablate", file, list(words)))
 
 
 def test_the_transformers_variations_train_as_its_recipe_does() -> None:
