@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+from plmctl.artifacts.label_rows import facts_of
 from plmctl.artifacts.loading import Source
-from plmctl.core.locate import locate
 from plmctl.storage.atomic import write_json
 from plmctl.storage.reading import fit_stored, read_json
 from plmctl.tasks.calibration import LabelDecision
@@ -54,8 +54,7 @@ def find_head(source: Source) -> str:
     classes.
     """
     task = source.own_task()
-    kind = locate(task["_target_"], source.plugins) if task else None
-    return f"heads.{getattr(kind, 'head', 'class')}"
+    return f"heads.{facts_of(task, source.plugins).head if task else 'class'}"
 
 
 def fold_temperature(source: Source, decision: LabelDecision) -> tuple[Source, LabelDecision]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.core.named_values import name_rows
+from plmctl.tasks.calibration import decide
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.labels import name_sets
 from plmctl.tasks.scores.rouge import words
@@ -197,7 +198,7 @@ def _fit_types(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
 
     def give(examples: Sequence[Example], probabilities: Tensor) -> list[Row]:
         found = name_rows(names, probabilities.numpy())
-        rows = _rows(task, examples, [task.decide(own) for own in found])
+        rows = _rows(task, examples, [decide(task, own) for own in found])
         return [{**row, "probabilities": own} for row, own in zip(rows, found, strict=True)]
 
     def make(read: Callable[[Sequence[Example]], Texts]) -> Guess:

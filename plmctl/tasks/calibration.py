@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.errors import UsageError
-from plmctl.tasks.answers.label_sets import HALF, LabelSets, Threshold, choose_labels
+from plmctl.tasks.answers.base import HALF, Threshold
 from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.scores.types import find_threshold
 from plmctl.tasks.task import Task
@@ -95,8 +95,7 @@ def _side_of(decision: LabelDecision | None, label: str) -> float:
 
 def _threshold_of(task: Task) -> Threshold:
     """The threshold in the settings of a task, which may decide each label by itself."""
-    sets = getattr(task, "sets", None)
-    return sets.threshold if isinstance(sets, LabelSets) else HALF
+    return task.answer.threshold if task.answer else HALF
 
 
 def _spread(task: Task, decision: LabelDecision | None, names: Sequence[str]) -> dict[str, float]:
@@ -206,7 +205,7 @@ def _fit_one(task: Task, rows: Sequence[Row], temperature: float, split: str) ->
             f"calibrate: task={task.name} chooses among {len(names)} labels, and a threshold is of"
             " two, or of several labels each\n  fix: calibrate=[temperature]"
         )
-    label = None if several else str(getattr(task, "positive", None) or names[-1])
+    label = None if several else str(getattr(task.scores, "positive", None) or names[-1])
     tempered = [_temper(row, temperature) for row in rows]
     values = [
         p
@@ -239,14 +238,17 @@ def choose(task: Task, row: dict[str, Any], decision: LabelDecision) -> dict[str
     known, threshold = row["probabilities"], decision.threshold
     if isinstance(known, list):
         return {**row, "guess": max(range(len(known)), key=known.__getitem__)}
-    if threshold is None:
-        return {**row, "guess": task.decide(known)}
-    if isinstance(row["guess"], list):
-        sets = getattr(task, "sets", None)
-        rule = sets.rule if isinstance(sets, LabelSets) else "above"
-        return {**row, "guess": choose_labels(known, threshold, rule)}
+    if threshold is None or isinstance(row["guess"], list):
+        return {**row, "guess": decide(task, known, threshold)}
     other = next(name for name in known if name != decision.label)
     return {**row, "guess": decision.label if known[decision.label] >= threshold else other}
+
+
+def decide(task: Task, known: Mapping[str, float], threshold: Threshold | None = None) -> Any:
+    """The label, or labels, for these probabilities; the likeliest label without an answer."""
+    if task.answer:
+        return task.answer.decide(known, threshold)
+    return max(known, key=known.__getitem__)
 
 
 def _logits(row: Row) -> np.ndarray:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.tasks.answers.choice import ChoiceAnswer
 from plmctl.tasks.layouts.choices import ChoiceRows
@@ -44,7 +43,7 @@ class Choice(Task):
     for the row are global if the pattern has global tokens.
     """
 
-    fields: Mapping[str, Field] = ChoiceAnswer.fields
+    fields = ChoiceAnswer.fields
     facts = replace(ChoiceAnswer.facts, typed=ChoiceRows.typed)
 
     Settings: ClassVar[type[ChoiceSettings]] = ChoiceSettings
@@ -54,7 +53,6 @@ class Choice(Task):
         answer, scores = self.judge(own)
         super().__init__(
             own,
-            metrics=scores.check(own.metrics),
             transform=own.transform,
             submission=own.submission,
             layout=ChoiceRows(),

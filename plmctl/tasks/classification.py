@@ -4,16 +4,17 @@ label column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.tasks.answers.classes import ClassAnswer
+from plmctl.tasks.layouts.base import RowLayout
 from plmctl.tasks.layouts.texts import TextRows
-from plmctl.tasks.scores import labels as label_score
-from plmctl.tasks.task import Task, TaskSettings, need
+from plmctl.tasks.scores.base import Scores
+from plmctl.tasks.scores.labels import LabelScores
+from plmctl.tasks.task import Task, TaskSettings
 from plmctl.tasks.transform import Transform
 
 
@@ -54,13 +55,14 @@ class Classification(Task):
     to be imitated, `loss = -sum_k y_k log softmax(z)_k`.
     """
 
-    fields: Mapping[str, Field] = ClassAnswer.fields
+    fields = ClassAnswer.fields
     facts = ClassAnswer.facts
 
     Settings: ClassVar[type[ClassificationSettings]] = ClassificationSettings
 
     def __init__(self, **settings: Any) -> None:
         own = self.Settings(**settings)
+        scores = self.judge(own)
         needed = (
             "task.positive=<the class whose F1 counts>"
             if own.positive is None and "f1" in own.metrics
@@ -68,25 +70,23 @@ class Classification(Task):
         )
         super().__init__(
             own,
-            metrics=label_score.check_names(own.metrics, self.known_metrics(own), fix=needed),
+            metrics=scores.check(own.metrics, fix=needed),
             label_names=own.label_names,
             submission=own.submission,
             transform=own.transform,
-            layout=TextRows(symmetric=own.symmetric),
+            layout=self.lay_out(own),
             answer=ClassAnswer(
                 class_weights=own.class_weights,
                 focal_gamma=own.focal_gamma,
                 label_smoothing=own.label_smoothing,
             ),
-            scores=label_score.LabelScores(positive=own.positive),
+            scores=scores,
         )
-        self.positive = own.positive
 
-    @classmethod
-    def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:
-        """The names of the metrics that `score` can compute."""
-        return label_score.known_names(settings.positive)
+    def lay_out(self, own: Any) -> RowLayout:
+        """The layout, by the settings of the class."""
+        return TextRows(symmetric=own.symmetric)
 
-    @property
-    def decided(self) -> dict[str, Any]:
-        return super().decided | need(self.answer).decided
+    def judge(self, own: Any) -> Scores:
+        """The scores, by the settings of the class."""
+        return LabelScores(positive=own.positive)

@@ -27,6 +27,7 @@ from plmctl.tasks.layouts.demonstrations import Demonstrations
 from plmctl.tasks.layouts.encode import Row
 from plmctl.tasks.layouts.templates import GAP, Piece, fill_template, split_template
 from plmctl.tasks.record import Example
+from plmctl.tasks.task import need
 
 HEAD = "mlm"
 _ASKED = "<a word>"
@@ -96,12 +97,12 @@ class Cloze(Classification):
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         super().fit_labels(examples)
-        if not self.label_words:
-            self.label_words = {label: [label] for label in self.names}
         self._check_words()
 
     def _check_words(self) -> None:
-        """ConfigError for a label without words of its own."""
+        """ConfigError for a label without words of its own; without any, a label is its word."""
+        if not self.label_words:
+            self.label_words = {label: [label] for label in self.names}
         fix = spell_words({name: self.label_words.get(name, []) for name in self.names})
         known: dict[str, str] = {}
         for label in self.names:
@@ -135,6 +136,7 @@ class Cloze(Classification):
             raise ConfigError("task", self.name, allowed, fix="task=classification")
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        self._check_words()
         self._ids = [
             [self._find_id(word, tokenizer) for word in self.label_words[label]]
             for label in self.names
@@ -147,7 +149,7 @@ class Cloze(Classification):
         ]
         each = [n for n, own in enumerate(sets) for _ in own]
         rows = encode.pad(laid, tokenizer.vocab, example=each)
-        return self.add_labels(rows, [examples[n] for n in each])
+        return need(self.answer).label(rows, [examples[n] for n in each], self.names)
 
     def _draw(self, example: Example) -> list[list[Example]]:
         """The sets of demonstrations of an example; a single empty set without demonstrations."""

@@ -20,9 +20,8 @@ from plmctl.tasks.answers.choice import ChoiceAnswer, add_exponentials, find_lar
 from plmctl.tasks.choices import Choice, ChoiceSettings
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.record import Example
-from plmctl.tasks.scores import labels as label_score
 from plmctl.tasks.scores import squad as squad_score
-from plmctl.tasks.scores.base import Scores
+from plmctl.tasks.scores.base import MEAN, Scores
 
 SCORES: dict[str, Callable[[str, str], float]] = {
     "f1": partial(squad_score.f1, version=1),
@@ -79,8 +78,7 @@ class EntityAnswer(ChoiceAnswer):
 class EntityScores(Scores):
     """F1 and exact match of SQuAD 1.1, the best over all right names."""
 
-    def check(self, names: Sequence[str]) -> list[str]:
-        return label_score.check_names(names, [*SCORES, label_score.MEAN])
+    known = (*SCORES, MEAN)
 
     def __call__(
         self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
@@ -92,7 +90,7 @@ class EntityScores(Scores):
             for name, score in SCORES.items()
             if name in names
         }
-        mean = {label_score.MEAN: statistics.fmean(values.values())}
+        mean = {MEAN: statistics.fmean(values.values())}
         return {name: (values | mean)[name] for name in names}
 
 

@@ -4,30 +4,18 @@ their layouts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from torch import Tensor
-
-from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
-from plmctl.models.base import Model
-from plmctl.objectives.base import Output
-from plmctl.tasks.answers import label_sets
-from plmctl.tasks.answers.label_sets import LabelSets, Rule
-from plmctl.tasks.facts import TaskFacts
-from plmctl.tasks.layouts.marked import MENTIONS, States
+from plmctl.tasks.answers.label_sets import Rule, SetAnswer
+from plmctl.tasks.layouts.marked import States
+from plmctl.tasks.layouts.marked_rows import MarkedRows
 from plmctl.tasks.layouts.markers import Style
-from plmctl.tasks.marked import MarkedTask
-from plmctl.tasks.readers.entity_tags import read_tags
-from plmctl.tasks.record import Example
-from plmctl.tasks.scores import types as typing_score
-from plmctl.tasks.scores.label_sets import TRIED
-from plmctl.tasks.scores.metrics import check_metrics, floor, often
-from plmctl.tasks.task import TaskSettings
+from plmctl.tasks.scores.label_sets import TypeScores
+from plmctl.tasks.task import Task, TaskSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +41,7 @@ class TypingSettings(TaskSettings):
 
 
 @part_of("task")
-class EntityTyping(MarkedTask):
+class EntityTyping(Task):
     """Predicts all types of a marked mention, each by itself (Zhang et al., 2019,
     arXiv:1905.07129, sec. 3.5).
 
@@ -64,71 +52,22 @@ class EntityTyping(MarkedTask):
     F1. Its value on dev is meant for `task.threshold` on test.
     """
 
-    fields: Mapping[str, Field] = {"labels.types": label_sets.FIELD, "values.mentions": MENTIONS}
-    facts = TaskFacts(
-        needs=frozenset({"text", "labels.types", "values.mentions"}),
-        head="types",
-        answer="types",
-        chooses=False,
+    fields: Mapping[str, Field] = {**SetAnswer.fields, **MarkedRows.fields}
+    facts = replace(
+        SetAnswer.facts,
+        needs=SetAnswer.facts.needs | {"values.mentions"},
         typed="texts that you type, one a line, with <e1>mention</e1>",
     )
-    count = 1
+    opens = MarkedRows.opens
 
     Settings = TypingSettings
 
     def __init__(self, **settings: Any) -> None:
         own = TypingSettings(**settings)
-        self.sets = LabelSets(own.threshold, own.decide)
         super().__init__(
-            own, metrics=check_metrics(own.metrics, typing_score.NAMES), label_names=own.label_names
+            own,
+            label_names=own.label_names,
+            layout=MarkedRows(count=1, marks=own.marks, states=own.states, entities=own.entities),
+            answer=SetAnswer(threshold=own.threshold, decide=own.decide),
+            scores=TypeScores(),
         )
-        self.mark(own.marks, own.states, own.entities)
-
-    @property
-    def remarks(self) -> list[str]:
-        return self.sets.remarks
-
-    def parse(self, line: str, number: int) -> Example:
-        text, (start, end) = read_tags(line, 1)
-        entity = {"start": start, "end": end, "id": "", "type": ""}
-        return Example(
-            str(number - 1), {"text": text, "entities": [entity]}, place=f"line {number}"
-        )
-
-    def labels_of(self, example: Example) -> Sequence[str]:
-        return list(example.label)
-
-    def fit_labels(self, examples: Iterable[Example]) -> None:
-        self.label_names = self.sets.fit(examples, self.label_names)
-
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        return self.sets.add_labels(self.encode_texts(examples, tokenizer), examples, self.names)
-
-    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        return {"types": model.heads["types"](self.read_states(model, batch))}  # [B, K]
-
-    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        return self.sets.loss(logits["types"], batch, self.label_names)
-
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
-        return self.sets.predict(logits["types"], examples, self.names)
-
-    def decide(self, probabilities: Mapping[str, float]) -> list[str]:
-        return self.sets.decide(probabilities)
-
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
-        found = typing_score.score_types(gold, guess)
-        threshold, best = typing_score.find_threshold(
-            gold, [p["probabilities"] for p in predictions]
-        )
-        flat = (name for own in gold for name in own)
-        constant = [
-            typing_score.score_types(gold, [types] * len(gold))
-            for types in ([], *([name] for name in often(flat, most=TRIED)))
-        ]
-        lowest = floor(self.metrics, [], lambda name: max(each[name] for each in constant))
-        tuned = {"best_threshold": threshold, "f1_at_best_threshold": best}
-        return {name: found[name] for name in self.metrics} | lowest | tuned

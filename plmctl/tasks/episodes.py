@@ -21,9 +21,10 @@ from plmctl.objectives.base import Output, Term
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.intervals import wilson
 from plmctl.tasks.layouts import encode
+from plmctl.tasks.layouts.base import RowLayout
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.metrics import check_metrics
-from plmctl.tasks.task import Task, TaskSettings
+from plmctl.tasks.task import Task, TaskSettings, need
 
 Compare = Literal["prototype", "nearest"]
 Distance = Literal["euclidean", "cosine", "dot"]
@@ -202,7 +203,7 @@ class Episodes:
 
 
 class EpisodicTask(Task):
-    """A task whose examples are episodes; a subclass makes `episodes`, and vectors of texts."""
+    """A task whose examples are episodes; a subclass lays out texts, and compares their vectors."""
 
     fields: Mapping[str, Field] = {"values.shot": SHOT, "labels.vector": LABEL}
     # episodes are drawn from files alone
@@ -212,10 +213,14 @@ class EpisodicTask(Task):
         typed="",
     )
 
-    def __init__(self, own: EpisodeSettings, noun: str) -> None:
+    def __init__(self, own: EpisodeSettings, noun: str, layout: RowLayout) -> None:
         self.episodes = Episodes(own, noun)
         self.facts = replace(self.facts, outputs=own.ways)
-        super().__init__(own, metrics=check_metrics(own.metrics, METRICS))
+        super().__init__(own, metrics=check_metrics(own.metrics, METRICS), layout=layout)
+
+    def describe_known(self, examples: Sequence[Example]) -> list[str]:
+        sentences = [Example("", own) for each in examples for own in each.fields["sentences"]]
+        return super().describe_known(sentences)
 
     def parse(self, line: str, number: int) -> Example:
         raise ValueError(NONE)
@@ -226,6 +231,11 @@ class EpisodicTask(Task):
     def read(self, split: str) -> list[Example]:
         """The episodes of a split."""
         return self.episodes.draw(super().read(split), split)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        sentences, index = self.episodes.lay_out(examples)
+        each = [Example("", fields) for fields in sentences]
+        return self.episodes.encode(need(self.layout).encode(each, tokenizer, self.rows), index)
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         return self.episodes.loss(logits["vector"], batch, self.counts(batch)["vector"])

@@ -5,7 +5,7 @@ and their lengths.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from plmctl.core.errors import ConfigError
@@ -80,6 +80,18 @@ class ModelNeeds:
     head_settings: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     pattern: Mapping[str, Any] | None = None
+
+    def __or__(self, other: ModelNeeds) -> ModelNeeds:
+        """Its own needs and those of another part of the task."""
+        return replace(
+            self,
+            new_tokens=self.new_tokens + other.new_tokens,
+            reads_ids=self.reads_ids or other.reads_ids,
+            vectors=other.vectors or self.vectors,
+            head_settings={**self.head_settings, **other.head_settings},
+            settings={**self.settings, **other.settings},
+            pattern=other.pattern or self.pattern,
+        )
 
 
 @dataclass(frozen=True)

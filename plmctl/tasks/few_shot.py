@@ -4,21 +4,22 @@ that ask for theirs (FewRel).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-from plmctl.core.batch import Batch, Rows
+from plmctl.core.batch import Batch
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.tasks.episodes import EpisodeSettings, EpisodicTask
-from plmctl.tasks.layouts.marked import MENTIONS, States
+from plmctl.tasks.layouts.marked import States
+from plmctl.tasks.layouts.marked_rows import MarkedRows
 from plmctl.tasks.layouts.markers import Style, spell
-from plmctl.tasks.marked import MarkedTask
 from plmctl.tasks.record import Example
+from plmctl.tasks.task import need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class FewShotSettings(EpisodeSettings):
 
 
 @part_of("task")
-class FewShot(EpisodicTask, MarkedTask):
+class FewShot(EpisodicTask):
     """Which of N relations has a sentence, given K sentences of each (Han et al., 2018,
     arXiv:1810.10147, sec. 4)?
 
@@ -48,16 +49,15 @@ class FewShot(EpisodicTask, MarkedTask):
     """
 
     facts = replace(EpisodicTask.facts, head="vector")
-    fields: Mapping[str, Field] = {**EpisodicTask.fields, "values.mentions": MENTIONS}
-    count = 2
+    fields: Mapping[str, Field] = {**EpisodicTask.fields, **MarkedRows.fields}
 
     Settings = FewShotSettings
 
     def __init__(self, **settings: Any) -> None:
         own = FewShotSettings(**settings)
-        super().__init__(own, "relations")
-        self.mark(own.marks, own.states)
-        self.own = own
+        rows = MarkedRows(count=2, marks=own.marks, states=own.states)
+        super().__init__(own, "relations", rows)
+        self.marks = own.marks
 
     def unit(self, example: Example) -> str:
         """All sentences of a relation."""
@@ -67,11 +67,7 @@ class FewShot(EpisodicTask, MarkedTask):
         texts = [each["text"] for each in example.fields["sentences"]]
         return [*texts, *spell(self.marks)]
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        sentences, index = self.episodes.lay_out(examples)
-        known = self.encode_texts([Example("", fields) for fields in sentences], tokenizer)
-        return self.episodes.encode(known, index)
-
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        vectors = model.heads["vector"](self.read_states(model, batch))  # [B, C]
+        states = need(self.layout).read(model, batch, self.rows, together=False)
+        vectors = model.heads["vector"](states)  # [B, C]
         return {"vector": self.episodes.compare(vectors, batch)}

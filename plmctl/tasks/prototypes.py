@@ -4,19 +4,18 @@ networks).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-from plmctl.core.batch import Batch, Rows
+from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
 from plmctl.heads.sentences import SENTENCE, embed_text
 from plmctl.models.base import Model
 from plmctl.tasks.episodes import EpisodeSettings, EpisodicTask
 from plmctl.tasks.layouts.apart import check_pooling
-from plmctl.tasks.layouts.texts import encode_texts
+from plmctl.tasks.layouts.texts import TextRows
 from plmctl.tasks.readers.tables import TEXTS
 from plmctl.tasks.record import Example
 
@@ -57,7 +56,7 @@ class Prototypes(EpisodicTask):
 
     def __init__(self, **settings: Any) -> None:
         own = PrototypesSettings(**settings)
-        super().__init__(own, "classes")
+        super().__init__(own, "classes", TextRows())
         check_pooling(own.pooling, causal=own.causal)
         self.own = own
 
@@ -69,18 +68,6 @@ class Prototypes(EpisodicTask):
         return [
             each[role] for each in example.fields["sentences"] for role in TEXTS if role in each
         ]
-
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        sentences, index = self.episodes.lay_out(examples)
-        known = encode_texts(
-            [Example("", fields) for fields in sentences],
-            tokenizer,
-            max_length=self.max_length,
-            pooling=self.pooling,
-            transform=self.transform,
-            symmetric=False,
-        )
-        return self.episodes.encode(known, index)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {"vector": self.episodes.compare(embed_text(model, batch, self.pooling), batch)}

@@ -25,6 +25,22 @@ class Example:
     bundle: str = ""  # examples with the same one count together, as answers of one question
     shares: Mapping[str, float] | None = None  # the probability of each label, where it is stated
 
+    @property
+    def texts(self) -> list[str]:
+        """The texts of its fields; words with spaces between them."""
+        return [
+            " ".join(value) if isinstance(value, list) else value
+            for name, value in self.fields.items()
+            if name != "answers"
+        ]
+
+    @property
+    def unit(self) -> str:
+        """Its bundle, or its texts: equal ones stay together where dev is held out of train."""
+        return self.bundle or "\t".join(
+            str(value) for name, value in self.fields.items() if name != "answers"
+        )
+
 
 @base_of("reader")
 class Reader(Protocol):

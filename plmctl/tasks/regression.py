@@ -44,13 +44,12 @@ class Regression(Task):
     Settings = RegressionSettings
 
     def __init__(self, **settings: Any) -> None:
-        own, scores = RegressionSettings(**settings), NumberScores()
+        own = RegressionSettings(**settings)
         super().__init__(
             own,
-            metrics=scores.check(own.metrics),
             submission=own.submission,
             transform=own.transform,
             layout=TextRows(symmetric=own.symmetric),
             answer=NumberAnswer(),
-            scores=scores,
+            scores=NumberScores(),
         )

@@ -18,6 +18,7 @@ from plmctl.tasks.classification import Classification, ClassificationSettings
 from plmctl.tasks.facts import ModelNeeds
 from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart, put_first, split_pairs
 from plmctl.tasks.record import Example
+from plmctl.tasks.task import need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ class SentenceClasses(Classification):
             pooling=self.pooling,
             transform=self.transform,
         )
-        return self.add_labels(rows, examples)
+        return need(self.answer).label(rows, examples, self.label_names)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         place = batch.require("values.place")

@@ -51,7 +51,6 @@ class TableTask(Task):
         self.facts = replace(own.answer.facts, typed=own.layout.typed)
         super().__init__(
             own,
-            metrics=own.scores.check(own.metrics),
             label_names=own.label_names,
             submission=own.submission,
             transform=own.transform,
@@ -62,5 +61,5 @@ class TableTask(Task):
 
     @property
     def decided(self) -> dict[str, Any]:
-        own = {f"answer.{name}": value for name, value in need(self.answer).decided.items()}
-        return super().decided | own
+        own = need(self.answer).decided
+        return {f"answer.{name}" if name in own else name: v for name, v in super().decided.items()}

@@ -9,6 +9,7 @@ import json
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -22,13 +23,12 @@ from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
 from plmctl.tasks.answers.base import Answer
 from plmctl.tasks.facts import ModelNeeds, RowLengths, TaskFacts
-from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.base import RowLayout, RowSettings
 from plmctl.tasks.readers.label_text import spell_label
 from plmctl.tasks.record import Example, Reader, as_number
 from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.splits import Splits
-from plmctl.tasks.transform import Transform, pool_rows
+from plmctl.tasks.transform import Transform
 from plmctl.text.vocab import Vocab
 
 Value = TypeVar("Value")
@@ -121,7 +121,7 @@ class Task(Objective):
         self,
         settings: TaskSettings,
         *,
-        metrics: Sequence[str],
+        metrics: Sequence[str] | None = None,
         label_names: Sequence[str] | None = None,
         submission: Mapping[str, str] | None = None,
         transform: Transform | None = None,
@@ -142,10 +142,13 @@ class Task(Objective):
             dev_share=settings.dev_share,
             folds=settings.folds,
             fold=settings.fold,
+            change=partial(_settle, self),
+            streams=answer is None or answer.streams,
         )
         # whether the config states the names of labels, which files may spell otherwise
         self.states_labels = getattr(settings, "label_names", None) is not None
-        self.metrics, self.pooling = list(metrics), settings.pooling
+        self.metrics = need(scores).check(settings.metrics) if metrics is None else list(metrics)
+        self.pooling = settings.pooling
         self.label_names = [spell_label(label) for label in label_names] if label_names else None
         # split -> the file name that a leader board asks for
         self.submission = dict(submission or {})
@@ -155,11 +158,14 @@ class Task(Objective):
             answer.check_columns(self.columns)
         heads = self.facts.heads | {self.facts.head} | self.transform.heads
         self.facts = replace(self.facts, heads=heads, terms=heads)
-        self.requires = replace(
-            self.requires,
-            new_tokens=self.requires.new_tokens + self.transform.new_tokens,
-            reads_ids=self.requires.reads_ids or self.transform.adds_tokens,
+        self.requires |= self.transform.needs
+        self.rows = RowSettings(
+            self.max_length, self.pooling, self.transform, settings.sees_later, self.name
         )
+        if layout is not None:
+            self.requires |= layout.needs(self.rows)
+        if answer is not None:
+            self.requires |= answer.needs
         self.lengths = RowLengths(settings.max_length)
         # signatures of metrics whose exact definition has one, once `score` has computed them
         self.signatures: dict[str, str] = {}
@@ -167,7 +173,7 @@ class Task(Objective):
     @property
     def remarks(self) -> list[str]:
         """Remarks on the files for a reader of the score."""
-        return []
+        return self.answer.remarks if self.answer else []
 
     def describe_scoring(self, examples: Sequence[Example]) -> str:
         """A sentence on labels that the metrics of the task do not fit; "" where they do."""
@@ -177,7 +183,7 @@ class Task(Objective):
         """Lines on the share of the training examples that the task's knowledge covers; DataError
         if it covers nothing.
         """
-        return []
+        return self.layout.describe_known(examples, self.path) if self.layout else []
 
     @property
     def names(self) -> list[str]:
@@ -192,9 +198,7 @@ class Task(Objective):
         """The unit that stays together where dev is held out of train: examples of one bundle, or
         of the same texts.
         """
-        return example.bundle or "\t".join(
-            str(value) for name, value in example.fields.items() if name != "answers"
-        )
+        return self.layout.unit(example) if self.layout else example.unit
 
     def labels_of(self, example: Example) -> Sequence[str]:
         """The labels that training must have seen before this example can be predicted."""
@@ -209,10 +213,13 @@ class Task(Objective):
         """Settings as `fit_labels` found them in the training split: every checkpoint carries
         them.
         """
-        return {} if self.label_names is None else {"label_names": self.label_names}
+        names = {} if self.label_names is None else {"label_names": self.label_names}
+        return {**names, **self.answer.decided} if self.answer else names
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """ConfigError for a setting that a tokenizer does not allow."""
+        if self.layout:
+            self.layout.check_tokenizer(tokenizer)
 
     def check_model(self, model: Model, vocab_size: int = 0) -> None:
         """ConfigError for a setting that a model, which may have no weights, does not allow.
@@ -221,16 +228,12 @@ class Task(Objective):
             model: The model, maybe without weights.
             vocab_size: The number of tokens in the vocabulary; 0: not known yet.
         """
+        if self.layout:
+            self.layout.check_model(model)
 
     def texts(self, example: Example) -> list[str]:
         """The texts that a new tokenizer learns from."""
-        if self.layout:
-            return self.layout.texts(example)
-        return [
-            " ".join(value) if isinstance(value, list) else value
-            for name, value in example.fields.items()
-            if name != "answers"
-        ]
+        return self.layout.texts(example) if self.layout else example.texts
 
     def parse(self, line: str, number: int) -> Example:
         """One line of a text file, unlabelled: tab-separated in the order of the task's text
@@ -254,14 +257,8 @@ class Task(Objective):
         """All rows of a split, padded to the longest; an example may make several,
         `values.example` numbers it.
         """
-        how = RowSettings(self.max_length, self.pooling, self.transform)
-        return self.add_labels(need(self.layout).encode(examples, tokenizer, how), examples)
-
-    def add_labels(self, rows: Rows, examples: Sequence[Example]) -> Rows:
-        """`rows` with the labels of their examples, where all have one."""
-        if any(example.label is None for example in examples):
-            return rows
-        return encode.add_labels(rows, need(self.answer).number(examples, self.label_names))
+        rows = need(self.layout).encode(examples, tokenizer, self.rows)
+        return need(self.answer).label(rows, examples, self.label_names)
 
     def noise(self, vocab: Vocab) -> Noise | None:
         """The noise that changes the rows in training, anew in every epoch; None: no noise."""
@@ -271,8 +268,9 @@ class Task(Objective):
         """The inputs of `predict`, by name, `[B, ...]`; a second dimension of T is padded to the
         split's longest row.
         """
-        head, answer = self.facts.head, need(self.answer)
-        logits = model.heads[head](pool_rows(self, model, batch, together=answer.together))
+        head, layout = self.facts.head, need(self.layout)
+        states = layout.read(model, batch, self.rows, together=need(self.answer).together)
+        logits = model.heads[head](states)
         return {head: logits.squeeze(-1) if self.facts.outputs == 1 else logits}  # [N] or [N, K]
 
     def flatten_logits(
@@ -327,10 +325,6 @@ class Task(Objective):
         """
         return joined
 
-    def decide(self, probabilities: Mapping[str, float]) -> Any:
-        """The prediction for labels with these probabilities."""
-        return max(probabilities, key=probabilities.__getitem__)
-
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """The metrics of `predictions`, a function of them alone, so that saved predictions give
         the same digits again.
@@ -361,6 +355,14 @@ def need(value: Value | None) -> Value:
     if value is None:
         raise NotImplementedError("a task without this method needs a layout, an answer and scores")
     return value
+
+
+def _settle(task: Task, examples: list[Example]) -> list[Example]:
+    """Examples that were read, with labels as the answer spells them."""
+    if task.answer is not None:
+        settled = task.answer.settle(examples, task.label_names, task.splits)
+        examples, task.label_names = settled
+    return list(examples)
 
 
 def as_task(part: Any) -> Task | None:

@@ -5,7 +5,7 @@ an additional language-model loss.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from plmctl.heads.rows import POOLINGS
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.clm import CLM
+from plmctl.tasks.facts import ModelNeeds
 from plmctl.text.vocab import Vocab
 
 OWN = ("bos", "sep", "eos")  # the roles of start, delimiter and extract
@@ -67,9 +68,10 @@ class Transform:
         return len(OWN) if self.own_tokens else 0
 
     @property
-    def adds_tokens(self) -> bool:
-        """Whether it adds tokens to the vocabulary, or predicts those of the vocabulary."""
-        return bool(self.new_tokens or self.language_model)
+    def needs(self) -> ModelNeeds:
+        """Its needs: tokens of the vocabulary, which it predicts or adds some to."""
+        ids = bool(self.new_tokens or self.language_model)
+        return ModelNeeds(new_tokens=self.new_tokens, reads_ids=ids)
 
     @property
     def heads(self) -> frozenset[str]:
@@ -104,11 +106,18 @@ class Transform:
         return replace(out, terms={**out.terms, **terms}, logs={**out.logs, **also.logs})
 
 
-def pool_rows(task: Any, model: Model, batch: Batch, *, together: bool = False) -> Tensor:
+class Pooled(Protocol):
+    """Settings with the pooling of rows."""
+
+    @property
+    def pooling(self) -> str: ...
+
+
+def pool_rows(task: Pooled, model: Model, batch: Batch, *, together: bool = False) -> Tensor:
     """[N, W'] what stands for rows (heads/rows.py), through the pooler where the model has one.
 
     Args:
-        task: A task, whose `pooling` is read.
+        task: A task or the settings of its rows, whose `pooling` is read.
         model: backbone and heads.
         batch: a micro-batch.
         together: Whether the states of all rows of an example are added first.

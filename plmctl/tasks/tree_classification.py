@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from plmctl.core.batch import Rows
-from plmctl.core.errors import ConfigError
-from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
-from plmctl.knowledge.known import describe_known
 from plmctl.knowledge.lexicon import TripleLexicon
 from plmctl.tasks.classification import Classification, ClassificationSettings
-from plmctl.tasks.layouts import encode
-from plmctl.tasks.layouts.places import find_tokens
-from plmctl.tasks.layouts.trees import Branches, TreeRow, add_tracks, grow
-from plmctl.tasks.record import Example
-
-TREE = {"_target_": "plmctl.attention.patterns.tree.Tree"}
+from plmctl.tasks.layouts.tree_rows import TreeRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,92 +39,13 @@ class TreeClassification(Classification):
     segmenter.
     """
 
-    fields: Mapping[str, Field] = {
-        "tracks.word": Field(
-            "[n, T]",
-            "int",
-            "number of the branching word that a token or its branch belongs to, from 1; else 0",
-        ),
-        "tracks.branch": Field("[n, T]", "int", "branch of a token, from 1; 0: of the sentence"),
-    }
-
+    fields = TreeRows.fields
     Settings = TreeSettings
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.own = TreeSettings(**settings)
-        if self.own.visible and self.own.lexicon is not None:
-            self.requires = replace(self.requires, pattern=TREE)
-        if self.pooling == "last":  # also of a decoder that reads an encoder's states
-            why = "branches stand between the words of a text, and its pattern hides them"
-            raise ConfigError(
-                "task", self.name, f"for an encoder: {why}", fix="task=classification"
-            )
-        if self.transform.own_tokens or self.transform.language_model:
-            raise ConfigError(
-                "task.transform", ..., "none: trees have no order", fix="leave it out"
-            )
-
-    def describe_known(self, examples: Sequence[Example]) -> list[str]:
-        if self.own.lexicon is None:
-            return []
-        texts = [text for example in examples for text in _list_texts(example)]
-        known = sum(bool(self.own.lexicon.find(text)) for text in texts)
-        what, file = "texts of train have a word of the lexicon", self.own.lexicon.path
-        fix = "triples in the language of the texts, or task.lexicon=null"
-        return [describe_known(known, len(texts), what, file=file, fix=fix)]
-
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        trees = [self._grow(example, tokenizer) for example in examples]
-        rows = encode.pad([tree.row for tree in trees], tokenizer.vocab, example=range(len(trees)))
-        rows = encode.mark_anchors(rows)
-        if self.own.lexicon is not None:
-            rows = add_tracks(
-                rows, trees, soft=self.own.soft_positions, segment=self.own.branch_segment
-            )
-        return self.add_labels(rows, examples)
-
-    def _grow(self, example: Example, tokenizer: Any) -> TreeRow:
-        texts = _list_texts(example)
-        read = [tokenizer.encode_offsets(text) for text in texts]
-        first, second = read[0][0], read[1][0] if len(read) > 1 else None
-        row = encode.lay_out(
-            first, second, tokenizer.vocab, max_length=self.max_length, pooling=self.pooling
+    def lay_out(self, own: TreeSettings) -> TreeRows:
+        return TreeRows(
+            lexicon=own.lexicon,
+            visible=own.visible,
+            soft_positions=own.soft_positions,
+            branch_segment=own.branch_segment,
         )
-        words: list[Branches] = []
-        begins = [row.a_start, row.b_start]
-        for text, (ids, offsets), begin in zip(texts, read, begins, strict=False):
-            assert begin is not None
-            kept = _count_kept(row, ids, begin)
-            words += [
-                Branches(begin + a, begin + b, branches)
-                for a, b, branches in self._look_up(text, offsets, tokenizer)
-                if b < kept
-            ]
-        return grow(row, words, max_length=self.max_length)
-
-    def _look_up(
-        self, text: str, offsets: Sequence[tuple[int, int]], tokenizer: Any
-    ) -> list[tuple[int, int, list[list[int]]]]:
-        """(first token, last token, tokens of the branches) of each known word of a text."""
-        if self.own.lexicon is None:
-            return []
-        found, last = [], -1
-        for word in self.own.lexicon.find(text):
-            for a, b in find_tokens(offsets, [(word.start, word.end)]):
-                if a > last:  # a token has one word
-                    found.append((a, b, [list(tokenizer.encode(own)) for own in word.texts]))
-                    last = b
-        return found
-
-
-def _list_texts(example: Example) -> list[str]:
-    return [str(example.fields[name]) for name in ("text", "text2") if name in example.fields]
-
-
-def _count_kept(row: encode.Row, ids: Sequence[int], begin: int) -> int:
-    """How many of the tokens of a text the row has."""
-    kept = 0
-    while kept < len(ids) and begin + kept < len(row.ids) and row.ids[begin + kept] == ids[kept]:
-        kept += 1
-    return kept

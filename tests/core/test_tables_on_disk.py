@@ -21,7 +21,7 @@ from plmctl.core.rounding import round_floats
 from plmctl.core.tables import LARGE, make_table, release
 from plmctl.tasks import inference
 from plmctl.tasks.answers.classes import ClassAnswer
-from plmctl.tasks.answers.label_sets import LabelSets
+from plmctl.tasks.answers.label_sets import SetAnswer
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.texts import encode_texts
 from plmctl.tasks.predictions import write_predictions
@@ -105,12 +105,12 @@ def test_sets_of_many_labels_have_the_numbers_of_the_whole_table() -> None:
     scores = draw_scores()[:70]
     names = [f"l{n}" for n in range(LABELS)]
     examples = [Example(str(n), {"text": "a"}, ["l1", "l7"]) for n in range(len(scores))]
-    sets = LabelSets(0.5)
-    told = sets.predict(scores, examples, names)
+    sets, rows = SetAnswer(), make_rows(70)
+    told = sets.predict(scores, rows, examples, names)
     expected = torch.from_numpy(scores).double().sigmoid().numpy()
     found = [list(to_dict(p["probabilities"]).values()) for p in told]
     assert np.array_equal(found, expected)
-    own = sets.add_labels(make_rows(70), examples, names).labels["types"]
+    own = sets.label(rows, examples, names).labels["types"]
     assert own.dtype == np.int64
     assert np.array_equal(np.flatnonzero(own[5]), [1, 7])
     assert own.sum() == 140

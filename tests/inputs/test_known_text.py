@@ -9,7 +9,6 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.knowledge.vectors import GraphVectors, find_vectors
 from plmctl.nn.entities import EntityVectors
 from plmctl.noise.entity_tokens import EntityTokenMask
-from plmctl.tasks.marked import MarkedTask
+from plmctl.tasks.layouts.marked_rows import MarkedRows
 from plmctl.tasks.record import Example
 from tests.config.test_every_problem import problems
 from tests.knowledge.tables import write_knowledge
@@ -291,14 +290,14 @@ def test_triples_of_another_language() -> None:
 def test_entities_of_a_task_that_the_table_lacks() -> None:
     fields = {"text": "Paris in Rome", "entities": [mark(0, 5), mark(9, 13, "Q220")]}
     examples = [Example("0", fields)]
-    task = SimpleNamespace(numbers={"Paris": 0, "Q90": 1}, entities="k")
-    (line,) = MarkedTask._describe_numbers(task, examples)  # type: ignore[arg-type]
+    rows = MarkedRows(count=2, entities="k")
+    rows.numbers = {"Paris": 0, "Q90": 1}
+    (line,) = rows.describe_known(examples, "data")
     assert line == "1 of 2 entities of train are in task.entities (50.0%)"
-    task.numbers = {"Oslo": 0}
+    rows.numbers = {"Oslo": 0}
     with pytest.raises(DataError, match=r"^k: none of 2 entities"):
-        MarkedTask._describe_numbers(task, examples)  # type: ignore[arg-type]
-    task.numbers = None
-    assert MarkedTask._describe_numbers(task, examples) == []  # type: ignore[arg-type]
+        rows.describe_known(examples, "data")
+    assert MarkedRows(count=2).describe_known(examples, "data") == []
 
 
 def mark(start: int, end: int, name: str = "") -> dict[str, object]:

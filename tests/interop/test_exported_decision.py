@@ -109,6 +109,25 @@ def test_plmctl_decides_by_the_threshold_of_an_export(
     assert any((row["guess"] == "1") != (row["probabilities"]["1"] >= 0.5) for row in after)
 
 
+def test_the_temperature_is_in_the_head_of_the_task_whatever_its_name(
+    trained: Path, tmp_path: Path
+) -> None:
+    """Several labels each have the odds of their logit by the temperature, in an export, too."""
+    table = "text\tlabels\n" + "".join(f"{text}\t{text[0]},text\n" for text in TEXTS)
+    (tmp_path / "sets.tsv").write_text(table, encoding="utf-8")
+    words = ("task=multilabel", f"task.path={tmp_path}/sets.tsv", f"run.dir={tmp_path / 'run'}")
+    run("finetune", *words, "task.dev_share=0.5", *SMALL, *SHORT)
+    write_decision(LabelDecision(2.5, fitted="dev"), find(tmp_path / "run"))
+    answers = evaluate(tmp_path / "run", tmp_path / "before.jsonl")
+    convert(tmp_path / "run", tmp_path / "hf", to="hf")
+    assert read_decision(tmp_path / "hf") is None  # all of it is in the weights
+    more = (*words[:2], "task.dev_share=0.5", "task.max_length=24")
+    for old, new in zip(
+        answers, evaluate(tmp_path / "hf", tmp_path / "a.jsonl", *more), strict=True
+    ):
+        assert new["probabilities"] == pytest.approx(old["probabilities"], abs=2e-6)
+
+
 def test_an_export_says_what_it_decides_by(
     trained: Path, exported: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

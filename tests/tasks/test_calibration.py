@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from plmctl.core.errors import ConfigError, UsageError
+from plmctl.tasks.answers.label_sets import SetAnswer
 from plmctl.tasks.calibration import (
     LabelDecision,
     apply_decision,
@@ -20,6 +21,7 @@ from plmctl.tasks.calibration import (
     measure_calibration,
 )
 from plmctl.tasks.scores import metrics
+from plmctl.tasks.scores.labels import LabelScores
 from plmctl.use.calibrating import (
     calibrate,
     decide_again,
@@ -30,15 +32,13 @@ from plmctl.use.calibrating import (
 
 
 def task(**more: Any) -> Any:
-    def decide(known: dict[str, float]) -> str:
-        return max(known, key=known.__getitem__)
-
     def score(rows: Any) -> dict[str, float]:
         gold, guess = [row["gold"] for row in rows], [row["guess"] for row in rows]
         return {"f1": metrics.f1(gold, guess, positive="yes")}
 
-    known = {"name": "x", "metrics": ["f1"], "positive": "yes"}
-    return SimpleNamespace(**{**known, "decide": decide, "score": score, **more})
+    scores = LabelScores(positive="yes")
+    known = {"name": "x", "metrics": ["f1"], "scores": scores}
+    return SimpleNamespace(**{**known, "answer": None, "score": score, **more})
 
 
 def row(gold: str, p: float) -> dict[str, Any]:
@@ -91,13 +91,14 @@ def test_a_temperature_at_the_end_of_the_search_is_said_to_be_no_optimum() -> No
 
 
 def test_of_several_labels_each_has_its_odds() -> None:
+    several = task(answer=SetAnswer())
     known = {"a": 0.8, "b": 0.1}
     rows = [{"gold": ["a"], "guess": ["a"], "probabilities": known}]
-    (cool,) = apply_decision(task(), rows, LabelDecision(2.0, 0.3))
+    (cool,) = apply_decision(several, rows, LabelDecision(2.0, 0.3))
     odds = math.sqrt(0.8 / 0.2)
     assert cool["probabilities"]["a"] == pytest.approx(odds / (1 + odds))
     assert cool["guess"] == ["a"]
-    (low,) = apply_decision(task(), rows, LabelDecision(2.0, 0.2))
+    (low,) = apply_decision(several, rows, LabelDecision(2.0, 0.2))
     assert low["guess"] == ["a", "b"]
 
 

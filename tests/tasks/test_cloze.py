@@ -201,10 +201,14 @@ def test_nothing_stands_before_a_head_over_the_vocabulary(folder: Path, part: st
     assert not (folder / "none").exists()
 
 
-def test_without_label_words_labels_are_the_words() -> None:
+def test_without_label_words_labels_are_the_words(folder: Path) -> None:
     task = make(label_words=None, path="x")
     task.fit_labels([Example(str(n), {"text": "a"}, label) for n, label in enumerate("ba")])
     assert task.label_words == {"a": ["a"], "b": ["b"]}
+    again = make(label_words=None, label_names=["film", "great"], path="x")  # as an evaluation has
+    rows = again.encode([Example("0", {"text": "a"})], load(folder / "model").tokenizer)
+    assert again.label_words == {"film": ["film"], "great": ["great"]}
+    assert len(rows.key) == 1
 
 
 def test_two_labels_with_one_word_are_told() -> None:

@@ -16,17 +16,14 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
-from plmctl.tasks.answers.label_sets import LabelSets
+from plmctl.tasks.answers.label_sets import SetAnswer
 from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import elect, join
 from plmctl.use.ensemble import refuse_misfit
 
 
 def task(**more: Any) -> Any:
-    def decide(mean: dict[str, float]) -> str:
-        return max(mean, key=mean.__getitem__)
-
-    own = {"decide": decide, "settle": lambda joined, rows: joined}
+    own = {"answer": None, "settle": lambda joined, rows: joined}
     return SimpleNamespace(**{"name": "sst2", "names": ["a", "b"], **own, **more})
 
 
@@ -63,7 +60,7 @@ def test_of_several_labels_each_has_its_own_vote() -> None:
         [{"guess": [n for n in p if p[n] > 0.5], "probabilities": p}]
         for p in ({"a": 0.9, "b": 0.6}, {"a": 0.4, "b": 0.55}, {"a": 0.1, "b": 0.1})
     ]
-    above = task(decide=lambda mean: [name for name, p in mean.items() if p > 0.45])
+    above = task(answer=SetAnswer(threshold=0.45))
     assert join(above, members, votes=False)[0]["guess"] == ["a"]
     assert join(above, members, votes=True)[0]["guess"] == ["b"]
 
@@ -87,7 +84,7 @@ def test_the_threshold_of_an_ensemble_is_the_mean_of_those_of_its_members() -> N
 
 
 def test_the_thresholds_of_labels_that_each_are_decided() -> None:
-    several = [task(sets=LabelSets(0.5)), task(sets=LabelSets({"a": 0.1}))]
+    several = [task(answer=SetAnswer()), task(answer=SetAnswer(threshold={"a": 0.1}))]
     found = join_decisions(several, [LabelDecision(1.0, 0.2, fitted="dev"), None])
     assert found is not None
     assert found.threshold == pytest.approx({"a": 0.15, "b": 0.35})

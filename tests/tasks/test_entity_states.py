@@ -60,7 +60,7 @@ def make_example(text: str, words: list[str], label: Any = None) -> Example:
 
 def make_batch(task: Any, toy: Any) -> Batch:
     """Rows of 8, 6 and 12 tokens, the last one cut; ids are those of a small table."""
-    examples = [make_example(text, ["cat", "mat"][: task.count]) for text in TEXTS]
+    examples = [make_example(text, ["cat", "mat"][: task.layout.count]) for text in TEXTS]
     rows = task.encode(examples, toy)
     text = rows.seqs["text"]
     ids = np.where(text.ids < 5, text.ids, 5 + text.ids % (V - 5))

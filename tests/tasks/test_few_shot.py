@@ -103,6 +103,12 @@ def test_scores_by_a_loop(toy: Any, compare: Any, distance: Any) -> None:
     assert task.counts(batch) == {"vector": 12}
 
 
+def test_types_of_entities_are_counted_in_all_sentences() -> None:
+    task = _task(marks="types")
+    with pytest.raises(DataError, match="none of 96 entities of train have a type"):
+        task.describe_known(task.episodes.draw(SENTENCES, "train"))
+
+
 def test_single_sentences_are_refused(toy: Any) -> None:
     with pytest.raises(ValueError, match="single texts have no shots"):
         _task().parse("a text", 1)

@@ -143,7 +143,7 @@ def test_marks_of_types_where_no_entity_has_one() -> None:
 def test_a_decoder_has_no_states_of_entities() -> None:
     with pytest.raises(ConfigError, match="states of entities stand before"):
         _task(sees_later=False)
-    assert _task(sees_later=False, states="row").states == "row"
+    assert _task(sees_later=False, states="row").requires.vectors is None
 
 
 FEWREL = {"P1": [{"tokens": TEXT.split(), "h": ["cat", "Q1", [[1]]], "t": ["mat", "Q2", [[5]]]}]}

@@ -14,6 +14,7 @@ from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
 from plmctl.tasks.answers.choice import ChoiceAnswer
 from plmctl.tasks.answers.classes import ClassAnswer
+from plmctl.tasks.answers.label_sets import SetAnswer
 from plmctl.tasks.answers.number import NumberAnswer
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.record import Example
@@ -85,6 +86,13 @@ heads:
 """
 
 
+FAMILIES = {
+    **dict.fromkeys(("classification", "relation", "wic", "tree_classification"), ClassAnswer),
+    **{"regression": NumberAnswer, "choice": ChoiceAnswer},
+    **dict.fromkeys(("multilabel", "figer"), SetAnswer),
+}
+
+
 def make(kind: str, *words: str) -> Task:
     asked = [f"task={kind}", "task.path=x", "checkpoint=null", *words]
     part: Task = build(compose("finetune", None, asked).task, path="task")
@@ -92,9 +100,8 @@ def make(kind: str, *words: str) -> Task:
 
 
 def test_families_are_values() -> None:
-    """Classification, regression and choice have the methods of `Task`, and other values."""
-    kinds = {"classification": ClassAnswer, "regression": NumberAnswer, "choice": ChoiceAnswer}
-    for kind, answer in kinds.items():
+    """Families have the methods of `Task`, and other values."""
+    for kind, answer in FAMILIES.items():
         task = make(kind)
         assert type(task.answer) is answer
         for method in ("encode", "logits", "loss", "predict", "score", "fit_labels", "parse"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def test_rows_of_several_vectors_stand_before_the_words(
 ) -> None:
     write(tmp_path, row_of(), row_of(sentence1="They ran to the strange strings", label=False))
     task = task_of(tmp_path)
-    task.pooling = "compare"  # as modern_encoder has it
+    task.rows = replace(task.rows, pooling="compare")  # as modern_encoder has it
     examples = task.read("train")
     task.fit_labels(examples)
     batch = collate(task.encode(examples, tokenizer), {})

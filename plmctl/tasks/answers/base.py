@@ -13,27 +13,53 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
 from plmctl.objectives.base import Output
-from plmctl.tasks.facts import TaskFacts
+from plmctl.tasks.facts import ModelNeeds, TaskFacts
+from plmctl.tasks.layouts import encode
 from plmctl.tasks.record import Example
+from plmctl.tasks.splits import Splits
+
+HALF = 0.5  # the threshold of a label that has none of its own
+Threshold = float | Mapping[str, float]
 
 
 @base_of("answer")
 class Answer(ABC):
     """Learns labels and predicts them. It states its `facts`, with the head, and the `fields` of
-    its labels; `together`: the states of all rows of an example are added before the head.
+    its labels, and what it `needs` of a model; `together`: the states of all rows of an example are
+    added before the head. `threshold` is that of labels which are decided each by itself.
     """
 
     facts: TaskFacts = TaskFacts()
     fields: Mapping[str, Field] = {}
+    needs: ModelNeeds = ModelNeeds()
     together: bool = True
+    threshold: Threshold = HALF
+    streams: bool = True  # whether `settle` leaves single unlabelled examples as they are
 
     @property
     def decided(self) -> dict[str, Any]:
         """Settings of its own as `fit` found them, which every checkpoint carries."""
         return {}
 
+    @property
+    def remarks(self) -> list[str]:
+        """Remarks for a reader of the score, once `fit` has seen the examples."""
+        return []
+
     def check_columns(self, columns: Mapping[str, Any]) -> None:  # noqa: B027
         """ConfigError for a column that its settings do not allow."""
+
+    def settle(
+        self, examples: list[Example], names: list[str] | None, files: Splits
+    ) -> tuple[list[Example], list[str] | None]:
+        """The examples that were read, with labels as the task spells them, and the known names.
+
+        Args:
+            examples: Examples of a split, or of another file.
+            names: The known names; None: not known yet.
+            files: The files, with their reader and their columns.
+        """
+        return examples, names
 
     def seen(self, example: Example) -> Sequence[str]:
         """The labels that training must have seen before this example can be predicted."""
@@ -57,9 +83,15 @@ class Answer(ABC):
             self.gold(example)
         return names
 
-    @abstractmethod
+    def label(self, rows: Rows, examples: Sequence[Example], names: list[str] | None) -> Rows:
+        """`rows` with the labels of their examples, where all have one."""
+        if any(example.label is None for example in examples):
+            return rows
+        return encode.add_labels(rows, self.number(examples, names))
+
     def number(self, examples: Sequence[Example], names: list[str] | None) -> dict[str, np.ndarray]:
         """The labels of examples by field name, without "labels." before it."""
+        raise NotImplementedError
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch, names: list[str] | None) -> Output:
@@ -83,6 +115,15 @@ class Answer(ABC):
             examples: The examples.
             names: The names of labels, if it has some.
         """
+
+    def decide(self, probabilities: Mapping[str, float], threshold: Threshold | None = None) -> Any:
+        """The prediction for labels with these probabilities.
+
+        Args:
+            probabilities: {label: its probability}.
+            threshold: Another threshold than its own, where it decides each label by itself.
+        """
+        return max(probabilities, key=probabilities.__getitem__)
 
     def flatten(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """[P, K] logits over K classes, and [P] bool: whether the label is known."""

@@ -6,16 +6,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of
+from plmctl.tasks.scores.metrics import check_metrics
+
+MEAN = "mean"  # the plain mean of the other metrics
 
 
 @base_of("scores")
 class Scores(ABC):
-    """Computes metrics of predictions, so that saved predictions give the same digits again."""
+    """Computes metrics of predictions, so that saved predictions give the same digits again.
+    `known` are the names of its metrics.
+    """
 
-    @abstractmethod
-    def check(self, names: Sequence[str]) -> list[str]:
-        """`names`; ConfigError for an unknown metric."""
+    known: Sequence[str] = ()
+
+    def check(self, names: Sequence[str], *, fix: str = "") -> list[str]:
+        """`names`; ConfigError for an unknown metric, with this fix if there is one."""
+        checked = check_metrics(names, self.known, fix=fix)
+        if checked == [MEAN]:
+            allowed = "with others, of which it is the mean"
+            raise ConfigError("task.metrics", checked, allowed, fix="task.metrics=[mean,accuracy]")
+        return checked
 
     @abstractmethod
     def __call__(

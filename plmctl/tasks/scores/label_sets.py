@@ -9,7 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from plmctl.core.parts import part_of
+from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.scores.metrics import floor, is_larger_better, often
+from plmctl.tasks.scores.types import NAMES as TYPES
 from plmctl.tasks.scores.types import Types, find_threshold, score_types
 
 PARTS = ("precision", "recall", "f1")
@@ -55,27 +58,53 @@ def score_sets(
     return {name: found[name] for name in NAMES}
 
 
-def score_predictions(
-    predictions: Sequence[Mapping[str, Any]], metrics: Sequence[str]
-) -> dict[str, float]:
-    """The `metrics` of predictions. The first one is followed by that of a constant guess, none or
-    one label. The last two are the threshold that has the best micro F1 on these very predictions,
-    and that F1.
+@part_of("scores")
+class SetScores(Scores):
+    """The metrics by `measure`. The first one is followed by that of a constant guess, none or one
+    label. The last two are the threshold that has the best micro F1 on these very predictions, and
+    that F1.
     """
-    gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
-    known = [p["probabilities"] for p in predictions]
-    occurring = {name for own in gold for name in own}
-    names = sorted(occurring.union(*known))
-    found = score_sets(gold, guess, names)
-    tried = often((name for own in gold for name in own), most=TRIED)
-    constant = [score_sets(gold, [own] * len(gold), names) for own in ([], *([n] for n in tried))]
 
-    def best(name: str) -> float:
-        return (max if is_larger_better(name) else min)(each[name] for each in constant)
+    known = NAMES
+    f1 = "micro_f1"
 
-    threshold, f1 = find_threshold(gold, known)
-    tuned = {"best_threshold": threshold, "micro_f1_at_best_threshold": f1}
-    return {name: found[name] for name in metrics} | floor(metrics, [], best) | tuned
+    def measure(
+        self, gold: Sequence[Types], guess: Sequence[Types], names: Sequence[str]
+    ) -> Mapping[str, float]:
+        """{metric: value} of sets of labels, which are the `names`."""
+        return score_sets(gold, guess, names)
+
+    def __call__(
+        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> dict[str, float]:
+        gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
+        known = [p["probabilities"] for p in predictions]
+        labels = sorted({name for own in gold for name in own}.union(*known))
+        found = self.measure(gold, guess, labels)
+        tried = often((name for own in gold for name in own), most=TRIED)
+        constant = [
+            self.measure(gold, [own] * len(gold), labels) for own in ([], *([n] for n in tried))
+        ]
+
+        def best(name: str) -> float:
+            return (max if is_larger_better(name) else min)(each[name] for each in constant)
+
+        threshold, f1 = find_threshold(gold, known)
+        tuned = {"best_threshold": threshold, f"{self.f1}_at_best_threshold": f1}
+        return {name: found[name] for name in names} | floor(names, [], best) | tuned
+
+
+@part_of("scores")
+class TypeScores(SetScores):
+    """The same with the scores of types by `score_types`."""
+
+    known = TYPES
+    f1 = "f1"
+
+    def measure(
+        self, gold: Sequence[Types], guess: Sequence[Types], names: Sequence[str]
+    ) -> Mapping[str, float]:
+        return score_types(gold, guess)
 
 
 def _parts(right: int, guessed: int, present: int) -> tuple[float, ...]:

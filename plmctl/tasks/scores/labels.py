@@ -5,32 +5,16 @@ looked at apart.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
-from plmctl.tasks.scores.base import Scores
+from plmctl.tasks.scores.base import MEAN, Scores
 
-MEAN = "mean"
 Predictions = Sequence[Mapping[str, Any]]
 Bundles = list[list[int]]  # numbers of the predictions of each
-
-
-def known_names(positive: str | None) -> list[str]:
-    """The metrics that `score_labels` can compute; `f1` only where a positive class is stated."""
-    return [*metrics.by_name(positive), "exact", "parity", MEAN]
-
-
-def check_names(names: Sequence[str], known: Iterable[str], *, fix: str = "") -> list[str]:
-    """`names`, or a ConfigError for one that is not `known`, or for a mean of nothing."""
-    checked = metrics.check_metrics(names, known, fix=fix)
-    if checked == [MEAN]:
-        allowed = "with others, of which it is the mean"
-        raise ConfigError("task.metrics", checked, allowed, fix="task.metrics=[mean,accuracy]")
-    return checked
 
 
 def name_sets(example: Example) -> dict[str, Any]:
@@ -91,13 +75,11 @@ def score_labels(
 
 @part_of("scores")
 class LabelScores(Scores):
-    """`score_labels`; `positive` is the class whose F1 counts."""
+    """`score_labels`; `positive` is the class whose F1 counts, which is no metric without it."""
 
     def __init__(self, *, positive: str | None = None) -> None:
         self.positive = positive
-
-    def check(self, names: Sequence[str]) -> list[str]:
-        return check_names(names, known_names(self.positive))
+        self.known = [*metrics.by_name(positive), "exact", "parity", MEAN]
 
     def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         return score_labels(predictions, names, self.positive)

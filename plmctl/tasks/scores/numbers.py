@@ -7,15 +7,14 @@ from typing import Any
 
 from plmctl.core.parts import part_of
 from plmctl.tasks.scores.base import Scores
-from plmctl.tasks.scores.metrics import CORRELATIONS, check_metrics
+from plmctl.tasks.scores.metrics import CORRELATIONS
 
 
 @part_of("scores")
 class NumberScores(Scores):
     """Pearson's and Spearman's correlation of predicted and gold numbers."""
 
-    def check(self, names: Sequence[str]) -> list[str]:
-        return check_metrics(names, CORRELATIONS)
+    known = tuple(CORRELATIONS)
 
     def __call__(
         self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]

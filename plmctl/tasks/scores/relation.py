@@ -7,6 +7,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plmctl.core.parts import part_of
+from plmctl.tasks.scores import metrics
+from plmctl.tasks.scores.base import Scores
 
 Labels = Sequence[str]
 Score = tuple[float, float, float]  # precision, recall, F1
@@ -51,6 +56,38 @@ def score_all(gold: Labels, guess: Labels, none: str | None) -> Mapping[str, flo
     """All of these by name: `precision`, `macro_f1`, `semeval_f1`, ..."""
     values = [value for score in SCORES.values() for value in score(gold, guess, none)]
     return dict(zip(NAMES, values, strict=True))
+
+
+@part_of("scores")
+class RelationScores(Scores):
+    """The scores of labels, and `score_all`, both with those of a constant relation.
+
+    Args:
+        no_relation: The label that precision, recall and F1 leave out; None: one of `NONE`, if a
+            gold label is.
+    """
+
+    known = tuple(dict.fromkeys((*metrics.by_name(None), *NAMES)))
+
+    def __init__(self, *, no_relation: str | None = None) -> None:
+        self.none = no_relation
+
+    def __call__(
+        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> dict[str, float]:
+        gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
+        none = self.none or next((name for name in NONE if name in gold), None)
+
+        def measure(guesses: Sequence[str]) -> dict[str, float]:
+            plain = {name: score(gold, guesses) for name, score in metrics.by_name(None).items()}
+            return plain | dict(score_all(gold, guesses, none))
+
+        found = measure(guess)
+        constant = [measure([name] * len(gold)) for name in metrics.often(gold)]
+        floor = metrics.floor(
+            names, gold, lambda name: max((each[name] for each in constant), default=0.0)
+        )
+        return {name: found[name] for name in names} | floor
 
 
 def _undirected(label: str) -> str:

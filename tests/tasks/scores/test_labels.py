@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from plmctl.core.errors import ConfigError
-from plmctl.tasks.scores.labels import check_names, known_names, score_labels
+from plmctl.tasks.scores.labels import LabelScores, score_labels
 
 
 def predict(*rows: tuple[str, str, str]) -> list[dict[str, Any]]:
@@ -100,4 +100,4 @@ def test_nothing_to_score() -> None:
 
 def test_a_mean_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="with others, of which it is the mean"):
-        check_names(["mean"], known_names(None))
+        LabelScores().check(["mean"])
