@@ -29,11 +29,11 @@ import numpy as np
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.patterns.window import Window as Band
 from plmctl.config.compose import compose
 from plmctl.models.base import Model
 from plmctl.probes.windows import Window, WindowReader, causal_windows, last_windows
+from plmctl.runs.contract.stand_in import TINY
 
 PUBLISHED = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
 

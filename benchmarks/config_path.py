@@ -52,7 +52,7 @@ ROOMS = (
     "runtime",
     *("heads", "generation", "objectives", "graph", "vectors", "tasks", "distill", "attack"),
     *("training",),
-    *("interop", "config", "inputs", "artifacts", "analysis", "use", "probes", "datasets", "runs"),
+    *("interop", "config", "inputs", "artifacts", "analysis", "use", "runs", "probes", "datasets"),
     *("report", "jobs", "study", "chain", "cli", "commands", "api"),
 )
 

@@ -25,11 +25,11 @@ import torch
 from peers import need
 
 import plmctl
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.core.batch import Batch, Seq
 from plmctl.generation.beam import Beam
 from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
+from plmctl.runs.contract.stand_in import TINY
 
 if TYPE_CHECKING:
     import transformers

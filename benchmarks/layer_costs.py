@@ -31,11 +31,11 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Seq
 from plmctl.models.encoder import Encoder
 from plmctl.report.charts import draw_lines
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.training.device.allocator import keep_freed_memory
 
 CELLS = {

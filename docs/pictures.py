@@ -36,7 +36,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "questions": ("objectives", "graph", "vectors", "tasks", "distill", "attack"),
     "learning": ("training",),
     "published layouts, settings": ("interop", "config"),
-    "runs": ("inputs", "artifacts", "analysis", "use", "probes", "datasets", "runs"),
+    "runs": ("inputs", "artifacts", "analysis", "use", "runs", "probes", "datasets"),
     "many runs": ("report", "jobs", "study", "chain"),
     "faces": ("cli", "commands", "api"),
 }

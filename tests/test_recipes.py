@@ -14,8 +14,6 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from plmctl.artifacts.assemble import build_model, build_objective
-from plmctl.artifacts.contract.contract import check_contract, find_too_long
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.cost import cost
 from plmctl.artifacts.places import Places
 from plmctl.config.build import build
@@ -27,6 +25,8 @@ from plmctl.core.errors import UsageError
 from plmctl.core.locate import locate
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_held_out, open_training_loader
+from plmctl.runs.contract.contract import check_contract, find_too_long
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.processes.world import World
 

@@ -20,8 +20,6 @@ from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_in_order
 from plmctl.heads.sentences import REDUCTIONS
-from plmctl.probes.base import Opened
-from plmctl.probes.evaluate import measure
 from plmctl.runs.deciding import advise, decide
 from plmctl.tasks.task import Task, as_task
 from plmctl.training.device.precision import Precision
@@ -171,7 +169,7 @@ class TrainedModel(Loaded):
                     "path": files,
                 }
                 task = build(node, describe_model(self, spec.plugins), spec.plugins, path="task")
-            table = measure(Opened(self, self.precision, spec), task)
+            table = spec.measure(self, self.precision, task, spec.checkpoint)
             if table is None:
                 how: dict[str, Any] = {"split": spec.split, "checkpoint": spec.checkpoint}
                 ask_all(self._need_task(task), self, given.keys, **how)

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from plmctl.config.build import MISSING, build
 from plmctl.config.command import About, Command, Result
-from plmctl.config.uses import Evaluate
+from plmctl.config.groups import Data
+from plmctl.config.schema import TaskUser
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import declared
+from plmctl.core.spelling import spell_setting
+from plmctl.core.terminal import tell
+from plmctl.core.values import Batch
+
+if TYPE_CHECKING:
+    from plmctl.artifacts.loading import Loaded
+    from plmctl.tasks.record import Example
+    from plmctl.tasks.task import Task
+    from plmctl.training.device.precision import Precision
+    from plmctl.use.answering import AnsweredSplit
+    from plmctl.use.asked_task import Destination
+    from plmctl.use.ensemble import Member
+    from plmctl.use.predict import ScoreTable
 
 Submission = Annotated[
     bool,
@@ -15,7 +36,8 @@ Submission = Annotated[
 ]
 
 
-class EvalCommand(Evaluate, Command):
+@dataclass(frozen=True)
+class Evaluate(TaskUser, Command):
     """Score a checkpoint, label new texts, or measure perplexity.
 
     A checkpoint is scored on the task that it was fine-tuned on. input=FILE labels the texts of a
@@ -36,8 +58,345 @@ class EvalCommand(Evaluate, Command):
         slots="task runtime",
     )
 
-    def perform(self) -> Result:
-        """Do what the settings say."""
-        from plmctl.probes.evaluate import evaluate
+    # several of one task: an ensemble
+    checkpoint: str | tuple[str, ...] = MISSING
+    # rule that joins several models: the mean of their probabilities, or one vote each
+    joined: Literal["mean", "votes"] = "mean"
+    # column of `input` that names the model for a row, where several models share one base and each
+    # has its own task; null: an ensemble
+    by: str | None = None
+    # [temperature,threshold] are fitted to the labels of this split, stored in the checkpoint, and
+    # used from then on; threshold: the best by the first metric, for two labels or any number each;
+    # thresholds: one for each of any number, the best by its own F1
+    calibrate: tuple[Literal["temperature", "threshold", "thresholds"], ...] = ()
+    task: Any = None  # null: the one the checkpoint was fine-tuned on
+    format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
+    noise: Any = None
+    # texts that are also scored when they are changed: [typos,case]
+    perturb: Any = None
+    runtime: Any = None  # library of the computation: torch, onnx, openvino, auto; null: torch
+    # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means
+    # dev
+    split: str = "dev"
+    data: Data = Data()  # corpus for task=lm and task=held_out
+    # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
+    input: str | None = None
+    # a .csv, .tsv or .jsonl file of predictions, or a folder of them, where earlier ones are kept;
+    # -: standard output; null: that for input=-, else eval/ in the run, of a model without one
+    # eval/<its name>
+    out: str | None = None
+    overwrite: bool = False  # replace such a file, or an earlier one in the folder
+    # put a ' before texts that a spreadsheet would run (=, +, -, @), in tables that are written
+    guard_cells: bool = True
+    batch_size: Batch = 32
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    # bf16, fp16: three digits; auto: as training chooses
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+    seed: int = 0
 
-        return evaluate(self)
+    def perform(self) -> Result:
+        """Score the checkpoint, and show or write the results."""
+        from plmctl.use.asked_task import is_printed
+
+        table = self._answer()
+        if table is not None:  # on standard error where predictions take standard output
+            printed = is_printed(self.out, self.input, submission=self.provenance.submission)
+            table.show(as_json=self.provenance.json, aside=printed)
+        return 0
+
+    def _answer(self) -> ScoreTable | None:
+        """The results; None for files of a leader board."""
+        from plmctl.knowledge.vector_files import find_static
+        from plmctl.knowledge.vectors import find_vectors
+
+        names = (self.checkpoint,) if isinstance(self.checkpoint, str) else self.checkpoint
+        if self.by is not None or len(names) > 1:
+            why = "several checkpoints or tasks are scored on the texts as they stand"
+            self._refuse_perturbed(why)
+        if self.by is not None:
+            self._refuse_runtime("several tasks share one backbone in PyTorch")
+            return self._answer_by_task(self.by)
+        if len(names) > 1:
+            return self._evaluate_together(names)
+        if vectors := find_vectors(names[0]):
+            self._refuse_runtime("vectors need no other library")
+            return self._rank_links(vectors)
+        if static := find_static(names[0]):
+            self._refuse_runtime("vectors need no other library")
+            return self._measure_vectors(static)
+        return self._evaluate_model(names[0])
+
+    def _answer_by_task(self, by: str) -> ScoreTable:
+        """Answer the rows of a table, each by its own checkpoint; ConfigError for settings that
+        exclude `by`.
+        """
+        from plmctl.tasks.predictions import NAMED
+        from plmctl.text.tabular import kind_of
+        from plmctl.training.device.precision import choose
+        from plmctl.training.processes.world import device_of
+        from plmctl.use.by_task import evaluate_by_task
+
+        file = Path(self.input or "-")
+        if isinstance(self.checkpoint, str) or len(self.checkpoint) < 2:
+            allowed = "null: one checkpoint answers all rows"
+            raise ConfigError("by", by, allowed, fix="checkpoint=[<a run>,<another>]")
+        if self.task is not None:
+            allowed = "null: each checkpoint has a task of its own"
+            raise ConfigError("task", self.task.get("name"), allowed, fix="leave it out")
+        if kind_of(file) not in NAMED:
+            allowed = f"a table with names of columns ({', '.join(NAMED)}), of which by={by} is one"
+            raise ConfigError("input", self.input, allowed, fix="input=mixed.csv")
+        return evaluate_by_task(
+            self.checkpoint,
+            file,
+            by,
+            output=self._place_joined(self.checkpoint),
+            precision=choose(self.precision, device_of(self.device, "device")),
+            batch_size=self.batch_size,
+            plugins=self.plugins,
+        )
+
+    def _place_joined(self, checkpoints: Sequence[str]) -> Destination:
+        """The file or folder for the answers of several checkpoints; ConfigError for neither."""
+        from plmctl.tasks.predictions import STDOUT
+        from plmctl.use.asked_task import Destination, check_out, is_printed
+        from plmctl.use.ensemble import name_members
+
+        submission = self.provenance.submission
+        if self.out is not None:
+            check_out(Path(self.out), self.overwrite, submission=submission)
+        names = "+".join(name.replace(os.sep, "-") for name in name_members(checkpoints))
+        printed = self.by is None and is_printed(self.out, self.input, submission=submission)
+        out = STDOUT if printed else Path(self.out or Path("eval") / names)
+        return Destination(out, self.overwrite, self.guard_cells)
+
+    def _measure_vectors(self, file: Path) -> ScoreTable:
+        """The scores of a file of word vectors."""
+        from plmctl.probes.base import VectorProbe
+
+        part = None if self.task is None else build(self.task, {}, self.plugins, path="task")
+        if isinstance(part, VectorProbe):
+            return part.measure_vectors(file)
+        given = ... if self.task is None else self.task.get("name", "...")
+        allowed = "word_similarity or word_analogies: these are vectors of words, and no model"
+        raise ConfigError("task", given, allowed, fix="task=word_similarity task.path=<lists>")
+
+    def _rank_links(self, folder: Path) -> ScoreTable:
+        """The scores of vectors of a graph; ConfigError for a task."""
+        from plmctl.training.processes.world import device_of
+        from plmctl.use.asked_task import Destination
+        from plmctl.use.graph_evaluation import evaluate_vectors
+
+        if self.task is not None:
+            allowed = "null: vectors of a graph predict its links, and no other task"
+            raise ConfigError("task", self.task.get("name", "..."), allowed, fix="leave it out")
+        return evaluate_vectors(
+            folder,
+            self.split,
+            path=self.data.path,
+            out=None if self.out is None else Destination(Path(self.out), self.overwrite),
+            device=device_of(self.device, "device"),
+            batch_size=self.batch_size,
+            plugins=self.plugins,
+        )
+
+    def _evaluate_model(self, checkpoint: str) -> ScoreTable | None:
+        """Write the results of a model, and return its scores; None for a submission."""
+        from plmctl.artifacts.loading import load_for
+        from plmctl.tasks.task import as_task
+        from plmctl.use.answering import answer_examples, keep_said
+        from plmctl.use.asked_task import (
+            ask_all,
+            check_out,
+            name_file,
+            open_task,
+            read_examples,
+            write_split,
+        )
+        from plmctl.use.labelling import label_texts
+        from plmctl.use.predict import Told
+        from plmctl.use.runtimes import open_runtime
+        from plmctl.use.simple_models import compare_simple
+        from plmctl.use.submitting import submit_splits
+
+        given = self.provenance
+        if self.out is not None:
+            check_out(Path(self.out), self.overwrite, submission=given.submission)
+        loaded, precision = load_for(checkpoint, self.device, self.precision, self.plugins)
+        task = open_task(loaded, self.task, given.keys, checkpoint=checkpoint)
+        own = as_task(task)
+        if given.submission:
+            self._refuse_perturbed("a leader board asks for the texts as they stand")
+        if own is None or own.columns.get("text") is None:
+            self._refuse_perturbed("this task has no column with texts")
+        runtime = open_runtime(self.runtime, precision, self.plugins)
+        if not runtime.on_gpu and (own is None or own.facts.ranks):
+            asked = own.name if own else self.task.get("name")
+            self._refuse_runtime(f"task={asked} asks the model in several ways")
+        if (table := self.measure(loaded, precision, task, checkpoint)) is not None:
+            return table
+        whole = ask_all(task, loaded, given.keys, split=self.split, checkpoint=checkpoint)
+        output = self._place(loaded)
+        how: Any = {"precision": precision, "batch_size": self.batch_size, "runtime": runtime}
+        if given.submission:
+            submit_splits(output, loaded, task, **how)
+            return None
+        if self.input is not None and not (self.perturb or self.calibrate):
+            return label_texts(loaded, task, self.input, output, seed=self.seed, **how)
+        name, examples = read_examples(task, self.split, self.input)
+        about: Any = {"new_texts": self.input is not None, "calibrated": self.calibrate}
+        answered = answer_examples(loaded, task, name, examples, whole=whole, **about, **how)
+        file = write_split(output, name, examples, answered.predictions, self.input)
+        extra = {
+            "task": task.name,
+            "checkpoint": str(loaded.source.folder),
+            "rows": len(answered.predictions),
+            "predictions": name_file(file),
+            **keep_said({"runtime": Told(runtime.describe())}),
+            **compare_simple(loaded, task, answered),
+        }
+        shown = answered.tabulate(task, extra, seed=self.seed)
+        return self._perturb(shown, loaded, task, answered, how) if self.perturb else shown
+
+    def _perturb(
+        self,
+        shown: ScoreTable,
+        loaded: Loaded,
+        task: Task,
+        answered: AnsweredSplit,
+        how: Mapping[str, Any],
+    ) -> ScoreTable:
+        """The table of a split, with the scores of its changed texts."""
+        from plmctl.use.perturbing import score_perturbed
+
+        if any(example.label is None for example in answered.examples):
+            allowed = "null: without labels there is no score"
+            raise ConfigError("perturb", list(self.perturb), allowed, fix="split=dev")
+        perturbations = {
+            kind: build(node, {}, self.plugins, path=f"perturb.{kind}")
+            for kind, node in self.perturb.items()
+        }
+        scores, remarks = score_perturbed(perturbations, loaded, task, answered, **how)
+        return replace(shown, metrics=scores, extra={**shown.extra, **remarks})
+
+    def measure(
+        self, loaded: Loaded, precision: Precision, part: Any, checkpoint: str
+    ) -> ScoreTable | None:
+        """The scores of a probe, or of a task that ranks a whole corpus; None for a task that reads
+        the examples of a split.
+        """
+        from plmctl.probes.base import Opened
+        from plmctl.probes.ranking import rank_corpus
+
+        opened = Opened(
+            loaded,
+            precision,
+            checkpoint,
+            split=self.split,
+            data=self.data,
+            batch_size=self.batch_size,
+            format=self.format,
+            noise=self.noise,
+            given=self.provenance,
+        )
+        if declared(type(part)) == "probe":
+            scores: ScoreTable = part.measure(opened)
+            return scores
+        if not part.facts.ranks:
+            return None
+        return rank_corpus(opened, part, self.input, self._place(loaded))
+
+    def _place(self, loaded: Loaded) -> Destination:
+        """The file or folder for the answers of one model."""
+        from plmctl.use.asked_task import Destination, choose_out
+
+        given = self.provenance.submission
+        out = choose_out(loaded, self.out, self.input, submission=given)
+        return Destination(out, self.overwrite, self.guard_cells)
+
+    def _evaluate_together(self, checkpoints: Sequence[str]) -> ScoreTable | None:
+        """The scores of the members and their ensemble, whose predictions are written; None for a
+        submission.
+        """
+        from plmctl.tasks import inference
+        from plmctl.use.asked_task import name_file, write_for_board, write_split
+        from plmctl.use.ensemble import join_members
+        from plmctl.use.predict import ScoreTable, Told
+
+        output = self._place_joined(checkpoints)
+        if self.calibrate:
+            allowed = "of one checkpoint, in which it is kept"
+            fix = spell_setting("checkpoint", checkpoints[0])
+            raise ConfigError("calibrate", list(self.calibrate), allowed, fix=fix)
+        splits: dict[str, list[Example]] = {}
+        members = list(self._ask(checkpoints, splits))
+        task = members[0].task
+        joined, decision = join_members(members, votes=self.joined == "votes")
+        if self.provenance.submission:
+            for name, predictions in joined.items():
+                content, board = task.submit(predictions), task.submission[name]
+                tell(write_for_board(output, board, content))
+            return None
+        ((name, examples),) = splits.items()
+        file = write_split(output, name, examples, joined[name], self.input)
+        scores = {}
+        if inference.is_answered(examples):
+            scores = {each.name: each.task.score(each.answers[name]) for each in members}
+            scores[f"{self.joined} of {len(members)}"] = task.score(joined[name])
+        extra: dict[str, Any] = {"task": task.name, "rows": len(examples)}
+        extra["predictions"] = name_file(file)
+        if decision is not None:
+            mean = f"the mean of {len(members)} models: {decision.describe()}"
+            extra["decision"] = Told(mean)
+        return ScoreTable(f"{task.name}: {name}", scores, extra)
+
+    def _ask(
+        self, checkpoints: Sequence[str], splits: dict[str, list[Example]]
+    ) -> Iterator[Member]:
+        """The answers of several checkpoints to the examples of `splits`, which are read first."""
+        from plmctl.tasks.task import as_task
+        from plmctl.training.device.precision import choose
+        from plmctl.training.processes.world import device_of
+        from plmctl.use.asked_task import ask_all, open_task, read_examples
+        from plmctl.use.ensemble import ask_members
+        from plmctl.use.runtimes import open_runtime
+        from plmctl.use.submitting import read_boards
+
+        keys = self.provenance.keys
+
+        def open_member(loaded: Loaded, checkpoint: str) -> Task:
+            task = as_task(open_task(loaded, self.task, keys, checkpoint=checkpoint))
+            if task is None:
+                allowed = "a task with labels: an ensemble is of fine-tuned models"
+                fix = spell_setting("checkpoint", checkpoint)
+                raise ConfigError("task", self.task.get("name"), allowed, fix=fix)
+            ask_all(task, loaded, keys, split=self.split, checkpoint=checkpoint)
+            return task
+
+        def read(task: Task) -> dict[str, list[Example]]:
+            if self.provenance.submission:
+                return read_boards(task)
+            return dict([read_examples(task, self.split, self.input)])
+
+        precision = choose(self.precision, device_of(self.device, "device"))
+        return ask_members(
+            checkpoints,
+            open_member,
+            read,
+            splits,
+            precision=precision,
+            batch_size=self.batch_size,
+            plugins=self.plugins,
+            runtime=open_runtime(self.runtime, precision, self.plugins),
+        )
+
+    def _refuse_runtime(self, why: str) -> None:
+        """ConfigError for another runtime than PyTorch."""
+        from plmctl.use.runtimes import refuse_runtime
+
+        refuse_runtime(self.runtime, self.plugins, why)
+
+    def _refuse_perturbed(self, why: str) -> None:
+        """ConfigError for texts that are also scored when they are changed."""
+        if self.perturb:
+            raise ConfigError("perturb", list(self.perturb), f"null: {why}", fix="perturb=null")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from plmctl.artifacts.assemble import settle_lengths
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.build import build
 from plmctl.config.compose import composed
 from plmctl.config.decision import Decision
@@ -22,6 +21,7 @@ from plmctl.data.shards import is_tokens
 from plmctl.inputs.tokenize import find_sources
 from plmctl.jobs.job import Config
 from plmctl.runs.adapt import adapt
+from plmctl.runs.contract.contract import check_contract
 from plmctl.tasks.inference import check_splits
 from plmctl.tasks.readers.builtin import BUILTIN, write_builtin_task
 from plmctl.tasks.readers.files import existing

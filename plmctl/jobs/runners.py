@@ -34,7 +34,7 @@ PRELOAD = (  # imports of every job, some of them late: seconds of each
     "plmctl.runs.resume",
     "plmctl.runs.pretraining",
     "plmctl.runs.finetuning",
-    "plmctl.probes.evaluate",
+    "plmctl.use.labelling",
     "torch._dynamo",
     "torch.utils.tensorboard",
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from plmctl.artifacts.loading import Loaded
-from plmctl.config.uses import Evaluate
+from plmctl.config.groups import Data
+from plmctl.config.spec import Provenance
 from plmctl.core.parts import base_of
 from plmctl.training.device.precision import Precision
 from plmctl.use.predict import ScoreTable
@@ -15,22 +16,39 @@ from plmctl.use.predict import ScoreTable
 
 @dataclass(frozen=True)
 class Opened:
-    """A trained model with the settings of a command.
+    """A trained model with the settings of a command that probes use.
 
     Args:
         loaded: The model with its tokenizer, on the device of `precision`.
         precision: The device, and the numbers of the computation.
-        asked: The settings of the command: the split, the text, the rows of a batch.
+        checkpoint: The model, as the command line names it.
+        split: The split to score.
+        data: The text to read, and how it is read.
+        batch_size: The number of rows at the same time.
+        format: Rows instead of those of the model's own run; None: those of the run.
+        noise: The noise of these rows; None: that of the run.
+        given: The command line: the settings that it names, its plug-ins and folders.
     """
 
     loaded: Loaded
     precision: Precision
-    asked: Evaluate
+    checkpoint: str
+    split: str = "dev"
+    data: Data = field(default_factory=Data)
+    batch_size: int = 32
+    format: Any = None
+    noise: Any = None
+    given: Provenance = field(default_factory=lambda: Provenance("eval"))
 
     @property
     def folder(self) -> str:
         """The folder of the checkpoint."""
         return str(self.loaded.source.folder)
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """The packages outside plmctl whose parts may be named."""
+        return self.given.plugins
 
 
 @base_of("probe")

@@ -22,13 +22,13 @@ from plmctl.knowledge.graph import HEAD, RELATION, SIDES, TAIL, Answers, Knowled
 from plmctl.knowledge.triple_texts import TripleTexts
 from plmctl.knowledge.triples import read_graph
 from plmctl.probes.base import Opened, Probe
-from plmctl.probes.graph_evaluation import SPLITS, remark_on_few, tabulate_ranks
 from plmctl.storage.reading import read_json
 from plmctl.storage.resumable import RECORD
 from plmctl.tasks import inference
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.record import Example
 from plmctl.use.asked_task import describe_model
+from plmctl.use.graph_evaluation import SPLITS, remark_on_few, tabulate_ranks
 from plmctl.use.predict import ScoreTable, Told
 
 
@@ -149,7 +149,7 @@ class ClassifiedLinks(Probe):
         """The ranks of one split; if it is stopped, the ranks of the triples until then are
         shown.
         """
-        split = SPLITS.get(opened.asked.split, opened.asked.split)
+        split = SPLITS.get(opened.split, opened.split)
         classifier = TripleClassifier(opened, self)
         triples = self.choose(split)
         questions, scores = list[LinkQuestion](), list[np.ndarray]()
@@ -173,7 +173,7 @@ class ClassifiedLinks(Probe):
         table = tabulate_ranks("link prediction", metrics, extra)
         if stop:
             if asked:
-                table.show(as_json=opened.asked.provenance.json)
+                table.show(as_json=opened.given.json)
             raise stop
         return table
 
@@ -202,14 +202,14 @@ class TripleClassifier:
     """
 
     def __init__(self, opened: Opened, task: ClassifiedLinks) -> None:
-        loaded, asked = opened.loaded, opened.asked
+        loaded = opened.loaded
         self.loaded, self.task, self.precision = loaded, task, opened.precision
-        self.batch_size = asked.batch_size
-        node, given = loaded.own_task(), describe_model(loaded, asked.plugins)
-        own = build(node, given, asked.plugins, path="task") if node else None
+        self.batch_size = opened.batch_size
+        node, given = loaded.own_task(), describe_model(loaded, opened.plugins)
+        own = build(node, given, opened.plugins, path="task") if node else None
         if own is None or own.facts.answer != "class" or own.columns.get("text2") is None:
             raise UsageError(
-                f"checkpoint={asked.checkpoint}: it was not fine-tuned on pairs of texts\n"
+                f"checkpoint={opened.checkpoint}: it was not fine-tuned on pairs of texts\n"
                 "  fix: plmctl data triples kind=kg_bert, then plmctl finetune"
                 " task=pair_classification"
             )

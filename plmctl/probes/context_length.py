@@ -110,14 +110,14 @@ class ContextLength(Probe):
 
     def measure(self, opened: Opened) -> ScoreTable:
         """The effective context of the checkpoint and of the others, and their losses."""
-        settings, loaded, precision = opened.asked, opened.loaded, opened.precision
-        names = [str(settings.checkpoint), *self.others]
+        loaded, precision = opened.loaded, opened.precision
+        names = [opened.checkpoint, *self.others]
         if len(set(names)) < len(names):
             raise ConfigError("task.others", list(self.others), "each checkpoint once")
         ids, asked, losses = list[int](), list[int](), list[np.ndarray]()
         for name in names:
-            model = loaded if not losses else load(name, plugins=settings.plugins)
-            text = read_text(settings.data, plain(settings.data.path), model.tokenizer)
+            model = loaded if not losses else load(name, plugins=opened.plugins)
+            text = read_text(opened.data, plain(opened.data.path), model.tokenizer)
             joined = text.join(make_closing_wrap(model.vocab).after[0])
             if losses and joined != ids:
                 raise UsageError(
@@ -126,7 +126,7 @@ class ContextLength(Probe):
                 )
             asked = asked or self.choose(len(joined))
             ids = joined
-            reader = make_reader(name, model, settings.batch_size, precision)
+            reader = make_reader(name, model, opened.batch_size, precision)
             with torch.no_grad(), precision.autocast():
                 losses.append(ask(reader, ids, asked, self.contexts, name=name))
         results = self.compare(losses)
@@ -134,7 +134,7 @@ class ContextLength(Probe):
         for name, lengths, table in zip(names, results, losses, strict=True):
             means = zip(self.contexts, table.mean(1), strict=True)
             scores[name] = {**lengths, **{f"loss_{length}": float(loss) for length, loss in means}}
-        extra: dict[str, str | int | Told] = {"text": str(settings.data.path), "tokens": len(asked)}
+        extra: dict[str, str | int | Told] = {"text": str(opened.data.path), "tokens": len(asked)}
         last = self.contexts[-1]
         if any(last in lengths.values() for lengths in results):
             more = f"still gaining at {last:,} tokens: task.longest={2 * last} looks further"

@@ -25,9 +25,9 @@ from plmctl.knowledge.graph import HEAD, RELATION, TAIL, KnowledgeGraph
 from plmctl.knowledge.triples import read_graph
 from plmctl.models.base import Model
 from plmctl.probes.base import Opened, Probe
-from plmctl.probes.graph_evaluation import SPLITS, remark_on_few
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import read
+from plmctl.use.graph_evaluation import SPLITS, remark_on_few
 from plmctl.use.predict import ScoreTable
 
 
@@ -132,14 +132,14 @@ class DescribedLinks(Probe):
 
     def measure(self, opened: Opened) -> ScoreTable:
         """The ranks of one split of a token directory of descriptions."""
-        asked, loaded, precision = opened.asked, opened.loaded, opened.precision
-        path, split = plain(asked.data.path), SPLITS.get(asked.split, asked.split)
+        loaded, precision = opened.loaded, opened.precision
+        path, split = plain(opened.data.path), SPLITS.get(opened.split, opened.split)
         if not isinstance(path, str) or not is_tokens(path):
             allowed = "the token directory of descriptions (plmctl data triples, plmctl tokenize)"
             raise ConfigError("data.path", path, allowed, fix="data.path=<tokens of descriptions>")
         if split not in ("train", "valid"):
             allowed = "valid (held-out descriptions) or train"
-            raise ConfigError("split", asked.split, allowed, fix="split=valid")
+            raise ConfigError("split", opened.split, allowed, fix="split=valid")
 
         def describe(name: str) -> Any:
             shards = Shards.open(path, name, tokenizer=loaded.tokenizer)
@@ -148,7 +148,7 @@ class DescribedLinks(Probe):
                     loaded.model,
                     shards,
                     loaded.vocab,
-                    batch_size=asked.batch_size,
+                    batch_size=opened.batch_size,
                     device=precision.device,
                 )
 
@@ -162,7 +162,7 @@ class DescribedLinks(Probe):
         fitted = trained is None or self.relations == "fitted"
         relations = torch.from_numpy(self.fit_relations(describe("train"))) if fitted else trained
         assert relations is not None
-        scores = self.score(found, relations, batch_size=asked.batch_size)
+        scores = self.score(found, relations, batch_size=opened.batch_size)
         triples = len(np.unique(found.triples, axis=0))
         extra = {
             "checkpoint": str(loaded.source.folder),

@@ -175,7 +175,7 @@ class FactCompletion(Probe):
 
     def measure(self, opened: Opened) -> ScoreTable:
         """The scores of each relation, and their mean."""
-        asked, loaded, precision = opened.asked, opened.loaded, opened.precision
+        loaded, precision = opened.loaded, opened.precision
         needed, fix = {
             "original": ("mention", "task.scorer=masks, or a run of plmctl pretrain wklm"),
             "masks": ("mlm", "task.scorer=original of a run of wklm, or a masked language model"),
@@ -183,7 +183,7 @@ class FactCompletion(Probe):
         if needed not in loaded.model.heads:
             allowed = f"this checkpoint has no head '{needed}'"
             raise ConfigError("task.scorer", self.scorer, allowed, fix=fix)
-        scorer = Scorer(loaded, precision, asked.batch_size)
+        scorer = Scorer(loaded, precision, opened.batch_size)
         ask = scorer.originals if self.scorer == "original" else scorer.masks
         found = {
             relation.name: self.score(relation, score_relation(relation, ask))

@@ -4,7 +4,6 @@ only).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,23 +11,15 @@ from typing import Any
 import torch
 
 from plmctl.artifacts.assemble import build_objective
-from plmctl.artifacts.contract.contract import check_contract
-from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import plain
-from plmctl.config.make_spec import spec_of
-from plmctl.config.plugins import confirm, named
-from plmctl.config.text_checks import refuse_decided
-from plmctl.config.texts import Feed, Texts, sources
-from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.core.locate import locate, parameters
 from plmctl.core.parts import part_of
-from plmctl.data.shards import is_tokens
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, batches_beside, open_held_out
 from plmctl.probes.base import Opened, Probe
+from plmctl.runs.replaying import ReplayPlan, plan_replay
 from plmctl.training.checkpoint import load_exactly, read
-from plmctl.training.device.precision import Precision
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World
 from plmctl.use.asked_task import is_pretrained, suggest_task
@@ -61,114 +52,70 @@ class HeldOut(Probe):
 
     def measure(self, opened: Opened) -> ScoreTable:
         """The losses and accuracies of each corpus."""
-        scores = score_held_out(opened.asked, opened.loaded, self, opened.precision)
+        loaded, precision = opened.loaded, opened.precision
+        folder, plan = loaded.source.folder, self._plan(opened)
+        corpus, world = open_corpus(plan.texts), World(device=precision.device)
+        corpus = replace(corpus, valid=corpus.train) if plan.whole else corpus
+        if not corpus.held_out():
+            what = f"the run of checkpoint={opened.checkpoint} has held no document out of its text"
+            raise DataError(what, fix="data.path=<a text that it has not trained on>")
+        model = loaded.model
+        objective = build_objective(
+            plan.objective, model, corpus.vocab, plugins=opened.plugins, seed=plan.seed
+        )
+        file = folder / "objective.safetensors"
+        load_exactly(objective, read(folder).objective, file=file, without=model)
+        objective.to(precision.device).eval()
+        batches = open_held_out(plan.feed, corpus, world, BatchFields.by(model, objective))
+        asked: dict[str, Any] = {"world": world, "seed": self.seed, "exact": self.exact}
+        asked["beside"] = batches_beside(plan.feed, world.size)
+        with torch.no_grad(), precision.autocast():
+            measured = {
+                name: measure(model, objective, rows, **asked) for name, rows in batches.items()
+            }
+        if len(measured) > 1:
+            measured["all"] = Measured.together(measured.values())
+        scores = {name: sums.means() for name, sums in measured.items()}
         return ScoreTable("held-out rows", scores, {"checkpoint": opened.folder})
 
-
-def score_held_out(
-    spec: Evaluate, loaded: Loaded, part: HeldOut, precision: Precision
-) -> dict[str, dict[str, float]]:
-    """{corpus: {"loss/mlm": ..., "acc/mlm": ...}}; UsageError for a checkpoint that no `plmctl
-    pretrain` has made.
-    """
-    run, plugins, model = _spec_of_run(spec, loaded, part), spec.plugins, loaded.model
-    whole = is_other_text(spec, loaded.config)
-    if whole:
-        run = run.replace({"data.valid_share": 0.0, "train.share": 1.0})
-    if spec.data.path is not None:
-        refuse_decided(run, spec.provenance.keys, plugins)
-    check_contract(run.replace({"noise": run.eval.noise}), plugins, spec.provenance.config_dirs)
-    corpus, world, folder = (
-        open_corpus(Texts.of(run)),
-        World(device=precision.device),
-        loaded.source.folder,
-    )
-    corpus = replace(corpus, valid=corpus.train) if whole else corpus
-    if not corpus.held_out():
-        what = f"the run of checkpoint={spec.checkpoint} has held no document out of its text"
-        raise DataError(what, fix="data.path=<a text that it has not trained on>")
-    objective = build_objective(run.objective, model, corpus.vocab, plugins=plugins, seed=run.seed)
-    file = folder / "objective.safetensors"
-    load_exactly(objective, read(folder).objective, file=file, without=model)
-    objective.to(precision.device).eval()
-    feed = Feed.of(run)
-    batches = open_held_out(feed, corpus, world, BatchFields.by(model, objective))
-    with torch.no_grad(), precision.autocast():
-        measured = {
-            name: measure(
-                model,
-                objective,
-                rows,
-                world=world,
-                seed=part.seed,
-                exact=part.exact,
-                beside=batches_beside(feed, world.size),
+    def _plan(self, opened: Opened) -> ReplayPlan:
+        """The validation of the run, as this probe and the command change it; UsageError for a
+        checkpoint that no `plmctl pretrain` has made.
+        """
+        loaded, own = opened.loaded, opened.loaded.config
+        if not is_pretrained(loaded):
+            raise UsageError(
+                f"checkpoint={opened.checkpoint}: {_explain_none(own)}, so it has no objective\n"
+                f"  fix: {suggest_task(loaded)}the run of a plmctl pretrain"
             )
-            for name, rows in batches.items()
-        }
-    if len(measured) > 1:
-        measured["all"] = Measured.together(measured.values())
-    return {name: sums.means() for name, sums in measured.items()}
-
-
-def is_other_text(spec: Evaluate, own: Mapping[str, Any]) -> bool:
-    """Whether data.path is a text that the run of `own` has not trained on, and all of it counts.
-    No setting chooses a part, and no token directory holds documents out.
-    """
-    stated = {"data.valid_share", "data.valid_path"} & spec.provenance.keys
-    path = plain(spec.data.path)
-    if path is None or stated or is_tokens(path):
-        return False
-    trained = [part["corpora"] for part in sources(spec_of("pretrain", own)).values()]
-    known = [corpus.get("path") for corpora in trained for corpus in corpora.values()]
-    return _find_places(path) not in map(_find_places, known)
-
-
-def _find_places(path: Any) -> list[str]:
-    """The identities of texts: absolute paths, and names such as strings:copy:20."""
-    names = path if isinstance(path, list | tuple) else [path]
-    return [str(name) if ":" in str(name) else os.path.realpath(str(name)) for name in names]
-
-
-def _spec_of_run(spec: Evaluate, loaded: Loaded, part: HeldOut) -> Any:
-    """The spec of the run with its checkpoint's tokenizer, and with the text, rows and noise of the
-    evaluation.
-    """
-    own = loaded.config
-    if not is_pretrained(loaded):
-        layers_only = own.get("distill") and "objective" in own and not own["objective"]
-        why = (
-            "it learnt of its teacher's layers"
-            if layers_only
-            else "plmctl pretrain has not made it"
+        keys = opened.given.keys
+        changed = {**own["eval"], "rows": self.rows, "seed": self.seed}
+        changes = {"objective": _choose_objectives(own["objective"], self, opened.plugins)}
+        changes["eval"] = changed
+        if self.exact:
+            changed["batch_size"] = 1
+        elif "batch_size" in keys:  # a comparison of rows depends on how many there are
+            changed["batch_size"] = opened.batch_size
+        if opened.noise is not None:
+            changed["noise"] = plain(opened.noise)
+        if opened.format is not None:
+            changes["format"] = plain(opened.format)
+            if "format.max_length" not in keys:  # the model may know no longer rows
+                changes["format"]["max_length"] = own["format"]["max_length"]
+        return plan_replay(
+            own,
+            changes,
+            opened.data,
+            opened.given,
+            tokenizer=str(loaded.source.folder / "tokenizer"),
+            checkpoint=opened.checkpoint,
         )
-        raise UsageError(
-            f"checkpoint={spec.checkpoint}: {why}, so it has no objective\n"
-            f"  fix: {suggest_task(loaded)}the run of a plmctl pretrain"
-        )
-    confirm(named(own), spec.plugins, of=spec.checkpoint)
-    keys, tokenizer = spec.provenance.keys, str(loaded.source.folder / "tokenizer")
-    run: dict[str, Any] = {
-        **own,
-        "init": None,
-        "tokenizer": {**own["tokenizer"], "path": tokenizer},
-    }
-    run["objective"] = _choose_objectives(own["objective"], part, spec.plugins)
-    run["eval"] = {**own["eval"], "rows": part.rows, "seed": part.seed}
-    if part.exact:
-        run["eval"]["batch_size"] = 1
-    elif "batch_size" in keys:  # a comparison of rows depends on how many there are
-        run["eval"]["batch_size"] = spec.batch_size
-    if spec.noise is not None:
-        run["eval"]["noise"] = plain(spec.noise)
-    if spec.format is not None:
-        run["format"] = plain(spec.format)
-        if "format.max_length" not in keys:  # the model may know no longer rows
-            run["format"]["max_length"] = own["format"]["max_length"]
-    if spec.data.path is not None:
-        alone = {"mixture": {}, "sources": {}, "streaming": False}
-        run["data"] = {**own["data"], **plain(spec.data), **alone}
-    return spec_of("pretrain", run, spec.provenance)
+
+
+def _explain_none(own: Mapping[str, Any]) -> str:
+    """Why a checkpoint has no objective."""
+    layers_only = own.get("distill") and "objective" in own and not own["objective"]
+    return "it learnt of its teacher's layers" if layers_only else "plmctl pretrain has not made it"
 
 
 def _choose_objectives(

@@ -83,28 +83,28 @@ class LanguageModel(Probe):
 
     def measure(self, opened: Opened) -> ScoreTable:
         """The perplexity of a text."""
-        asked, loaded, precision = opened.asked, opened.loaded, opened.precision
-        path, model = plain(asked.data.path), loaded.model
+        loaded, precision = opened.loaded, opened.precision
+        path, model = plain(opened.data.path), loaded.model
         if not language_heads(model):
             has, fix = ", ".join(model.heads) or "no head", "a checkpoint with such a head"
             raise UsageError(
                 f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}\n"
                 f"  fix: {suggest_task(loaded)}{fix}"
             )
-        text = read_text(asked.data, path, loaded.tokenizer)
+        text = read_text(opened.data, path, loaded.tokenizer)
         share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)
         fix = "a checkpoint whose tokenizer knows this text"
         unknown.refuse_unknown(share, file=path, fix=fix)
         train = None
         if self.dynamic is not None and self.dynamic.train_path is not None:
-            data = replace(asked.data, bytes=None)
+            data = replace(opened.data, bytes=None)
             train = read_text(data, self.dynamic.train_path, loaded.tokenizer)
         with torch.no_grad(), precision.autocast():
             scores = self.score(
                 model,
                 text,
                 loaded.vocab,
-                batch_size=asked.batch_size,
+                batch_size=opened.batch_size,
                 device=precision.device,
                 train=train,
             )

@@ -11,7 +11,6 @@ import torch
 
 from plmctl.artifacts.loading import Loaded, load
 from plmctl.config.build import build
-from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import counted
 from plmctl.probes.base import Opened
@@ -24,7 +23,6 @@ from plmctl.training.device.precision import Precision
 from plmctl.use.asked_task import (
     ALSO,
     Destination,
-    choose_out,
     describe_model,
     name_file,
     read_examples,
@@ -36,31 +34,30 @@ from plmctl.use.sentence_vectors import SentencePooling, embed_texts
 AT_ONCE = 64  # questions whose pairs are laid out together
 
 
-def rank_corpus(opened: Opened, task: RankingTask) -> ScoreTable:
-    """Rank the corpus for every question of a split, or of `input`, and write the rankings. It
-    returns their scores and those of the first search.
+def rank_corpus(
+    opened: Opened, task: RankingTask, texts: str | None, output: Destination
+) -> ScoreTable:
+    """Rank the corpus for every question of a split, or of the file `texts`, and write the
+    rankings. It returns their scores and those of the first search.
     """
-    asked, loaded, precision = opened.asked, opened.loaded, opened.precision
-    name, examples = read_examples(task, asked.split, asked.input)
-    corpus = task.read_corpus(ALSO.get(asked.split, asked.split))
-    names, texts = list(corpus), list(corpus.values())
+    loaded = opened.loaded
+    name, examples = read_examples(task, opened.split, texts)
+    corpus = task.read_corpus(ALSO.get(opened.split, opened.split))
+    names = list(corpus)
     queries = [str(example.fields["query"]) for example in examples]
     rankings: dict[str, list[Ranked]] = {}
-    given: dict[str, Any] = {"batch_size": asked.batch_size, "precision": precision}
+    given: dict[str, Any] = {"batch_size": opened.batch_size, "precision": opened.precision}
     if task.first is None:
         encoder = cast(VectorRanking, task)
         rankings[name] = search_corpus(loaded, encoder, queries, corpus, top=task.depth, **given)
     else:
         judge = cast(CrossEncoder, task)
-        first = _find_first(asked, judge, precision, queries, corpus)
-        rankings[name] = _order_again(asked, loaded, judge, precision, queries, corpus, first)
+        first = _find_first(opened, judge, queries, corpus)
+        rankings[name] = _order_again(opened, judge, queries, corpus, first)
         rankings[f"first ({task.first})"] = first
     if BM25 in task.beside:
-        rankings[BM25] = list(search_words(queries, texts, names, top=task.depth))
+        rankings[BM25] = list(search_words(queries, [*corpus.values()], names, top=task.depth))
     written = {key: task.write_rankings(examples, own, names) for key, own in rankings.items()}
-    submitted = asked.provenance.submission
-    out = choose_out(loaded, asked.out, asked.input, submission=submitted)
-    output = Destination(out, asked.overwrite, asked.guard_cells)
     file = write_results(output, name, written[name])
     scored = all(example.label is not None for example in examples)
     scores = {}
@@ -74,7 +71,7 @@ def rank_corpus(opened: Opened, task: RankingTask) -> ScoreTable:
         "task": task.name,
         "checkpoint": str(loaded.source.folder),
         "searched": Told(
-            f"{counted(len(texts), 'text')} for {counted(len(queries), 'question')}", len(texts)
+            f"{counted(len(names), 'text')} for {counted(len(queries), 'question')}", len(names)
         ),
         "predictions": name_file(file),
     }
@@ -109,44 +106,39 @@ def search_corpus(
 
 
 def _find_first(
-    asked: Evaluate,
-    task: CrossEncoder,
-    precision: Precision,
-    queries: Sequence[str],
-    corpus: dict[str, str],
+    opened: Opened, task: CrossEncoder, queries: Sequence[str], corpus: dict[str, str]
 ) -> list[Ranked]:
     """The texts that a cross-encoder orders again: the candidates of BM25 or of a bi-encoder."""
     if task.first == BM25:
         texts, names = list(corpus.values()), list(corpus)
         return list(search_words(queries, texts, names, top=task.candidates))
-    other = load(task.first, plugins=asked.plugins)
+    other = load(task.first, plugins=opened.plugins)
     node = other.own_task()
-    given = describe_model(other, asked.plugins)
-    known = build(node, given, asked.plugins, path="task") if node else None
+    given = describe_model(other, opened.plugins)
+    known = build(node, given, opened.plugins, path="task") if node else None
     if known is None or not known.facts.ranks or known.first is not None:
         allowed = "bm25, or a run of plmctl finetune task=bi_encoder"
         raise ConfigError("task.first", task.first, allowed, fix="task.first=bm25")
-    other.model.to(precision.device)
+    other.model.to(opened.precision.device)
     return search_corpus(
         other,
         known,
         queries,
         corpus,
         top=task.candidates,
-        batch_size=asked.batch_size,
-        precision=precision,
+        batch_size=opened.batch_size,
+        precision=opened.precision,
     )
 
 
 def _order_again(
-    asked: Evaluate,
-    loaded: Loaded,
+    opened: Opened,
     task: CrossEncoder,
-    precision: Precision,
     queries: Sequence[str],
     corpus: dict[str, str],
     first: Sequence[Ranked],
 ) -> list[Ranked]:
+    loaded, precision = opened.loaded, opened.precision
     names, texts = list(corpus), list(corpus.values())
     ordered = []
     for start in range(0, len(queries), AT_ONCE):
@@ -155,7 +147,7 @@ def _order_again(
         rows = task.encode_pairs(pairs, loaded.tokenizer)
         with torch.no_grad(), precision.autocast():
             logits, _ = inference.run(
-                loaded.model, task, rows, batch_size=asked.batch_size, device=precision.device
+                loaded.model, task, rows, batch_size=opened.batch_size, device=precision.device
             )
         at = 0
         for _, own in some:

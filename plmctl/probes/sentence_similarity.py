@@ -114,10 +114,10 @@ class SentenceSimilarity(Probe):
 
     def measure(self, opened: Opened) -> ScoreTable:
         """The correlations of every set of pairs, and their mean."""
-        asked, loaded, precision = opened.asked, opened.loaded, opened.precision
+        loaded, precision = opened.loaded, opened.precision
         check_weights(self.weights_from, self.pooling, beside="task.")
         pooling = choose_pooling(loaded, self.pooling, path="task.pooling")
-        sets = self.read(asked.split)
+        sets = self.read(opened.split)
         if self.weights_from is not None:
             lines, source = read(Path(self.weights_from), loaded), self.weights_from
         else:
@@ -133,7 +133,7 @@ class SentenceSimilarity(Probe):
                 loaded,
                 texts,
                 pooling,
-                batch_size=asked.batch_size,
+                batch_size=opened.batch_size,
                 precision=precision,
                 max_length=self.max_length,
             )

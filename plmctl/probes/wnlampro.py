@@ -144,8 +144,8 @@ class WNLaMPro(Probe):
 
     def measure(self, opened: Opened) -> ScoreTable:
         """The scores of a checkpoint on a split."""
-        asked, loaded, precision = opened.asked, opened.loaded, opened.precision
-        split = "dev" if asked.split == "valid" else asked.split
+        loaded, precision = opened.loaded, opened.precision
+        split = "dev" if opened.split == "valid" else opened.split
         entries = self.read(split)
         reader = make_prompt_reader(loaded, str(self.path))
         if reader.kind != "fill":
@@ -159,7 +159,7 @@ class WNLaMPro(Probe):
             text if start else "" for text, start in zip(vocab.texts, vocab.word_start, strict=True)
         ]
         top = min(self.top, vocab.size)
-        for index in batch_by_length(prompts, asked.batch_size):
+        for index in batch_by_length(prompts, opened.batch_size):
             batch = reader.batch([prompts[i] for i in index]).to(precision.device)
             with torch.no_grad(), precision.autocast():
                 filled = fill(loaded.model, batch, mask=vocab.id("mask"), top=top, size=vocab.size)

@@ -118,10 +118,10 @@ class WordAnalogies(Probe):
 
     def measure(self, opened: Opened) -> ScoreTable:
         """Raise ConfigError: analogies need static vectors."""
-        model = spell_setting("checkpoint", opened.asked.checkpoint)
+        model = spell_setting("checkpoint", opened.checkpoint)
         fix = f"plmctl vectors method=distilled {model} out=words.vec"
         allowed = "task=word_analogies is for files of word vectors, and this is a model"
-        raise ConfigError("checkpoint", str(opened.asked.checkpoint), allowed, fix=fix)
+        raise ConfigError("checkpoint", opened.checkpoint, allowed, fix=fix)
 
     def measure_vectors(self, file: Path) -> ScoreTable:
         """The accuracies of static vectors."""

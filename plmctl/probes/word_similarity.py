@@ -114,17 +114,17 @@ class WordSimilarity(Probe):
 
     def measure(self, opened: Opened) -> ScoreTable:
         """The correlations of the model, and of every file of static vectors."""
-        asked, loaded, precision = opened.asked, opened.loaded, opened.precision
+        loaded, precision = opened.loaded, opened.precision
         lists = self.read()
         words = sorted({w for pairs in lists.values() for pair in pairs for w in pair[:2]})
         vectors = take_vectors(
             loaded,
             words,
             of=self.vectors,
-            sentences=_read_sentences(asked.data),
+            sentences=_read_sentences(opened.data),
             most=self.contexts,
             layer=self.layer,
-            batch_size=asked.batch_size,
+            batch_size=opened.batch_size,
             precision=precision,
         )
         scores = {"model": self.score(lists, vectors)}

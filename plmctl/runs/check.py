@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from plmctl.artifacts.assemble import build_model, build_objective, row_lengths, without_weights
-from plmctl.artifacts.contract.contract import check_contract
-from plmctl.artifacts.contract.stand_in import TINY, stand_in_for
 from plmctl.artifacts.loading import open_source, without_spare_rows
 from plmctl.artifacts.model_facts import stated_pooling
 from plmctl.config.build import build
@@ -26,6 +24,8 @@ from plmctl.models.base import Model
 from plmctl.models.capabilities import find_prompt_reader
 from plmctl.nn.tables import Lookup, TokenTable
 from plmctl.objectives.base import Objective
+from plmctl.runs.contract.contract import check_contract
+from plmctl.runs.contract.stand_in import TINY, stand_in_for
 from plmctl.runs.fit import refuse_idle_patience
 from plmctl.runs.regularising import build_regulariser
 from plmctl.runs.side_tasks import choose_metric

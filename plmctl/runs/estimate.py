@@ -13,7 +13,6 @@ from typing import Any
 from rich.table import Table
 
 from plmctl.artifacts.assemble import without_weights
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.cost import Cost, cost
 from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.config.build import build
@@ -31,6 +30,7 @@ from plmctl.nn.stack import checkpoint_stacks
 from plmctl.nn.tables import Padded, count, real
 from plmctl.noise.base import Chain
 from plmctl.runs.check import Outline, outline_pretraining
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.runs.device_speed import Speed
 from plmctl.runs.side_tasks import count_updates
 from plmctl.runs.stage_costs import Spent, StageCost, spend

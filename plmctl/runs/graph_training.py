@@ -32,7 +32,6 @@ from plmctl.knowledge.graph import HEAD, RELATION, TAIL, KnowledgeGraph
 from plmctl.knowledge.vectors import VECTORS, GraphVectors
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
-from plmctl.probes.graph_evaluation import describe_sides, tabulate_ranks
 from plmctl.runs.fit import budget_of, fit
 from plmctl.runs.resolve import decide_place
 from plmctl.runs.session import Session, run_session
@@ -44,6 +43,7 @@ from plmctl.training.processes.world import device_of
 from plmctl.training.progress import Progress
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Evaluate, Result
+from plmctl.use.graph_evaluation import describe_sides, tabulate_ranks
 
 UNIT = "triples"
 

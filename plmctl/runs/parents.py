@@ -13,8 +13,6 @@ from typing import Any
 from torch import nn
 
 from plmctl.artifacts.assemble import without_weights
-from plmctl.artifacts.contract.alone import find_wrong_numbers
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.model_facts import reading
 from plmctl.config.build import MISSING, build, plain
@@ -30,6 +28,8 @@ from plmctl.core.locate import locate, parameters
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.inputs.tokenize import find_sources
 from plmctl.runs.adapt import complete
+from plmctl.runs.contract.alone import find_wrong_numbers
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.runs.task_fit import fit_lengths
 from plmctl.tasks import inference
 from plmctl.tasks.record import Reader

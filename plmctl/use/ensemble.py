@@ -13,11 +13,13 @@ from plmctl.artifacts.kept_decision import read_decision
 from plmctl.artifacts.label_rows import with_order
 from plmctl.artifacts.loading import Loaded, load, load_source
 from plmctl.core.errors import UsageError
+from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_setting
 from plmctl.knowledge.vectors import find_vectors
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
-from plmctl.tasks.calibration import LabelDecision
+from plmctl.tasks.calibration import LabelDecision, join_decisions
+from plmctl.tasks.ensemble import join
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision
@@ -93,6 +95,24 @@ def ask_members(
             answers[split], _ = decide_again(loaded, task, rows)
         kept = read_decision(loaded.source.folder)
         yield Member(name, task, answers, precision.digits, kept)
+
+
+def join_members(
+    members: Sequence[Member], *, votes: bool
+) -> tuple[dict[str, Rows], LabelDecision | None]:
+    """({split: the joined answers of all members}, the decision that follows from theirs).
+
+    Args:
+        members: The answers of each model, to the same examples.
+        votes: Whether each model has one vote, instead of the mean of the probabilities.
+    """
+    decision = join_decisions([each.task for each in members], [each.kept for each in members])
+    joined = {}
+    for name in members[0].answers:
+        answers = [member.answers[name] for member in members]
+        rows = join(members[0].task, answers, votes=votes, decision=decision)
+        joined[name] = round_floats(rows, members[0].digits or 6)
+    return joined, decision
 
 
 def refuse_misfit(begin: str, checkpoint: str, first: Task, task: Task) -> None:

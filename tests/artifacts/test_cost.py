@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.cost import Cost, cost
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.causal import Causal
@@ -26,6 +25,7 @@ from plmctl.nn.positions import Learned
 from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
 from plmctl.noise.base import Chain
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.runs.device_speed import spell_rate
 
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.contract import find_mismatches
 from plmctl.attention.patterns.base import Not, Pattern, make_row
 from plmctl.attention.patterns.by_layer import ByLayer
 from plmctl.attention.patterns.causal import Causal
@@ -24,6 +23,7 @@ from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.models.base import Model
+from plmctl.runs.contract.contract import find_mismatches
 
 LENGTH = 24
 WORDS = [

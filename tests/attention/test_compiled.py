@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
+from plmctl.runs.contract.stand_in import TINY
 
 LENGTH = 1100  # the least of kernel=auto, and a few
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.cost import cost
 from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
@@ -25,6 +24,7 @@ from plmctl.core.parts import part_of
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
+from plmctl.runs.contract.stand_in import TINY
 
 B, T, W, H = 2, 96, 16, 2
 

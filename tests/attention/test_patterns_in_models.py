@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.base import Kernel
@@ -29,6 +28,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
 from plmctl.nn.env import Env, Streams
+from plmctl.runs.contract.stand_in import TINY
 
 LENGTH, HEADS = 40, 2
 PARTS: list[Pattern] = [

@@ -15,7 +15,6 @@ from torch.nn.attention import varlen as torch_varlen
 from typer.testing import CliRunner
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.cost import cost
 from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.attention.kernels import auto, varlen
@@ -33,6 +32,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.nn.positions import ALiBi
+from plmctl.runs.contract.stand_in import TINY
 from tests.attention import varlen_loop
 from tests.attention.test_banded import PATTERNS, B, H, T, inputs, positions, rows
 from tests.attention.varlen_loop import BANDS

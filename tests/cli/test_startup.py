@@ -12,12 +12,7 @@ import torch
 from plmctl.core import graphs
 
 NO_WORK = {"torch", "numpy", "hydra", "omegaconf", "yaml", "rich", "pydantic", "multiprocessing"}
-NO_WORK |= {
-    "plmctl.config.schema",
-    "plmctl.config.groups",
-    "plmctl.config.uses",
-    "plmctl.config.compose",
-}
+NO_WORK |= {"plmctl.config.schema", "plmctl.config.groups", "plmctl.config.compose"}
 # of torch's compiler, which takes as long to import as all the rest of torch
 COMPILER = {"torch._dynamo", "torch._inductor", "sympy", "torch.distributed.tensor", "torch.onnx"}
 OTHERS = {"transformers", "tensorboard", "torch.utils.tensorboard", "matplotlib"}

@@ -17,9 +17,9 @@ from plmctl.config.recipes import recipes_dir
 from plmctl.knowledge.graph import KnowledgeGraph
 from plmctl.knowledge.triples import read_graph
 from plmctl.knowledge.vectors import read_vectors
-from plmctl.probes import graph_evaluation
-from plmctl.probes.graph_evaluation import load_tables
 from plmctl.runs.graph_training import UpdateTime
+from plmctl.use import graph_evaluation
+from plmctl.use.graph_evaluation import load_tables
 from tests.commands.test_pretrain_command import same
 
 SMALL = ["width=8", "train.batch_size=16", "train.threads=1", "train.precision=fp32"]

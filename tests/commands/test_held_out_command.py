@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.config.spec import thaw
-from plmctl.probes.held_out import is_other_text
+from plmctl.runs.replaying import is_other_text
 
 SHAPE = (
     "size=tiny",
@@ -189,4 +189,4 @@ def test_a_run_that_held_nothing_out_is_asked_for_a_text(
 def test_which_text_is_another_one(words: list[str], whole: bool) -> None:
     own = thaw(compose("pretrain", "bert", ["data.path=a.txt"]))
     spec = compose("eval", None, ["checkpoint=run", "task=held_out", *words])
-    assert is_other_text(spec, own) == whole
+    assert is_other_text(spec.data.path, spec.provenance.keys, own) == whole

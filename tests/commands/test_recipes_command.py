@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from plmctl.chain.plan import plan
 from plmctl.chain.stages import plan_stages, sort_words
 from plmctl.cli.app import make_app
+from plmctl.commands.eval import Evaluate
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.headers import header, source_of
@@ -27,7 +28,6 @@ from plmctl.config.recipes import conf_dir, find_recipe, recipe_names, recipes_d
 from plmctl.config.spec import Provenance
 from plmctl.config.walks import leaves
 from plmctl.jobs.job import locate_runs, resolve
-from plmctl.probes import evaluate as evaluating
 from plmctl.runs import pretraining
 from plmctl.runs.estimate import estimate
 from plmctl.storage.job_events import JobEvents
@@ -399,8 +399,8 @@ def table(stdout: str) -> list[dict[str, Any]]:
 def test_a_chain_goes_on_where_it_was_stopped(
     chain_words: list[str], monkeypatch: pytest.MonkeyPatch, here: Path
 ) -> None:
-    stop = Interrupted(evaluating.evaluate)
-    monkeypatch.setattr(evaluating, "evaluate", stop)
+    stop = Interrupted(Evaluate.perform)
+    monkeypatch.setattr(Evaluate, "perform", lambda settings: stop(settings))
     first = plmctl(*chain_words, "--json")
     assert first.exit_code == 130
     assert f"To go on:\n  plmctl recipes {shlex.join(chain_words)}" in first.stderr

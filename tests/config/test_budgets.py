@@ -14,7 +14,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.cli.app import make_app
 from plmctl.config import speed
 from plmctl.config.compose import Composition, attempt_jobs, compose, composed
@@ -24,6 +23,7 @@ from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import ConfigErrors, UsageError
 from plmctl.core.spelling import spell
 from plmctl.jobs.key import compute_key
+from plmctl.runs.contract.contract import check_contract
 from plmctl.runs.resume import resume_spec
 from plmctl.storage.rates import FILE
 from plmctl.study.parse import parse

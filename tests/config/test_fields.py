@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.cli.app import make_app
 from plmctl.config.build import build
 from plmctl.config.glossary import fields_in, known_fields
@@ -18,6 +17,7 @@ from plmctl.config.recipes import load, part_files
 from plmctl.core.errors import UsageError
 from plmctl.core.fields import COMMON, Field, fields_of, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
+from plmctl.runs.contract.stand_in import TINY
 
 SPOKEN_OF = ("provides", "reads", "writes", "removes", "needs", "uses")
 ROWS = ("format", "noise")  # slots whose parts are made of a vocabulary alone

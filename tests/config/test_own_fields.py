@@ -19,8 +19,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.contract import check_contract, find_unmeasured
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.cost import cost
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.hops import reaches_all
@@ -40,6 +38,8 @@ from plmctl.nn.env import Env, Streams
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.runs import pretraining
+from plmctl.runs.contract.contract import check_contract, find_unmeasured
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.training.processes.world import World
 
 PLUGIN = __name__.partition(".")[0]  # the package of this module

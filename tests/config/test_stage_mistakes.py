@@ -6,10 +6,10 @@ import shlex
 
 import pytest
 
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
 from plmctl.runs.check import check_settings
+from plmctl.runs.contract.contract import check_contract
 
 WORDS = ("size=tiny", "data.path=x", "format.max_length=32", "train.batch_size=4", "train.steps=4")
 WINDOW = "_target_:plmctl.attention.patterns.window.Window"

@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.loading import find
 from plmctl.config import compose as config
 from plmctl.config.command import perform
@@ -22,6 +21,7 @@ from plmctl.distill.theseus import Theseus
 from plmctl.objectives.mlm import MLM
 from plmctl.objectives.seq2seq import ConditionalLM
 from plmctl.runs import finetuning
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.runs.resume import resume_spec
 from tests.distill.lessons import V, batch, model, pair
 

@@ -16,7 +16,6 @@ import torch
 
 import plmctl
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.generation.beam import Beam
@@ -24,6 +23,7 @@ from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.generation.search import Hypothesis, Search
 from plmctl.models.base import Model
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.text.vocab import Vocab
 
 SIZE, PAD, START, PLACES, NEW = 24, 1, 2, 24, 10

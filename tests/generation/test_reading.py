@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.dilated import Dilated
@@ -31,6 +30,7 @@ from plmctl.generation.sample import Sample
 from plmctl.generation.search import Hypothesis
 from plmctl.generation.step import pad_left
 from plmctl.models.base import Model
+from plmctl.runs.contract.stand_in import TINY
 
 SIZE, NEW = 19, 7
 VOCAB = replace(TINY, size=SIZE, special=np.zeros(SIZE, bool), word_start=np.zeros(SIZE, bool))

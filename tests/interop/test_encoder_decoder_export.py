@@ -12,10 +12,10 @@ import torch
 
 import plmctl
 from plmctl.artifacts.assemble import build_model, settle_lengths
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import tensors_of
 from tests.interop.test_encoder_decoders import ENDS, assert_agrees, inputs, theirs

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
+from plmctl.runs.contract.stand_in import TINY
 
 LENGTH = 20  # longer than the windows
 SMALL = ["size=tiny", "size.width=16", "size.inner_width=32", "data.path=a", "data.target_path=b"]

@@ -13,8 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model, build_objective
-from plmctl.artifacts.contract.contract import check_contract
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
@@ -28,6 +26,8 @@ from plmctl.nn.compression import (
     MeanPooling,
     MostUsed,
 )
+from plmctl.runs.contract.contract import check_contract
+from plmctl.runs.contract.stand_in import TINY
 from tests.models.test_transformer_xl import sinusoid
 
 LENGTH, M, C, RATE, ROWS, W = 4, 6, 4, 2, 2, 8

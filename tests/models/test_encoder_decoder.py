@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
+from plmctl.runs.contract.stand_in import TINY
 
 SETTINGS = [
     "model=encoder_decoder",

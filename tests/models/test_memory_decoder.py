@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model, build_objective
-from plmctl.artifacts.contract.contract import check_contract
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
@@ -23,6 +21,8 @@ from plmctl.models.base import Model
 from plmctl.models.memory_decoder import RowMemory
 from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
 from plmctl.nn.stack import checkpoint_stacks
+from plmctl.runs.contract.contract import check_contract
+from plmctl.runs.contract.stand_in import TINY
 
 LENGTH, ROWS, SPAN, RAMP = 8, 2, 100, 5
 SMALL = [

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.models.base import Model
+from plmctl.runs.contract.stand_in import TINY
 
 PLUGIN = "plmctl_scale"
 SOURCE = """

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
+from plmctl.runs.contract.stand_in import TINY
 
 transformers = pytest.importorskip("transformers")
 SIZE = [

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.models.base import Model
 from plmctl.nn.norm import rms_norm
 from plmctl.objectives.seq2seq import ConditionalLM
+from plmctl.runs.contract.stand_in import TINY
 
 SIZE = [
     "size.num_layers=2",

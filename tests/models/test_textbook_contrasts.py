@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.contract import check_contract
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.cost import cost
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.causal import Causal
@@ -18,6 +16,8 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.interop.hf import export
 from plmctl.models.base import Model
+from plmctl.runs.contract.contract import check_contract
+from plmctl.runs.contract.stand_in import TINY
 
 W, L, HIDDEN = 32, 2, 48
 SIZE = [

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
@@ -19,6 +18,7 @@ from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.generation.search import Search
 from plmctl.models.base import Model
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.use.generate import limit_memory
 
 LENGTH, MEMORY = 4, 6

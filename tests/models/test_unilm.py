@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.patterns.base import Pattern
 from plmctl.config.build import build
 from plmctl.config.compose import compose
@@ -22,6 +21,7 @@ from plmctl.data.formats.base import Plan
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.renumbered import Renumbered
 from plmctl.models.base import Model
+from plmctl.runs.contract.stand_in import TINY
 
 T = 9
 ROWS = torch.tensor(  # pairs, left to right, right to left, source and target; padding is 0

@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.contract import check_contract
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.cost import cost
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
@@ -20,6 +18,8 @@ from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.models.base import Hidden, Model
 from plmctl.models.segment_memory import Memory
+from plmctl.runs.contract.contract import check_contract
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.training.carried_states import CarriedStates
 
 PLM = [

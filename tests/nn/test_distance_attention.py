@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
 from plmctl.config.compose import compose
@@ -20,6 +19,7 @@ from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.relations import RelativeOp, make_relations
+from plmctl.runs.contract.stand_in import TINY
 
 W, H, D, B, T = 8, 2, 3, 2, 6
 WORDS = ["size=tiny", "size.width=8", "size.num_heads=2", "data.path=x", "position=none"]

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.contract import check_contract
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.dense import Dense, Mask
 from plmctl.attention.op import AttentionOp, BoundOp
@@ -33,6 +31,8 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import ALiBi, NoPosition
 from plmctl.nn.recorder import Recorder
 from plmctl.nn.relations import RelativeOp, make_relations
+from plmctl.runs.contract.contract import check_contract
+from plmctl.runs.contract.stand_in import TINY
 
 B, H, T, D = 2, 3, 6, 4
 W = H * D

@@ -11,7 +11,6 @@ from torch import nn
 from torch.testing import assert_close
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.attention.kernels.dense import Dense
 from plmctl.attention.op import AttentionOp
 from plmctl.attention.patterns.base import Full
@@ -24,6 +23,7 @@ from plmctl.inputs.known_text import describe_links
 from plmctl.models.base import list_parts
 from plmctl.nn.cells.graph_attention import GraphAttention
 from plmctl.nn.env import Env, Streams
+from plmctl.runs.contract.contract import check_contract
 
 T, W, HEADS = 7, 8, 2
 

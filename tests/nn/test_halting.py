@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.artifacts.assemble import build_model, build_objective
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
 from plmctl.attention.patterns.base import Full
@@ -29,6 +28,7 @@ from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.costs import charge
+from plmctl.runs.contract.stand_in import TINY
 from tests.nn.stacks import INNER, B, T, W, make_env, make_input, make_stack, run_stack
 
 LAYERS = 6

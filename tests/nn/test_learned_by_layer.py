@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.nn.positions import LearnedByLayer
+from plmctl.runs.contract.stand_in import TINY
 
 SMALL = ["size=tiny", "size.width=8", "size.num_heads=2", "size.inner_width=12", "data.path=x"]
 SMALL += ["size.num_layers=3", "format.max_length=6", "position=learned_by_layer"]

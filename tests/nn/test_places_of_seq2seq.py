@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.positions import NoPosition, RelativeBuckets, Sinusoidal
+from plmctl.runs.contract.stand_in import TINY
 
 OFFSETS = [-200, -128, -127, -64, -20, -8, -7, -1, 0, 1, 7, 8, 20, 127, 200]
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
 from plmctl.config.compose import compose
@@ -21,6 +20,7 @@ from plmctl.nn.cells.shaw_attention import ShawAttention
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.relations import RelativeOp, make_relations
+from plmctl.runs.contract.stand_in import TINY
 
 W, H, D, B, CLIP = 8, 2, 3, 2, 2
 EVEN = 4  # D of waves, which are pairs

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model, build_objective
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.collate import collate
@@ -18,6 +17,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.objectives.auxiliary_clm import AuxiliaryCLM
 from plmctl.objectives.clm import CLM
+from plmctl.runs.contract.stand_in import TINY
 
 LAYERS, UPDATES = 3, 60
 VOCAB = replace(TINY, size=20)

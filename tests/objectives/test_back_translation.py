@@ -18,8 +18,6 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.contract import check_contract
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq, Targets
@@ -29,6 +27,8 @@ from plmctl.data.formats.in_language import InLanguage
 from plmctl.data.formats.sentences import Sentences
 from plmctl.models.base import Model
 from plmctl.objectives.back_translation import BackTranslation
+from plmctl.runs.contract.contract import check_contract
+from plmctl.runs.contract.stand_in import TINY
 
 SIZE = ["size=tiny", "size.num_layers=1", "size.width=32", "size.inner_width=48"]
 SMALL = [*SIZE, "format.max_length=12"]

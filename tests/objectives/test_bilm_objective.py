@@ -13,14 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.artifacts.assemble import build_model, build_objective
-from plmctl.artifacts.contract.contract import check_contract
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
 from plmctl.objectives.bilm import BidirectionalLM
+from plmctl.runs.contract.contract import check_contract
+from plmctl.runs.contract.stand_in import TINY
 
 SMALL = [
     "size.width=16",

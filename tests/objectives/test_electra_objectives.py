@@ -14,13 +14,13 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from plmctl.artifacts.assemble import build_model, build_objective
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.artifacts.cost import cost, own_parameters
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.core.errors import UsageError
 from plmctl.nn.tables import count
 from plmctl.objectives.rtd import RTD
+from plmctl.runs.contract.contract import check_contract
 from tests.objectives.electra_parts import MASK, REAL, SMALL, B, T, V, made, one_batch
 
 EXACT = {"atol": 1e-10, "rtol": 1e-10}

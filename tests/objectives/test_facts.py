@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from plmctl.artifacts.assemble import build_model, known_to_objectives
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.build import build, entry, plain
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch
@@ -22,6 +21,7 @@ from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.mlm import MLM
 from plmctl.objectives.penalty import Penalties
 from plmctl.objectives.word_structure import WordStructure
+from plmctl.runs.contract.stand_in import TINY
 
 RECIPES = ("albert", "bart", "bert", "electra", "elmo", "gpt", "infoword", "simcse", "spanbert")
 OTHERS = ("structbert", "xlnet")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.collate import collate
@@ -19,6 +18,7 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 from plmctl.noise.ngram_hole import NgramHole
 from plmctl.objectives.infoword import InfoWord
+from plmctl.runs.contract.contract import check_contract
 from tests.objectives.contrastive import VOCAB, States, W, batch_of, cells_of, encoder, holed
 
 CLEAN = cells_of([10, 7, 9, 4])

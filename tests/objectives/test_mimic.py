@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.heads.mimic import AttentiveMimicking, FormVectors, MimicHead
@@ -25,6 +24,7 @@ from plmctl.knowledge.ngrams import spell_ngrams
 from plmctl.knowledge.words import MODES, SLOTS, WordCounts
 from plmctl.models.base import Model
 from plmctl.objectives.mimic import Groups, Mimic, make_vectors
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.training.freezing import apply_freezing
 
 WORDS = ["cat", "cats", "scatter", "concatenate", "dog", "dogs"]

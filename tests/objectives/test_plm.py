@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.models.base import Model
 from plmctl.objectives.plm import PLM
+from plmctl.runs.contract.stand_in import TINY
 
 SMALL = [
     "size=tiny",

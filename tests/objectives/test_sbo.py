@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import conf_dir, load
@@ -22,6 +21,7 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.heads.sbo import SBOHead
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.objectives.sbo import SBO
+from plmctl.runs.contract.contract import check_contract
 from tests.noise.plain_rows import make_vocab
 
 V, W, MOST = 90, 4, 3

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.data.rows import join, make_blank
 from plmctl.models.base import Model, Once
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.simcse import SimCSE
+from plmctl.runs.contract.contract import check_contract
 from tests.objectives.contrastive import States, W, batch_of, cells_of, encoder, holed
 
 LENGTHS = [10, 7, 9, 4, 10]

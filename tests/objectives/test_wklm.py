@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
 from plmctl.config.texts import Feed, Texts
 from plmctl.core.batch import Batch, Rows, Seq
@@ -23,6 +22,7 @@ from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_training_loader
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.objectives.wklm import WKLM
+from plmctl.runs.contract.contract import check_contract
 from plmctl.training.processes.world import World
 from tests.knowledge.tables import write_knowledge
 

@@ -9,12 +9,12 @@ import torch
 from torch.testing import assert_close
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.objectives.word_recovery import WordRecovery
+from plmctl.runs.contract.stand_in import TINY
 
 SMALL = ["size=tiny", "size.width=16", "size.inner_width=32", "size.num_heads=2"]
 CLS, SEP, V = 2, 3, 60

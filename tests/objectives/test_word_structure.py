@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.cli import app as cli
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq, Targets
@@ -26,6 +25,7 @@ from plmctl.noise.token_shuffle import TokenShuffle
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.mlm import MLM
 from plmctl.objectives.word_structure import WordStructure
+from plmctl.runs.contract.contract import check_contract
 from plmctl.text.vocab import Vocab
 
 B, T, W, V = 4, 40, 6, 30

@@ -17,8 +17,8 @@ from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.knowledge.triples import read_graph
 from plmctl.probes.described_links import Described, DescribedLinks
-from plmctl.probes.graph_evaluation import remark_on_few
 from plmctl.training.checkpoint import read
+from plmctl.use.graph_evaluation import remark_on_few
 from tests.command import plmctl
 
 FORMAT = "{_target_:plmctl.data.formats.triples.Triples,graph:builtin,max_length:64}"

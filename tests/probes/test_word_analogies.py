@@ -14,7 +14,6 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.knowledge.subwords import Ngrams, Subwords
@@ -140,7 +139,7 @@ def test_eval_takes_a_file_of_vectors(vectors: Path, file: Path, tmp_path: Path)
 
 
 def test_a_model_is_refused_with_the_command_that_makes_vectors() -> None:
-    opened: Any = SimpleNamespace(asked=Evaluate(checkpoint="runs/x"))
+    opened: Any = SimpleNamespace(checkpoint="runs/x")
     with pytest.raises(ConfigError, match="fix: plmctl vectors method=distilled checkpoint=runs/x"):
         WordAnalogies(path="x").measure(opened)
 

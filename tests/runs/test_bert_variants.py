@@ -15,7 +15,6 @@ import torch
 
 import plmctl
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
 from plmctl.config.texts import Feed, Texts
@@ -24,6 +23,7 @@ from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_training_loader
 from plmctl.nn.tables import count
 from plmctl.runs import finetuning, pretraining
+from plmctl.runs.contract.contract import check_contract
 from plmctl.training.processes.world import World
 
 HEADER = (recipes_dir() / "bert.yaml").read_text(encoding="utf-8").partition("defaults:")[0]

@@ -363,7 +363,7 @@ def test_embed_gives_the_logits_of_the_predictions(table, tmp_path):
 
 
 def test_pretraining_freezes_too(tmp_path):
-    from plmctl.artifacts.contract.contract import check_contract
+    from plmctl.runs.contract.contract import check_contract
 
     cfg = config.compose("pretrain", "bert", ["train.frozen=[backbone.embedding.token]"])
     check_contract(cfg)

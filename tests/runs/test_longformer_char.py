@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.artifacts.model_facts import pattern_of
 from plmctl.config.compose import compose
 from plmctl.config.stage_settings import stage_config
 from plmctl.core.errors import UsageError
 from plmctl.runs.check import check_settings
+from plmctl.runs.contract.contract import check_contract
 from tests.attention.test_growing import measure
 from tests.commands.test_pretrain_command import curve, pretrain, same, state
 from tests.test_recipes import published

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.utils import _pytree as tree
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.training.carried_states import CarriedStates
 from plmctl.training.own_states import OwnStates, join
 from plmctl.training.processes.world import World

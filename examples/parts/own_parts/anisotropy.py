@@ -42,7 +42,7 @@ class Anisotropy(Probe):
             opened.loaded,
             texts,
             choose_pooling(opened.loaded, self.pooling, path="task.pooling"),
-            batch_size=opened.asked.batch_size,
+            batch_size=opened.batch_size,
             precision=opened.precision,
         )
         scores = {"texts": {"cosine": mean_cosine(vectors)}}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from plmctl.probes.evaluate import _compare_simple
 from plmctl.report.card import make_card
 from plmctl.report.panels.scores import panel
 from plmctl.report.subject import find_subject
@@ -17,6 +16,7 @@ from plmctl.storage.atomic import write_json
 from plmctl.tasks.scores.below import FILE, list_below
 from plmctl.use.answering import AnsweredSplit
 from plmctl.use.predict import tell_numbers
+from plmctl.use.simple_models import compare_simple
 from tests.report import fabricated
 
 SIMPLE = {"dev": {"most frequent": {"accuracy": 0.5}, "words": {"accuracy": 0.8}}}
@@ -63,6 +63,6 @@ def test_eval_has_it_among_the_remarks_of_json(tmp_path: Path) -> None:
     loaded: Any = SimpleNamespace(source=SimpleNamespace(folder=tmp_path))
     task: Any = SimpleNamespace(metrics=["accuracy"])
     answered = AnsweredSplit("dev", [], [{}, {}], {"accuracy": 0.6}, {})
-    told = tell_numbers(_compare_simple(loaded, task, answered))
+    told = tell_numbers(compare_simple(loaded, task, answered))
     assert told["below the baselines"] == 1
     assert "(words 0.8000)" in told["remarks"]["below the baselines"]

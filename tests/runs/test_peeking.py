@@ -4,7 +4,6 @@ such a model.
 
 import pytest
 
-from plmctl.artifacts.contract.contract import check_contract
 from plmctl.attention.patterns.anticausal import Anticausal
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.by_segment import BySegment
@@ -14,6 +13,7 @@ from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
 from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
+from plmctl.runs.contract.contract import check_contract
 from plmctl.tasks import inference
 from plmctl.tasks.record import Example
 

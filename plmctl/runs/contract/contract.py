@@ -15,23 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmctl.artifacts.contract.alone import find_unwritten, find_wrong_numbers
-from plmctl.artifacts.contract.peeking import (
-    find_altered,
-    find_answered_elsewhere,
-    find_peeking,
-    find_unheard,
+from plmctl.artifacts.assemble import (
+    build_model,
+    known_to_objectives,
+    row_lengths,
+    texts_in_rows,
+    without_weights,
 )
-from plmctl.artifacts.contract.remedies import (
-    SHOWN,
-    explain_field,
-    find_formats,
-    find_objectives,
-    find_providers,
-    report_lack,
-)
-from plmctl.artifacts.contract.stage_contract import find_in_stages, find_wrong_freezing
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.artifacts.places import Places
 from plmctl.config.build import build, entry, plain
 from plmctl.config.glossary import fields_in, known_fields
@@ -41,6 +31,23 @@ from plmctl.core.fields import Fields, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
 from plmctl.nn.embeddings import Embedding
+from plmctl.runs.contract.alone import find_unwritten, find_wrong_numbers
+from plmctl.runs.contract.peeking import (
+    find_altered,
+    find_answered_elsewhere,
+    find_peeking,
+    find_unheard,
+)
+from plmctl.runs.contract.remedies import (
+    SHOWN,
+    explain_field,
+    find_formats,
+    find_objectives,
+    find_providers,
+    report_lack,
+)
+from plmctl.runs.contract.stage_contract import find_in_stages, find_wrong_freezing
+from plmctl.runs.contract.stand_in import TINY
 from plmctl.text.vocab import TokenLack
 
 if TYPE_CHECKING:
@@ -70,8 +77,6 @@ def check_contract(
     Args:
         vocab: Stands in for the vocabulary: `stand_in_for` one that is known.
     """
-    from plmctl.artifacts.assemble import build_model, known_to_objectives, without_weights
-
     config = plain(cfg)
     errors: list[PlmctlError] = []
     objectives: dict[str, Objective] = {}
@@ -340,8 +345,6 @@ def find_too_long(
     config: Mapping[str, Any], places: Places, plugins: Sequence[str] = ()
 ) -> Iterator[ConfigError]:
     """Every length of a row, read or written, beyond the positions of the model."""
-    from plmctl.artifacts.assemble import row_lengths, texts_in_rows
-
     texts = texts_in_rows(config, plugins)
     for path, length in row_lengths(config).items():
         most = places.at(path)

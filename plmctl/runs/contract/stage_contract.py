@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from plmctl.artifacts.assemble import row_lengths
-from plmctl.artifacts.contract.peeking import find_peeking
 from plmctl.artifacts.model_facts import find_kernel_problems, pattern_of
 from plmctl.config.build import plain
 from plmctl.config.stage_mistakes import at_stage
@@ -15,6 +14,7 @@ from plmctl.core.errors import ConfigError, PlmctlError, collect
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.objectives.costs import find_costs
+from plmctl.runs.contract.peeking import find_peeking
 from plmctl.training.freezing import apply_freezing, find_refitted
 from plmctl.training.stages import check_losses
 

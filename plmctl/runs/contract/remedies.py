@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.artifacts.contract.stand_in import TINY
 from plmctl.config.build import build
 from plmctl.config.recipes import conf_dir, load, part_files, recipes_dir
 from plmctl.config.references import work_out
 from plmctl.core.errors import ConfigError, PlmctlError, did_you_mean, find_meant_beside
 from plmctl.core.fields import Fields
+from plmctl.runs.contract.stand_in import TINY
 
 SHOWN = 2  # settings of a fix that are written out
 # slot -> the attribute that says what its parts add

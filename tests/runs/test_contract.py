@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plmctl.artifacts.contract.contract import check_contract, derive_targets, find_mismatches
-from plmctl.artifacts.contract.remedies import find_providers
 from plmctl.config.compose import compose
 from plmctl.config.make_spec import make_spec
 from plmctl.config.recipes import conf_dir, load
@@ -20,6 +18,8 @@ from plmctl.core.fields import COMMON
 from plmctl.knowledge.directory import KnowledgeDirectory
 from plmctl.knowledge.wordnet import WordNet
 from plmctl.objectives.base import Facts
+from plmctl.runs.contract.contract import check_contract, derive_targets, find_mismatches
+from plmctl.runs.contract.remedies import find_providers
 
 
 class Ask:

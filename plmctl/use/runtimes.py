@@ -1,0 +1,35 @@
+"""The runtime that settings name: the library which computes the answers of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from plmctl.config.build import build
+from plmctl.core.errors import ConfigError
+from plmctl.runtime.base import Runtime
+from plmctl.runtime.eager import EagerRuntime
+from plmctl.training.device.precision import Precision
+
+
+def open_runtime(node: Any, precision: Precision, plugins: Sequence[str]) -> Runtime:
+    """The runtime that the settings name; ConfigError where it cannot compute like this."""
+    runtime = _build(node, plugins)
+    if not runtime.on_gpu and precision.device.type != "cpu":
+        raise ConfigError("device", "cuda", "cpu: this runtime computes there", fix="device=cpu")
+    if not runtime.on_gpu and precision.name != "fp32":
+        allowed = "fp32: other numbers are of runtime=torch"
+        raise ConfigError("precision", precision.name, allowed, fix="precision=fp32")
+    return runtime
+
+
+def refuse_runtime(node: Any, plugins: Sequence[str], why: str) -> None:
+    """ConfigError for another runtime than PyTorch."""
+    if not _build(node, plugins).on_gpu:
+        name = node["_target_"].rpartition(".")[2]
+        raise ConfigError("runtime", name, f"torch: {why}", fix="runtime=torch")
+
+
+def _build(node: Any, plugins: Sequence[str]) -> Runtime:
+    """The runtime that the settings name; without one, PyTorch."""
+    return EagerRuntime() if node is None else build(node, {}, plugins, path="runtime")
