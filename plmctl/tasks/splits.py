@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.holding import hold_out, take_fold
 from plmctl.tasks.record import Example, Reader
@@ -103,12 +103,19 @@ class Splits:
         return hold_out(examples, self.held_share, unit=self.unit, labels=self.labels)
 
     def read(self, split: str) -> list[Example]:
-        """The examples of a split; ConfigError for a name that is no split."""
+        """The examples of a split; ConfigError for a name that is no split, DataError where none
+        can be held out as dev.
+        """
         known = [*self.reader.splits, *(self.path if isinstance(self.path, Mapping) else ())]
         if split not in known:
             raise ConfigError("split", split, f"one of {', '.join(known)}{nearest(split, known)}")
         if split in ("train", "dev") and self.held_share:
-            return self.change(self._halves[split == "dev"])
+            held = self._halves[split == "dev"]
+            if not held:
+                what = f"no examples of {split} are left by a dev share of {self.held_share:.3g}"
+                fix = "split=train, or a larger task.dev_share"
+                raise DataError(f"{what}: equal texts stay together", file=self.path, fix=fix)
+            return self.change(held)
         return self.change(self.reader.read(self.path, split, self.columns))
 
     def read_file(

@@ -51,6 +51,8 @@ DECIDED = (
     *("max_length", "source_template", "target_template"),
 )
 
+PARTS = ("layout", "answer")  # the values of a task that make the rows and the head
+
 
 def describe_model(loaded: Loaded | Source, plugins: Sequence[str]) -> dict[str, Any]:
     """The facts about a model that its task needs."""
@@ -206,7 +208,7 @@ def choose_task(
     kind: Any = locate(asked["_target_"], plugins)
     if declared(kind) == "probe":
         return asked  # the model itself says whether it has the heads
-    decided = {name: own[name] for name in DECIDED if name in own}
+    decided = _find_decided(own, asked)
     stated = asked.get("label_names") if "task.label_names" in given else None
     name_labels = partial(_name_labels, asked, stated, loaded, checkpoint)
     if own.get("name") == asked.get("name"):
@@ -215,16 +217,40 @@ def choose_task(
         for key in (key.removeprefix("task.") for key in changed):
             merged = merged.with_value(key, select(asked, key))
         return {**plain(merged), **decided, **name_labels()}
-    if own.get("_target_") == asked["_target_"]:
+    difference = _compare_kinds(own, asked)
+    if difference is None:
         return {**asked, **decided, **name_labels()}
     # a task that writes needs no head of its own: a Transformer is pretrained to translate
     facts: TaskFacts = facts_of(asked, plugins)
     if not own and (not facts.has_classes or facts.head in (loaded.config.get("heads") or {})):
         published = _read_published(asked, loaded)
         return {**asked, **published, **name_labels()}
-    trained = f"fine-tuned on {own['name']}" if own else "not fine-tuned"
+    trained = f"fine-tuned on {own['name']}{difference}" if own else "not fine-tuned"
     what, fix = f"{checkpoint} was {trained}", f"task={asked.get('name')} checkpoint=..."
     raise ConfigError("task", asked.get("name"), what, fix=f"plmctl finetune {fix}")
+
+
+def _find_decided(own: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the trained task that count in evaluation, also those of its parts."""
+    found = {name: own[name] for name in DECIDED if name in own}
+    for name in PARTS:
+        trained = own.get(name) or {}
+        if decided := {key: trained[key] for key in DECIDED if key in trained}:
+            found[name] = {**(asked.get(name) or {}), **decided}
+    return found
+
+
+def _compare_kinds(own: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
+    """Words behind the name of the trained task where the asked one is of another kind; None for
+    the same kind. A task of four values is of the kind of its layout and its answer.
+    """
+    if own.get("_target_") != asked["_target_"]:
+        return ""
+    for name in PARTS:
+        trained, wanted = ((node.get(name) or {}).get("_target_") for node in (own, asked))
+        if trained != wanted:
+            return f", whose {name} is {trained}, not {wanted}"
+    return None
 
 
 def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
@@ -244,9 +270,9 @@ def _name_labels(
     labels; a line where the user calls them otherwise.
     """
     # a task that writes looks up those of language models
-    head = facts_of(asked, loaded.source.plugins).head
-    rows = count_rows(loaded.config, head)
-    if "label_names" not in asked or rows is None:
+    facts: TaskFacts = facts_of(asked, loaded.source.plugins)
+    head, rows = facts.head, count_rows(loaded.config, facts.head)
+    if "label_names" not in asked or rows is None or facts.outputs is not None:
         return {}
     known = labels_of(loaded.config, loaded.source.plugins).get(head)
     names, said = name_rows(stated, known, rows, place=str(checkpoint))

@@ -117,8 +117,13 @@ def join_members(
 
 def refuse_misfit(begin: str, checkpoint: str, first: Task, task: Task) -> None:
     """UsageError where what a member answers is not what the first one, `begin`, does."""
-    if type(task) is not type(first) or task.name != first.name:
+    kinds = [
+        [type(part).__name__ for part in (each, each.layout, each.answer)] for each in (task, first)
+    ]
+    if task.name != first.name:
         what = f"{checkpoint} was fine-tuned on {task.name}, {begin} on {first.name}"
+    elif kinds[0] != kinds[1]:
+        what = f"{checkpoint} answers by {', '.join(kinds[0])}, {begin} by {', '.join(kinds[1])}"
     elif sorted(task.label_names or ()) != sorted(first.label_names or ()):
         known = ", ".join(task.label_names or ()), ", ".join(first.label_names or ())
         what = f"the labels of {checkpoint} ({known[0]}) are not those of {begin} ({known[1]})"

@@ -47,6 +47,15 @@ def texts(examples: list[Example]) -> list[str]:
     return [example.fields["text"] for example in examples]
 
 
+def test_a_dev_split_that_would_be_empty_is_refused(tmp_path: Path) -> None:
+    """Each label has one text, which stays in train."""
+    file = tmp_path / "few.tsv"
+    file.write_text("text\tlabel\n" + "good\tyes\nbad\tno\n" * 3, encoding="utf-8")
+    with pytest.raises(DataError, match=r"few.tsv: no examples of dev are left by a dev share of"):
+        task(file).read("dev")
+    assert len(task(file).read("train")) == 6
+
+
 def test_a_single_file_is_cut_by_content(tmp_path: Path) -> None:
     one = task(table(tmp_path / "all.tsv"))
     train, dev = one.read("train"), one.read("dev")

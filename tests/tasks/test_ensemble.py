@@ -23,7 +23,7 @@ from plmctl.use.ensemble import refuse_misfit
 
 
 def task(**more: Any) -> Any:
-    own = {"answer": None, "settle": lambda joined, rows: joined}
+    own = {"answer": None, "layout": None, "settle": lambda joined, rows: joined}
     return SimpleNamespace(**{"name": "sst2", "names": ["a", "b"], **own, **more})
 
 
@@ -182,6 +182,7 @@ def test_equal_votes_are_decided_by_weights() -> None:
     ("other", "words"),
     [
         (task(name="rte", label_names=["a", "b"]), "two was fine-tuned on rte, one on sst2"),
+        (task(answer=SetAnswer()), "two answers by .*SetAnswer, one by .*NoneType"),
         (task(label_names=["a", "c"]), r"the labels of two \(a, c\) are not those of one \(b, a\)"),
     ],
 )

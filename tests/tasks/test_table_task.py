@@ -86,6 +86,12 @@ heads:
 """
 
 
+# a name, and what its YAML has instead of a part of shares: nothing, another answer or layout
+OTHERS = [
+    ("portions", "", ""),
+    ("answer", "own_shares.Share", "plmctl.tasks.answers.classes.ClassAnswer"),
+    ("layout", "texts.TextRows", "choices.ChoiceRows"),
+]
 FAMILIES = {
     **dict.fromkeys(("classification", "relation", "wic", "tree_classification"), ClassAnswer),
     **{"regression": NumberAnswer, "choice": ChoiceAnswer},
@@ -130,6 +136,12 @@ def test_an_answer_and_scores_of_a_plugin(tmp_path: Path, monkeypatch: pytest.Mo
     plmctl("eval", "checkpoint=run", "input=new.txt", "out=new.jsonl", *own)
     (guess,) = map(json.loads, Path("new.jsonl").read_text(encoding="utf-8").splitlines())
     assert 0 < guess["guess"] < 1
+    for name, old, new in OTHERS:
+        file = tmp_path / f"conf/task/{name}.yaml"
+        file.write_text(YAML.replace("name: shares", f"name: {name}").replace(old, new), "utf-8")
+        asked = ("eval", "checkpoint=run", f"task={name}", "task.path=train.jsonl", "split=train")
+        told = plmctl(*asked, *own, code=0 if name == "portions" else 2)
+        assert (f"run was fine-tuned on shares, whose {name} is" in told) == (name != "portions")
 
 
 def test_a_table_task_is_the_family_of_its_values() -> None:
