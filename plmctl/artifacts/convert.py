@@ -72,9 +72,7 @@ def convert(
         without: With `max_length`, what is left out: "copies", "projections".
         card: Writes the model card of an export in Hugging Face's layout.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        problem = f"{target} exists and is not an empty folder"
-        raise UsageError(f"{problem}\n  fix: give another OUT, or remove it")
+    refuse_target(target)
     model = open_source(source, plugins=plugins)
     decision = read_decision(model.folder) if part == "model" else None
     model = model if to == "peft" else fold_methods(model)
@@ -105,6 +103,13 @@ def convert(
     remark(f"{target}: {what}")
     if max_length is not None and to == "plmctl":
         remark(f"next: {spell_next(model.config, target, max_length)}")
+
+
+def refuse_target(target: Path) -> None:
+    """UsageError where a new folder cannot stand."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        problem = f"{target} exists and is not an empty folder"
+        raise UsageError(f"{problem}\n  fix: give another OUT, or remove it")
 
 
 def spell_next(config: Mapping[str, Any], target: Path, max_length: int) -> str:

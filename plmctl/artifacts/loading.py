@@ -16,7 +16,7 @@ from plmctl.artifacts.assemble import NODES, build_model, settle_lengths, withou
 from plmctl.artifacts.peft import reading as peft_reading
 from plmctl.config.plugins import confirm, named
 from plmctl.config.run_name import RUNS
-from plmctl.config.saved import read_spec, refuse_former_settings, refuse_references
+from plmctl.config.saved import CONFIG, read_spec, refuse_former_settings, refuse_references
 from plmctl.config.schema import Converted, Graph
 from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import DataError, UsageError, did_you_mean, list_some
@@ -28,6 +28,7 @@ from plmctl.interop.family import find_token_tables
 from plmctl.knowledge.vectors import find_vectors
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
+from plmctl.runtime.base import Runtime
 from plmctl.storage.gate import own
 from plmctl.storage.paths import find_near, refuse_links
 from plmctl.storage.reading import blame_file, fit_stored, read_tensors
@@ -55,6 +56,7 @@ _HUB = re.compile(
     r"|(gpt2|roberta|t5|transfo|xlm|xlnet)(-[\w.-]+)?"
 )
 BESIDE = "beside"  # folder of a run: a checkpoint of each side task in addition to its own
+CARD = "model.json"  # the file of an exported folder that says what its graph is
 SHOWN = 3  # folders that a message lists
 
 
@@ -154,6 +156,8 @@ class Loaded:
 
     model: Model
     source: Source
+    # the only one that computes its answers, for an exported folder
+    runtime: Runtime | None = field(default=None, kw_only=True)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -277,6 +281,22 @@ def open_source(
     if problem:
         fix = "put its files back as they were, or use another checkpoint of the run"
         raise DataError(problem, file=folder, fix=fix)
+    config = read_config(folder, path, plugins=plugins)
+    tensors = _with_base(read_tensors(folder / "model.safetensors"), folder, plugins)
+    return Source(folder, config, tensors, plugins=plugins)
+
+
+def read_config(
+    folder: Path, path: str | os.PathLike[str] | None = None, *, plugins: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The config in the folder of a checkpoint, with all lengths.
+
+    Args:
+        folder: The folder.
+        path: The folder as the user names it; None: the same.
+        plugins: The packages outside plmctl that it may name.
+    """
+    path = folder if path is None else path
     spec = read_spec(folder, Provenance("", plugins=tuple(plugins)))
     if isinstance(spec, Graph):
         what = "a run of plmctl graph, which has vectors of entities and no language model"
@@ -289,12 +309,11 @@ def open_source(
     stated = thaw(spec or {})
     if isinstance(spec, Converted):
         stated = {key: value for key, value in stated.items() if value is not None}
-    config = fit_stored(stated, _Saved, file=folder / "config.yaml")
+    file = folder / CONFIG
+    config = fit_stored(stated, _Saved, file=file)
     confirm(named([config.get(name) for name in NODES]), plugins, of=path)
-    file = folder / "config.yaml"
     refuse_former_settings({"model": config.get("model")}, plugins, file=file)
-    tensors = _with_base(read_tensors(folder / "model.safetensors"), folder, plugins)
-    return Source(folder, settle_lengths(config, plugins=plugins), tensors, plugins=plugins)
+    return settle_lengths(config, plugins=plugins)
 
 
 def _with_base(own: dict[str, Tensor], folder: Path, plugins: Sequence[str]) -> dict[str, Tensor]:
@@ -399,6 +418,10 @@ def find(path: str | os.PathLike[str]) -> Path:
         return _best(place / "checkpoints")
     if any(place.glob("step-*")):
         return _best(place)
+    if is_deployed(place):
+        what = "an exported folder has no weights that PyTorch reads"
+        fix = f"plmctl eval {spell_setting('checkpoint', path)}, or the run that it is from"
+        raise UsageError(f"{path}: {what}\n  fix: {fix}")
     published = (place / "config.json").is_file() or elmo.is_elmo(place)
     if published or peft_reading.is_adapter(place):
         return place
@@ -411,6 +434,11 @@ def find(path: str | os.PathLike[str]) -> Path:
         " config.json of a Hugging Face folder, adapter_config.json of peft"
     )
     raise DataError(f"neither {wanted}", file=place, fix="give the folder of a run or a model")
+
+
+def is_deployed(place: Path) -> bool:
+    """Whether a folder is one that `plmctl convert --to onnx` or another library has."""
+    return (place / CARD).is_file() and (place / CONFIG).is_file()
 
 
 def _explain_missing(path: str, place: Path) -> DataError:

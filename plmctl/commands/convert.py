@@ -28,11 +28,33 @@ Out = Annotated[
     str | None, typer.Option("--out", metavar="DIR", help="The folder to write (no default).")
 ]
 To = Annotated[
-    Literal["hf", "plmctl", "peft"] | None,
+    Literal["hf", "plmctl", "peft", "onnx", "openvino"] | None,
     typer.Option(
         "--to",
         help="The layout to write (default: plmctl for a longer model); peft: the weights of LoRA"
-        " or IA3, for the model in Hugging Face's layout.",
+        " or IA3, for the model in Hugging Face's layout; onnx, openvino: a fine-tuned model as one"
+        " file, whose answers are compared with PyTorch's.",
+    ),
+]
+Int8 = Annotated[
+    bool,
+    typer.Option("--int8", help="For onnx and openvino: numbers of 8 bits in matrix products."),
+]
+Keep = Annotated[
+    float | None,
+    typer.Option(
+        "--keep",
+        min=0,
+        max=1,
+        help="The least share of the score on dev that 8 bits keep (default: 0.99).",
+    ),
+]
+Labelled = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="For onnx and openvino: the labelled file to score (default: dev of the task).",
     ),
 ]
 Network = Annotated[
@@ -69,8 +91,26 @@ Without = Annotated[
 ]
 
 
+GRAPHS = ("onnx", "openvino")  # layouts of one graph, without weights for PyTorch
+
+
+def refuse_options(
+    to: str | None, part: str, max_length: int | None, *, int8: bool, data: str | None
+) -> None:
+    """UsageError for options that the layout does not have."""
+    from plmctl.core.errors import UsageError
+
+    for option, used in (("--int8", int8), ("--data", data is not None)):
+        if used and to not in GRAPHS:
+            raise UsageError(f"{option} is of --to onnx and openvino\n  fix: --to onnx {option}")
+    for option, used in (("--part", part != "model"), ("--max-length", max_length is not None)):
+        if used and to in GRAPHS:
+            first = f"convert --to plmctl {option} first, then fine-tune and convert that model"
+            raise UsageError(f"{option} makes a model to train\n  fix: {first}")
+
+
 class ConvertCommand(Tool):
-    """Convert a model to or from Hugging Face's layout, or make it read longer rows.
+    """Convert a model to or from Hugging Face's layout, to ONNX or OpenVINO, or to longer rows.
 
     Weights, settings and tokenizer are converted.
     """
@@ -95,12 +135,16 @@ class ConvertCommand(Tool):
         max_length: MaxLength = None,
         reach: Reach = None,
         without: Without = None,
+        int8: Int8 = False,
+        keep: Keep = None,
+        data: Labelled = None,
         plugin: Plugin = None,
     ) -> None:
         from plmctl.artifacts.convert import convert as convert_model
         from plmctl.core.errors import UsageError
         from plmctl.report.card import make_card
         from plmctl.storage.paths import refuse_file_name
+        from plmctl.use.deploying import deploy
 
         if (place := choose_place(f"convert {source}", former, out)) is None:
             raise UsageError("Missing option '--out': the folder to write\n  fix: --out converted")
@@ -111,6 +155,20 @@ class ConvertCommand(Tool):
                 raise UsageError(f"{option} is of a longer model\n  fix: {fix}")
         if to is None and max_length is None:
             raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
+        refuse_options(to, part, max_length, int8=int8, data=data)
+        if keep is not None and not int8:
+            raise UsageError("--keep is of --int8: fp32 has the answers of PyTorch\n  fix: --int8")
+        if to in GRAPHS:
+            deploy(
+                Path(source).expanduser(),
+                Path(place).expanduser(),
+                to=to,
+                int8=int8,
+                keep=0.99 if keep is None else keep,
+                data=data,
+                plugins=tuple(plugin or ()),
+            )
+            return
         convert_model(
             Path(source).expanduser(),
             Path(place).expanduser(),

@@ -202,7 +202,7 @@ class Evaluate(TaskUser, Command):
 
     def _evaluate_model(self, checkpoint: str) -> ScoreTable | None:
         """Write the results of a model, and return its scores; None for a submission."""
-        from plmctl.artifacts.loading import load_for
+        from plmctl.artifacts.deployed import load_to_answer
         from plmctl.tasks.task import as_task
         from plmctl.use.answering import answer_examples, keep_said
         from plmctl.use.asked_task import (
@@ -222,17 +222,16 @@ class Evaluate(TaskUser, Command):
         given = self.provenance
         if self.out is not None:
             check_out(Path(self.out), self.overwrite, submission=given.submission)
-        loaded, precision = load_for(checkpoint, self.device, self.precision, self.plugins)
+        loaded, precision = load_to_answer(checkpoint, self.device, self.precision, self.plugins)
         task = open_task(loaded, self.task, given.keys, checkpoint=checkpoint)
         own = as_task(task)
         if given.submission:
             self._refuse_perturbed("a leader board asks for the texts as they stand")
         if own is None or own.columns.get("text") is None:
             self._refuse_perturbed("this task has no column with texts")
-        runtime = open_runtime(self.runtime, precision, self.plugins)
+        runtime = open_runtime(self.runtime, precision, self.plugins, loaded)
         if not runtime.on_gpu and (own is None or own.facts.ranks):
-            asked = own.name if own else self.task.get("name")
-            self._refuse_runtime(f"task={asked} asks the model in several ways")
+            self._refuse_probe(own.name if own else self.task.get("name"), checkpoint)
         if (table := self.measure(loaded, precision, task, checkpoint)) is not None:
             return table
         whole = ask_all(task, loaded, given.keys, split=self.split, checkpoint=checkpoint)
@@ -395,6 +394,12 @@ class Evaluate(TaskUser, Command):
         from plmctl.use.runtimes import refuse_runtime
 
         refuse_runtime(self.runtime, self.plugins, why)
+
+    def _refuse_probe(self, asked: str, checkpoint: str) -> None:
+        """ConfigError for a question that only the weights of a model answer."""
+        self._refuse_runtime(f"task={asked} asks the model in several ways")
+        allowed = f"null: {checkpoint} has the answers of one task alone"
+        raise ConfigError("task", asked, allowed, fix="the run that it is from")
 
     def _refuse_perturbed(self, why: str) -> None:
         """ConfigError for texts that are also scored when they are changed."""

@@ -32,7 +32,7 @@ EXTRAS = {
     "wandb": Extra(("wandb",), "numbers of runs at Weights & Biases: run.trackers=[wandb]"),
     "mlflow": Extra(("mlflow",), "numbers of runs in MLflow: run.trackers=[mlflow]"),
     "onnx": Extra(("onnx", "onnxruntime", "onnxscript"), "answers by ONNX Runtime: runtime=onnx"),
-    "openvino": Extra(("openvino",), "answers by OpenVINO: runtime=openvino"),
+    "openvino": Extra(("openvino", "nncf"), "answers by OpenVINO: runtime=openvino"),
     "slurm": Extra(("hydra-submitit-launcher",), "jobs on a cluster of Slurm"),
     "optuna": Extra(("hydra-optuna-sweeper",), "searching settings: hydra/sweeper=optuna"),
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 BF16_ON_CPU = ("avx512_bf16", "amx_bf16", "amx_tile")  # flags of /proc/cpuinfo
 INT8_ON_CPU = ("avx512_vnni", "avx_vnni", "asimddp")
+WIDE_ON_CPU = ("avx2", "avx512f", "amx_int8", "sve")  # other flags that decide how fast it is
 BF16_ON_CARD = 8  # the first major compute capability that multiplies it
 _MAJOR, _MINOR = 75, 76  # numbers of attributes, <cuda.h>
 
@@ -39,14 +40,18 @@ def describe_cpu() -> str:
 
 def cpu_multiplies_bf16() -> bool:
     """AVX512-BF16 or AMX: elsewhere bf16 is emulated and slower than fp32."""
-    flags = _read_cpu_line("flags").split()
-    return any(flag in flags for flag in BF16_ON_CPU)
+    return bool({*BF16_ON_CPU} & {*list_cpu_flags()})
 
 
 def cpu_sums_int8() -> bool:
     """VNNI or its counterpart on ARM: elsewhere two products of 8 bits overflow a sum of 16."""
-    flags = f"{_read_cpu_line('flags')} {_read_cpu_line('Features')}".split()
-    return any(flag in flags for flag in INT8_ON_CPU)
+    return bool({*INT8_ON_CPU} & {*list_cpu_flags()})
+
+
+def list_cpu_flags() -> list[str]:
+    """The flags of this processor that decide how fast it multiplies matrices."""
+    found = {*f"{_read_cpu_line('flags')} {_read_cpu_line('Features')}".split()}
+    return [flag for flag in (*WIDE_ON_CPU, *INT8_ON_CPU, *BF16_ON_CPU) if flag in found]
 
 
 def measure_peak_memory() -> int:

@@ -1,8 +1,7 @@
 """A program as one graph of tensors, which other libraries read.
 
 `torch.export` follows the program once, with symbols for the sizes of a batch. The inputs
-of the graph are the fields of a batch that the program reads: `text.ids`, `text.length`,
-`text.tracks.segment`, `anchors`.
+of the graph are the fields of a batch that the program reads (signature.py).
 """
 
 from __future__ import annotations
@@ -11,22 +10,30 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, TypedDict
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.fx import Node
 from torch.nn.utils.stateless import _reparametrize_module
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
 from plmctl.runtime.base import Answer, Program
+from plmctl.runtime.fields import double, flatten, unflatten
+from plmctl.runtime.signature import Signature, name_fields
 
 TOLERANCE = 1e-4  # largest difference of fp32 numbers, relative and absolute
-_LOGGERS = ("torch.onnx", "torch.export", "torch._export", "torch.fx")
+ONE_AXIS = ("anchors", "spans.", "values.")  # inputs without an axis of tokens
+
+
+# the names of inputs and outputs: of the fields that are read, the logits, and a batch
+Naming = Callable[[Iterable[str], Iterable[str], Batch], Signature]
 
 
 @dataclass(frozen=True)
@@ -34,84 +41,91 @@ class TensorGraph:
     """An exported program with the names of its inputs and outputs."""
 
     exported: ExportedProgram
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    signature: Signature
 
-    def feed(self, batch: Batch) -> dict[str, np.ndarray]:
-        """The inputs of a batch, as arrays."""
-        tensors = flatten(batch)
-        return {name: tensors[name].numpy(force=True) for name in self.inputs}
+    def describe_inputs(self) -> dict[str, TensorShape]:
+        """The type and the shape of each input."""
+        return _describe(self.signature.inputs, _list_inputs(self.exported))
 
-
-def flatten(batch: Batch) -> dict[str, Tensor]:
-    """The tensors of a batch by the names of their fields."""
-    named: dict[str, Tensor] = {}
-    for name, seq in batch.seqs.items():
-        named |= {f"{name}.ids": seq.ids, f"{name}.length": seq.length}
-        named |= {f"{name}.tracks.{track}": value for track, value in seq.tracks.items()}
-    if batch.anchors is not None:
-        named["anchors"] = batch.anchors
-    for group in ("spans", "values"):
-        named |= {f"{group}.{name}": value for name, value in getattr(batch, group).items()}
-    return named
+    def describe_outputs(self) -> dict[str, TensorShape]:
+        """The type and the shape of each output."""
+        nodes = {node.name: node for node in self.exported.graph.nodes}
+        found = [nodes[str(name)] for name in self.exported.graph_signature.user_outputs]
+        return _describe(self.signature.outputs, found)
 
 
-def unflatten(named: Mapping[str, Tensor], like: Batch) -> Batch:
-    """A batch of these tensors, with the fields of `like`."""
+class TensorShape(TypedDict):
+    """The type of a tensor, and its axes: numbers, or the names of the sizes of a batch."""
 
-    def group(prefix: str) -> dict[str, Tensor]:
-        return {
-            name.removeprefix(prefix): value
-            for name, value in named.items()
-            if name.startswith(prefix)
-        }
+    type: str
+    shape: list[int | str]
 
-    seqs = {
-        name: replace(
-            seq,
-            ids=named[f"{name}.ids"],
-            length=named[f"{name}.length"],
-            tracks=group(f"{name}.tracks."),
-            full=False,
+
+def _describe(names: Iterable[str], nodes: Iterable[Node]) -> dict[str, TensorShape]:
+    def spell(axis: int, size: Any) -> int | str:
+        return size if isinstance(size, int) else "tokens" if axis else "rows"
+
+    return {
+        name: TensorShape(
+            type=str(node.meta["val"].dtype).removeprefix("torch."),
+            shape=[spell(axis, size) for axis, size in enumerate(node.meta["val"].shape)],
         )
-        for name, seq in like.seqs.items()
+        for name, node in zip(names, nodes, strict=True)
     }
-    rows = next(iter(seqs.values())).ids.shape[0]
-    return Batch(
-        key=torch.arange(rows),
-        seqs=seqs,
-        anchors=named.get("anchors"),
-        spans=group("spans."),
-        values=group("values."),
-        source=like.source,
-    )
 
 
-def export(program: Program, sample: Batch) -> TensorGraph:
+def export(
+    program: Program,
+    sample: Batch,
+    naming: Naming = lambda fields, logits, _: name_fields(fields, logits),
+) -> TensorGraph:
     """The graph of a program for batches of any number of rows and tokens.
 
     Raises:
         UsageError: The program is not one graph for all sizes.
     """
     sample = double(sample)
-    named = flatten(sample)
+    read, logits = _find_read(program, sample)
+    signature = naming(read, logits, sample)
     with quiet():
-        graph, names = _export(program, sample, tuple(named)), tuple(named)
-        used = tuple(
-            name for name, node in zip(names, _list_inputs(graph), strict=True) if node.users
-        )
-        if used != names:  # fields that nothing reads are no inputs
-            graph, names = _export(program, sample, used), used
-    outputs = tuple(program(sample))
-    _refuse_fixed(graph, names)
-    return TensorGraph(graph, names, outputs)
+        graph = _export(program, sample, signature)
+        nodes = zip(signature.inputs, _list_inputs(graph), strict=True)
+        used = [name for name, node in nodes if node.users]
+        if len(used) < len(signature.inputs):  # no numbers of the others, but of their kind
+            signature = replace(signature, inputs=tuple(used))
+            graph = _export(program, sample, signature)
+    _refuse_fixed(graph, signature)
+    return TensorGraph(graph, signature)
 
 
-def _export(program: Program, sample: Batch, names: tuple[str, ...]) -> ExportedProgram:
-    """The program with these fields of the sample as inputs, all others as constants."""
+def _find_read(program: Program, sample: Batch) -> tuple[list[str], list[str]]:
+    """The fields of a batch that a program reads, and the names of its logits."""
     named = flatten(sample)
-    module = _Module(program, sample, names).eval()
-    inputs = tuple(named[name] for name in names)
+    with _Read() as read:
+        logits = program(sample)
+    return [name for name, tensor in named.items() if id(tensor) in read.tensors], [*logits]
+
+
+class _Read(TorchFunctionMode):
+    """The identities of the tensors that are arguments of functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors: set[int] = set()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        more = kwargs or {}
+        self.tensors |= {id(leaf) for leaf in tree_leaves((args, more))}
+        return func(*args, **more)
+
+
+def _export(program: Program, sample: Batch, signature: Signature) -> ExportedProgram:
+    """The program with inputs of these names; other fields of the sample are constants."""
+    arrays = signature.feed(sample)
+    module = _Module(program, sample, signature).eval()
+    inputs = tuple(torch.from_numpy(array) for array in arrays.values())
     sizes = tuple({axis: Dim.AUTO for axis in range(tensor.dim())} for tensor in inputs)
     try:
         with torch.no_grad():
@@ -125,9 +139,9 @@ class _Module(nn.Module):
     may be words of Python, such as `class`.
     """
 
-    def __init__(self, program: Program, sample: Batch, names: tuple[str, ...]) -> None:
+    def __init__(self, program: Program, sample: Batch, signature: Signature) -> None:
         super().__init__()
-        self.names = names
+        self.signature = signature
         self._hidden = (program, sample)  # a tuple: no submodule
         model = program.model
         state = {  # one entry for each module, even a shared one
@@ -144,7 +158,7 @@ class _Module(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The logits, in the order of their names."""
         program, sample = self._hidden
-        named = {**flatten(sample), **dict(zip(self.names, tensors, strict=True))}
+        named = flatten(sample) | self.signature.read(tensors)
         own = {name: getattr(self, key) for name, key in self._keys.items()}
         with _reparametrize_module(program.model, own):
             return tuple(program.compute(program.model, unflatten(named, sample)).values())
@@ -156,25 +170,13 @@ def _list_inputs(graph: ExportedProgram) -> list[Node]:
     return [nodes[str(name)] for name in graph.graph_signature.user_inputs]
 
 
-def _refuse_fixed(graph: ExportedProgram, names: tuple[str, ...]) -> None:
+def _refuse_fixed(graph: ExportedProgram, signature: Signature) -> None:
     """UsageError where the number of rows or of tokens is a constant of the graph."""
-    for name, node in zip(names, _list_inputs(graph), strict=True):
+    for name, node in zip(signature.inputs, _list_inputs(graph), strict=True):
         shape = node.meta["val"].shape
-        axes = 2 if name.endswith(".ids") or ".tracks." in name else 1
+        axes = 1 if name.endswith(".length") or name.startswith(ONE_AXIS) else 2
         if any(isinstance(size, int) for size in shape[:axes]):
             raise refuse(f"its graph reads {name} of one size, {' x '.join(map(str, shape[:2]))}")
-
-
-def double(batch: Batch) -> Batch:
-    """The batch with each row twice, and with at least 2 tokens: sizes of 1 would be constants."""
-    named, rows = flatten(batch), len(batch.key)
-    twice = {name: torch.cat([value, value]) for name, value in named.items()}
-    for name in twice:
-        if name == "anchors" or name.startswith("spans."):  # they begin with the number of a row
-            twice[name][len(named[name]) :, 0] += rows
-        if (name.endswith(".ids") or ".tracks." in name) and twice[name].shape[1] == 1:
-            twice[name] = torch.cat([twice[name], twice[name]], 1)
-    return unflatten(twice, batch)
 
 
 def check(answer: Answer, program: Program, sample: Batch, *, exact: bool) -> None:
@@ -202,13 +204,11 @@ def refuse(reason: object) -> UsageError:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without the advice of exporters, which is for their authors."""
-    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
-    for name in levels:
-        logging.getLogger(name).setLevel(logging.ERROR)
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        logging.disable(level)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ from plmctl.core.machine import cpu_sums_int8
 from plmctl.core.parts import part_of
 from plmctl.runtime.base import Answer, Program, Runtime
 from plmctl.runtime.graph import TensorGraph, check, export, quiet, refuse
+from plmctl.runtime.signature import Signature
+from plmctl.storage.gate import admit
 
 # the first version with attention as one operator, which ONNX Runtime computes as such
 OPSET = 23
 QUANTIZED = ("MatMul", "Gather")
+FILE = "model.onnx"
 
 
 @part_of("runtime")
@@ -37,19 +40,28 @@ class OnnxRuntime(Runtime):
         self.int8, self.threads = int8, threads
 
     def prepare(self, program: Program, sample: Batch) -> Answer:
-        ort = _require("onnxruntime")
+        _require("onnxruntime")
         graph = export(program, sample)
         with tempfile.TemporaryDirectory() as folder:
-            file = write_onnx(graph, Path(folder) / "model.onnx")
-            if self.int8:
-                file = quantize(file, Path(folder) / "int8.onnx")
-            try:
-                session = ort.InferenceSession(str(file), make_options(ort, self.threads))
-            except Exception as error:  # whatever of the graph it does not compute
-                raise refuse(error) from error
-        answer = OnnxSession(session, graph)
+            self.write(graph, Path(folder))
+            answer = self.open(Path(folder), graph.signature)
         check(answer, program, sample, exact=not self.int8)
         return answer
+
+    def write(self, graph: TensorGraph, folder: Path, batches: Sequence[Batch] = ()) -> None:
+        """Write a graph into a folder."""
+        file = write_onnx(graph, folder / FILE)
+        if self.int8:
+            quantize(file, folder / f"int8.{FILE}").replace(admit(file))
+
+    def open(self, folder: Path, signature: Signature) -> Answer:
+        """The graph in a folder as a function from batches to logits."""
+        ort = _require("onnxruntime")
+        try:
+            session = ort.InferenceSession(str(folder / FILE), make_options(ort, self.threads))
+        except Exception as error:  # whatever of the graph it does not compute
+            raise refuse(error) from error
+        return OnnxSession(session, signature)
 
     def describe(self) -> str:
         ort = _require("onnxruntime")
@@ -59,27 +71,28 @@ class OnnxRuntime(Runtime):
 class OnnxSession:
     """A session of ONNX Runtime as a function from batches to logits."""
 
-    def __init__(self, session: Any, graph: TensorGraph) -> None:
-        self.session, self.graph = session, graph
+    def __init__(self, session: Any, signature: Signature) -> None:
+        self.session, self.signature = session, signature
 
     def __call__(self, batch: Batch) -> Mapping[str, Tensor]:
+        given = self.signature.feed(batch)
         try:
-            found = self.session.run(list(self.graph.outputs), self.graph.feed(batch))
+            found = self.session.run([*self.signature.outputs], given)
         except Exception as error:  # its classes have no base of their own
             raise refuse(error) from error
-        named = zip(self.graph.outputs, found, strict=True)
-        return {name: torch.from_numpy(value) for name, value in named}
+        return self.signature.label(map(torch.from_numpy, found))
 
 
 def write_onnx(graph: TensorGraph, file: Path) -> Path:
     """Write a graph as one file, with the names of its inputs and outputs."""
     _require("onnx")
     _require("onnxscript")
-    names = {"input_names": list(graph.inputs), "output_names": list(graph.outputs)}
-    how: Any = {"opset_version": OPSET, "external_data": False, "verbose": False, **names}
+    inputs, outputs = list(graph.signature.inputs), list(graph.signature.outputs)
+    how: Any = {"opset_version": OPSET, "external_data": False, "verbose": False}
+    how |= {"input_names": inputs, "output_names": outputs}
     try:
         with quiet():
-            torch.onnx.export(graph.exported, (), file, **how)
+            torch.onnx.export(graph.exported, (), admit(file), **how)
     except Exception as error:  # whatever of the graph has no operator there
         raise refuse(f"{type(error).__name__} in the export to ONNX") from error
     return file
@@ -88,17 +101,18 @@ def write_onnx(graph: TensorGraph, file: Path) -> Path:
 def quantize(source: Path, target: Path) -> Path:
     """Write a graph with the weights of its matrix products and embeddings in 8 bits."""
     tools = _require("onnxruntime.quantization")
-    tools.quantize_dynamic(
-        source,
-        target,
-        weight_type=tools.QuantType.QInt8,
-        per_channel=True,
-        # weights of 7 bits, whose sums do not overflow:
-        # https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
-        reduce_range=not cpu_sums_int8(),
-        op_types_to_quantize=list(QUANTIZED),
-        extra_options={"MatMulConstBOnly": True},
-    )
+    with quiet():
+        tools.quantize_dynamic(
+            source,
+            admit(target),
+            weight_type=tools.QuantType.QInt8,
+            per_channel=True,
+            # weights of 7 bits, whose sums do not overflow:
+            # https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
+            reduce_range=not cpu_sums_int8(),
+            op_types_to_quantize=list(QUANTIZED),
+            extra_options={"MatMulConstBOnly": True},
+        )
     return target
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,9 +13,15 @@ from torch import Tensor
 
 from plmctl.core.batch import Batch
 from plmctl.core.extras import require_library
+from plmctl.core.machine import cpu_sums_int8
 from plmctl.core.parts import part_of
 from plmctl.runtime.base import Answer, Program, Runtime
 from plmctl.runtime.graph import TensorGraph, check, export, quiet, refuse
+from plmctl.runtime.signature import Signature
+from plmctl.storage.gate import admit
+
+FILE = "model.xml"  # with model.bin
+ATTENTION = "ScaledDotProductAttention"  # the operator that is one for a layer
 
 
 @part_of("runtime")
@@ -20,60 +29,110 @@ class OpenVinoRuntime(Runtime):
     """OpenVINO: one graph, compiled for this processor.
 
     Args:
+        int8: Whether weights, embeddings and the inputs of matrix products are 8-bit integers,
+            whose ranges are those of the first batch (static quantization by NNCF).
         threads: The number of threads; None: as many as PyTorch has.
     """
 
-    def __init__(self, *, threads: int | None = None) -> None:
+    def __init__(self, *, int8: bool = False, threads: int | None = None) -> None:
         super().__init__()
-        self.threads = threads
+        self.int8, self.threads = int8, threads
 
     def prepare(self, program: Program, sample: Batch) -> Answer:
-        ov = _require("openvino")
+        _require("openvino")
         graph = export(program, sample)
+        answer = self._compile(self._make(graph, [sample]), graph.signature)
+        check(answer, program, sample, exact=not self.int8)
+        return answer
+
+    def write(self, graph: TensorGraph, folder: Path, batches: Sequence[Batch] = ()) -> None:
+        """Write a graph into a folder; `batches` have the usual numbers, for 8 bits."""
+        model = self._make(graph, batches)
+        _require("openvino").save_model(model, admit(folder / FILE), compress_to_fp16=False)
+
+    def open(self, folder: Path, signature: Signature) -> Answer:
+        """The graph in a folder as a function from batches to logits."""
+        return self._compile(folder / FILE, signature)
+
+    def describe(self) -> str:
+        version = _require("openvino").__version__.split("-")[0]
+        return f"OpenVINO {version}{', int8' if self.int8 else ''}"
+
+    def _make(self, graph: TensorGraph, batches: Sequence[Batch]) -> Any:
+        model = make_model(graph)
+        return quantize(model, graph.signature, batches) if self.int8 else model
+
+    def _compile(self, model: Any, signature: Signature) -> Answer:
         settings = {
             "INFERENCE_PRECISION_HINT": "f32",  # bf16 by default where the processor has it
             "INFERENCE_NUM_THREADS": self.threads or torch.get_num_threads(),
             "ENABLE_CPU_PINNING": False,  # other processes need processors, too
         }
-        answer = _Compiled(ov.compile_model(make_model(graph), "CPU", settings), graph)
-        check(answer, program, sample, exact=True)
-        return answer
-
-    def describe(self) -> str:
-        return f"OpenVINO {_require('openvino').__version__.split('-')[0]}"
+        try:
+            return _Compiled(_require("openvino").compile_model(model, "CPU", settings), signature)
+        except RuntimeError as error:
+            raise refuse(error) from error
 
 
 class _Compiled:
     """A compiled model of OpenVINO as a function from batches to logits."""
 
-    def __init__(self, compiled: Any, graph: TensorGraph) -> None:
-        self.compiled, self.graph = compiled, graph
+    def __init__(self, compiled: Any, signature: Signature) -> None:
+        self.compiled, self.signature = compiled, signature
 
     def __call__(self, batch: Batch) -> Mapping[str, Tensor]:
-        given = list(self.graph.feed(batch).values())
+        given = self.signature.feed(batch)
         try:
             found = self.compiled(given, share_inputs=True).values()
         except RuntimeError as error:
             raise refuse(error) from error
-        named = zip(self.graph.outputs, found, strict=True)
-        return {name: torch.from_numpy(value.copy()) for name, value in named}
+        return self.signature.label(torch.from_numpy(value.copy()) for value in found)
 
 
 def make_model(graph: TensorGraph) -> Any:
     """The graph as a model of OpenVINO, with the names of its inputs and outputs."""
-    ov = _require("openvino")
+    ov, signature = _require("openvino"), graph.signature
     try:
-        with quiet():
+        with quiet(), _unobserved():
             model = ov.convert_model(graph.exported)
     except Exception as error:  # whatever of the graph has no operator there
         raise refuse(f"{type(error).__name__} in the conversion to OpenVINO") from error
-    if len(model.inputs) != len(graph.inputs):
+    if len(model.inputs) != len(signature.inputs):
         raise refuse("OpenVINO takes inputs away")
-    for name, own in zip(graph.inputs, model.inputs, strict=True):
+    for name, own in zip(signature.inputs, model.inputs, strict=True):
         own.get_tensor().set_names({name})
-    for name, own in zip(graph.outputs, model.outputs, strict=True):
+    for name, own in zip(signature.outputs, model.outputs, strict=True):
         own.get_tensor().set_names({name})
     return model
+
+
+def quantize(model: Any, signature: Signature, batches: Sequence[Batch]) -> Any:
+    """A model whose weights and inputs of matrix products have 8 bits. Attention stays one
+    operator, in fp32.
+    """
+    nncf = _require("nncf")
+    overflow = nncf.OverflowFix.DISABLE if cpu_sums_int8() else nncf.OverflowFix.ENABLE
+    with quiet(), _unobserved():
+        return nncf.quantize(
+            model,
+            nncf.Dataset([signature.feed(batch) for batch in batches]),
+            model_type=nncf.ModelType.TRANSFORMER,
+            subset_size=len(batches),
+            ignored_scope=nncf.IgnoredScope(types=[ATTENTION], validate=False),
+            advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=overflow),
+        )
+
+
+@contextlib.contextmanager
+def _unobserved() -> Iterator[None]:
+    """Without the messages that these libraries send to their authors, as on a build server."""
+    before = os.environ.get("CI")
+    os.environ["CI"] = "true"
+    try:
+        yield
+    finally:
+        os.environ.pop("CI")
+        os.environ |= {} if before is None else {"CI": before}
 
 
 def _require(module: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import build
 from plmctl.core.errors import ConfigError
 from plmctl.runtime.base import Runtime
@@ -12,9 +13,17 @@ from plmctl.runtime.eager import EagerRuntime
 from plmctl.training.device.precision import Precision
 
 
-def open_runtime(node: Any, precision: Precision, plugins: Sequence[str]) -> Runtime:
-    """The runtime that the settings name; ConfigError where it cannot compute like this."""
-    runtime = _build(node, plugins)
+def open_runtime(
+    node: Any, precision: Precision, plugins: Sequence[str], loaded: Loaded | None = None
+) -> Runtime:
+    """The runtime that the settings name, or that of an exported folder; ConfigError where it
+    cannot compute like this.
+    """
+    stored = loaded.runtime if loaded else None
+    if stored is not None and node is not None:
+        allowed = f"null: {stored.describe()} computes the file of this folder"
+        raise ConfigError("runtime", _name(node), allowed, fix="leave runtime out")
+    runtime = stored or _build(node, plugins)
     if not runtime.on_gpu and precision.device.type != "cpu":
         raise ConfigError("device", "cuda", "cpu: this runtime computes there", fix="device=cpu")
     if not runtime.on_gpu and precision.name != "fp32":
@@ -26,8 +35,11 @@ def open_runtime(node: Any, precision: Precision, plugins: Sequence[str]) -> Run
 def refuse_runtime(node: Any, plugins: Sequence[str], why: str) -> None:
     """ConfigError for another runtime than PyTorch."""
     if not _build(node, plugins).on_gpu:
-        name = node["_target_"].rpartition(".")[2]
-        raise ConfigError("runtime", name, f"torch: {why}", fix="runtime=torch")
+        raise ConfigError("runtime", _name(node), f"torch: {why}", fix="runtime=torch")
+
+
+def _name(node: Any) -> str:
+    return str(node["_target_"].rpartition(".")[2])
 
 
 def _build(node: Any, plugins: Sequence[str]) -> Runtime:

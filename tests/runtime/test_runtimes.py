@@ -15,7 +15,8 @@ from plmctl.core.errors import UsageError
 from plmctl.runtime.auto import FastestRuntime
 from plmctl.runtime.base import Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
-from plmctl.runtime.graph import export, flatten, unflatten
+from plmctl.runtime.fields import flatten, unflatten
+from plmctl.runtime.graph import export
 from plmctl.runtime.onnx import OnnxRuntime, write_onnx
 from plmctl.runtime.openvino import OpenVinoRuntime
 from tests.marks import mark_slow
@@ -67,8 +68,8 @@ def test_attention_is_one_operator_of_each_layer(tmp_path: Path) -> None:
     kinds = Counter(node.op_type for node in model.graph.node)
     assert kinds["Attention"] == 2
     assert kinds["Softmax"] == 0
-    assert {each.name for each in model.graph.input} == set(graph.inputs)
-    assert {"text.ids", "text.length", "anchors"} <= set(graph.inputs)
+    assert {each.name for each in model.graph.input} == set(graph.signature.inputs)
+    assert {"text.ids", "text.length", "anchors"} <= set(graph.signature.inputs)
     assert [each.name for each in model.graph.output] == ["class"]
 
 

@@ -1,0 +1,80 @@
+"""A graph in a folder, computed by the library of its format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from plmctl.core.batch import Batch
+from plmctl.core.errors import DataError, UsageError
+from plmctl.runtime.base import Answer, Program, Runtime
+from plmctl.runtime.graph import TensorGraph
+from plmctl.runtime.onnx import OnnxRuntime
+from plmctl.runtime.openvino import OpenVinoRuntime
+from plmctl.runtime.signature import Signature
+
+
+class GraphLibrary(Protocol):
+    """A library that writes graphs to files, and computes them from there."""
+
+    def write(self, graph: TensorGraph, folder: Path, batches: Sequence[Batch] = ()) -> None:
+        """Write a graph into a folder; `batches` have the usual numbers, for 8 bits."""
+
+    def open(self, folder: Path, signature: Signature) -> Answer:
+        """The graph in a folder as a function from batches to logits."""
+        ...
+
+    def describe(self) -> str:
+        """The library and its version, for people."""
+        ...
+
+
+def _onnx(*, int8: bool) -> GraphLibrary:
+    return OnnxRuntime(int8=int8)
+
+
+def _openvino(*, int8: bool) -> GraphLibrary:
+    return OpenVinoRuntime(int8=int8)
+
+
+LIBRARIES: Mapping[str, Callable[..., GraphLibrary]] = {"onnx": _onnx, "openvino": _openvino}
+
+
+class StoredRuntime(Runtime):
+    """The graph in a folder, whatever the weights of a model are.
+
+    Args:
+        library: The library that computes it.
+        folder: The folder.
+        signature: The names of its inputs and outputs.
+        positions: The most tokens of a row; None: any number.
+    """
+
+    def __init__(
+        self, library: GraphLibrary, folder: Path, signature: Signature, positions: int | None
+    ) -> None:
+        super().__init__()
+        self.library, self.folder, self.signature = library, folder, signature
+        self.positions = positions
+
+    def prepare(self, program: Program, sample: Batch) -> Answer:
+        try:
+            answer = self.library.open(self.folder, self.signature)
+        except UsageError as error:
+            what = f"damaged, or of another version of its library: {str(error).splitlines()[0]}"
+            raise DataError(what, file=self.folder, fix="convert its run again") from error
+
+        def check_and_answer(batch: Batch) -> Mapping[str, Tensor]:
+            longest = max(seq.ids.shape[1] for seq in batch.seqs.values())
+            if self.positions is not None and longest > self.positions:
+                what = f"a row of {longest} tokens: this model has {self.positions} positions"
+                raise UsageError(f"{what}\n  fix: shorter texts, or a model that reads longer rows")
+            return answer(batch)
+
+        return check_and_answer
+
+    def describe(self) -> str:
+        return self.library.describe()

@@ -1,0 +1,354 @@
+"""A fine-tuned model as a file of another library, which computes it without PyTorch.
+
+The answers of the file are compared with those of PyTorch, over all rows of a labelled split,
+before a folder appears.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from plmctl import __version__
+from plmctl.artifacts.adapter_base import fold_methods
+from plmctl.artifacts.convert import refuse_target
+from plmctl.artifacts.deployed import make_runtime
+from plmctl.artifacts.kept_decision import (
+    describe_export,
+    fold_temperature,
+    read_decision,
+    write_decision,
+)
+from plmctl.artifacts.loading import CARD, Loaded, load_source, open_source
+from plmctl.config.saved import CONFIG
+from plmctl.core.batch import Batch
+from plmctl.core.errors import DataError, PlmctlError, UsageError
+from plmctl.core.extras import EXTRAS, find_version, require_library
+from plmctl.core.machine import cpu_sums_int8, describe_cpu, list_cpu_flags
+from plmctl.core.rounding import round_floats
+from plmctl.core.spelling import spell_line
+from plmctl.core.terminal import remark
+from plmctl.runtime.base import Program, Runtime
+from plmctl.runtime.eager import EagerRuntime
+from plmctl.runtime.graph import TOLERANCE, TensorGraph, export
+from plmctl.runtime.signature import name_published
+from plmctl.runtime.stored import LIBRARIES
+from plmctl.storage.atomic import open_folder, write_json, write_text
+from plmctl.storage.settings_file import to_yaml
+from plmctl.tasks import inference
+from plmctl.tasks.calibration import LabelDecision
+from plmctl.tasks.inference import Split
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.metrics import is_larger_better
+from plmctl.tasks.task import Task, as_task
+from plmctl.use.asked_task import open_task, read_examples
+from plmctl.use.calibrating import decide_by_kept
+from plmctl.use.predict import BATCH
+
+CALIBRATED, TOGETHER = 256, 8  # rows that say which numbers are usual, and rows of a batch of them
+DIGITS = 6  # significant ones, for scores in model.json
+
+
+@dataclass(frozen=True)
+class RuntimeScores:
+    """The answers of a runtime to a split.
+
+    Args:
+        logits: {name: [n, ...]}.
+        metrics: The scores with the loss.
+        rate: Rows a second.
+    """
+
+    logits: Mapping[str, np.ndarray]
+    metrics: Mapping[str, float]
+    rate: float
+
+
+def deploy(
+    source: Path,
+    target: Path,
+    *,
+    to: str,
+    int8: bool = False,
+    keep: float = 0.99,
+    data: str | None = None,
+    plugins: Sequence[str] = (),
+) -> None:
+    """Write a fine-tuned model into a folder that a library computes without PyTorch.
+
+    Args:
+        source: A run, or a checkpoint.
+        target: The folder, which appears when all is in it.
+        to: The library, "onnx" or "openvino".
+        int8: Whether weights and inputs of matrix products have 8 bits.
+        keep: The least share of the score that 8 bits keep.
+        data: A labelled file to score; None: the dev split of the task.
+        plugins: The packages outside plmctl that the model may be made of.
+
+    Raises:
+        UsageError: A library is missing, it cannot compute this model, or the answers differ.
+    """
+    refuse_target(target)
+    for library in EXTRAS[to].libraries:
+        if int8 or library != "nncf":
+            require_library(library, to, f"--to {to}", otherwise="--to hf")
+    loaded, decision, left = _open(source, plugins)
+    task = _open_task(loaded, source)
+    split = _read_split(task, loaded, source, data)
+    with open_folder(target) as partial:
+        if left is not None:
+            write_decision(left, partial)
+        before = _measure(EagerRuntime(), loaded, task, split, partial)
+        graph = _export(loaded, task, split)
+        card = _describe(loaded, task, graph, to)
+        after = _write(graph, card | {"numbers": "fp32"}, partial, loaded, task, split)
+        difference = _refuse_difference(before, after)
+        if int8:
+            batches = _choose_usual(task, loaded, split)
+            card["numbers"] = "int8"
+            after = _write(graph, card, partial, loaded, task, split, batches)
+            _refuse_loss(task, before, after, keep)
+        facts: dict[str, Any] = {"numbers": "int8" if int8 else "fp32"}
+        facts["largest_difference_of_fp32"] = difference
+        facts |= _describe_scores(task, split, before, after, keep if int8 else None)
+        facts |= _describe_machine(to, partial, int8=int8)
+        if decision is not None and left is not None:
+            facts["decided"] = [*describe_export(decision, left)]
+        write_text(partial / CONFIG, to_yaml(loaded.config))
+        _write_tokenizer(loaded, task, partial)
+        write_json(partial / CARD, card | facts)
+    _remark(task, split, target, before, after)
+
+
+def _open(
+    source: Path, plugins: Sequence[str]
+) -> tuple[Loaded, LabelDecision | None, LabelDecision | None]:
+    """The model with the temperature in its weights, its decision, and what is left of that."""
+    opened = open_source(source, plugins=plugins)
+    decision = left = read_decision(opened.folder)
+    opened = fold_methods(opened)
+    if decision is not None:
+        opened, left = fold_temperature(opened, decision)
+    return load_source(opened), decision, left
+
+
+def _open_task(loaded: Loaded, source: Path) -> Task:
+    """The task of a run; UsageError for one that no graph answers."""
+    if not loaded.own_task():
+        what = f"{source} was not fine-tuned by plmctl, and a graph has the answers to a task"
+        fix = spell_line("finetune", "task=<name>", f"checkpoint={source}")
+        raise UsageError(f"{what}\n  fix: {fix}, and convert its run")
+    task = as_task(open_task(loaded, None, (), checkpoint=source))
+    why = "it asks no labels of the model"
+    if task is not None:
+        name, wrong = task.name, task.facts.incomparable
+        why = ""
+        if task.lengths.written:
+            why = f"task={name} writes text, token by token, and a graph computes one pass"
+        elif task.facts.ranks:
+            why = f"task={name} ranks a whole corpus, and a graph answers rows"
+        elif wrong is not None:
+            why = f"{wrong.path}={wrong.value!r} decides by more than the logits of a graph"
+    if task is None or why:
+        raise UsageError(f"{source}: {why}\n  fix: --to hf, or plmctl eval runtime=torch")
+    return task
+
+
+def _read_split(task: Task, loaded: Loaded, source: Path, data: str | None) -> Split:
+    """The labelled examples whose scores are compared."""
+    try:
+        if data is None:
+            name, examples = read_examples(task, "dev")
+        else:
+            name, examples = Path(data).stem, _read_file(task, Path(data))
+    except PlmctlError as error:
+        first = str(error).splitlines()[0]
+        what = first if data else f"the dev split of {source} cannot be read: {first}"
+        raise _need_labels(what) from error
+    unlabelled = next((one for one in examples if not _is_labelled(one)), None)
+    if unlabelled is not None or not examples:
+        place = unlabelled.place if unlabelled else data or source
+        raise _need_labels(f"{place}: no label, so the file cannot be scored")
+    return inference.encode_split(task, name, examples, loaded.tokenizer)
+
+
+def _read_file(task: Task, file: Path) -> list[Example]:
+    if not file.is_file():
+        raise DataError("no such file", file=file)
+    return task.splits.read_file(file, task.columns)
+
+
+def _need_labels(what: str) -> DataError:
+    return DataError(what, fix="--data dev.tsv, a labelled file in the layout of the task")
+
+
+def _is_labelled(example: Example) -> bool:
+    return example.label is not None or "answers" in example.fields
+
+
+def _measure(
+    runtime: Runtime, loaded: Loaded, task: Task, split: Split, folder: Path
+) -> RuntimeScores:
+    """The answers to a split, decided by what is kept in a folder."""
+    how: Any = {"batch_size": BATCH, "device": torch.device("cpu"), "runtime": runtime}
+    _, first = next(inference.list_batches(split.rows, BATCH))
+    runtime.answer(Program(loaded.model, task.logits), first)  # it prepares itself
+    start = time.perf_counter()
+    with torch.no_grad():
+        logits, loss = inference.run(loaded.model, task, split.rows, **how)
+    seconds = time.perf_counter() - start
+    answers = task.predict(logits, split.rows, split.examples)
+    answers, _ = decide_by_kept(folder, task, answers)
+    metrics = {**task.score(answers), **({} if loss is None else {"loss": loss})}
+    return RuntimeScores(logits, metrics, len(split.rows.key) / seconds)
+
+
+def _export(loaded: Loaded, task: Task, split: Split) -> TensorGraph:
+    """The graph of the answers to a task."""
+    _, sample = next(inference.list_batches(split.rows, BATCH))
+    try:
+        return export(Program(loaded.model, task.logits), sample, name_published)
+    except UsageError as error:
+        raise _advise(error) from error
+
+
+def _advise(error: UsageError) -> UsageError:
+    """The error of a runtime, with a fix for convert."""
+    return UsageError(f"{str(error).splitlines()[0]}\n  fix: --to hf, or plmctl eval runtime=torch")
+
+
+def _write(
+    graph: TensorGraph,
+    card: Mapping[str, Any],
+    folder: Path,
+    loaded: Loaded,
+    task: Task,
+    split: Split,
+    batches: Sequence[Batch] = (),
+) -> RuntimeScores:
+    """Write the file of a graph, and measure its answers."""
+    library = LIBRARIES[card["format"]](int8=card["numbers"] == "int8")
+    try:
+        library.write(graph, folder, batches)
+        return _measure(make_runtime(folder, card), loaded, task, split, folder)
+    except UsageError as error:
+        raise _advise(error) from error
+
+
+def _refuse_difference(before: RuntimeScores, after: RuntimeScores) -> float:
+    """The largest difference of logits; UsageError where it is more than rounding."""
+    largest = 0.0
+    for name, own in before.logits.items():
+        found = after.logits[name]
+        difference = np.abs(found - own)
+        if not (difference <= TOLERANCE * (1 + np.abs(own))).all():
+            what = f"the file answers '{name}' otherwise than PyTorch, by {difference.max():.3g}"
+            raise UsageError(f"{what}\n  fix: --to hf, or plmctl eval runtime=torch")
+        largest = max(largest, float(difference.max(initial=0)))
+    return largest
+
+
+def _refuse_loss(task: Task, before: RuntimeScores, after: RuntimeScores, keep: float) -> None:
+    """UsageError where 8 bits lose more of the score than allowed."""
+    metric = task.metrics[0]
+    old, new = before.metrics[metric], after.metrics[metric]
+    sign = 1 if is_larger_better(metric) else -1
+    if sign * (old - new) <= (1 - keep) * abs(old):
+        return
+    what = f"int8 has {metric} {new:.4f}, and fp32 {old:.4f}: more is lost than --keep {keep:g}"
+    least = new / old if sign > 0 else 2 - new / old
+    lower = f", or --keep {np.floor(least * 1000) / 1000:g}" if old and least > 0 else ""
+    raise UsageError(f"{what} allows\n  fix: without --int8{lower}")
+
+
+def _choose_usual(task: Task, loaded: Loaded, split: Split) -> list[Batch]:
+    """Batches of training rows, whose numbers are the usual ones; of the split without them."""
+    try:
+        examples = inference.take_share(task.read("train"), 1)[:CALIBRATED]
+        rows = inference.encode_split(task, "train", examples, loaded.tokenizer).rows
+    except PlmctlError:
+        rows = split.rows
+    batches = [batch for _, batch in inference.list_batches(rows, TOGETHER)]
+    step = max(1, len(batches) * TOGETHER // CALIBRATED)
+    return batches[::step]
+
+
+def _describe(loaded: Loaded, task: Task, graph: TensorGraph, to: str) -> dict[str, Any]:
+    """The facts about a graph, for those who feed it."""
+    return {
+        "about": "a model that plmctl trained, as one graph; padding stands at the end of rows",
+        "format": to,
+        "task": task.name,
+        "labels": task.label_names,
+        "inputs": graph.describe_inputs(),
+        "outputs": graph.describe_outputs(),
+        "names": dict(graph.signature.outputs),
+        "anchors": graph.signature.anchors,
+        "max_length": task.max_length,
+        "positions": loaded.config["position"].get("max_length"),
+    }
+
+
+def _describe_scores(
+    task: Task, split: Split, before: RuntimeScores, after: RuntimeScores, keep: float | None
+) -> dict[str, Any]:
+    """The scores of PyTorch in fp32 and of the file, and the rows of a second."""
+    metric = task.metrics[0]
+    old, new = before.metrics[metric], after.metrics[metric]
+    lost = old - new if is_larger_better(metric) else new - old
+    scores = {
+        "split": split.name,
+        "examples": len(split.examples),
+        "metric": metric,
+        "before": dict(before.metrics),
+        "after": dict(after.metrics),
+        "lost": lost,
+    }
+    rates = {"before": before.rate, "after": after.rate}
+    speed = {"rows_per_second": rates, "batch": BATCH, "threads": torch.get_num_threads()}
+    more = {} if keep is None else {"keep": keep}
+    found: dict[str, Any] = round_floats({"scores": scores | more, "speed": speed}, DIGITS)
+    return found
+
+
+def _describe_machine(to: str, folder: Path, *, int8: bool) -> dict[str, Any]:
+    """The processor, the versions and the bytes of a file."""
+    packages = ("torch", *EXTRAS[to].libraries)
+    versions = {"plmctl": __version__} | {name: find_version(name) for name in packages}
+    facts: dict[str, Any] = {
+        "bytes": {file.name: file.stat().st_size for file in sorted(folder.glob("model.*"))},
+        "processor": {"name": describe_cpu(), "flags": list_cpu_flags()},
+        "versions": {name: version for name, version in versions.items() if version},
+    }
+    if int8:
+        whole = "8 bits: this processor sums products of 8 bits exactly"
+        safe = "7 bits, whose sums do not overflow: this processor has no VNNI"
+        facts["weights"] = whole if cpu_sums_int8() else safe
+    return facts
+
+
+def _write_tokenizer(loaded: Loaded, task: Task, folder: Path) -> None:
+    """The tokenizer for plmctl, and for other tools in Hugging Face's layout."""
+    loaded.tokenizer.save(folder / "tokenizer")
+    template = (loaded.config.get("format") or {}).get("source_template")
+    try:
+        loaded.tokenizer.export_hf(
+            folder, model_max_length=task.max_length, framed=True, single=template
+        )
+    except UsageError as error:
+        remark(f"only plmctl reads this tokenizer: {str(error).splitlines()[0]}")
+
+
+def _remark(
+    task: Task, split: Split, target: Path, before: RuntimeScores, after: RuntimeScores
+) -> None:
+    metric = task.metrics[0]
+    scores = f"{metric} {after.metrics[metric]:.4f} on {split.name}"
+    rates = f"{after.rate:,.0f} rows/s, PyTorch {before.rate:,.0f}"
+    remark(f"{target}: {scores}, PyTorch {before.metrics[metric]:.4f}; {rates}")

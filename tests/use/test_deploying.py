@@ -1,0 +1,300 @@
+"""`plmctl convert --to onnx` and `--to openvino`: the answers of the file, and what is refused."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from plmctl.artifacts.convert import to_plmctl
+from plmctl.artifacts.deployed import open_deployed
+from plmctl.artifacts.loading import open_source
+from plmctl.core.errors import UsageError
+from plmctl.runtime.base import Program
+from plmctl.use.embedding_lines import EmbeddingLine
+from plmctl.use.vectors import make_batch
+from tests.command import plmctl
+
+LAYERS = 2
+# the last tensor of the backbone, and the first one that reads its states
+LAST, READS = "backbone.stack.blocks.f.1.norm_sum.bias", "heads.pooler.dense.weight"
+# the dev set by a library and a tokenizer alone, in a process of its own
+ALONE = """
+import json, sys
+sys.modules["torch"] = sys.modules["plmctl"] = None
+import onnxruntime
+from transformers import AutoTokenizer
+folder, pairs = sys.argv[1], json.loads(sys.argv[2])
+session = onnxruntime.InferenceSession(folder + "/model.onnx")
+tokenizer = AutoTokenizer.from_pretrained(folder)
+given = tokenizer(*map(list, zip(*pairs)), padding=True, truncation=True, return_tensors="np")
+print(json.dumps(session.run(["logits"], dict(given))[0].tolist()))
+"""
+
+
+def make_pairs() -> list[tuple[str, str, str]]:
+    words = ("dull", "fine")
+    return [(f"a {words[n % 2]} film", " indeed" * (n % 5) + " so", str(n % 2)) for n in range(40)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier of pairs that has learned two words."""
+    folder = tmp_path_factory.mktemp("films")
+    for split in ("train", "dev"):
+        rows = ["text\ttext2\tlabel", *map("\t".join, make_pairs())]
+        (folder / f"{split}.tsv").write_text("\n".join(rows))
+    place = folder / "run"
+    words = ["task=pair_classification", f"task.path={folder}", "checkpoint=null", "model=encoder"]
+    words += ["size=tiny", "size.width=32", "size.inner_width=48", f"size.num_layers={LAYERS}"]
+    words += ["tokenizer=wordpiece", "tokenizer.vocab_size=32", "task.max_length=16"]
+    words += ["train.epochs=null", "train.steps=40", "train.precision=fp32", "optim.lr=0.005"]
+    plmctl("finetune", *words, f"run.dir={place}")
+    return place
+
+
+def evaluate(checkpoint: Path, out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The scores on dev, and the predictions."""
+    told = plmctl("eval", f"checkpoint={checkpoint}", f"out={out}", "overwrite=true", "--json")
+    found: dict[str, Any] = json.loads(told)
+    return found, [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    card: dict[str, Any] = json.loads((folder / "model.json").read_text())
+    return card
+
+
+def find_checkpoint(run: Path) -> Path:
+    return next(run.glob("checkpoints/step-*"))
+
+
+@pytest.fixture(scope="module")
+def deploy(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The run as a folder of a library, with options; each is made once."""
+
+    @cache
+    def make(to: str, *options: str) -> Path:
+        folder = tmp_path_factory.mktemp(to) / "deployed"
+        plmctl("convert", str(run), "--to", to, *options, "--out", str(folder))
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("to", ["onnx", "openvino"])
+def test_a_folder_answers_as_its_run_and_says_what_it_is(
+    run: Path, deploy: Callable[..., Path], to: str, tmp_path: Path
+) -> None:
+    folder = deploy(to)
+    scores, own = evaluate(run, tmp_path / "run.jsonl")
+    again, found = evaluate(folder, tmp_path / "deployed.jsonl")
+    assert again["metrics"]["dev"] == pytest.approx(scores["metrics"]["dev"], abs=1e-5)
+    for one, other in zip(own, found, strict=True):
+        assert one["guess"] == other["guess"]
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
+    card = read_card(folder)
+    assert list(card["inputs"]) == ["input_ids", "attention_mask", "token_type_ids"]
+    assert all(each["shape"] == ["rows", "tokens"] for each in card["inputs"].values())
+    assert card["outputs"] == {"logits": {"type": "float32", "shape": ["rows", 2]}}
+    assert (card["labels"], card["max_length"], card["numbers"]) == (["0", "1"], 16, "fp32")
+    assert card["scores"]["after"] == card["scores"]["before"]
+    assert card["scores"]["after"]["accuracy"] == scores["metrics"]["dev"]["accuracy"] == 1
+    assert card["scores"]["examples"] == 40
+    assert card["bytes"] == {file.name: file.stat().st_size for file in folder.glob("model.[obx]*")}
+    assert card["speed"]["rows_per_second"]["after"] > 0
+    assert not [*folder.rglob("*.safetensors")]
+
+
+def test_a_library_and_a_tokenizer_give_the_calibrated_answers(run: Path, tmp_path: Path) -> None:
+    """The temperature is in the graph, the threshold in decision.json; neither PyTorch nor plmctl
+    is imported.
+    """
+    shutil.copytree(run, tmp_path / "run")
+    plmctl("eval", f"checkpoint={tmp_path / 'run'}", "calibrate=[temperature,threshold]")
+    folder = tmp_path / "deployed"
+    plmctl("convert", str(tmp_path / "run"), "--to", "onnx", "--out", str(folder))
+    kept = json.loads((find_checkpoint(tmp_path / "run") / "decision.json").read_text())
+    left = json.loads((folder / "decision.json").read_text())
+    assert kept["temperature"] < 1
+    assert left == kept | {"temperature": 1.0}
+    pairs = json.dumps([[text, other] for text, other, _ in make_pairs()])
+    told = subprocess.run(
+        [sys.executable, "-c", ALONE, str(folder), pairs], capture_output=True, text=True
+    )
+    assert told.returncode == 0, told.stderr
+    wanted = evaluate(tmp_path / "run", tmp_path / "run.jsonl")[1]
+    for logits, row in zip(json.loads(told.stdout), wanted, strict=True):
+        weights = [math.exp(logit - max(logits)) for logit in logits]
+        found = [weight / sum(weights) for weight in weights]
+        assert found == pytest.approx([*row["probabilities"].values()], abs=1e-5)
+    assert evaluate(folder, tmp_path / "again.jsonl")[1] == [
+        row | {"probabilities": pytest.approx(row["probabilities"], abs=1e-5)} for row in wanted
+    ]
+
+
+@pytest.mark.parametrize("to", ["onnx", "openvino"])
+def test_eight_bits_are_written_with_their_score(
+    deploy: Callable[..., Path], to: str, tmp_path: Path
+) -> None:
+    """Attention stays one operator of each layer."""
+    whole, small = deploy(to), deploy(to, "--int8")
+    file = "model.onnx" if to == "onnx" else "model.bin"
+    assert (small / file).stat().st_size < (whole / file).stat().st_size
+    assert count_attention(whole) == count_attention(small) == LAYERS
+    cards = [read_card(folder) for folder in (whole, small)]
+    assert [card["numbers"] for card in cards] == ["fp32", "int8"]
+    assert ["weights" in card for card in cards] == [False, True]
+    assert cards[1]["scores"]["keep"] == 0.99
+    assert cards[1]["scores"]["lost"] <= 0.01
+    assert cards[1]["scores"]["after"]["loss"] != cards[1]["scores"]["before"]["loss"]
+    said, _ = evaluate(small, tmp_path / "out.jsonl")
+    assert said["remarks"]["runtime"].endswith(", int8")
+    assert said["metrics"]["dev"]["loss"] == cards[1]["scores"]["after"]["loss"]
+
+
+def count_attention(folder: Path) -> int:
+    """The operators of attention in the file of a folder."""
+    if (file := folder / "model.xml").is_file():
+        return file.read_text().count('type="ScaledDotProductAttention"')
+    nodes = onnx.load(folder / "model.onnx").graph.node
+    return sum(node.op_type == "Attention" for node in nodes)
+
+
+def test_without_vnni_weights_have_seven_bits(
+    deploy: Callable[..., Path], run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two products of 8 bits could overflow a sum of 16 bits there."""
+    for name in ("plmctl.runtime.onnx", "plmctl.use.deploying"):
+        monkeypatch.setattr(f"{name}.cpu_sums_int8", lambda: False)
+    folder = tmp_path / "deployed"
+    plmctl("convert", str(run), "--to", "onnx", "--int8", "--out", str(folder))
+    assert read_card(folder)["weights"].startswith("7 bits")
+    graph = onnx.load(folder / "model.onnx").graph
+    weights = [onnx.numpy_helper.to_array(each) for each in graph.initializer]
+    eight = [each for each in weights if each.dtype == np.int8 and each.ndim == 2]
+    assert eight
+    assert max(int(np.abs(each.astype(int)).max()) for each in eight) <= 64
+
+
+def copy_changed(run: Path, folder: Path, **changes: Any) -> Path:
+    """A checkpoint of its own, with another config or other tensors."""
+    folder.mkdir()
+    to_plmctl(replace(open_source(run), **changes), folder)
+    return folder
+
+
+def test_eight_bits_that_lose_more_than_allowed_are_refused(run: Path, tmp_path: Path) -> None:
+    """A state of ten thousands, which nothing reads: its rounding to 8 bits loses the others."""
+    weights = dict(open_source(run).tensors)
+    changed = {name: weights[name].clone() for name in (LAST, READS)}
+    changed[LAST][0] += 1e4
+    changed[READS][:, 0] = 0
+    weights |= changed
+    worse, folder = copy_changed(run, tmp_path / "worse", tensors=weights), tmp_path / "deployed"
+    words = ["convert", str(worse), "--to", "onnx", "--int8"]
+    told = plmctl(*words, "--out", str(folder), code=2)
+    assert "int8 has accuracy 0.5000, and fp32 1.0000" in told
+    assert "fix: --keep 0.5  # or without --int8" in told
+    assert not folder.exists()
+    assert not [*tmp_path.glob(".*")]
+    plmctl(*words, "--keep", "0.5", "--out", str(folder))
+    assert read_card(folder)["scores"]["lost"] == 0.5
+
+
+def test_what_is_refused(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "deployed"
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").touch()
+    (tmp_path / "texts.tsv").write_text("text\ttext2\na film\tso\n")
+    to = ["convert", str(run), "--to", "onnx"]
+    for words, code, answer in (
+        ([*to, "--out", str(tmp_path / "full")], 2, "exists and is not an empty folder"),
+        (
+            [*to, "--data", str(tmp_path / "texts.tsv"), "--out", str(folder)],
+            3,
+            "expected column label",
+        ),
+        ([*to, "--data", str(tmp_path / "gone.tsv"), "--out", str(folder)], 3, "no such file"),
+        ([*to, "--max-length", "64", "--out", str(folder)], 2, "--max-length makes a model"),
+        ([*to, "--keep", "0.9", "--out", str(folder)], 2, "--keep is of --int8"),
+        (["convert", str(run), "--to", "hf", "--int8", "--out", str(folder)], 2, "--to onnx"),
+    ):
+        assert answer in plmctl(*words, code=code), words
+    assert not folder.exists()
+
+
+def test_no_split_to_score_is_refused(run: Path, tmp_path: Path) -> None:
+    """A labelled file does instead."""
+    config = dict(open_source(run).config)
+    config["task"] = config["task"] | {"path": str(tmp_path / "gone")}
+    moved, folder = copy_changed(run, tmp_path / "run", config=config), tmp_path / "deployed"
+    to = ["convert", str(moved), "--to", "onnx", "--out", str(folder)]
+    told = plmctl(*to, code=3)
+    assert "the dev split of" in told
+    assert "--data" in told
+    plmctl(*to, "--data", str(run.parent / "dev.tsv"))
+    assert read_card(folder)["scores"]["after"]["accuracy"] == 1
+
+
+def test_a_folder_is_used_as_it_is(deploy: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "deployed"
+    shutil.copytree(deploy("onnx"), folder)
+    for words, code, answer in (
+        (["eval", f"checkpoint={folder}", "runtime=torch"], 2, "leave runtime out"),
+        (["eval", f"checkpoint={folder}", "task=lm", "data.path=x"], 2, "the run that it is from"),
+        (["embed", f"checkpoint={folder}", "input=x"], 2, "no weights that PyTorch reads"),
+        (["convert", str(folder), "--to", "hf", "--out", "x"], 2, "no weights that PyTorch reads"),
+    ):
+        assert answer in plmctl(*words, code=code), words
+    (folder / "model.onnx").write_bytes(b"damaged")
+    assert "damaged" in plmctl("eval", f"checkpoint={folder}", code=3)
+    (folder / "model.json").write_text("{")
+    assert "model.json" in plmctl("eval", f"checkpoint={folder}", code=3)
+
+
+def test_rows_beyond_the_positions_are_refused(deploy: Callable[..., Path]) -> None:
+    loaded = open_deployed(deploy("onnx"))
+    assert loaded.runtime is not None
+    short, long = (make_batch([EmbeddingLine([5] * tokens)]) for tokens in (16, 17))
+    batches = [replace(batch, anchors=torch.zeros(1, 2).long()) for batch in (short, long)]
+    program = Program(loaded.model, lambda model, batch: {})
+    assert loaded.runtime.answer(program, batches[0])["class"].shape == (1, 2)
+    with pytest.raises(UsageError, match="a row of 17 tokens: this model has 16 positions"):
+        loaded.runtime.answer(program, batches[1])
+    last = replace(batches[0], anchors=torch.tensor([[0, 15]]))
+    with pytest.raises(UsageError, match="by the first token of a row"):
+        loaded.runtime.answer(program, last)
+
+
+@pytest.mark.parametrize(
+    ("to", "missing", "words"),
+    [("onnx", "onnxscript", []), ("openvino", "openvino", []), ("openvino", "nncf", ["--int8"])],
+)
+def test_a_missing_library_is_named_with_its_extra(
+    run: Path, to: str, missing: str, words: list[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    real = importlib.import_module
+
+    def refuse(module: str, *more: Any) -> Any:
+        if module == missing:
+            raise ImportError(module)
+        return real(module, *more)
+
+    monkeypatch.setattr("plmctl.core.extras.importlib.import_module", refuse)
+    told = plmctl("convert", str(run), "--to", to, *words, "--out", str(tmp_path / "x"), code=2)
+    assert f"--to {to} needs {missing}" in told
+    assert "pip install" in told
