@@ -53,6 +53,7 @@ ROOMS = (
     *("heads", "generation", "objectives", "graph", "vectors", "tasks", "distill", "attack"),
     *("training",),
     *("interop", "config", "inputs", "artifacts", "analysis", "use", "runs", "probes", "datasets"),
+    "serve",
     *("report", "jobs", "study", "chain", "cli", "commands", "api"),
 )
 

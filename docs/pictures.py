@@ -37,6 +37,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "learning": ("training",),
     "published layouts, settings": ("interop", "config"),
     "runs": ("inputs", "artifacts", "analysis", "use", "runs", "probes", "datasets"),
+    "answers over HTTP": ("serve",),
     "many runs": ("report", "jobs", "study", "chain"),
     "faces": ("cli", "commands", "api"),
 }

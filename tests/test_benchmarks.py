@@ -86,6 +86,7 @@ TINY = {
 }
 BY_OTHERS = ("peer_trainer", "peer_loss", "text_attack")  # other sides, which these start
 NEED = {"pretrain_gpu": "a GPU", "rare_words": "a model that has read a corpus, and word pairs"}
+NEED |= {"serve": "a running server"}
 QUICK = ("formats", "linking", "noise")
 WIKI = """<mediawiki><page><title>Cat</title><ns>0</ns><id>1</id><revision><id>2</id><text>A
 '''cat''' is an [[animal]].</text></revision></page></mediawiki>"""

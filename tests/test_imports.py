@@ -26,6 +26,7 @@ ORDER = (  # the rooms of the package, lowest first: each may import those befor
     *("heads", "generation", "objectives", "graph", "vectors", "tasks", "distill", "attack"),
     *("training",),
     *("interop", "config", "inputs", "artifacts", "analysis", "use", "runs", "probes", "datasets"),
+    "serve",
     *("report", "jobs", "study", "chain", "cli", "commands", "api"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing

@@ -12,7 +12,6 @@ import numpy as np
 
 from plmctl.api.records import RowList
 from plmctl.api.settings import Settings, check_path, to_words
-from plmctl.api.texts import PLACE, Item, as_line, read_items, refuse_single, take_texts
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import build
 from plmctl.config.make_spec import spec_of
@@ -28,6 +27,7 @@ from plmctl.use.asked_task import ask_all, choose_task, describe_model, open_tas
 from plmctl.use.embed import check_manner, choose_manner, embed
 from plmctl.use.embedding_lines import PlainLine, lay_out_lines, lay_out_text
 from plmctl.use.generate import make_answerer
+from plmctl.use.items import PLACE, Item, as_line, read_items, refuse_single, take_texts
 from plmctl.use.prompting import make_prompt_reader
 
 Pooling = Literal["mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"]

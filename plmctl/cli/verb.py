@@ -20,7 +20,7 @@ from plmctl.config.command import About, Command
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError, find_meant, nearest
 from plmctl.core.pasted import spell_fix
-from plmctl.core.spelling import spell_word
+from plmctl.core.spelling import spell_setting, spell_word
 
 # parameters that say which settings a command composes
 LINE = ("words", "config_dir", "plugin", "json", "dry_run", "resume")
@@ -187,13 +187,19 @@ def read_bare(about: About, words: Sequence[str]) -> list[str]:
         refuse_cut_value(words)
     if not about.takes_path:
         return list(words)
-    return name_argument(about.bare if isinstance(about.bare, str) else about.bare(words), words)
+    setting = about.bare if isinstance(about.bare, str) else about.bare(words)
+    return name_argument(setting, words, several=about.several)
 
 
-def name_argument(setting: str, words: Sequence[str]) -> list[str]:
-    """The words, where a word without "=" becomes `setting`; a file of settings stays as it is."""
+def name_argument(setting: str, words: Sequence[str], *, several: bool = False) -> list[str]:
+    """The words, where a word without "=" becomes `setting`; a file of settings stays as it is.
+    Where `several` are allowed, they become a list.
+    """
     bare = [word for word in words if not re.search(r"=|^~|\.ya?ml$", word)]
     given = [word for word in words if word.startswith(f"{setting}=")]
+    if several and len(bare) > 1 and not given:
+        others = [word for word in words if word not in bare]
+        return [spell_setting(setting, bare), *others]
     if bare and len(bare) + len(given) > 1:
         both = " ".join([*bare, *given])
         first = spell_word(f"{setting}={bare[0]}")

@@ -37,6 +37,7 @@ class About:
     # the meaning of a word without "=": RECIPE, or the setting that it stands for ("data.path"),
     # which the other words may decide; "": such words have no meaning
     bare: str | Callable[[Sequence[str]], str] = ""
+    several: bool = False  # whether several such words are allowed
     metavar: str = ""  # such a word in the line of usage: "RUN"
     recipe: str | None = None  # where the words name none
     marks: tuple[tuple[str, str], ...] = ()  # (a word behind the first, the setting it stands for)

@@ -33,6 +33,7 @@ EXTRAS = {
     "mlflow": Extra(("mlflow",), "numbers of runs in MLflow: run.trackers=[mlflow]"),
     "onnx": Extra(("onnx", "onnxruntime", "onnxscript"), "answers by ONNX Runtime: runtime=onnx"),
     "openvino": Extra(("openvino", "nncf"), "answers by OpenVINO: runtime=openvino"),
+    "serve": Extra(("fastapi", "uvicorn", "prometheus-client"), "answers over HTTP: plmctl serve"),
     "slurm": Extra(("hydra-submitit-launcher",), "jobs on a cluster of Slurm"),
     "optuna": Extra(("hydra-optuna-sweeper",), "searching settings: hydra/sweeper=optuna"),
 }

@@ -62,6 +62,7 @@ class CrossEncoder(RankingTask):
         head="score",
         pipeline="text-classification",
         outputs=1,
+        scores_pairs=True,
     )
 
     Settings: ClassVar[type[CrossEncoderSettings]] = CrossEncoderSettings

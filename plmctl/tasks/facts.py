@@ -28,6 +28,7 @@ class TaskFacts(Facts):
         typed: The texts that `parse` reads; "": none.
         chooses: Whether it chooses among labels, each with a probability.
         ranks: Whether `plmctl eval` ranks a whole corpus by it.
+        scores_pairs: Whether it scores a text for a question by reading both together.
         has_classes: Whether its labels are classes or numbers, not texts that are written.
         shows_train: Whether rows show labels of any of the training examples.
         incomparable: The error where single logits say too little to be compared.
@@ -42,6 +43,7 @@ class TaskFacts(Facts):
     typed: str = "texts that you type, one a line"
     chooses: bool = True
     ranks: bool = False
+    scores_pairs: bool = False
     has_classes: bool = True
     shows_train: bool = False
     incomparable: ConfigError | None = None

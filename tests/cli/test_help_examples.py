@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.config.command import list_commands, load_command
+from plmctl.serve import running
 from plmctl.text import corpus
 from plmctl.text.corpus import CorpusDocument, extract_paragraphs, load_topics
 from tests.knowledge.wiki import export, page
@@ -49,6 +50,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "extend": ("pretrain",),
     "vectors": ("pretrain",),
     "generate": ("pretrain",),
+    "serve": ("finetune", "pretrain"),
     "average": ("pretrain",),
     "graph": (),
     "bases make": (),
@@ -123,6 +125,7 @@ class Workshop:
             words += ["tokenizer.vocab_size=1024"] if own_tokens else []
             # its jobs in this process, one after the other
             words += ["hydra/launcher=basic"] if command == "ablate" else []
+            words += ["port=0"] if command == "serve" else []
             result = CliRunner().invoke(make_app(), words)
             assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception!r}"
         self.ran.add(command)
@@ -159,6 +162,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setattr(corpus, "load_documents", lambda: documents)
+        patch.setattr(running, "run", lambda *app, **grace: None)  # it would not end
         yield Workshop()
 
 

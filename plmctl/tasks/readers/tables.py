@@ -286,6 +286,8 @@ class Table(SplitFiles):
     ) -> Iterator[Example]:
         empty: list[int] = []  # lines without a label
         kinds = LabelKinds(file)
+        # fields have no numbers: where the columns of the task do, the roles are their names
+        columns = {r: r if isinstance(c, int) else c for r, c in columns.items()}
         for number, (line, row) in enumerate(objects_of(file, list(map(str, columns.values())))):
             read = {
                 r: c

@@ -13,7 +13,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.storage.atomic import write_text
-from plmctl.tasks.readers.tables import AbsentColumn
+from plmctl.tasks.readers.tables import TEXTS, AbsentColumn
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.tasks.unlabelled import read_unlabelled
@@ -46,6 +46,8 @@ def read_items(task: Task, items: Sequence[Item]) -> Iterator[tuple[str | None, 
     items = list(items)
     if not items:
         raise DataError("there is no text in it", file=PLACE, fix="a list of texts")
+    if (named := _name_texts(task, items)) is not None:
+        items = named
     if not isinstance(items[0], Mapping):
         yield None, [_parse(task, item, number) for number, item in enumerate(items, 1)]
         return
@@ -62,6 +64,23 @@ def read_items(task: Task, items: Sequence[Item]) -> Iterator[tuple[str | None, 
         except DataError as error:
             raise DataError(str(error).replace(str(file), PLACE)) from None
         yield str(file), examples
+
+
+def _name_texts(task: Task, items: Sequence[Item]) -> list[Item] | None:
+    """Pairs as records of the columns of the task, where a text has a tab, which separates the
+    texts of a line; None for others.
+    """
+    pairs = [item for item in items if isinstance(item, list | tuple) and len(item) == len(TEXTS)]
+    columns = [task.columns.get(role) for role in TEXTS]
+    if len(pairs) < len(items) or None in columns:
+        return None
+    if not any("\t" in str(text) for pair in pairs for text in pair):
+        return None
+    names = [
+        role if isinstance(column, int) else str(column)
+        for role, column in zip(TEXTS, columns, strict=True)
+    ]
+    return [dict(zip(names, pair, strict=True)) for pair in pairs]
 
 
 def as_line(item: Item, number: int) -> str:
@@ -81,12 +100,19 @@ def as_line(item: Item, number: int) -> str:
 
 def _parse(task: Task, item: Item, number: int) -> Example:
     try:
-        return task.parse(as_line(item, number), number)
+        example = task.parse(as_line(item, number), number)
     except ValueError as error:
+        if isinstance(item, str) and task.columns.get(TEXTS[1]) is not None:
+            what = f"the task {task.name} reads pairs of texts, not {item[:40]!r}"
+            raise DataError(what, file=PLACE, line=number, fix='["a text", "another"]') from None
         raise DataError(str(error), file=PLACE, line=number) from None
     except NotImplementedError:
         fix = 'records with its columns, [{"column": ...}], or path=<a file of its kind>'
         raise UsageError(f"task {task.name} reads no plain texts\n  fix: {fix}") from None
+    if not isinstance(item, str) and any("\t" in str(text) for text in example.fields.values()):
+        what = f"the task {task.name} reads single texts, not {len(item)} together"
+        raise DataError(what, file=PLACE, line=number, fix="a list of texts")
+    return example
 
 
 def _as_row(item: Item, number: int) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""All addresses of a server as one application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from plmctl import __version__
+from plmctl.core.errors import PlmctlError, nearest
+from plmctl.core.terminal import WARN, remark
+from plmctl.serve.errors import OPENAI, Refusal, spell_error
+from plmctl.serve.guard import Guard
+from plmctl.serve.routes import inference, openai, pooling, texts
+from plmctl.serve.server import Server
+
+ROUTERS = (inference, openai, pooling, texts)
+
+
+def make_app(server: Server, *, token: str | None = None) -> Guard:
+    """The application of a server, behind its limits and its token."""
+    app = FastAPI(title="plmctl", version=__version__, lifespan=_answer_meanwhile(server))
+    routers = [module.make_router(server) for module in ROUTERS]
+    for router in routers:
+        app.include_router(router)
+
+    @app.get("/health", summary="200 while the server answers", tags=["server"])
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/metrics", summary="Numbers for Prometheus", tags=["server"])
+    async def metrics() -> PlainTextResponse:
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return PlainTextResponse(server.metrics.spell(), media_type=kind)
+
+    known = [str(getattr(route, "path", "")) for each in (app, *routers) for route in each.routes]
+    _answer_errors(app, sorted({path for path in known if "{" not in path and path}))
+    return Guard(
+        app,
+        metrics=server.metrics,
+        token=token,
+        longest_body=server.limits.body,
+        routes=frozenset(known),
+    )
+
+
+def _answer_meanwhile(server: Server) -> Any:
+    """The life of an application: its queue answers until the last request."""
+
+    @asynccontextmanager
+    async def live(_: FastAPI) -> AsyncIterator[None]:
+        server.queue.start()
+        yield
+        server.queue.stop()
+
+    return live
+
+
+def _answer_errors(app: FastAPI, paths: Sequence[str]) -> None:
+    """Sentences instead of the input that was wrong, or of a traceback."""
+
+    @app.exception_handler(Refusal)
+    async def refuse(request: Request, error: Refusal) -> JSONResponse:
+        return _reply(request, error.status, error.message)
+
+    @app.exception_handler(PlmctlError)
+    async def misuse(request: Request, error: PlmctlError) -> JSONResponse:
+        return _reply(request, 422, str(error).split("\n")[0])
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> JSONResponse:
+        if isinstance(error.__cause__, Refusal):  # while the body was read
+            return _reply(request, error.__cause__.status, error.__cause__.message)
+        message = f"{error.detail}: {request.method} {request.url.path}"
+        if error.status_code == 404:
+            message += f"{nearest(request.url.path, paths)}; there are {', '.join(paths)}"
+        return _reply(request, error.status_code, message)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "body")
+        status = 400 if request.url.path.startswith(OPENAI) else 422
+        return _reply(request, status, f"{where}: {first['msg']}".removeprefix(": "))
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> JSONResponse:
+        remark(f"{request.url.path}: {type(error).__name__}: {error}", WARN)
+        return _reply(request, 500, "the server failed at this request; its log says why")
+
+
+def _reply(request: Request, status: int, message: str) -> JSONResponse:
+    body, headers = spell_error(status, message, path=request.url.path)
+    return JSONResponse(body, status, headers)

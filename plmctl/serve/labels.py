@@ -1,0 +1,133 @@
+"""The answers of fine-tuned models. Adapters of several tasks on one base answer together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+
+from plmctl.artifacts.kept_decision import read_decision
+from plmctl.artifacts.loading import Loaded, Source
+from plmctl.core.rounding import round_floats
+from plmctl.runtime.base import Runtime
+from plmctl.serve.queue import QueuedItem
+from plmctl.tasks import inference
+from plmctl.tasks.calibration import LabelDecision, apply_decision
+from plmctl.tasks.inference import Split
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
+from plmctl.training.device.precision import Precision
+from plmctl.use.items import Item, read_items
+from plmctl.use.shared_base import SharedBase
+
+Logits = Mapping[str, np.ndarray]
+Compute = Callable[[Mapping[str, Split]], Mapping[str, Logits]]
+
+BYTES = 4  # length of a token in UTF-8, a guess: only the size of a batch depends on it
+OWN = ("id", "gold", "golds")  # entries of a prediction that say nothing of a new text
+
+
+@dataclass(frozen=True)
+class ServedTask:
+    """A task of a server: its rules, the tokenizer of its model, and the decision fitted to it."""
+
+    task: Task
+    source: Source
+    decision: LabelDecision | None
+    digits: int
+
+    @classmethod
+    def of(cls, task: Task, source: Source, digits: int) -> ServedTask:
+        """The task of a checkpoint, with the decision of this checkpoint; `digits`: how many
+        significant ones its numbers keep.
+        """
+        return cls(task, source, read_decision(source.folder), digits)
+
+    def decide(self, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The answers by the decision, rounded as those of `plmctl predict`."""
+        answers = round_floats(answers, self.digits)
+        if self.decision is None or not isinstance(answers[0].get("probabilities"), Mapping | list):
+            return answers
+        decided = apply_decision(self.task, answers, self.decision)
+        return list(round_floats(decided, self.digits))
+
+
+class LabelEngine:
+    """Answers examples of tasks that share a backbone.
+
+    Args:
+        tasks: The tasks by their names.
+        compute: The logits of the rows of each task.
+    """
+
+    name = "labels"
+
+    def __init__(self, tasks: Mapping[str, ServedTask], compute: Compute) -> None:
+        self.tasks, self.compute = dict(tasks), compute
+        self._ids = count()
+
+    def read(self, name: str, items: Sequence[Item]) -> list[QueuedItem]:
+        """The questions of texts, pairs or records for a task; DataError for one it cannot read."""
+        task = self.tasks[name].task
+        with read_items(task, items) as (_, examples):
+            return [self._ask(name, task, example) for example in examples]
+
+    def _ask(self, name: str, task: Task, example: Example) -> QueuedItem:
+        size = sum(len(str(value).encode(errors="replace")) for value in example.fields.values())
+        own = replace(example, id=str(next(self._ids)))  # clients name theirs alike
+        return QueuedItem((name, own), min(task.max_length, 2 + size // BYTES))
+
+    def answer(self, questions: Sequence[tuple[str, Example]]) -> list[dict[str, Any]]:
+        """The prediction for each example."""
+        places: dict[str, list[int]] = {}
+        for place, (name, _) in enumerate(questions):
+            places.setdefault(name, []).append(place)
+        splits = {
+            name: inference.encode_piece(
+                self.tasks[name].task,
+                name,
+                [questions[place][1] for place in own],
+                self.tasks[name].source.tokenizer,
+            )
+            for name, own in places.items()
+        }
+        logits, answers = self.compute(splits), dict[int, dict[str, Any]]()
+        for name, own in places.items():
+            served, split = self.tasks[name], splits[name]
+            found = served.task.predict(logits[name], split.rows, split.examples)
+            for place, answer in zip(own, served.decide(found), strict=True):
+                answers[place] = {key: answer[key] for key in answer if key not in OWN}
+        return [answers[place] for place in range(len(questions))]
+
+
+def open_labels(
+    loaded: Loaded, task: Task, name: str, *, precision: Precision, runtime: Runtime, rows: int
+) -> LabelEngine:
+    """The engine of one model, which computes so many rows at the same time."""
+    loaded.model.eval()
+
+    def compute(splits: Mapping[str, Split]) -> Mapping[str, Logits]:
+        how: Any = {"batch_size": rows, "device": precision.device, "runtime": runtime}
+        with torch.no_grad(), precision.autocast():
+            return {
+                name: inference.run(loaded.model, task, split.rows, **how)[0]
+                for name, split in splits.items()
+            }
+
+    return LabelEngine({name: ServedTask.of(task, loaded.source, precision.digits)}, compute)
+
+
+def share_labels(shared: SharedBase, *, precision: Precision, rows: int) -> LabelEngine:
+    """The engine of several tasks on one base model."""
+
+    def compute(splits: Mapping[str, Split]) -> Mapping[str, Logits]:
+        with precision.autocast():
+            return shared.ask(splits, batch_size=rows)
+
+    digits = precision.digits
+    tasks = {n: ServedTask.of(own.task, own.source, digits) for n, own in shared.learned.items()}
+    return LabelEngine(tasks, compute)

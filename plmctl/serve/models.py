@@ -1,0 +1,173 @@
+"""The models of a server, by name, and what each can do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plmctl.artifacts.loading import Loaded, Source, find_base, load_for
+from plmctl.core.errors import UsageError, nearest
+from plmctl.runtime.base import Runtime
+from plmctl.serve.errors import Refusal
+from plmctl.serve.labels import LabelEngine, open_labels, share_labels
+from plmctl.serve.pairs import PairEngine
+from plmctl.serve.prompts import PromptEngines
+from plmctl.serve.vectors import VectorEngine
+from plmctl.tasks.task import Task, as_task
+from plmctl.training.checkpoint import read_base
+from plmctl.training.device.precision import Precision
+from plmctl.use.asked_task import open_task
+from plmctl.use.sentence_vectors import choose_pooling
+from plmctl.use.shared_base import load_adapters
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model of a server, with the engines that it has."""
+
+    name: str
+    source: Source
+    task: Task | None = None
+    labels: LabelEngine | None = None
+    vectors: VectorEngine | None = None
+    prompts: PromptEngines | None = None
+    pairs: PairEngine | None = None
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether the task of the model reads two texts."""
+        return self.task is not None and self.task.columns.get("text2") is not None
+
+    def list_abilities(self) -> list[str]:
+        """The abilities of the model, in words."""
+        found = [] if self.task is None else [f"task {self.task.name}"]
+        if self.vectors is not None:
+            found.append(f"vectors ({self.vectors.pooling.words})")
+        if self.prompts is not None:
+            found.append("fills masks" if self.prompts.fills else "writes")
+        return found
+
+
+class Models:
+    """The models of a server. For a request without a name, the first answers that can."""
+
+    def __init__(self, served: Sequence[Served]) -> None:
+        self.by_name = {each.name: each for each in served}
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(self.by_name.values())
+
+    def find(self, name: str | None, ability: str, what: str, can: Any = None) -> Served:
+        """A model that has an ability: "labels", "vectors" or "prompts".
+
+        Args:
+            name: The name of the model; None: the first with this ability.
+            ability: The ability.
+            what: The ability as a verb, for the message: "label texts".
+            can: A further condition on the model.
+
+        Raises:
+            Refusal: There is no such model, or it lacks the ability.
+        """
+        if name is not None and name not in self.by_name:
+            known = f"{nearest(name, self.by_name)}: there are {', '.join(self.by_name)}"
+            raise Refusal(404, f"no model '{name}'{known}")
+        for each in self if name is None else [self.by_name[name]]:
+            if getattr(each, ability) is not None and (can is None or can(each)):
+                return each
+        has = "; ".join(f"{each.name}: {', '.join(each.list_abilities())}" for each in self)
+        who = "no model here can" if name is None else f"the model {name} cannot"
+        raise Refusal(424, f"{who} {what} ({has})")
+
+
+def open_models(
+    checkpoints: Sequence[str],
+    *,
+    device: str,
+    precision: str,
+    pooling: str | None,
+    runtime: Any,
+    rows: int,
+    plugins: Sequence[str],
+) -> Models:
+    """The models of several checkpoints. Those with adapters of one base share it.
+
+    Args:
+        checkpoints: Runs, checkpoints or folders of Hugging Face.
+        device: The name of a device.
+        precision: The name of the numbers to compute with.
+        pooling: The pooling of vectors; None: the trained one, else the mean.
+        runtime: Makes the runtime of a model from its precision.
+        rows: Rows that a model computes at the same time.
+        plugins: The packages outside plmctl that the models may be made of.
+    """
+    names = name_models(checkpoints)
+    loaded: dict[str, tuple[Loaded, Precision]] = {
+        name: load_for(path, device, precision, plugins)
+        for name, path in zip(names, checkpoints, strict=True)
+    }
+    served: dict[str, Served] = {}
+    for group in _list_shared({name: own for name, (own, _) in loaded.items()}):
+        chosen = loaded[group[0]][1]
+        paths = {name: checkpoints[names.index(name)] for name in group}
+        base = load_adapters(paths, plugins=plugins, device=chosen.device)
+        engine = share_labels(base, precision=chosen, rows=rows)
+        for name in group:
+            own = base.learned[name]
+            served[name] = Served(name, own.source, own.task, engine)
+    for name, (one, chosen) in loaded.items():
+        if name not in served:
+            own_runtime = runtime(chosen)
+            how: Any = {"precision": chosen, "rows": rows}
+            served[name] = _open_model(name, one, pooling, own_runtime, **how)
+    return Models([served[name] for name in names])
+
+
+def name_models(checkpoints: Sequence[str]) -> list[str]:
+    """The last part of each path, with as many parts before it as make all different."""
+    parts = [Path(os.path.normpath(path)).parts for path in checkpoints]
+    for size in range(1, max(map(len, parts)) + 1):
+        names = ["-".join(part.strip("/") for part in own[-size:]) for own in parts]
+        if len({*names}) == len(names):
+            return names
+    raise UsageError(f"a checkpoint is named twice: {', '.join(checkpoints)}")
+
+
+def _list_shared(loaded: Mapping[str, Loaded]) -> list[list[str]]:
+    """The names of the models whose adapters have one base, two or more each."""
+    groups: dict[Path, list[str]] = {}
+    for name, own in loaded.items():
+        base = read_base(own.source.folder)
+        if base is not None and own.own_task():
+            groups.setdefault(find_base(own.source.folder, base).resolve(), []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _open_model(
+    name: str,
+    loaded: Loaded,
+    pooling: str | None,
+    runtime: Runtime,
+    *,
+    precision: Precision,
+    rows: int,
+) -> Served:
+    """A model with all that it can do."""
+    task = labels = pairs = None
+    how: Any = {"precision": precision, "runtime": runtime, "rows": rows}
+    if loaded.own_task():
+        task = as_task(open_task(loaded, None, (), checkpoint=name))
+    if task is not None and not task.facts.ranks:
+        labels = open_labels(loaded, task, name, **how)
+    if task is not None and task.facts.scores_pairs:
+        pairs = PairEngine(loaded, task, **how)
+    try:
+        prompts = PromptEngines(loaded, precision=precision)
+    except UsageError:  # it neither fills masks nor writes
+        prompts = None
+    chosen = choose_pooling(loaded, pooling, path="pooling")
+    vectors = VectorEngine(loaded, chosen, precision=precision, rows=rows)
+    return Served(name, loaded.source, task, labels, vectors, prompts, pairs)

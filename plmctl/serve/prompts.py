@@ -1,0 +1,96 @@
+"""Masks that a model fills, and texts that it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from plmctl.artifacts.loading import Loaded
+from plmctl.config.build import build
+from plmctl.config.spec import Provenance
+from plmctl.core.errors import UsageError
+from plmctl.generation.answers import Answerer
+from plmctl.generation.prompts import Prompt
+from plmctl.runs.deciding import decide
+from plmctl.serve.queue import QueuedItem
+from plmctl.training.device.precision import Precision
+from plmctl.use.generate import make_answerer
+from plmctl.use.prompting import make_prompt_reader
+
+Settings = tuple[tuple[str, Any], ...]  # settings of `plmctl generate`, in a fixed order
+PLACE = "inputs"
+
+
+class AnswerEngine:
+    """Answers prompts by one group of settings."""
+
+    def __init__(self, name: str, answerer: Answerer, precision: Precision) -> None:
+        self.name, self.answerer, self.precision = name, answerer, precision
+
+    def answer(self, questions: Sequence[Prompt]) -> list[dict[str, Any]]:
+        """The record of each prompt, as `plmctl generate --json` prints it."""
+        with self.precision.autocast():
+            return list(self.answerer.answer(questions))
+
+
+class PromptEngines:
+    """The engines of a model that writes or fills masks, one for each group of settings.
+
+    Raises:
+        UsageError: The model does neither.
+    """
+
+    def __init__(self, loaded: Loaded, *, precision: Precision) -> None:
+        loaded.model.eval()
+        self.loaded, self.precision = loaded, precision
+        self.reader = make_prompt_reader(loaded, PLACE)
+        self.engine = lru_cache(maxsize=64)(self._open)
+
+    @property
+    def fills(self) -> bool:
+        """Whether the model fills masks; otherwise it writes."""
+        return self.reader.kind == "fill"
+
+    def read(self, texts: Sequence[str]) -> list[QueuedItem]:
+        """The prompts of texts; DataError for one that the model cannot read."""
+        prompts = [self.reader(text, number) for number, text in enumerate(texts)]
+        return [QueuedItem(prompt, len(prompt.ids)) for prompt in prompts]
+
+    def _open(self, settings: Settings) -> AnswerEngine:
+        words = [f"{name}={_spell(value)}" for name, value in settings]
+        words = [f"checkpoint={_spell(str(self.loaded.source.folder))}", *words]
+        plugins = tuple(self.loaded.source.plugins)
+        spec: Any = decide(Provenance("generate", overrides=tuple(words), plugins=plugins))
+        search = build(spec.search, {}, plugins, path="search")
+        least = spec.search.get("min_length", 0)
+        answerer = make_answerer(
+            self.reader,
+            search,
+            max_new=spec.max_new,
+            min_length=least,
+            top=spec.top,
+            device=self.precision.device,
+        )
+        return AnswerEngine("fill" if self.fills else "write", answerer, self.precision)
+
+
+def order_settings(search: Mapping[str, Any], **others: Any) -> Settings:
+    """Settings of `plmctl generate`: a search with its own settings, and others but for None."""
+    chosen, own = str(search.get("name", "greedy")), {**search}
+    own.pop("name", None)
+    for name, value in [("name", chosen), *own.items()]:
+        if not name.isidentifier() or not isinstance(value, bool | int | float | str | None):
+            raise UsageError(f"search: '{name}' is a name with a number, not {value!r}")
+        if isinstance(value, str) and not value.isidentifier():
+            raise UsageError(f"search: '{name}' is a word or a number, not {value!r}")
+    given = {name: value for name, value in others.items() if value is not None}
+    return (
+        ("search", chosen),
+        *((f"search.{name}", own[name]) for name in sorted(own)),
+        *given.items(),
+    )
+
+
+def _spell(value: Any) -> str:
+    return "null" if value is None else str(value)

@@ -1,0 +1,40 @@
+"""Texts in the order in which they answer a question."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from starlette.requests import Request
+
+from plmctl.serve.server import Server
+
+
+async def rank_texts(
+    server: Server,
+    request: Request,
+    query: str,
+    texts: Sequence[str],
+    model: str | None,
+    *,
+    raw: bool = False,
+) -> list[tuple[int, float]]:
+    """(number of a text, its score), the best first; of equal scores the first text.
+
+    A model that reads question and text together gives `s = sigmoid(logit)`, or the logit with
+    `raw`; another one the cosine of their vectors.
+    """
+    server.check_count(texts)
+    named = None if model is None else server.models.find(model, "vectors", "rank texts")
+    pairs = next((each for each in server.models if each.pairs is not None), None)
+    served = named or pairs or server.models.find(None, "vectors", "rank texts")
+    if (engine := served.pairs) is not None:
+        asked = [(query, text) for text in texts]
+        scores, _ = await server.answer(request, engine, lambda: engine.read(asked))
+        scores = scores if raw else [1 / (1 + math.exp(-score)) for score in scores]
+    else:
+        vectors = served.vectors
+        assert vectors is not None
+        found, _ = await server.answer(request, vectors, lambda: vectors.read([query, *texts]))
+        scores = [float(found[0] @ vector) for vector in found[1:]]
+    return sorted(enumerate(scores), key=lambda pair: (-pair[1], pair[0]))

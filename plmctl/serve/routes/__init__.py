@@ -1,0 +1,1 @@
+"""The addresses of a server, one file for each published form."""

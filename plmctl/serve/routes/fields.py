@@ -1,0 +1,24 @@
+"""The fields that requests have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+
+def replace_halves(value: Any) -> Any:
+    """The value with U+FFFD for each half of a surrogate pair, which is no text of UTF-8."""
+    if isinstance(value, str):
+        return (
+            value
+            if value.isascii()
+            else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        )
+    if isinstance(value, dict):
+        return {replace_halves(key): replace_halves(inner) for key, inner in value.items()}
+    return [replace_halves(inner) for inner in value] if isinstance(value, list) else value
+
+
+Text = Annotated[str, AfterValidator(replace_halves)]
+Record = Annotated[dict[str, Any], AfterValidator(replace_halves)]

@@ -1,0 +1,74 @@
+"""The form of vLLM and Jina: /classify and /v1/rerank
+(https://docs.vllm.ai/en/latest/models/pooling_models.html).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from plmctl.serve.models import Served
+from plmctl.serve.ranking import rank_texts
+from plmctl.serve.routes.fields import Text
+from plmctl.serve.server import Server
+
+
+class ClassifyRequest(BaseModel):
+    """Texts to label."""
+
+    input: Text | list[Text]
+    model: str | None = None
+
+
+class RankRequest(BaseModel):
+    """Documents to order by how well they answer a question."""
+
+    query: Text
+    documents: list[Text]
+    top_n: int = Field(0, ge=0, description="The number of documents; 0: all.")
+    return_documents: bool = True
+    model: str | None = None
+
+
+def make_router(server: Server) -> APIRouter:
+    """The addresses for the models of a server."""
+    router = APIRouter(tags=["vLLM and Jina"])
+
+    @router.post("/classify", summary="The label of each text, with all probabilities")
+    async def classify(body: ClassifyRequest, request: Request) -> dict[str, Any]:
+        texts = [body.input] if isinstance(body.input, str) else body.input
+        server.check_count(texts)
+        served = server.models.find(body.model, "labels", "choose classes", _chooses)
+        engine = served.labels
+        assert engine is not None
+        found, _ = await server.answer(request, engine, lambda: engine.read(served.name, texts))
+        data = [_describe(number, answer) for number, answer in enumerate(found)]
+        return {"object": "list", "model": served.name, "data": data}
+
+    @router.post("/v1/rerank", summary="Documents in the order in which they answer a question")
+    async def rerank(body: RankRequest, request: Request) -> dict[str, Any]:
+        texts = body.documents
+        ranked = await rank_texts(server, request, body.query, texts, body.model)
+        results = [
+            {"index": index, "relevance_score": score}
+            | ({"document": {"text": texts[index]}} if body.return_documents else {})
+            for index, score in ranked[: body.top_n or None]
+        ]
+        return {"model": body.model, "results": results}
+
+    return router
+
+
+def _chooses(served: Served) -> bool:
+    """Whether the answers of a model are labels with probabilities."""
+    return served.task is not None and served.task.facts.answer in ("class", "types")
+
+
+def _describe(number: int, answer: Mapping[str, Any]) -> dict[str, Any]:
+    shares = answer["probabilities"]
+    own = {"label": answer["guess"], "probs": list(shares.values()), "labels": list(shares)}
+    return {"index": number, **own, "num_classes": len(shares)}

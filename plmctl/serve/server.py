@@ -1,0 +1,93 @@
+"""One server: its models, its queue, and how a request is answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from plmctl.core.errors import DataError, UsageError
+from plmctl.serve.errors import Refusal
+from plmctl.serve.metrics import Metrics
+from plmctl.serve.models import Models
+from plmctl.serve.queue import BatchQueue, Engine, QueuedItem
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a server.
+
+    Args:
+        batch_tokens: Tokens that are computed at the same time, padding included.
+        texts: Texts of a request.
+        queue: Texts that wait, of all requests.
+        body: Bytes of a request.
+        seconds: The time until an answer.
+        max_new: Tokens of a written text.
+    """
+
+    batch_tokens: int = 16384
+    texts: int = 2048
+    queue: int = 16384
+    body: int = 8 << 20
+    seconds: float = 60.0
+    max_new: int = 512
+
+
+class Server:
+    """The models of a server, behind a queue."""
+
+    def __init__(self, models: Models, limits: Limits) -> None:
+        self.models, self.limits = models, limits
+        self.metrics = Metrics(lambda: len(self.queue))
+        self.queue = BatchQueue(
+            batch_tokens=limits.batch_tokens, room=limits.queue, observer=self.metrics
+        )
+
+    def check_count(self, texts: Sequence[Any]) -> None:
+        """Refusal of a request without texts, or with too many."""
+        if not texts:
+            raise Refusal(400, "there is no text in it")
+        if len(texts) > self.limits.texts:
+            raise Refusal(422, f"{len(texts):,} texts, at most {self.limits.texts:,} in a request")
+
+    async def answer(
+        self, request: Request, engine: Engine, read: Callable[[], list[QueuedItem]]
+    ) -> tuple[list[Any], int]:
+        """(the answers to what `read` makes of a request, its tokens).
+
+        Raises:
+            Refusal: A text cannot be read, the queue is full, or the client has left.
+        """
+        try:
+            questions = await run_in_threadpool(read)
+            waiting = asyncio.ensure_future(
+                self.queue.ask(engine, questions, seconds=self.limits.seconds)
+            )
+            answers = await _while_connected(request, waiting)
+        except (DataError, UsageError, ValueError) as error:
+            raise Refusal(422, str(error).split("\n")[0]) from error
+        return answers, sum(question.tokens for question in questions)
+
+
+async def _while_connected(request: Request, waiting: asyncio.Future[list[Any]]) -> list[Any]:
+    """The answers; Refusal once the client has left."""
+    gone = asyncio.ensure_future(_wait_for_end(request))
+    both: set[asyncio.Future[Any]] = {waiting, gone}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if waiting.done():
+            return waiting.result()
+        waiting.cancel()
+        raise Refusal(499, "the client has left")
+    finally:
+        gone.cancel()
+
+
+async def _wait_for_end(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

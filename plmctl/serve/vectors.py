@@ -1,0 +1,78 @@
+"""Vectors of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from plmctl.artifacts.loading import Loaded
+from plmctl.core.errors import DataError
+from plmctl.serve.queue import QueuedItem
+from plmctl.training.device.precision import Precision
+from plmctl.use.embedding_lines import EmbeddingLine, lay_out_text
+from plmctl.use.sentence_vectors import SentencePooling, embed_lines
+
+Text = str | Sequence[int]  # or the numbers of its tokens
+
+
+class VectorEngine:
+    """Vectors of length 1, as the model was trained to make them, or by any other pooling."""
+
+    name = "vectors"
+
+    def __init__(
+        self, loaded: Loaded, pooling: SentencePooling, *, precision: Precision, rows: int
+    ) -> None:
+        loaded.model.eval()
+        self.loaded, self.pooling = loaded, pooling
+        self.precision, self.rows = precision, rows
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of a text at most, special ones included; None: any number."""
+        return self.loaded.model.backbone.max_length
+
+    def read(self, texts: Sequence[Text], *, cut: bool = True) -> list[QueuedItem]:
+        """The questions of texts.
+
+        Raises:
+            DataError: A text has more tokens than the model reads and `cut` is false, or a number
+                that is no token.
+        """
+        return [self._lay_out(text, number, cut) for number, text in enumerate(texts, 1)]
+
+    def _lay_out(self, text: Text, number: int, cut: bool) -> QueuedItem:
+        if isinstance(text, str):
+            line = lay_out_text(text, self.loaded, self.longest)
+        else:
+            line = self._take_ids(text, number)
+        if line.cut and not cut:
+            what = f"the text has more tokens than the model reads, {self.longest}"
+            raise DataError(what, file="input", line=number)
+        return QueuedItem(line, len(line.ids))
+
+    def _take_ids(self, ids: Sequence[int], number: int) -> EmbeddingLine:
+        size = self.loaded.source.vocab_size
+        if wrong := [each for each in ids if not 0 <= each < size]:
+            what = f"token {wrong[0]}, but the model knows 0..{size - 1}"
+            raise DataError(what, file="input", line=number)
+        longest = len(ids) if self.longest is None else self.longest
+        return EmbeddingLine(list(ids[:longest]), cut=len(ids) > longest)
+
+    def answer(self, questions: Sequence[EmbeddingLine]) -> list[np.ndarray]:
+        """The vector of each text; zeros for an empty one."""
+        how: Any = {"batch_size": self.rows, "precision": self.precision, "normalize": True}
+        return [*embed_lines(self.loaded, questions, self.pooling, **how)]
+
+
+def shorten(vector: np.ndarray, dimensions: int | None) -> np.ndarray:
+    """The first numbers of a vector, again of length 1; None: all."""
+    if dimensions is None:
+        return vector
+    if dimensions > len(vector):
+        what = f"dimensions={dimensions}, but vectors of this model have {len(vector)}"
+        raise DataError(what, file="input")
+    part = vector[:dimensions]
+    return part / max(float(np.linalg.norm(part)), 1e-12)

@@ -1,0 +1,74 @@
+"""/fill and /generate: the answers of the Python face, each by the settings of its request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import plmctl
+from plmctl.core.errors import UsageError
+from plmctl.serve.prompts import order_settings
+from tests.serve.served import open_all, serve
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Any:
+    with serve(open_all([folder / "fills", folder / "writes"])) as client:
+        yield client
+
+
+def test_masks_are_filled(client: Any, folder: Path) -> None:
+    texts = ["a [MASK] film", "[MASK] [MASK]"]
+    for top in (1, 3):
+        found = client.post("/fill", json={"inputs": texts, "top_k": top}).json()
+        assert found == plmctl.load(folder / "fills").fill(texts, top=top)
+    alone = client.post("/fill", json={"inputs": texts[0], "top_k": 3}).json()
+    assert alone == found[0]
+    reply = client.post("/fill", json={"inputs": "a fine film"})
+    assert reply.status_code == 422
+    assert "fills masks" in reply.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "search",
+    [{}, {"name": "beam", "width": 3, "count": 2}, {"name": "sample", "top_p": 0.9, "seed": 7}],
+)
+def test_texts_are_written(client: Any, folder: Path, search: dict[str, Any]) -> None:
+    texts = ["a film", "fine"]
+    body = {"inputs": texts, "max_new": 4, "search": search}
+    found = client.post("/generate", json=body).json()
+    options = {name: value for name, value in search.items() if name != "name"}
+    name = search.get("name", "greedy")
+    own = plmctl.load(folder / "writes").generate(texts, max_new=4, search=name, options=options)
+    assert [[each["text"] for each in answer["texts"]] for answer in found] == [
+        [each["text"] for each in answer["texts"]] for answer in own
+    ]
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        ({"name": "beams"}, "beam"),
+        ({"widht": 3, "name": "beam"}, "width"),
+        ({"width": "x y", "name": "beam"}, "a word or a number"),
+        ({"width": 0, "name": "beam"}, "width"),
+    ],
+)
+def test_a_wrong_search_is_explained(client: Any, search: dict[str, Any], words: str) -> None:
+    reply = client.post("/generate", json={"inputs": "a film", "search": search})
+    assert reply.status_code == 422, reply.text
+    assert words in reply.json()["error"]
+
+
+def test_settings_are_names_and_plain_values() -> None:
+    assert order_settings({"b": 2, "a": 1}, top=None, max_new=3) == (
+        ("search", "greedy"),
+        ("search.a", 1),
+        ("search.b", 2),
+        ("max_new", 3),
+    )
+    for search in ({"a b": 1}, {"a": "x=y"}, {"name": "../beam"}, {"a": [1]}):
+        with pytest.raises(UsageError, match="search: "):
+            order_settings(search)

@@ -1,0 +1,196 @@
+"""The queue of a server: order, sizes of batches, clients that leave, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from plmctl.serve.errors import Refusal
+from plmctl.serve.queue import BatchQueue, QueuedItem
+
+
+@dataclass(eq=False)
+class Squares:
+    """Squares numbers, once it may; notes its batches."""
+
+    name: str = "squares"
+    free: threading.Event = field(default_factory=threading.Event)
+    begun: threading.Event = field(default_factory=threading.Event)
+    batches: list[list[Any]] = field(default_factory=list)
+
+    def answer(self, questions: Sequence[Any]) -> list[Any]:
+        self.batches.append(list(questions))
+        self.begun.set()
+        assert self.free.wait(10)
+        if "bad" in questions:
+            raise ValueError("not a number")
+        return [number**2 for number in questions]
+
+
+class Silent:
+    def answered(self, engine: str, questions: int, tokens: int, waited: float) -> None:
+        assert waited >= 0
+
+
+def ask(*numbers: Any, tokens: int = 1) -> list[QueuedItem]:
+    return [QueuedItem(number, tokens) for number in numbers]
+
+
+def run(
+    scene: Callable[[BatchQueue], Awaitable[Any]], *, batch_tokens: int = 100, room: int = 100
+) -> Any:
+    queue = BatchQueue(batch_tokens=batch_tokens, room=room, observer=Silent())
+    queue.start()
+    try:
+        return asyncio.run(scene(queue))  # type: ignore[arg-type]
+    finally:
+        queue.stop()
+
+
+async def block(queue: BatchQueue, engine: Squares) -> asyncio.Task[list[Any]]:
+    """A question whose answer waits until the engine is free."""
+    first = asyncio.ensure_future(queue.ask(engine, ask(0), seconds=10))
+    await asyncio.to_thread(engine.begun.wait, 10)
+    return first  # type: ignore[return-value]
+
+
+def test_what_comes_during_a_batch_is_the_next_batch_in_its_order() -> None:
+    engine = Squares()
+
+    async def scene(queue: BatchQueue) -> None:
+        first = await block(queue, engine)
+        others = [
+            asyncio.ensure_future(queue.ask(engine, ask(*own), seconds=10))
+            for own in ([3, 1], [], [2], [5, 4])
+        ]
+        await asyncio.sleep(0.05)
+        engine.free.set()
+        assert await first == [0]
+        assert await asyncio.gather(*others) == [[9, 1], [], [4], [25, 16]]
+
+    run(scene)
+    assert engine.batches == [[0], [3, 1, 2, 5, 4]]
+
+
+def test_a_batch_has_at_most_so_many_tokens_with_padding() -> None:
+    engine = Squares()
+    sizes = [3, 3, 5, 1, 1, 40, 2, 7, 7]
+
+    async def scene(queue: BatchQueue) -> Any:
+        first = await block(queue, engine)
+        questions = [QueuedItem(number, size) for number, size in enumerate(sizes)]
+        waiting = asyncio.ensure_future(queue.ask(engine, questions, seconds=10))
+        await asyncio.sleep(0.05)
+        engine.free.set()
+        await first
+        return await waiting
+
+    assert run(scene, batch_tokens=15) == [number**2 for number in range(len(sizes))]
+    expected: list[list[int]] = []
+    for number, size in enumerate(sizes):  # a slow loop: FIFO, cut where it does not fit
+        own = expected[-1] if expected else []
+        longest = max([size, *(sizes[each] for each in own)])
+        if own and (len(own) + 1) * longest <= 15:
+            own.append(number)
+        else:
+            expected.append([number])
+    assert engine.batches[1:] == expected == [[0, 1, 2], [3, 4], [5], [6, 7], [8]]
+
+
+def test_engines_do_not_share_a_batch_and_none_starves() -> None:
+    one, other = Squares(), Squares()
+    other.free.set()
+
+    async def scene(queue: BatchQueue) -> None:
+        first = await block(queue, one)
+        asked = [
+            asyncio.ensure_future(queue.ask(engine, ask(number), seconds=10))
+            for number, engine in enumerate([other, one, other, one], 1)
+        ]
+        await asyncio.sleep(0.05)
+        one.free.set()
+        await asyncio.gather(first, *asked)
+
+    run(scene)
+    assert one.batches == [[0], [2, 4]]
+    assert other.batches == [[1, 3]]
+
+
+def test_a_question_that_fails_fails_alone() -> None:
+    engine = Squares()
+
+    async def scene(queue: BatchQueue) -> None:
+        first = await block(queue, engine)
+        good = asyncio.ensure_future(queue.ask(engine, ask(2, 3), seconds=10))
+        bad = asyncio.ensure_future(queue.ask(engine, ask(1, "bad"), seconds=10))
+        await asyncio.sleep(0.05)
+        engine.free.set()
+        assert await first == [0]
+        assert await good == [4, 9]
+        with pytest.raises(ValueError, match="not a number"):
+            await bad
+
+    run(scene)
+
+
+def test_a_client_that_left_is_not_computed() -> None:
+    engine = Squares()
+
+    async def scene(queue: BatchQueue) -> None:
+        first = await block(queue, engine)
+        gone = asyncio.ensure_future(queue.ask(engine, ask(1, 2), seconds=10))
+        late = asyncio.ensure_future(queue.ask(engine, ask(3), seconds=0.02))
+        stays = asyncio.ensure_future(queue.ask(engine, ask(4), seconds=10))
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        with pytest.raises(Refusal, match=r"no answer within 0\.02 seconds") as refused:
+            await late
+        assert refused.value.status == 503
+        engine.free.set()
+        await first
+        assert await stays == [16]
+
+    run(scene)
+    assert engine.batches == [[0], [4]]
+
+
+def test_more_than_the_queue_holds_is_refused() -> None:
+    engine = Squares()
+
+    async def scene(queue: BatchQueue) -> None:
+        first = await block(queue, engine)
+        waits = asyncio.ensure_future(queue.ask(engine, ask(1, 2), seconds=10))
+        await asyncio.sleep(0.01)
+        with pytest.raises(Refusal, match="2 texts wait, at most 3 may") as refused:
+            await queue.ask(engine, ask(3, 4), seconds=10)
+        assert refused.value.status == 429
+        fits = asyncio.ensure_future(queue.ask(engine, ask(3), seconds=10))
+        await asyncio.sleep(0.01)
+        engine.free.set()
+        assert [await first, await waits, await fits] == [[0], [1, 4], [9]]
+
+    run(scene, room=3)
+
+
+def test_the_end_answers_what_waits_and_refuses_what_comes() -> None:
+    engine = Squares()
+
+    async def scene(queue: BatchQueue) -> None:
+        first = await block(queue, engine)
+        waits = asyncio.ensure_future(queue.ask(engine, ask(7), seconds=10))
+        await asyncio.sleep(0.01)
+        stopping = asyncio.ensure_future(asyncio.to_thread(queue.stop))
+        await asyncio.sleep(0.01)
+        with pytest.raises(Refusal, match="about to stop") as refused:
+            await queue.ask(engine, ask(8), seconds=10)
+        assert refused.value.status == 503
+        engine.free.set()
+        assert [await first, await waits] == [[0], [49]]
+        await stopping
+
+    run(scene)

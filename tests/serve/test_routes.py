@@ -1,0 +1,237 @@
+"""The addresses of a server: the published forms, the answers of the Python face, refusals."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+import plmctl
+from plmctl.serve.models import Models, name_models
+from tests.serve.served import open_all, serve
+
+TEXTS = ["a fine film", "poor", "an awful awful film film film", "好 看"]
+
+
+@pytest.fixture(scope="module")
+def client(models: Models) -> Any:
+    with serve(models) as client:
+        yield client
+
+
+def post(client: TestClient, path: str, status: int = 200, **body: Any) -> Any:
+    reply = client.post(path, json=body)
+    assert reply.status_code == status, reply.text
+    assert "Traceback" not in reply.text
+    return reply.json()
+
+
+def test_labels_are_those_of_the_python_face(client: TestClient, folder: Path) -> None:
+    found = post(client, "/predict", inputs=TEXTS)
+    for ranked, own in zip(found, plmctl.load(folder / "films").predict(TEXTS), strict=True):
+        assert {each["label"]: each["score"] for each in ranked} == own["probabilities"]
+        assert ranked[0]["label"] == own["guess"]
+        assert ranked[0]["score"] >= ranked[1]["score"]
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "items"),
+    [
+        ("films", "poor", ["poor"]),
+        ("films", [["poor"], ["a film"]], ["poor", "a film"]),
+        ("films", {"text": "poor\tfilm"}, [{"text": "poor\tfilm"}]),
+        ("pairs", ["a film", "poor"], [("a film", "poor")]),
+        ("pairs", [["a film", "poor"], ["b", "a\tb"]], [("a film", "poor"), ("b", "a\tb")]),
+        ("pairs", [{"text": "a", "text2": "b"}], [("a", "b")]),
+        ("numbers", [["a", "b"]], [("a", "b")]),
+        ("tags", ["a fine film"], ["a fine film"]),
+        ("lora_one", ["poor", "film"], ["poor", "film"]),
+        ("lora_two", [["a film", "poor"]], [("a film", "poor")]),
+    ],
+)
+def test_every_form_of_input(
+    client: TestClient, folder: Path, model: str, inputs: Any, items: list[Any]
+) -> None:
+    found = post(client, "/predict", inputs=inputs, model=model)
+    rows = plmctl.load(folder / model).predict(items)
+    alone = isinstance(inputs, str | dict) or (model == "pairs" and isinstance(inputs[0], str))
+    for answer, own in zip([found] if alone else found, rows, strict=True):
+        if isinstance(answer, list):  # of labels
+            shares = {each["label"]: each["score"] for each in answer}
+            assert shares == pytest.approx(own["probabilities"], abs=2e-6)
+        else:
+            assert answer["guess"] == pytest.approx(own["guess"], abs=1e-5)
+
+
+def test_adapters_of_one_base_are_answered_in_one_batch(models: Models) -> None:
+    one, two = (models.by_name[name] for name in ("lora_one", "lora_two"))
+    engine = one.labels
+    assert engine is two.labels is not None
+    assert engine is not models.by_name["films"].labels
+    first = engine.read("lora_one", TEXTS)
+    second = engine.read("lora_two", [("a", text) for text in TEXTS])
+    mixed = [question.content for pair in zip(first, second, strict=True) for question in pair]
+    together = engine.answer(mixed)
+    alone = [engine.answer([content])[0] for content in mixed]
+    for mine, own in zip(together, alone, strict=True):
+        assert mine["guess"] == own["guess"]
+        assert mine["probabilities"] == pytest.approx(own["probabilities"], abs=2e-6)
+
+
+def test_vectors_have_length_1_and_are_those_of_embed(client: TestClient, folder: Path) -> None:
+    own = plmctl.load(folder / "films").embed(TEXTS, normalize=True)
+    assert np.array(post(client, "/embed", inputs=TEXTS)) == pytest.approx(own, abs=1e-6)
+    short = np.array(post(client, "/embed", inputs=TEXTS[:1], dimensions=5))
+    assert short[0] == pytest.approx(own[0, :5] / np.linalg.norm(own[0, :5]), abs=1e-6)
+
+
+def test_embeddings_in_the_form_of_openai(client: TestClient, folder: Path) -> None:
+    model = plmctl.load(folder / "films")
+    own = model.embed(TEXTS, normalize=True)
+    found = post(client, "/v1/embeddings", input=TEXTS, model="films")
+    assert [each["index"] for each in found["data"]] == [0, 1, 2, 3]
+    assert np.array([each["embedding"] for each in found["data"]]) == pytest.approx(own, abs=1e-6)
+    ids = model.encode(TEXTS)
+    assert found["usage"]["prompt_tokens"] == sum(map(len, ids))
+    for given in (ids, ids[0]):  # several texts, or one, as numbers of tokens
+        again = post(client, "/v1/embeddings", input=given)["data"]
+        assert again[0]["embedding"] == pytest.approx(own[0], abs=1e-6)
+    packed = post(client, "/v1/embeddings", input=TEXTS, encoding_format="base64")["data"]
+    numbers = [np.frombuffer(base64.b64decode(each["embedding"]), "<f4") for each in packed]
+    assert np.array(numbers) == pytest.approx(own, abs=1e-6)
+
+
+def test_classes_and_ranks_in_the_form_of_vllm(client: TestClient) -> None:
+    found = post(client, "/classify", input=TEXTS)["data"]
+    assert [each["num_classes"] for each in found] == [2] * 4
+    assert all(sum(each["probs"]) == pytest.approx(1, abs=1e-4) for each in found)
+    ranked = post(client, "/v1/rerank", query="poor", documents=["film", "poor"], top_n=1)
+    assert ranked["results"][0]["index"] == 1
+    assert ranked["results"][0]["relevance_score"] == pytest.approx(1, abs=1e-5)
+    assert ranked["results"][0]["document"] == {"text": "poor"}
+    texts = ["film", "poor", "fine film"]
+    order = post(client, "/rerank", query="poor", texts=texts, return_text=True)
+    assert [each["text"] for each in order] == [texts[each["index"]] for each in order]
+    assert [each["score"] for each in order] == sorted((e["score"] for e in order), reverse=True)
+
+
+def test_words_get_tags(client: TestClient) -> None:
+    found = post(client, "/tag", inputs="a fine film")
+    assert found["words"] == ["a", "fine", "film"]
+    assert len(found["tags"]) == 3
+    assert post(client, "/tag", inputs=["a fine film"])[0] == found
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("/predict", {"inputs": []}, 400, "no text"),
+        ("/predict", {"inputs": "x", "model": "film"}, 404, "did you mean 'films'"),
+        ("/predict", {"inputs": "x", "model": "pairs"}, 422, "pairs of texts"),
+        ("/predict", {"inputs": [["a", "b"]], "model": "films"}, 422, "single texts"),
+        ("/predict", {"inputs": {"words": "x"}, "model": "films"}, 422, "no field text"),
+        ("/predict", {"inputs": 3}, 422, "inputs"),
+        ("/predict", {"inputs": ["x"] * 10}, 422, "10 texts, at most 9"),
+        ("/tag", {"inputs": "x", "model": "films"}, 424, "the model films cannot tag words"),
+        ("/fill", {"inputs": "x"}, 424, "no model here can fill masks"),
+        ("/generate", {"inputs": "x"}, 424, "no model here can write texts"),
+        ("/generate", {"inputs": "x", "max_new": 10**6}, 422, "at most 512"),
+        ("/generate", {"inputs": "x", "search": {"a=b": 1}}, 422, "a=b"),
+        ("/embed", {"inputs": "x", "dimensions": 10**6}, 422, "vectors of this model have"),
+        ("/embed", {"inputs": "a " * 50_000, "truncate": False}, 422, "more tokens"),
+        ("/nothing", {}, 404, "/predict"),
+        ("/predikt", {}, 404, "did you mean '/predict'"),
+    ],
+)
+def test_refusals(models: Models, path: str, body: Any, status: int, words: str) -> None:
+    with serve(models, texts=9) as client:
+        found = post(client, path, status, **body)
+    assert words in found["error"]
+    assert found["error_type"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"input": 3}, 400, "input"),
+        ({"input": []}, 400, "no text"),
+        ({"input": [[1], [10**6]]}, 422, "token 1000000"),
+        ({"input": "x", "encoding_format": "hex"}, 400, "encoding_format"),
+        ({"input": "x", "model": "gpt-4"}, 404, "there are films"),
+    ],
+)
+def test_refusals_in_the_form_of_openai(
+    client: TestClient, body: Any, status: int, words: str
+) -> None:
+    error = post(client, "/v1/embeddings", status, **body)["error"]
+    assert words in error["message"]
+    assert error["type"] == "invalid_request_error"
+
+
+def test_half_a_surrogate_pair_is_answered(client: TestClient) -> None:
+    broken = rb'{"inputs": ["\ud83d film", "film"]}'
+    for path in ("/predict", "/embed", "/tag"):
+        reply = client.post(path, content=broken, headers={"content-type": "application/json"})
+        assert reply.status_code == 200, reply.text
+
+
+def test_a_body_that_is_too_long_is_refused(models: Models) -> None:
+    with serve(models, body=500) as client:
+        assert "500 bytes" in post(client, "/predict", 413, inputs="x" * 600)["error"]
+        parts = iter([b'{"inputs": "', b"x" * 300, b"x" * 300, b'"}'])  # without a stated length
+        kind = {"content-type": "application/json"}
+        reply = client.post("/predict", content=parts, headers=kind)
+        assert reply.status_code == 413, reply.text
+        assert post(client, "/predict", inputs="x" * 100)
+
+
+def test_clients_without_the_token_are_refused(models: Models) -> None:
+    with serve(models, token="secret word") as client:
+        for given in ({}, {"authorization": "Bearer secret"}, {"authorization": "secret word"}):
+            reply = client.post("/predict", json={"inputs": "x"}, headers=given)
+            assert reply.status_code == 401
+            assert reply.headers["www-authenticate"] == "Bearer"
+            assert client.get("/metrics", headers=given).status_code == 401
+        error = client.post("/v1/embeddings", json={"input": "x"}).json()["error"]
+        assert error["type"] == "authentication_error"
+        assert client.get("/health").status_code == client.get("/v1/models").status_code == 200
+        right = {"authorization": "Bearer secret word"}
+        assert client.post("/predict", json={"inputs": "x"}, headers=right).status_code == 200
+
+
+def test_metrics_count_requests_and_hold_no_text(models: Models) -> None:
+    with serve(models) as client:
+        post(client, "/predict", inputs=["strange words", "x"])
+        client.get("/secret-path")
+        text = client.get("/metrics").text
+    assert 'plmctl_requests_total{code="200",route="/predict"} 1.0' in text
+    assert 'plmctl_requests_total{code="404",route="other"} 1.0' in text
+    assert 'plmctl_batch_size_sum{engine="labels"} 2.0' in text
+    assert "strange" not in text
+    assert "secret" not in text
+
+
+def test_a_mistake_of_ours_shows_no_traceback(models: Models, monkeypatch: Any) -> None:
+    def fail(questions: Any) -> Any:
+        raise RuntimeError("a secret of the machine")
+
+    monkeypatch.setattr(models.by_name["films"].vectors, "answer", fail)
+    with serve(models) as client:
+        found = post(client, "/embed", 500, inputs="x")
+        assert "secret" not in str(found)
+        assert post(client, "/predict", inputs="x")
+
+
+def test_names_of_models() -> None:
+    assert name_models(["runs/a", "b/"]) == ["a", "b"]
+    assert name_models(["runs/a", "old/a"]) == ["runs-a", "old-a"]
+
+
+def test_pooling_is_a_setting(folder: Path) -> None:
+    with serve(open_all([folder / "films"], pooling="max")) as client:
+        own = plmctl.load(folder / "films").embed(TEXTS, pooling="max", normalize=True)
+        assert np.array(post(client, "/embed", inputs=TEXTS)) == pytest.approx(own, abs=1e-6)
