@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plmctl.artifacts.loading import Loaded, Source, find_base, load_for
+from plmctl.artifacts.deployed import load_to_answer
+from plmctl.artifacts.loading import Loaded, Source, find_base
 from plmctl.core.errors import UsageError, nearest
 from plmctl.runtime.base import Runtime
 from plmctl.serve.errors import Refusal
@@ -100,13 +101,13 @@ def open_models(
         device: The name of a device.
         precision: The name of the numbers to compute with.
         pooling: The pooling of vectors; None: the trained one, else the mean.
-        runtime: Makes the runtime of a model from its precision.
+        runtime: Makes the runtime of a model from its precision and `loaded`, the model.
         rows: Rows that a model computes at the same time.
         plugins: The packages outside plmctl that the models may be made of.
     """
     names = name_models(checkpoints)
     loaded: dict[str, tuple[Loaded, Precision]] = {
-        name: load_for(path, device, precision, plugins)
+        name: load_to_answer(path, device, precision, plugins)
         for name, path in zip(names, checkpoints, strict=True)
     }
     served: dict[str, Served] = {}
@@ -120,7 +121,7 @@ def open_models(
             served[name] = Served(name, own.source, own.task, engine)
     for name, (one, chosen) in loaded.items():
         if name not in served:
-            own_runtime = runtime(chosen)
+            own_runtime = runtime(chosen, loaded=one)
             how: Any = {"precision": chosen, "rows": rows}
             served[name] = _open_model(name, one, pooling, own_runtime, **how)
     return Models([served[name] for name in names])
@@ -164,6 +165,8 @@ def _open_model(
         labels = open_labels(loaded, task, name, **how)
     if task is not None and task.facts.scores_pairs:
         pairs = PairEngine(loaded, task, **how)
+    if loaded.runtime is not None:  # the graph of its task, without other weights
+        return Served(name, loaded.source, task, labels, pairs=pairs)
     try:
         prompts = PromptEngines(loaded, precision=precision)
     except UsageError:  # it neither fills masks nor writes

@@ -17,7 +17,10 @@ from plmctl.serve.server import Limits, Server
 
 def open_all(paths: Sequence[Path], **settings: Any) -> Models:
     given: dict[str, Any] = {"device": "cpu", "precision": "fp32", "pooling": None, "rows": 4}
-    given |= {"runtime": lambda precision: EagerRuntime(), "plugins": ()} | settings
+    given |= {
+        "runtime": lambda precision, loaded: loaded.runtime or EagerRuntime(),
+        "plugins": (),
+    } | settings
     return open_models([str(path) for path in paths], **given)
 
 

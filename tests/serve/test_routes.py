@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 import plmctl
 from plmctl.serve.models import Models, name_models
+from tests.command import plmctl as command_line
 from tests.serve.served import open_all, serve
 
 TEXTS = ["a fine film", "poor", "an awful awful film film film", "好 看"]
@@ -224,6 +225,19 @@ def test_a_mistake_of_ours_shows_no_traceback(models: Models, monkeypatch: Any) 
         found = post(client, "/embed", 500, inputs="x")
         assert "secret" not in str(found)
         assert post(client, "/predict", inputs="x")
+
+
+def test_an_exported_folder_answers_as_its_run(folder: Path, client: TestClient) -> None:
+    if not (folder / "exported").exists():
+        words = [f"{folder}/films", "--to", "onnx", "--out", f"{folder}/exported"]
+        command_line("convert", *words)
+    own = post(client, "/predict", inputs=TEXTS)
+    with serve(open_all([folder / "exported"])) as other:
+        found = post(other, "/predict", inputs=TEXTS)
+        assert post(other, "/embed", 424, inputs="x")
+    for mine, wanted in zip(found, own, strict=True):
+        shares = [{each["label"]: each["score"] for each in ranked} for ranked in (mine, wanted)]
+        assert shares[0] == pytest.approx(shares[1], abs=1e-4)
 
 
 def test_names_of_models() -> None:
