@@ -84,7 +84,7 @@ def build_model(
     nodes = (config.get("heads") or {}) if heads is None else plain(heads)
     given = {"vocab_size": vocab_size, **config["size"], "max_length": longest(config)}
     given |= {"vocab": vocab} if vocab else {}
-    with torch.random.fork_rng(devices=[]), _blame_sizes(given):
+    with torch.random.fork_rng(devices=[]), _blame_sizes(config, vocab_size):
         width = (config["model"].get("embedding") or {}).get("table_width") or given["width"]
         tables, slots = given | {"width": width}, {}
         for name in ("pattern", "position"):
@@ -124,18 +124,19 @@ def build_model(
 
 
 @contextlib.contextmanager
-def _blame_sizes(given: Mapping[str, Any]) -> Iterator[None]:
+def _blame_sizes(config: Mapping[str, Any], vocab_size: int) -> Iterator[None]:
     """ConfigError for the largest size, instead of torch's error about an impossible tensor."""
     try:
         yield
     except (RuntimeError, OverflowError) as error:
         if not _NO_TENSOR.search(str(error)):
             raise
-        sizes = {name: number for name, number in given.items() if type(number) is int}
-        name = max(sizes, key=lambda name: (sizes[name] < 0, sizes[name]))
-        path = "tokenizer.vocab_size" if name == "vocab_size" else f"size.{name}"
+        sizes = {f"size.{name}": number for name, number in config["size"].items()}
+        sizes |= {"tokenizer.vocab_size": vocab_size, "position.max_length": longest(config)}
+        sizes = {path: number for path, number in sizes.items() if type(number) is int}
+        path = max(sizes, key=lambda path: (sizes[path] < 0, sizes[path]))
         problem = "no tensor of this size can be: " + str(error).splitlines()[0]
-        raise ConfigError(path, sizes[name], problem, fix="size=tiny") from error
+        raise ConfigError(path, sizes[path], problem, fix="size=tiny") from error
 
 
 def _predicts_words(node: Any, plugins: Sequence[str]) -> bool:

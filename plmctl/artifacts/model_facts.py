@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.artifacts.assemble import row_lengths
 from plmctl.attention.patterns.base import Pattern
-from plmctl.attention.patterns.remarks import remark_on
-from plmctl.config.build import build, plain
-from plmctl.core.errors import ConfigError, find_meant, nearest, raise_all
+from plmctl.config.build import build
+from plmctl.core.errors import ConfigError, find_meant, nearest
 from plmctl.core.locate import locate
 from plmctl.heads.rows import POOLINGS
-from plmctl.models.base import Backbone
-from plmctl.models.encoder import Encoder
-from plmctl.nn.stack import Stack
 
 
 def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
@@ -60,68 +55,6 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
         "sees_later": writes == "target" or all(map(pattern.looks_ahead, (0, 1))),
         "segments": (read, written),
     }
-
-
-def remark_on_model(
-    config: Any,
-    backbone: Backbone,
-    plugins: Sequence[str],
-    length: int | None = None,
-    *,
-    trained: bool = False,
-) -> dict[str, str]:
-    """{"pattern", "attention", its kernel, and "columns", of cells in parallel: what one should
-    know of them in rows of `length` tokens, of the formats without one}; or nothing. ConfigError if
-    the kernel cannot train this model.
-    """
-    longest = max(row_lengths(plain(config)).values()) if length is None else length
-    memory = getattr(backbone, "memory", 0)
-    pattern = remark_on(pattern_of(config, plugins), longest + memory)
-    parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
-    problems = find_kernel_problems(backbone, longest)
-    if trained:  # its checkpoint brings the settings of the model
-        problems = [
-            ConfigError(error.path, error.value, error.allowed, fix=error.fix.partition(" or ")[0])
-            for error in problems
-        ]
-    raise_all(problems)
-    kernels = dict.fromkeys(_remark_on_kernel(part, longest) for part in parts)
-    stacks = (part for part in backbone.modules() if isinstance(part, Stack))
-    columns = dict.fromkeys(stack.columns_remark for stack in stacks)
-    remarks = {
-        "pattern": pattern,
-        "attention": "; ".join(filter(None, kernels)),
-        "columns": "; ".join(filter(None, columns)),
-    }
-    return {name: remark for name, remark in remarks.items() if remark}
-
-
-def find_kernel_problems(backbone: Backbone, length: int) -> list[ConfigError]:
-    """The kernels that cannot train in rows of up to `length` tokens."""
-    errors = []
-    for name, part in backbone.named_modules():
-        problem = part.find_kernel_problem(length) if isinstance(part, Encoder) else None
-        if problem is not None:
-            inside = f"model.{name}." if name else "model."  # model.decoder.stack
-            path, fix = (text.replace("model.", inside) for text in (problem.path, problem.fix))
-            errors.append(ConfigError(path, problem.value, problem.allowed, fix=fix))
-    return errors
-
-
-def _remark_on_kernel(encoder: Encoder, length: int) -> str:
-    """The remark of the kernel about the pattern of each layer; a remark about several layers
-    stands once.
-    """
-    layers: dict[str, list[str]] = {}
-    for number, pattern in enumerate(encoder.layer_patterns, start=1):
-        layers.setdefault(encoder.kernel.remark(pattern, length), []).append(str(number))
-    if len(layers) == 1:
-        return next(iter(layers))
-    return "; ".join(
-        f"{remark or 'kernel dense: all pairs are computed'},"
-        f" in layer{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
-        for remark, numbers in layers.items()
-    )
 
 
 def heads_about(config: Any, plugins: Sequence[str] = ()) -> list[str]:

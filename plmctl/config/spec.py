@@ -16,7 +16,18 @@ from plmctl.config.decision import Decision
 from plmctl.config.walks import select
 
 
-class Part(Mapping[str, Any]):
+class Keyed(Mapping[str, Any]):
+    """A base for groups of settings, which are found by dotted keys."""
+
+    __slots__ = ()
+
+    def select(self, path: str) -> Any:
+        """The value at a dotted key, or None where there is nothing."""
+        key, _, rest = path.partition(".")
+        return select(self.get(key), rest) if rest else self.get(key)
+
+
+class Part(Keyed):
     """A group of settings that no class of ours lists, read-only at every depth."""
 
     __slots__ = ("_items",)
@@ -61,7 +72,7 @@ class Part(Mapping[str, Any]):
         return Part({**self._items, key: _within(self._items.get(key), rest, value)})
 
 
-class Record(Mapping[str, Any]):
+class Record(Keyed):
     """A base for frozen dataclasses of settings, whose fields are also the keys of a mapping."""
 
     def __getitem__(self, key: str) -> Any:
@@ -87,11 +98,6 @@ class Record(Mapping[str, Any]):
         for path, value in changes.items():
             changed = changed.with_value(path, value)
         return changed
-
-    def select(self, path: str) -> Any:
-        """The value at a dotted key, or None where there is nothing."""
-        key, _, rest = path.partition(".")
-        return select(self.get(key), rest) if rest else self.get(key)
 
     @classmethod
     @functools.cache

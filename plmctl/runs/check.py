@@ -30,7 +30,14 @@ from plmctl.runs.fit import refuse_idle_patience
 from plmctl.runs.regularising import build_regulariser
 from plmctl.runs.side_tasks import choose_metric
 from plmctl.runs.stabilising import stabilise
-from plmctl.runs.teachers import check_cache, check_tasks, check_teacher, outline_teacher
+from plmctl.runs.teachers import (
+    check_cache,
+    check_tasks,
+    check_teacher,
+    outline_lesson,
+    outline_teachers,
+    refuse_long_rows,
+)
 from plmctl.runs.unfreezing import check_unfreezing, group_layers
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
@@ -108,7 +115,9 @@ def check_finetuning(spec: Finetune, task: Task) -> Outline:
     check_first_vectors(spec)
     check_tasks(spec, task)
     check_teacher(spec)
-    objective = outline_teacher(spec, model, task, {"task.max_length": task.lengths.longest})
+    if teachers := outline_teachers(spec):
+        refuse_long_rows(teachers, {"task.max_length": task.lengths.longest})
+    objective = outline_lesson(spec, model, task, teachers)
     check_cache(spec, task)
     build_regulariser(spec, model, task)
     _check_tuning(spec, model, task)
@@ -167,8 +176,9 @@ def outline_pretraining(
         own = build_objective(
             spec.objective, model, TINY, vocab_size=size, plugins=spec.plugins, seed=spec.seed
         )
-    lengths = row_lengths(thaw(spec))
-    return Outline(model, outline_teacher(spec, model, own, lengths))
+    if teachers := outline_teachers(spec):
+        refuse_long_rows(teachers, row_lengths(thaw(spec)))
+    return Outline(model, outline_lesson(spec, model, own, teachers))
 
 
 def outline_task(spec: Finetune, task: Task) -> Model:

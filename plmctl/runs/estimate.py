@@ -14,7 +14,7 @@ from rich.table import Table
 
 from plmctl.artifacts.assemble import without_weights
 from plmctl.artifacts.cost import Cost, cost
-from plmctl.artifacts.model_facts import remark_on_model
+from plmctl.artifacts.model_facts import pattern_of
 from plmctl.config.build import build
 from plmctl.config.groups import Train
 from plmctl.config.model_settings import model_settings
@@ -26,12 +26,14 @@ from plmctl.data.loader import row_lengths
 from plmctl.data.shards import is_tokens
 from plmctl.data.survey import BEGINNING
 from plmctl.models.base import Model
+from plmctl.models.remarks import remark_on_model
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.nn.tables import Padded, count, real
 from plmctl.noise.base import Chain
 from plmctl.runs.check import Outline, outline_pretraining
 from plmctl.runs.contract.stand_in import TINY
 from plmctl.runs.device_speed import Speed
+from plmctl.runs.overview import remark_on_rows
 from plmctl.runs.side_tasks import count_updates
 from plmctl.runs.stage_costs import Spent, StageCost, spend
 from plmctl.runs.task_fit import count_outputs
@@ -65,9 +67,11 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
     numbers = {"examples": examples, **labels, "updates an epoch, at least": updates}
     numbers |= {f"parameters of {name}": count(part) for name, part in parts.items()}
     report = estimate_task(spec, outline, task, updates=updates)
-    settings, trained = model_settings(spec), spec.checkpoint is not None
     remarks = remark_on_model(
-        settings, model.backbone, spec.plugins, task.lengths.longest, trained=trained
+        model.backbone,
+        pattern_of(model_settings(spec), spec.plugins),
+        task.lengths.longest,
+        trained=spec.checkpoint is not None,
     )
     extra = remarks | (report if as_json else {})
     ScoreTable(f"finetune task={task.name}", {"train": numbers}, extra).show(as_json=as_json)
@@ -85,7 +89,7 @@ def estimate(spec: Pretrain, outline: Outline | None = None) -> dict[str, dict[s
     if spec.train.checkpoint_activations:
         checkpoint_stacks(*outline)
     stages = [_measure_stage(spec, outline, number) for number in range(count_stages(spec))]
-    remarks = remark_on_model(model_settings(spec), outline.model.backbone, spec.plugins)
+    remarks = remark_on_rows(spec, outline.model)
     return _report(spec, stages, spec.train, first=_vocabulary(outline.model) | remarks)
 
 

@@ -17,7 +17,7 @@ from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.from_corpus import describe_empty_lexicons, start_tables
 from plmctl.artifacts.label_rows import follow_labels, labels_of
 from plmctl.artifacts.loading import Source, open_source, without_spare_rows
-from plmctl.artifacts.model_facts import remark_on_model
+from plmctl.artifacts.model_facts import pattern_of
 from plmctl.artifacts.taking import initialize, take
 from plmctl.config.build import build
 from plmctl.config.model_settings import model_settings
@@ -27,6 +27,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.terminal import counted
 from plmctl.inputs.known_text import describe_links
 from plmctl.models.base import Model
+from plmctl.models.remarks import remark_on_model
 from plmctl.objectives.base import Objective
 from plmctl.objectives.costs import charge
 from plmctl.runs.fit import budget_of
@@ -105,9 +106,8 @@ def plan(session: Session) -> FinetuningPlan:
     model, begin = _model(session, task, tokenizer)
     rows = data["train"].rows
     remarks = remark_on_model(
-        model_settings(spec),
         model.backbone,
-        spec.plugins,
+        pattern_of(model_settings(spec), spec.plugins),
         task.lengths.longest,
         trained=spec.checkpoint is not None,
     )

@@ -22,7 +22,7 @@ from plmctl.runs.resume import LENGTH_KEYS, compare_with_checkpoint
 from plmctl.runs.session import Session, quoted
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints
-from plmctl.training.device.compiling import compile_parts, describe_waste, find_whether
+from plmctl.training.device.compiling import compile_parts, find_whether, foresee_waste
 from plmctl.training.device.peak import is_doubtful, peak_flops, usual_share
 from plmctl.training.log import METRICS, cut_back
 from plmctl.training.optim.groups import OptimizerFactory
@@ -121,38 +121,18 @@ def _compile_where_it_pays(session: Session, trainer: Trainer, *, mode: Any) -> 
     world, model, objective = session.world, trainer.model, trainer.objective
     if isinstance(objective, Stabilised) and objective.rewrites:
         mode = False  # it changes what a compiled model reads
+    train = session.spec.train
+    share = train.batch_size // world.size
     waste = foresee_waste(
         trainer.budget,
-        session.spec.train,
         model,
+        rows=(share, min(train.micro_batch_size or share, share)),
         length=max(s.row_tokens for s in trainer.stages) or model.backbone.max_length or ROW,
         processes=world.size,
         rate=usual_share(world.device) * (peak_flops(session.precision) or 0.0),
     )
     if find_whether(mode, world.device, waste=waste, say=session.say):
         compile_parts([model, objective], world.device)
-
-
-def foresee_waste(
-    budget: Budget, train: Train, model: Model, *, length: int, processes: int, rate: float
-) -> str:
-    """Why compiling would not pay in this run, or "": every weight counts 6 operations a token.
-
-    Args:
-        length: Tokens of a row.
-        rate: FLOP/s that one process reaches; 0: not known.
-    """
-    if not rate:
-        return ""
-    share = train.batch_size // processes
-    rows = min(train.micro_batch_size or share, share)
-    seconds = 6 * sum(p.numel() for p in model.parameters()) * length / rate  # seconds of a row
-    run = None if budget.minutes is None else 60 * budget.minutes
-    if budget.steps is not None:
-        run = budget.steps * share * seconds
-    elif budget.tokens is not None:
-        run = budget.tokens / processes / length * seconds
-    return describe_waste(of_pass=rows * seconds, of_run=run)
 
 
 def space_validations(steps: int) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from plmctl.artifacts.assemble import row_lengths
 from plmctl.artifacts.cost import own_parameters
-from plmctl.artifacts.model_facts import remark_on_model
+from plmctl.artifacts.model_facts import pattern_of
 from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Pretrain
 from plmctl.config.stage_settings import count_stages, share_of, stage_config
@@ -18,6 +19,7 @@ from plmctl.data.shards import Shards
 from plmctl.data.words import warn_of_missing_words
 from plmctl.inputs.corpus import Corpus
 from plmctl.models.base import Model
+from plmctl.models.remarks import remark_on_model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
 from plmctl.runs.session import Session
@@ -56,8 +58,15 @@ def describe_run(
             *warn_of_poor_fit(shards, tokenizer.vocab),
         ]
         lines += [line.strip() for line in warnings]
-    remarks = remark_on_model(model_settings(spec), model.backbone, spec.plugins)
+    remarks = remark_on_rows(spec, model)
     return [*lines, *(f"{name} {remark}" for name, remark in remarks.items())]
+
+
+def remark_on_rows(spec: Pretrain, model: Model) -> dict[str, str]:
+    """The remarks about a model in the rows of its pretraining."""
+    settings = model_settings(spec)
+    longest = max(row_lengths(settings).values())
+    return remark_on_model(model.backbone, pattern_of(settings, spec.plugins), longest)
 
 
 def _describe_rows(spec: Pretrain) -> str:

@@ -80,26 +80,32 @@ def load_teacher(spec: Any, path: str) -> Loaded:
     return load_source(source)
 
 
-def outline_teacher(
-    spec: Any, model: Model, objective: Objective, lengths: Mapping[str, int] | None = None
+def outline_teachers(spec: Any) -> list[Frozen]:
+    """The teachers of a run, without weights."""
+    paths = teachers_of(spec) if spec.get("distill") else ()
+    sources = [without_spare_rows(open_source(path, plugins=spec.plugins)) for path in paths]
+    with without_weights():
+        return [_outline(source, spec.plugins) for source in sources]
+
+
+def outline_lesson(
+    spec: Any, model: Model, objective: Objective, teachers: Sequence[Teacher]
 ) -> Objective:
     """The result of `add_teacher`, from models without weights; raises misfits between student and
     teachers. `objective` itself where a teacher is needed and nothing says who it is.
-
-    Args:
-        lengths: {config path: tokens} of the rows that the student reads.
     """
-    paths = teachers_of(spec)
-    if not spec.get("distill") or (_needs_teacher(spec) and not paths):
+    if not spec.get("distill") or (_needs_teacher(spec) and not teachers):
         return objective
-    sources = [without_spare_rows(open_source(path, plugins=spec.plugins)) for path in paths]
     with without_weights():
-        teachers = [_outline(source, spec.plugins) for source in sources]
-        for teacher in teachers:
-            backbone, name = teacher.model.backbone, teacher.measures.name
-            places = Places(backbone.max_length, backbone.max_target)
-            raise_all(find_long_rows(lengths or {}, places, f"the longest row that {name} reads"))
         return distillation(spec, model, objective, _together(teachers, spec))
+
+
+def refuse_long_rows(teachers: Sequence[Frozen], lengths: Mapping[str, int]) -> None:
+    """ConfigErrors for rows of the student, {config path: tokens}, that a teacher cannot read."""
+    for teacher in teachers:
+        backbone, name = teacher.model.backbone, teacher.measures.name
+        places = Places(backbone.max_length, backbone.max_target)
+        raise_all(find_long_rows(lengths, places, f"the longest row that {name} reads"))
 
 
 def distillation(

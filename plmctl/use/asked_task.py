@@ -16,7 +16,6 @@ from plmctl.artifacts.loading import Loaded, Source
 from plmctl.artifacts.model_facts import framing, reading
 from plmctl.config.build import build, plain
 from plmctl.config.spec import Part
-from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate
 from plmctl.core.parts import declared
@@ -209,13 +208,14 @@ def choose_task(
     if declared(kind) == "probe":
         return asked  # the model itself says whether it has the heads
     decided = _find_decided(own, asked)
+    _refuse_decided(own, asked, given)
     stated = asked.get("label_names") if "task.label_names" in given else None
     name_labels = partial(_name_labels, asked, stated, loaded, checkpoint)
     if own.get("name") == asked.get("name"):
         # only what stands on the command line differs from training
-        merged = Part(own)
+        merged, stated_now = Part(own), Part(asked)
         for key in (key.removeprefix("task.") for key in changed):
-            merged = merged.with_value(key, select(asked, key))
+            merged = merged.with_value(key, stated_now.select(key))
         return {**plain(merged), **decided, **name_labels()}
     difference = _compare_kinds(own, asked)
     if difference is None:
@@ -251,6 +251,21 @@ def _compare_kinds(own: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
         if trained != wanted:
             return f", whose {name} is {trained}, not {wanted}"
     return None
+
+
+def _refuse_decided(
+    own: Mapping[str, Any], asked: Mapping[str, Any], given: Collection[str]
+) -> None:
+    """ConfigError for a setting of the command line that training decided, and otherwise."""
+    groups = {"task": (own, asked)}
+    groups |= {f"task.{name}": (own.get(name) or {}, asked.get(name) or {}) for name in PARTS}
+    for path, (trained, wanted) in groups.items():
+        for name in trained.keys() & {*DECIDED} - {"label_names"}:
+            key, value = f"{path}.{name}", wanted.get(name)
+            if key in given and value != trained[name]:
+                decided = "null" if trained[name] is None else trained[name]
+                allowed = f"{decided}, which training decided"
+                raise ConfigError(key, value, allowed, fix="leave it out")
 
 
 def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:

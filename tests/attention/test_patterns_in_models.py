@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.kernels.dense import Dense
 from plmctl.attention.op import AttentionOp
-from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.by_layer import ByLayer
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.sparse_transformer import sparse_transformer
@@ -27,6 +26,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
+from plmctl.models.remarks import remark_on_model
 from plmctl.nn.env import Env, Streams
 from plmctl.runs.contract.stand_in import TINY
 
@@ -139,7 +139,7 @@ def test_the_kernel_of_each_layer_is_named() -> None:
     words = ["pattern=windows", "pattern.reach=[1,30,1]", "kernel=banded", "kernel.block=8"]
     cfg = compose("pretrain", "gpt2", [*SMALL, *words, "pattern.causal=true"])
     model = model_of(*words, "pattern.causal=true")
-    said = remark_on_model(cfg, model.backbone, ())["attention"]
+    said = remark_on_model(model.backbone, Full(), cfg.format.max_length)["attention"]
     assert re.fullmatch(
         r"kernel banded: \d+% of the scores are computed, in layers 1, 3;"
         r" kernel banded: \d+% of the scores are computed, in layer 2",

@@ -16,13 +16,12 @@ from typer.testing import CliRunner
 
 from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.cost import cost
-from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.attention.kernels import auto, varlen
 from plmctl.attention.kernels.banded import HeadsPlan
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.kernels.dense import Dense, Mask
 from plmctl.attention.kernels.varlen import Packing, Varlen, VarlenPlan, find_varlen
-from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.padding import Padding
 from plmctl.attention.patterns.window import Window
@@ -31,6 +30,7 @@ from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
+from plmctl.models.remarks import remark_on_model
 from plmctl.nn.positions import ALiBi
 from plmctl.runs.contract.stand_in import TINY
 from tests.attention import varlen_loop
@@ -301,9 +301,9 @@ def test_types_and_widths_that_the_gpu_lacks(monkeypatch: pytest.MonkeyPatch) ->
     ids=str,
 )
 def test_what_is_said_before_training(words: list[str], told: str) -> None:
-    config, model = small_config(*words, kernel="varlen"), small_model(*words, kernel="varlen")
+    model = small_model(*words, kernel="varlen")
     try:
-        found = remark_on_model(config, model.backbone, ())["attention"]
+        found = remark_on_model(model.backbone, Full(), 16)["attention"]
     except ConfigError as error:
         found = str(error)
     assert told in found

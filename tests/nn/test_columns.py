@@ -9,11 +9,12 @@ import torch
 
 from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.artifacts.cost import cost
-from plmctl.artifacts.model_facts import remark_on_model
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
+from plmctl.attention.patterns.base import Full
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
+from plmctl.models.remarks import remark_on_model
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.lightweight import DynamicConvolution
 from plmctl.nn.columns import describe_rounds, find_columns
@@ -174,4 +175,4 @@ def test_a_run_says_it() -> None:
     spec = compose("pretrain", "lite_transformer", words)
     with without_weights():
         backbone = build_model(spec, vocab_size=40).backbone
-    assert "are of none" in remark_on_model(spec, backbone, ())["columns"]
+    assert "are of none" in remark_on_model(backbone, Full(), 32)["columns"]

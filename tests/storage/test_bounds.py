@@ -279,6 +279,7 @@ def test_a_number_of_more_than_64_bits(number: float) -> None:
         ("tokenizer.vocab_size=-5", "at least 8, at most 2147483647"),
         ("size.width=1000000000", "no tensor of this size can be"),
         ("size.inner_width=1000000000000000000", "no tensor of this size can be"),
+        ("position.max_length=1000000000000000000", "no tensor of this size can be"),
     ],
 )
 def test_a_size_that_no_model_has(small_text: Path, word: str, said: str) -> None:

@@ -11,7 +11,8 @@ import pytest
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.config.spec import Provenance
-from plmctl.use.asked_task import ask_all, choose_out
+from plmctl.core.errors import ConfigError
+from plmctl.use.asked_task import ask_all, choose_out, choose_task
 
 
 def model(trained_on: object = None, run: Path | None = None) -> Any:
@@ -64,3 +65,21 @@ def test_evaluations_of_models_without_a_run_have_a_folder_each() -> None:
     assert choose_out(model(), None) == Path("eval/tickets")
     assert choose_out(model(run=Path("runs/x")), None) == Path("runs/x/eval")
     assert choose_out(model(), "mine") == Path("mine")
+
+
+def test_what_training_decided_is_not_changed_in_evaluation() -> None:
+    target = "plmctl.tasks.classification.Classification"
+    own = {"_target_": target, "name": "first", "max_length": 32, "source_template": None}
+    source = SimpleNamespace(plugins=())
+    loaded: Any = SimpleNamespace(own_task=lambda: own, source=source, config={})
+
+    def choose(name: str, **settings: Any) -> Any:
+        given = {f"task.{key}" for key in settings}
+        return choose_task(loaded, {**own, "name": name, **settings}, given, checkpoint="x")
+
+    assert choose("first", max_length=32)["max_length"] == 32
+    for name in ("first", "second"):
+        with pytest.raises(ConfigError, match=r"task.max_length=64: 32, which training decided"):
+            choose(name, max_length=64)
+    with pytest.raises(ConfigError, match=r"task.source_template='a': null, which"):
+        choose("first", source_template="a")

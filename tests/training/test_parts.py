@@ -14,7 +14,6 @@ from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.progress import clock
 from plmctl.models.base import Backbone
 from plmctl.runs.device_speed import Speed
-from plmctl.runs.fit import foresee_waste
 from plmctl.training import rundir
 from plmctl.training.budget import Budget
 from plmctl.training.device import compiling, peak, precision
@@ -165,12 +164,12 @@ def test_a_backbone_inside_another_is_compiled_with_it(monkeypatch):
 def test_waste_of_compiling_is_foreseen_from_weights_and_tokens():
     model = make_model()
     of_row = 6 * sum(p.numel() for p in model.parameters()) * 16
-    train = Train(batch_size=64, micro_batch_size=8)
     rate = of_row * 8 / 4e-3  # a pass of 8 rows takes 4 ms, an update of 32 rows of a process 16 ms
 
     def foresee(rate=rate, **length):
         budget = Budget(**length)
-        return foresee_waste(budget, train, model, length=16, processes=2, rate=rate)
+        rows = (32, 8)  # of a process: an update, a pass
+        return compiling.foresee_waste(budget, model, rows=rows, length=16, processes=2, rate=rate)
 
     assert foresee(steps=3751) == "" == foresee(minutes=1.1)
     assert "in this run" in foresee(steps=3749)

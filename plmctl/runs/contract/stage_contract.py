@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from plmctl.artifacts.assemble import row_lengths
-from plmctl.artifacts.model_facts import find_kernel_problems, pattern_of
+from plmctl.artifacts.model_facts import pattern_of
 from plmctl.config.build import plain
 from plmctl.config.stage_mistakes import at_stage
 from plmctl.config.stage_settings import sets, stage_config, stage_pattern
 from plmctl.core.errors import ConfigError, PlmctlError, collect
 from plmctl.models.base import Model
+from plmctl.models.remarks import find_kernel_problems
 from plmctl.objectives.base import Objective
 from plmctl.objectives.costs import find_costs
 from plmctl.runs.contract.peeking import find_peeking

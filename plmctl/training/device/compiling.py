@@ -14,7 +14,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import find_compiler
 from plmctl.core.terminal import tell
 from plmctl.heads.base import Head
-from plmctl.models.base import Backbone, Hidden
+from plmctl.models.base import Backbone, Hidden, Model
+from plmctl.training.budget import Budget
 
 # Seconds of computing from which compiling pays on a GPU, of a run and of one pass. Compiling takes
 # 20 to 60 seconds. A shorter pass waits for Python, compiled or not (H200: 4,096 tokens of models
@@ -61,6 +62,30 @@ def compile_parts(modules: Iterable[nn.Module], device: torch.device) -> None:
             part._compiled_call_impl = PatientCall(part._call_impl, part._compiled_call_impl)
         elif isinstance(part, Head):
             part.compiled = device.type == "cuda"
+
+
+def foresee_waste(
+    budget: Budget, model: Model, *, rows: tuple[int, int], length: int, processes: int, rate: float
+) -> str:
+    """Why compiling would not pay in this run, or "": every weight counts 6 operations a token.
+
+    Args:
+        budget: The end of the run.
+        model: The model.
+        rows: The rows of an update, and of a pass, of one process.
+        length: Tokens of a row.
+        processes: The number of processes.
+        rate: FLOP/s that one process reaches; 0: not known.
+    """
+    if not rate:
+        return ""
+    seconds = 6 * sum(p.numel() for p in model.parameters()) * length / rate  # seconds of a row
+    run = None if budget.minutes is None else 60 * budget.minutes
+    if budget.steps is not None:
+        run = budget.steps * rows[0] * seconds
+    elif budget.tokens is not None:
+        run = budget.tokens / processes / length * seconds
+    return describe_waste(of_pass=rows[1] * seconds, of_run=run)
 
 
 def describe_waste(*, of_pass: float, of_run: float | None) -> str:
