@@ -131,7 +131,7 @@ def test_there_are_enough_commands() -> None:
     for name in list_commands():
         shown = [page for page, text in PAGES.items() if f"plmctl {name} " in f"{text} "]
         assert any(page.startswith("docs/commands/") for page in shown), name
-    for verb in ("pretrain", "finetune", "eval", "generate", "distill", "ablate", "convert"):
+    for verb in ("pretrain", "finetune", "predict", "generate", "distill", "ablate", "convert"):
         assert any(line.startswith(f"plmctl {verb} ") for line in commands(README)), verb
 
 

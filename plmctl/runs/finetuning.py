@@ -91,11 +91,7 @@ def commands_after(spec: Finetune) -> dict[str, str]:
     split = "" if "dev" in there else f" split={there[0]}"
     return {
         f"plmctl eval checkpoint={{run}}{split}": "",
-        **(
-            {"plmctl eval checkpoint={run} input=-": f"reads the {typed}, to Ctrl-D"}
-            if typed
-            else {}
-        ),
+        **({"plmctl predict {run} input=-": f"reads the {typed}, to Ctrl-D"} if typed else {}),
         "plmctl report {run}": "",
     }
 

@@ -132,7 +132,7 @@ def open_journal(
     The scratch folder is removed in the end. It stays if a part of the work is done and the
     interruption (a signal, a full disk) is no fault of the text or the settings.
     """
-    scratch = own(place.with_name(f".{place.name}.partial"), ours=True)
+    scratch = own(_find_scratch(place), ours=True)
     journal, lock, keep = Journal(scratch, job), None, False
     try:
         lock = _lock(scratch, place, wait, tell)
@@ -156,6 +156,22 @@ def open_journal(
             if not keep:
                 shutil.rmtree(admit(scratch), ignore_errors=True)
             lock.close()
+
+
+def read_left(place: Path) -> dict[str, Any] | None:
+    """The journal of a stopped job on the way to `place`: its "job" and "state"; None without
+    one.
+    """
+    return _read(_find_scratch(place) / FILE)
+
+
+def has_left(place: Path) -> bool:
+    """Whether there are files of a stopped job on the way to `place`."""
+    return _find_scratch(place).is_dir()
+
+
+def _find_scratch(place: Path) -> Path:
+    return place.with_name(f".{place.name}.partial")
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -250,6 +250,14 @@ class ReadPieces:
         unknown, ordinary = _count_unknown(rows, vocab)
         self.unknown, self.ordinary = self.unknown + unknown, self.ordinary + ordinary
         self.cut.update(count_truncation(rows))
+
+    def save(self) -> dict[str, Any]:
+        """The counts so far, as JSON has them."""
+        return {**vars(self), "cut": dict(self.cut)}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Go on behind pieces of which this is saved."""
+        vars(self).update({**saved, "cut": Counter(saved["cut"])})
 
     @property
     def unknown_share(self) -> float:

@@ -141,6 +141,18 @@ class PredictedColumns:
         self.read: set[str] | None = None  # the fields that were read of every example
         self.found: dict[str, _Column] = {}
 
+    def save(self) -> dict[str, Any]:
+        """The names and columns so far, as JSON has them."""
+        found = {name: vars(column) for name, column in self.found.items()}
+        read = None if self.read is None else sorted(self.read)
+        return {"taken": self.taken, "read": read, "found": found}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Go on behind rows of which this is saved."""
+        self.taken = dict(saved["taken"])
+        self.read = None if saved["read"] is None else {*saved["read"]}
+        self.found = {name: _Column(**column) for name, column in saved["found"].items()}
+
     def add(self, own: Row, example: Example, prediction: Mapping[str, Any]) -> None:
         """A row more."""
         for name in prediction:
@@ -256,6 +268,7 @@ def write_rows(
     *,
     spelling: TableSpelling | None = None,
     guarded: bool = True,
+    known_as: Path | None = None,
 ) -> Path:
     """A table for .csv and .tsv, otherwise an object a line; standard output for "-".
 
@@ -265,6 +278,7 @@ def write_rows(
         spelling: The spelling of a table; None: as usual.
         guarded: Whether a table has a ' before each text that a spreadsheet would run; a line says
             so.
+        known_as: The path in messages, where the file gets another one later.
     """
     if file == STDOUT:
         for row in rows:
@@ -273,9 +287,10 @@ def write_rows(
     admit(file.parent).mkdir(parents=True, exist_ok=True)
     if file.suffix in TABLES:
         how = spelling or TableSpelling()
+        lines = _spell_table(known_as or file, rows, how, guarded)
         with open_atomic(file) as stream:
             stream.write(how.start)
-            stream.writelines(f"{line}{how.end}" for line in _spell_table(file, rows, how, guarded))
+            stream.writelines(f"{line}{how.end}" for line in lines)
     else:
         with open_atomic(file) as stream:
             stream.writelines(f"{spell_json(row)}\n" for row in rows)

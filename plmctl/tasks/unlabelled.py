@@ -2,25 +2,76 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_setting
+from plmctl.storage.atomic import is_stream
 from plmctl.storage.paths import find_near
 from plmctl.tasks.predictions import NAMED
 from plmctl.tasks.readers.span_rows import TEXT
 from plmctl.tasks.readers.tables import SHARES
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
-from plmctl.text.given import read_texts
-from plmctl.text.inputs import need_lines
+from plmctl.text.inputs import need_lines, read_stream
+from plmctl.text.live import LiveInput
 from plmctl.text.tabular import JSON, kind_of, named_rows
 
-PIECE = 10_000  # examples that are read, answered and written together
+PIECE = 2_000  # examples that are read, answered and written together
+
+
+class ExamplePieces(Iterator[list[Example]]):
+    """Examples, at most `PIECE` at a time.
+
+    Args:
+        open_texts: Opens the texts at their beginning.
+        total: The number of examples; None of a stream, which can be read once.
+        ready: Whether the next example can be read without waiting; else a piece ends.
+    """
+
+    def __init__(
+        self,
+        open_texts: Callable[[], Iterator[Example]],
+        total: int | None = None,
+        ready: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.total = total
+        self._open, self._ready = open_texts, ready
+        self._pieces = self._cut(0)
+
+    def __next__(self) -> list[Example]:
+        return next(self._pieces)
+
+    @property
+    def several(self) -> bool:
+        """Whether these are the examples of a file with more than one piece."""
+        return self.total is not None and self.total > PIECE
+
+    def skip(self, count: int) -> None:
+        """Continue behind the first `count` examples."""
+        self._pieces = self._cut(count)
+
+    def _cut(self, begin: int) -> Iterator[list[Example]]:
+        piece: list[Example] = []
+        stream = islice(self._open(), begin, None)
+        while True:
+            try:
+                example = next(stream, None)
+            except DataError:  # the lines before it are answered
+                if piece and self.total is None:
+                    yield piece
+                raise
+            if example is not None:
+                piece.append(example)
+            if piece and (example is None or len(piece) >= PIECE or not self._ready()):
+                yield piece
+                piece = []
+            if example is None:
+                return
 
 
 def read_unlabelled(task: Task, source: str) -> tuple[str, list[Example]]:
@@ -31,26 +82,29 @@ def read_unlabelled(task: Task, source: str) -> tuple[str, list[Example]]:
     return name, list(chain.from_iterable(pieces))
 
 
-def stream_unlabelled(task: Task, source: str) -> tuple[str, Iterator[list[Example]]]:
-    """The examples of `read_unlabelled`, at most `PIECE` at a time; all at once where a reader
-    needs the whole file. A file is read to its end first, so that its mistakes are reported at
-    once.
+def stream_unlabelled(task: Task, source: str) -> tuple[str, ExamplePieces]:
+    """The examples of `read_unlabelled` in pieces; all at once where a reader needs the whole file.
+    A file is read to its end first, so that its mistakes are reported at once. Standard input and a
+    pipe are read as their lines come.
     """
     file = Path(source)
     if source == "-":
-        lines = enumerate(read_texts(None, source)[1], 1)
-        pieces = _cut(_parse_lines(task, "standard input", lines))
-        first = _need_some(next(pieces, []), "standard input")
-        return "stdin", chain([first], pieces)
+        live = LiveInput()
+        stream: Any = live
+        lines = read_stream(stream, "standard input", cut=False)
+        parsed = _parse_lines(task, "standard input", lines)
+        return "stdin", ExamplePieces(
+            lambda: _need_some(parsed, "standard input"), ready=live.ready
+        )
     if not file.exists():
         near = find_near(file, folders=False)
         fix = spell_setting("input", near) if near else "input=<an existing file>"
         raise DataError("no such file", file=file, fix=fix)
     name = file.name.partition(".")[0]
     if kind_of(file) not in (*NAMED, *getattr(task.reader, "kinds", ())):
-        return name, _cut_file(lambda: _parse_lines(task, file, need_lines(file)), file)
+        return name, _open_file(lambda: _parse_lines(task, file, need_lines(file)), file)
     if field := _find_texts(task, file):
-        return name, _cut_file(lambda: _parse_texts(task, file, field), file)
+        return name, _open_file(lambda: _parse_texts(task, file, field), file)
     columns = {
         role: column
         for role, column in task.columns.items()
@@ -58,8 +112,18 @@ def stream_unlabelled(task: Task, source: str) -> tuple[str, Iterator[list[Examp
     }
     whole = columns.get("bundle") is not None  # whose rows may stand anywhere
     if whole or task.splits.stream_file(file, columns) is None:
-        return name, iter([_need_some(task.splits.read_file(file, columns, labelled=False), file)])
-    return name, _cut_file(lambda: task.splits.stream_file(file, columns) or iter([]), file)
+        examples = task.splits.read_file(file, columns, labelled=False)
+        return name, _WholeFile(lambda: _need_some(iter(examples), file), len(examples))
+    return name, _open_file(lambda: task.splits.stream_file(file, columns) or iter([]), file)
+
+
+class _WholeFile(ExamplePieces):
+    """One piece, of any length."""
+
+    several = False
+
+    def _cut(self, begin: int) -> Iterator[list[Example]]:
+        yield list(islice(self._open(), begin, None))
 
 
 def _find_texts(task: Task, file: Path) -> str:
@@ -85,24 +149,20 @@ def _parse_texts(task: Task, file: Path, field: str) -> Iterator[Example]:
         yield replace(task.parse(str(row[field] or ""), place), place=f"{file}:{line}")
 
 
-def _cut_file(open_file: Callable[[], Iterator[Example]], file: Path) -> Iterator[list[Example]]:
-    stream = open_file()
-    first = list(islice(stream, PIECE))
-    deque(stream, maxlen=0)
-    yield _need_some(first, file)
-    if len(first) == PIECE:
-        yield from _cut(islice(open_file(), PIECE, None))
+def _open_file(open_file: Callable[[], Iterator[Example]], file: Path) -> ExamplePieces:
+    def read() -> Iterator[Example]:
+        return _need_some(open_file(), file)
+
+    return ExamplePieces(read, None if is_stream(file) else sum(1 for _ in read()))
 
 
-def _cut(stream: Iterator[Example]) -> Iterator[list[Example]]:
-    while piece := list(islice(stream, PIECE)):
-        yield piece
-
-
-def _need_some(examples: list[Example], file: object) -> list[Example]:
-    if not examples:
+def _need_some(examples: Iterator[Example], file: object) -> Iterator[Example]:
+    """The examples; DataError without any."""
+    first = next(examples, None)
+    if first is None:
         raise DataError("there is no text to label", file=file)
-    return examples
+    yield first
+    yield from examples
 
 
 def _parse_lines(task: Task, file: object, lines: Iterable[tuple[int, str]]) -> Iterator[Example]:

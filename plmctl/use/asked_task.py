@@ -149,11 +149,18 @@ def write_joined(
     """Write rows whose predictions have these names, of which the examples are the `first`; return
     the file.
     """
+    tell_renamed(names, first, texts)
+    spelling = None if texts is None else spelling_of(Path(texts))
+    return write_results(destination, name, rows, spelling)
+
+
+def tell_renamed(names: Mapping[str, str], first: Sequence[Example], texts: str | None) -> None:
+    """Name the columns that have another name in the output than in the file `texts`, or than
+    predictions usually have.
+    """
     doubled = describe_doubled(texts, first)
     for renamed in filter(None, (doubled, describe_renamed(names))):
         remark(f"column {renamed}")
-    spelling = None if texts is None else spelling_of(Path(texts))
-    return write_results(destination, name, rows, spelling)
 
 
 def write_results(
@@ -161,16 +168,23 @@ def write_results(
     name: str,
     rows: Collection[dict[str, Any]],
     spelling: TableSpelling | None = None,
+    known_as: Path | None = None,
 ) -> Path:
     """Write rows to a file, a table by `spelling`, or as `<name>.jsonl` into a folder; return the
-    file.
+    file. `known_as`: its name in messages, if it has another one there.
     """
-    out = destination.path
-    if out == STDOUT:
-        return write_rows(out, rows)
-    file = out if is_file(out) else predictions_file(own(out), name)
+    file = find_result(destination, name)
+    if file == STDOUT:
+        return write_rows(file, rows)
+    how: Any = {"spelling": spelling, "guarded": destination.guarded, "known_as": known_as}
     with keep_earlier(file, overwrite=destination.overwrite):
-        return write_rows(file, rows, spelling=spelling, guarded=destination.guarded)
+        return write_rows(file, rows, **how)
+
+
+def find_result(destination: Destination, name: str) -> Path:
+    """The file of the results of this name."""
+    out = destination.path
+    return out if is_file(out) else predictions_file(own(out), name)
 
 
 def write_for_board(destination: Destination, name: str, content: str) -> Path:

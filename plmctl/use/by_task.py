@@ -1,4 +1,4 @@
-"""`plmctl eval checkpoint=[a,b] input=mixed.csv by=task`: rows of several tasks, each answered by
+"""`plmctl predict [a,b] input=mixed.csv by=task`: rows of several tasks, each answered by
 its own checkpoint. The checkpoints share one base model.
 """
 
@@ -19,7 +19,7 @@ from plmctl.use.predict import ScoreTable
 from plmctl.use.shared_base import SharedBase, load_adapters
 
 
-def evaluate_by_task(
+def label_by_task(
     checkpoints: Sequence[str],
     file: Path,
     by: str,

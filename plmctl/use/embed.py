@@ -1,7 +1,7 @@
 """`plmctl embed checkpoint=... input=... out=x.npz`: contextual embeddings of the lines of a file.
 
-Input: lines of text, where the model's task reads pairs of two with a tab between, as `plmctl eval
-input=` takes them; the column `field` of a table (.csv, .tsv, .parquet) whose first line names
+Input: lines of text, where the model's task reads pairs of two with a tab between, as `plmctl
+predict` takes them; the column `field` of a table (.csv, .tsv, .parquet) whose first line names
 its columns; or JSON lines with a text in `field`, or with `input_ids`, taken as they are, and
 optionally `segment_ids` and `padding` (1 or true: this token is padding) or `attention_mask` (1: it
 is not). Line or row i (from 0) gives

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -64,37 +65,70 @@ def ask_members(
         reader: A run and its task that read the examples; None: those of the first member.
         runtime: The library of the computation; None: PyTorch.
     """
-    for name, checkpoint in zip(name_members(checkpoints), checkpoints, strict=True):
+    names = name_members(checkpoints)
+    opened = open_members(
+        checkpoints, open_task, device=precision.device, plugins=plugins, reader=reader
+    )
+    for name, (loaded, task) in zip(names, opened, strict=True):
+        if not splits:
+            splits |= read(reader[1] if reader else task)
+        answers = {}
+        for split, examples in splits.items():
+            encoded = inference.encode_split(task, split, examples, loaded.tokenizer)
+            how: Any = {"precision": precision, "batch_size": batch_size, "runtime": runtime}
+            answers[split] = explain(loaded, task, encoded, **how)
+        kept = read_decision(loaded.source.folder)
+        yield Member(name, task, answers, precision.digits, kept)
+
+
+def open_members(
+    checkpoints: Sequence[str],
+    open_task: Callable[[Loaded, str], Task],
+    *,
+    device: torch.device,
+    plugins: Sequence[str] = (),
+    reader: tuple[str, Task] | None = None,
+) -> Iterator[tuple[Loaded, Task]]:
+    """The model and the task of each member, whose labels are in one order.
+
+    Args:
+        checkpoints: The models.
+        open_task: Makes the task of a model, which a checkpoint names.
+        device: The device of the models.
+        plugins: Packages outside plmctl that models may be made of.
+        reader: A run and its task, whose labels are right; None: those of the first member.
+    """
+    for checkpoint in checkpoints:
         if find_vectors(checkpoint):
             what = f"{checkpoint} has vectors of a graph: an ensemble is of fine-tuned models"
             raise UsageError(f"{what}\n  fix: {spell_setting('checkpoint', checkpoint)}")
         loaded = load(checkpoint, plugins=plugins)
-        loaded.model.to(precision.device)
+        loaded.model.to(device)
         task = open_task(loaded, checkpoint)
         begin, first = reader = reader or (checkpoint, task)
         refuse_misfit(begin, checkpoint, first, task)
         if task.label_names != first.label_names:  # the same ones in another order
             loaded = load_source(with_order(loaded.source, task.facts.head, first.names))
-            loaded.model.to(precision.device)
+            loaded.model.to(device)
             task = open_task(loaded, checkpoint)
-        if not splits:
-            splits |= read(first)
-        answers = {}
-        for split, examples in splits.items():
-            encoded = inference.encode_split(task, split, examples, loaded.tokenizer)
-            with torch.no_grad(), precision.autocast():
-                logits, _ = inference.run(
-                    loaded.model,
-                    task,
-                    encoded.rows,
-                    batch_size=batch_size,
-                    device=precision.device,
-                    runtime=runtime,
-                )
-            rows = task.explain(logits, encoded.rows, examples)
-            answers[split], _ = decide_again(loaded, task, rows)
-        kept = read_decision(loaded.source.folder)
-        yield Member(name, task, answers, precision.digits, kept)
+        yield loaded, task
+
+
+def explain(
+    loaded: Loaded,
+    task: Task,
+    split: inference.Split,
+    *,
+    precision: Precision,
+    batch_size: int,
+    runtime: Runtime | None = None,
+) -> Rows:
+    """The answers of a member, with all that an ensemble joins, as its own decision has them."""
+    how: Any = {"batch_size": batch_size, "device": precision.device, "runtime": runtime}
+    with torch.no_grad(), precision.autocast():
+        logits, _ = inference.run(loaded.model, task, split.rows, **how)
+    rows = task.explain(logits, split.rows, split.examples)
+    return decide_again(loaded, task, rows)[0]
 
 
 def join_members(
@@ -130,6 +164,12 @@ def refuse_misfit(begin: str, checkpoint: str, first: Task, task: Task) -> None:
     else:
         return
     raise UsageError(f"checkpoint: {what}\n  fix: name models of one task with the same labels")
+
+
+def join_names(checkpoints: Sequence[str]) -> Path:
+    """The folder of the answers of several checkpoints."""
+    names = name_members(checkpoints)
+    return Path("eval") / "+".join(name.replace(os.sep, "-") for name in names)
 
 
 def name_members(checkpoints: Sequence[str]) -> list[str]:

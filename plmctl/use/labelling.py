@@ -1,83 +1,213 @@
-"""`plmctl eval input=` for a file of any length. Its texts are read, answered and stored on disk
-piece by piece. They are written once the columns of all rows are known.
+"""New texts and their labels: files of any length, and streams.
+
+The texts of a file are read, answered and stored on the disk piece by piece. They are written once
+the columns of all rows are known. A stopped job continues behind its last piece. Rows for standard
+output are written as they are answered.
 """
 
 from __future__ import annotations
 
+import filecmp
+import os
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from plmctl.artifacts.loading import Loaded
-from plmctl.runtime.base import Runtime
-from plmctl.storage.atomic import is_stream
-from plmctl.storage.spool import Spool
+from plmctl import __version__
+from plmctl.core.errors import DataError
+from plmctl.core.progress import ProgressLine
+from plmctl.core.terminal import remark, tell
+from plmctl.storage.atomic import end_of, is_stream, refuse_existing
+from plmctl.storage.earlier import keep_earlier
+from plmctl.storage.gate import admit
+from plmctl.storage.journal import has_left, open_journal, read_left
+from plmctl.storage.resumable import hash_file
+from plmctl.storage.spool import KeptSpool, Spool
 from plmctl.tasks import inference
-from plmctl.tasks.predictions import STDOUT, OwnColumns, PredictedColumns, Row, join
-from plmctl.tasks.task import Task
-from plmctl.tasks.unlabelled import stream_unlabelled
-from plmctl.training.device.precision import Precision
-from plmctl.use.answering import answer_examples, describe_read, keep_said
-from plmctl.use.asked_task import Destination, name_file, write_joined, write_split
-from plmctl.use.calibrating import decide_again
-from plmctl.use.predict import ScoreTable, Told, predict
+from plmctl.tasks.predictions import STDOUT, OwnColumns, PredictedColumns, Row, join, spell_json
+from plmctl.tasks.record import Example
+from plmctl.tasks.unlabelled import ExamplePieces, stream_unlabelled
+from plmctl.text.tabular import spelling_of
+from plmctl.use.answering import describe_read, keep_said
+from plmctl.use.asked_task import (
+    Destination,
+    find_result,
+    is_file,
+    name_file,
+    tell_renamed,
+    write_results,
+    write_split,
+)
+from plmctl.use.labeller import Labeller
+from plmctl.use.predict import ScoreTable, Told
 
 
-def label_texts(
-    loaded: Loaded,
-    task: Task,
-    texts: str,
-    output: Destination,
-    precision: Precision,
-    *,
-    batch_size: int,
-    seed: int,
-    runtime: Runtime | None = None,
-) -> ScoreTable:
-    """Write the answers to the texts of a file.
+@dataclass
+class _Known:
+    """The facts about the texts so far."""
+
+    read: inference.ReadPieces = field(default_factory=inference.ReadPieces)
+    columns: PredictedColumns = field(default_factory=PredictedColumns)
+    decision: str = ""
+
+    def save(self) -> dict[str, Any]:
+        """All of it, as JSON has it."""
+        read, columns = self.read.save(), self.columns.save()
+        return {"read": read, "columns": columns, "decision": self.decision}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Go on behind texts of which this is saved."""
+        self.read.load(saved["read"])
+        self.columns.load(saved["columns"])
+        self.decision = saved["decision"]
+
+
+def label_texts(labeller: Labeller, texts: str, output: Destination, *, seed: int) -> ScoreTable:
+    """Write the answers to the texts of a file, or of standard input.
 
     Args:
-        loaded: The model.
-        task: The task.
-        texts: The file.
-        output: The file or the folder of the answers.
-        precision: The device, and the number type of the computation.
-        batch_size: The number of texts at the same time.
+        labeller: The model with its task.
+        texts: The file; "-": standard input.
+        output: The file or the folder of the answers; "-": standard output.
         seed: The seed of intervals.
-        runtime: The library of the computation; None: PyTorch.
 
     Returns:
         Remarks, with scores where all texts have labels.
     """
-    name, pieces = stream_unlabelled(task, texts)
+    name, pieces = stream_unlabelled(labeller.task, texts)
     first = next(pieces)
-    how: dict[str, Any] = {"precision": precision, "batch_size": batch_size, "runtime": runtime}
-    facts = {"task": task.name, "checkpoint": str(loaded.source.folder)}
     if inference.is_answered(first):
         examples = [*first, *chain.from_iterable(pieces)]
-        answered = answer_examples(loaded, task, name, examples, new_texts=True, **how)
-        file = write_split(output, name, examples, answered.predictions, texts)
-        rows = {"rows": len(examples), "predictions": name_file(file)}
-        return answered.tabulate(task, facts | rows, seed=seed)
-    read, columns = inference.ReadPieces(), PredictedColumns()
-    own_columns, decision = OwnColumns(texts, first), ""
-    with Spool(_find_folder(output.path)) as kept:
-        for piece in chain([first], pieces):
-            split = inference.encode_piece(task, name, piece, loaded.tokenizer)
-            read.add(piece, split.rows, loaded.vocab)
-            answers, _ = predict(loaded.model, task, split, digits=precision.digits, **how)
-            answers, decision = decide_again(loaded, task, answers, precision.digits)
-            for example, own, told in zip(piece, own_columns.take(piece), answers, strict=True):
-                columns.add(own, example, told)
-                kept.append([own, told])
-        read.refuse_unknown(name)
-        names = columns.name()
-        file = write_joined(output, name, _Joined(kept, names), names, first, texts)
-        rows = {"rows": len(kept), "predictions": name_file(file)}
-    said = {**describe_read(read, task), "decision": Told(decision)}
-    said = keep_said({**said, "runtime": Told(runtime.describe() if runtime else "")})
-    return ScoreTable(f"{task.name}: {name}", {}, {**facts, **rows, **said})
+        predictions, table = labeller.score(name, examples, seed)
+        file = write_split(output, name, examples, predictions, texts)
+        return _describe(table, labeller, len(examples), file)
+    work = _Labelling(labeller, name, texts, pieces, first)
+    if output.path == STDOUT:
+        work.answer_aloud()
+        file = STDOUT
+    else:
+        file = work.answer_into(output)
+    return _describe(work.tabulate(), labeller, work.done, file)
+
+
+def _describe(table: ScoreTable, labeller: Labeller, rows: int, file: Path) -> ScoreTable:
+    facts = {**labeller.describe(), "rows": rows, "predictions": name_file(file)}
+    return replace(table, extra={**facts, **table.extra})
+
+
+class _Labelling:
+    """The answers to one file.
+
+    Args:
+        labeller: The model with its task.
+        name: The name of the texts.
+        texts: The file.
+        pieces: Its examples behind the first piece.
+        first: The first piece.
+    """
+
+    def __init__(
+        self, labeller: Labeller, name: str, texts: str, pieces: ExamplePieces, first: list[Example]
+    ) -> None:
+        self.name, self.texts, self.first, self.pieces = name, texts, first, pieces
+        self.labeller, self.known, self.done = labeller, _Known(), 0
+        self.own = OwnColumns(texts, first)
+
+    def answer_aloud(self) -> None:
+        """Print each row when it is answered; the first piece decides the names of columns."""
+        names: dict[str, str] = {}
+        for piece, rows in self._answer(chain([self.first], self.pieces)):
+            if not names:
+                names = self.known.columns.name()
+                tell_renamed(names, self.first, self.texts)
+            taken = {*names.values()}
+            for example, (own, _) in zip(piece, rows, strict=True):
+                if late := taken & own.keys():
+                    what = f"the column '{min(late)}' comes late, and is one of the predictions"
+                    raise DataError(f"{example.place}: {what}", fix="out=labelled.jsonl")
+            tell("\n".join(spell_json(join(own, told, names)) for own, told in rows))
+
+    def answer_into(self, output: Destination) -> Path:
+        """Write a file once all rows are answered, and return it."""
+        file = find_result(output, self.name)
+        if not self.pieces.several or is_stream(file):
+            with Spool(_find_folder(output.path)) as kept:
+                self._fill(kept)
+                return self._write(output, kept)
+        target = end_of(file)
+        job = {"texts": hash_file(Path(self.texts)), "rows": self.pieces.total}
+        job |= {"plmctl": __version__, **self.labeller.identify()}
+        with open_journal(target, job, tell=remark) as journal:
+            with KeptSpool(journal) as kept:
+                self._fill(kept)
+                made = journal.folder / target.name
+                self._write(replace(output, path=made, overwrite=True), kept, known_as=file)
+            if is_file(output.path) and not (target.exists() and filecmp.cmp(made, target, False)):
+                refuse_existing(target, output.overwrite)
+            with keep_earlier(file, overwrite=output.overwrite or is_file(output.path)):
+                os.replace(admit(made), admit(target))
+        return file
+
+    def tabulate(self) -> ScoreTable:
+        """Remarks on the texts."""
+        runtime = self.labeller.runtime.describe()
+        said = {
+            **describe_read(self.known.read, self.labeller.task),
+            "decision": Told(self.known.decision),
+            "runtime": Told(runtime),
+        }
+        return ScoreTable(f"{self.labeller.task.name}: {self.name}", {}, keep_said(said))
+
+    def _fill(self, kept: Spool) -> None:
+        """Answer the rest of the texts."""
+        pieces: Iterator[list[Example]] = chain([self.first], self.pieces)
+        self.done = len(kept)
+        if self.done:
+            self.known.load(kept.state)
+            self.pieces.skip(self.done)
+            pieces = self.pieces
+        for _, rows in self._answer(pieces):
+            for row in rows:
+                kept.append(row)
+            kept.commit(**self.known.save())
+
+    def _answer(
+        self, pieces: Iterator[list[Example]]
+    ) -> Iterator[tuple[list[Example], list[tuple[Row, Row]]]]:
+        """(a piece, the user's columns and the predictions of each of its examples)."""
+        total, begun = self.pieces.total, self.done
+        show = ProgressLine("rows", total, begun=begun) if total and self.pieces.several else None
+        for piece in pieces:
+            labeller = self.labeller
+            if show is not None:
+                labeller = labeller.watched(partial(_show_part, show, self.done, len(piece)))
+            answers, rows, self.known.decision = labeller.answer(self.name, piece)
+            self.known.read.add(piece, rows, self.labeller.vocab)
+            if not begun and not self.done:
+                self.known.read.refuse_unknown(self.name)
+            made = list(zip(self.own.take(piece), answers, strict=True))
+            for example, (own, told) in zip(piece, made, strict=True):
+                self.known.columns.add(own, example, told)
+            yield piece, made
+            self.done += len(piece)
+            if show is not None:
+                show(self.done)
+
+    def _write(self, output: Destination, kept: Spool, known_as: Path | None = None) -> Path:
+        self.known.read.refuse_unknown(self.name)
+        names = self.known.columns.name()
+        tell_renamed(names, self.first, self.texts)
+        spelling = spelling_of(Path(self.texts))
+        rows = _Joined(kept, names)
+        return write_results(output, self.name, rows, spelling, known_as=known_as)
+
+
+def _show_part(show: ProgressLine, done: int, size: int, seen: int) -> None:
+    """Show the rows of a piece of which the model has read `seen`."""
+    show(done + min(size - 1, seen))
 
 
 class _Joined(Collection[Row]):
@@ -94,6 +224,19 @@ class _Joined(Collection[Row]):
 
     def __iter__(self) -> Iterator[Row]:
         return (join(own, told, self.names) for own, told in self.kept)
+
+
+def refuse_result(file: Path, overwrite: bool) -> None:
+    """UsageError for an existing file, unless a stopped job has only to write it again. Its file
+    is compared in the end.
+    """
+    target = end_of(file)
+    if (left := read_left(target)) is not None:
+        ended = left["job"].get("rows") == left["state"].get("rows", (None, 0))[0]
+    else:  # its journal went first
+        ended = has_left(target)
+    if not ended:
+        refuse_existing(file, overwrite)
 
 
 def _find_folder(out: Path) -> Path | None:

@@ -26,7 +26,7 @@ def complete(line: str, shell: str = "bash") -> list[str]:
 
 
 def test_commands_and_options() -> None:
-    assert complete("plmctl pre") == ["pretrain"]
+    assert complete("plmctl pret") == ["pretrain"]
     assert complete("plmctl data li") == ["link"]
     assert "--dry-run" in complete("plmctl pretrain --d")
 

@@ -42,6 +42,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "self-train": (),
     "distill": ("finetune",),
     "eval": ("finetune",),
+    "predict": ("finetune",),
     "attack": ("finetune",),
     "compare": ("finetune",),
     "convert": ("pretrain",),
@@ -80,6 +81,7 @@ MAKES = {
     "extend": "extended/model.safetensors",
     "vectors": "static.vec",
     "report": "compared.md",
+    "predict": "labelled/train.jsonl",
 }
 # wherever a new model is trained
 NARROW = ["size.width=32", "size.inner_width=64", "train.batch_size=4"]

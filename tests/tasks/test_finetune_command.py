@@ -275,7 +275,7 @@ def test_a_file_in_pieces_is_answered_as_in_one(trained, tmp_path, capsys, monke
         monkeypatch.setattr(unlabelled, "PIECE", size)
         out = tmp_path / f"{size}.csv"
         words = [f"checkpoint={run}", f"input={tmp_path / f'new.{kind}'}", f"out={out}"]
-        assert _run("eval", *words, json=True) == 0
+        assert _run("predict", *words, json=True) == 0
         printed, err = capsys.readouterr()
         told.append((json.loads(printed) | {"predictions": ""}, err))
         found.append(list(csv.DictReader(out.open())))

@@ -1,0 +1,335 @@
+"""A fine-tuned model, or several of one task, that label new texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from plmctl.artifacts.deployed import load_to_answer
+from plmctl.artifacts.kept_decision import read_decision
+from plmctl.artifacts.label_rows import facts_of
+from plmctl.artifacts.loading import Loaded
+from plmctl.config.build import build, plain
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.errors import ConfigError
+from plmctl.core.locate import locate
+from plmctl.core.parts import declared
+from plmctl.core.rounding import DIGITS, round_floats
+from plmctl.core.spelling import spell_line, spell_setting
+from plmctl.runtime.base import Answer, Program, Runtime
+from plmctl.storage.resumable import hash_file
+from plmctl.tasks import inference
+from plmctl.tasks.calibration import LabelDecision, join_decisions
+from plmctl.tasks.ensemble import join
+from plmctl.tasks.record import Example
+from plmctl.tasks.task import Task
+from plmctl.text.vocab import Vocab
+from plmctl.training.checkpoint import fingerprint_tensors
+from plmctl.training.device.precision import Precision, choose
+from plmctl.training.processes.world import device_of
+from plmctl.use.answering import answer_examples, keep_said
+from plmctl.use.asked_task import choose_task, describe_model
+from plmctl.use.calibrating import decide_again
+from plmctl.use.ensemble import explain, name_members, open_members
+from plmctl.use.predict import ScoreTable, Told, predict
+from plmctl.use.runtimes import open_runtime
+
+Predictions = list[dict[str, Any]]
+
+
+class Labeller(Protocol):
+    """The answers of a task to examples, whoever gives them."""
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def vocab(self) -> Vocab: ...
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+    def answer(self, name: str, examples: list[Example]) -> tuple[Predictions, Rows, str]:
+        """(predictions; the rows that a model has read; the decision of which they are)."""
+        ...
+
+    def score(
+        self, name: str, examples: list[Example], seed: int
+    ) -> tuple[Predictions, ScoreTable]:
+        """(predictions, scores) of examples with answers."""
+        ...
+
+    def watched(self, show: Callable[[int], None]) -> Labeller:
+        """The same, which shows how many rows of a piece it has read."""
+        ...
+
+    def describe(self) -> Mapping[str, str]:
+        """The models, for people."""
+        ...
+
+    def identify(self) -> Mapping[str, Any]:
+        """All that decides the answers, but the texts."""
+        ...
+
+
+class WatchedRuntime(Runtime):
+    """Another runtime, and a display of the rows that it has computed."""
+
+    def __init__(self, inner: Runtime, show: Callable[[int], None]) -> None:
+        super().__init__()
+        self.inner, self.show, self.seen = inner, show, 0
+        self.on_gpu = inner.on_gpu
+
+    def prepare(self, program: Program, sample: Batch) -> Answer:
+        return self.inner.prepare(program, sample)
+
+    def answer(self, program: Program, batch: Batch) -> Mapping[str, Tensor]:
+        found = self.inner.answer(program, batch)
+        self.seen += len(batch.key)
+        self.show(self.seen)
+        return found
+
+    def describe(self) -> str:
+        return self.inner.describe()
+
+
+@dataclass(frozen=True)
+class ModelLabeller:
+    """One model.
+
+    Args:
+        loaded: The model.
+        task: Its task.
+        asked: The settings of that.
+        precision: The device, and the number type of the computation.
+        batch_size: The number of texts at the same time.
+        runtime: The library of the computation.
+    """
+
+    loaded: Loaded
+    task: Task
+    asked: Mapping[str, Any]
+    precision: Precision
+    batch_size: int
+    runtime: Runtime
+
+    @property
+    def vocab(self) -> Vocab:
+        return self.loaded.vocab
+
+    def answer(self, name: str, examples: list[Example]) -> tuple[Predictions, Rows, str]:
+        split = inference.encode_piece(self.task, name, examples, self.loaded.tokenizer)
+        how: dict[str, Any] = {**self.how, "digits": self.precision.digits}
+        answers, _ = predict(self.loaded.model, self.task, split, **how)
+        decided = decide_again(self.loaded, self.task, answers, self.precision.digits)
+        return decided[0], split.rows, decided[1]
+
+    def score(
+        self, name: str, examples: list[Example], seed: int
+    ) -> tuple[Predictions, ScoreTable]:
+        answered = answer_examples(
+            self.loaded, self.task, name, examples, new_texts=True, **self.how
+        )
+        facts = keep_said({"runtime": Told(self.runtime.describe())})
+        return answered.predictions, answered.tabulate(self.task, facts, seed=seed)
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """How it computes."""
+        given = {"precision": self.precision, "batch_size": self.batch_size}
+        return {**given, "runtime": self.runtime}
+
+    def watched(self, show: Callable[[int], None]) -> ModelLabeller:
+        return replace(self, runtime=WatchedRuntime(self.runtime, show))
+
+    def describe(self) -> Mapping[str, str]:
+        return {"task": self.task.name, "checkpoint": str(self.loaded.source.folder)}
+
+    def identify(self) -> Mapping[str, Any]:
+        source = self.loaded.source
+        decision = read_decision(source.folder)
+        graph = sorted(source.folder.glob("*.*")) if self.loaded.runtime else []
+        return {
+            "weights": fingerprint_tensors(source.tensors),
+            "files": {file.name: hash_file(file) for file in graph},
+            "tokenizer": source.tokenizer.fingerprint,
+            "decision": None if decision is None else asdict(decision),
+            "task": plain(self.asked),
+            "batch_size": self.batch_size,
+            "precision": self.precision.name,
+            "device": self.precision.device.type,
+            "runtime": self.runtime.describe(),
+        }
+
+
+@dataclass(frozen=True)
+class EnsembleLabeller:
+    """Several models of one task, whose answers are joined.
+
+    Args:
+        names: The names of the models.
+        members: The models.
+        votes: Whether each has one vote, instead of the mean of their probabilities.
+        decision: The decision on what is joined; None: the task's own.
+    """
+
+    names: Sequence[str]
+    members: Sequence[ModelLabeller]
+    votes: bool
+    decision: LabelDecision | None
+
+    @property
+    def task(self) -> Task:
+        return self.members[0].task
+
+    @property
+    def vocab(self) -> Vocab:
+        return self.members[0].vocab
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.members[0].runtime
+
+    def answer(self, name: str, examples: list[Example]) -> tuple[Predictions, Rows, str]:
+        answers, rows = self._ask(name, examples)
+        joined, said = self._join(answers)
+        return joined, rows, said
+
+    def score(
+        self, name: str, examples: list[Example], seed: int
+    ) -> tuple[Predictions, ScoreTable]:
+        answers, _ = self._ask(name, examples)
+        joined, said = self._join(answers)
+        pairs = zip(self.names, answers, strict=True)
+        scores = {own: self.task.score(rows) for own, rows in pairs}
+        how = "votes" if self.votes else "mean"
+        scores[f"{how} of {len(self.members)}"] = self.task.score(joined)
+        facts = keep_said({"decision": Told(said)})
+        return joined, ScoreTable(f"{self.task.name}: {name}", scores, facts)
+
+    def _ask(self, name: str, examples: list[Example]) -> tuple[list[Predictions], Rows]:
+        """(the answers of each member, the rows of the first)."""
+        answers: list[Predictions] = []
+        splits: list[inference.Split] = []
+        for own in self.members:
+            splits.append(inference.encode_piece(own.task, name, examples, own.loaded.tokenizer))
+            answers.append(explain(own.loaded, own.task, splits[-1], **own.how))
+        return answers, splits[0].rows
+
+    def _join(self, answers: Sequence[Predictions]) -> tuple[Predictions, str]:
+        """(one answer for each example, the decision)."""
+        count, digits = len(self.members), self.members[0].precision.digits
+        joined = join(self.task, answers, votes=self.votes, decision=self.decision)
+        said = f"the mean of {count} models: {self.decision.describe()}" if self.decision else ""
+        return round_floats(joined, digits or DIGITS), said
+
+    def watched(self, show: Callable[[int], None]) -> EnsembleLabeller:
+        count = len(self.members)
+        runtime = WatchedRuntime(self.runtime, lambda seen: show(seen // count))
+        return replace(self, members=[replace(own, runtime=runtime) for own in self.members])
+
+    def describe(self) -> Mapping[str, str]:
+        return {"task": self.task.name}
+
+    def identify(self) -> Mapping[str, Any]:
+        members = [own.identify() for own in self.members]
+        return {"members": members, "votes": self.votes}
+
+
+@dataclass(frozen=True)
+class LabellerSettings:
+    """The settings of a command that labels texts, without those of files.
+
+    Args:
+        asked: The task; None: the task of the fine-tuning.
+        keys: The settings that the command line names.
+        device: The device, as the user names it.
+        precision: The number type of the computation, as the user names it.
+        batch_size: The number of texts at the same time.
+        runtime: The setting of the runtime.
+        plugins: Packages whose parts may be named.
+    """
+
+    asked: Any
+    keys: Collection[str]
+    device: str
+    precision: str
+    batch_size: int
+    runtime: Any
+    plugins: Sequence[str]
+
+
+def open_labeller(checkpoint: str, settings: LabellerSettings) -> ModelLabeller:
+    """The model of a checkpoint with its task, ready to label texts.
+
+    Raises:
+        ConfigError: The checkpoint has no task that labels texts, or the task none of these
+            settings.
+    """
+    device, plugins = settings.device, settings.plugins
+    loaded, precision = load_to_answer(checkpoint, device, settings.precision, plugins)
+    return make_labeller(loaded, precision, settings, checkpoint)
+
+
+def make_labeller(
+    loaded: Loaded, precision: Precision, settings: LabellerSettings, checkpoint: str
+) -> ModelLabeller:
+    """An opened model with its task, ready to label texts.
+
+    Raises:
+        ConfigError: The model has no task that labels texts.
+    """
+    asked = choose_labels(loaded, settings, checkpoint)
+    task = build(asked, describe_model(loaded, settings.plugins), settings.plugins, path="task")
+    runtime = open_runtime(settings.runtime, precision, settings.plugins, loaded)
+    return ModelLabeller(loaded, task, asked, precision, settings.batch_size, runtime)
+
+
+def choose_labels(loaded: Loaded, settings: LabellerSettings, checkpoint: str) -> dict[str, Any]:
+    """The task of a model, as settings; ConfigError where it labels no texts."""
+    named = {key.partition(".")[0] for key in settings.keys}
+    if settings.asked is None and "task" not in named and not loaded.own_task():
+        tune = ("task=classification", "task.path=<labelled texts>")
+        fix = spell_line("finetune", *tune, spell_setting("checkpoint", checkpoint))
+        what = "it has no task: a pretrained model labels nothing before it is fine-tuned"
+        raise ConfigError("checkpoint", checkpoint, what, fix=fix)
+    node = choose_task(loaded, settings.asked, settings.keys, checkpoint=checkpoint)
+    kind: Any = locate(node["_target_"], settings.plugins)
+    if declared(kind) == "probe" or facts_of(node, settings.plugins).ranks:
+        name = node.get("name") or node["_target_"].split(".")[-2]
+        allowed = "a task that labels texts one by one; plmctl eval measures this one"
+        fix = spell_line("eval", f"task={name}", spell_setting("checkpoint", checkpoint))
+        raise ConfigError("task", name, allowed, fix=fix)
+    return node
+
+
+def open_ensemble(
+    checkpoints: Sequence[str], settings: LabellerSettings, *, votes: bool
+) -> EnsembleLabeller:
+    """The models of several checkpoints of one task, all of them in memory.
+
+    Raises:
+        UsageError: They are of several tasks, or have no answers that can be joined.
+    """
+    precision = choose(settings.precision, device_of(settings.device, "device"))
+    runtime = open_runtime(settings.runtime, precision, settings.plugins)
+    nodes: list[dict[str, Any]] = []
+
+    def open_member(loaded: Loaded, checkpoint: str) -> Task:
+        nodes.append(choose_labels(loaded, settings, checkpoint))
+        facts = describe_model(loaded, settings.plugins)
+        task: Task = build(nodes[-1], facts, settings.plugins, path="task")
+        return task
+
+    given: Any = {"device": precision.device, "plugins": settings.plugins}
+    sizes = (precision, settings.batch_size, runtime)
+    members = [
+        ModelLabeller(loaded, task, nodes[-1], *sizes)
+        for loaded, task in open_members(checkpoints, open_member, **given)
+    ]
+    kept = [read_decision(own.loaded.source.folder) for own in members]
+    decision = join_decisions([own.task for own in members], kept)
+    return EnsembleLabeller(name_members(checkpoints), members, votes, decision)

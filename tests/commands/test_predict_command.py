@@ -1,0 +1,400 @@
+"""`plmctl predict`: texts in, labels out; stopped, streamed, refused."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plmctl.cli.app import main
+from plmctl.use.labeller import WatchedRuntime
+from tests.command import plmctl
+from tests.storage.test_kills import CALLS, in_child, run_killed
+
+WORDS = ("dull", "fine", "film", "plot", "indeed", "and", "not", "a")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier of two labels, of three updates from random weights."""
+    folder = tmp_path_factory.mktemp("films")
+    for split in ("train", "dev"):
+        texts = [("dull", "fine")[n % 2] + " film" + " indeed" * (n % 5) for n in range(12)]
+        rows = [f"a {text}\t{n % 2}" for n, text in enumerate(texts)]
+        (folder / f"{split}.tsv").write_text("\n".join(["text\tlabel", *rows]))
+    place = folder / "run"
+    words = ["task=classification", f"task.path={folder}", "checkpoint=null", "model=encoder"]
+    words += ["size=tiny", "size.width=32", "size.inner_width=48", "tokenizer=word"]
+    words += ["task.max_length=16", "train.epochs=null", "train.steps=3", "train.precision=fp32"]
+    plmctl("finetune", *words, f"run.dir={place}")
+    return place
+
+
+def write_texts(file: Path, count: int) -> Path:
+    """A file of texts of unlike lengths, in the form that its name says."""
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 14))) for _ in range(count)]
+    spell: dict[str, Callable[[int, str], str]] = {
+        ".txt": lambda n, text: text,
+        ".csv": lambda n, text: f"{n},{text}",
+        ".tsv": lambda n, text: f"{n}\t{text}",
+        ".jsonl": lambda n, text: json.dumps({"number": n, "text": text}),
+    }
+    head = {".csv": ["number,text"], ".tsv": ["number\ttext"]}.get(file.suffix, [])
+    lines = [*head, *(spell[file.suffix](n, text) for n, text in enumerate(texts))]
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of 8 rows."""
+    monkeypatch.setattr("plmctl.tasks.unlabelled.PIECE", 8)
+
+
+@pytest.mark.parametrize("kind", [".txt", ".csv", ".tsv", ".jsonl"])
+def test_eval_with_input_is_predict_with_a_warning(run: Path, tmp_path: Path, kind: str) -> None:
+    texts = write_texts(tmp_path / f"new{kind}", 11)
+    outs = [tmp_path / f"{verb}.csv" for verb in ("predict", "eval")]
+    for out in outs:
+        plmctl(out.stem, f"checkpoint={run}", f"input={texts}", f"out={out}")
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+    rows = list(csv.DictReader(outs[0].open()))
+    assert len(rows) == 11
+    assert ("number" in rows[0]) == (kind != ".txt")
+    assert {row["guess"] for row in rows} <= {"0", "1"}
+
+
+def test_the_warning_names_the_same_command(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture
+) -> None:
+    texts = write_texts(tmp_path / "new.txt", 3)
+    caplog.set_level("WARNING", "plmctl")
+    words = [f"checkpoint={run}", f"input={texts}", f"out={tmp_path}/a.csv", "split=dev"]
+    plmctl("eval", *words, "--json")
+    (line,) = [line for record in caplog.records for line in record.getMessage().splitlines()[1:]]
+    fix = line.removeprefix("  fix: plmctl ").split()
+    assert fix == ["predict", *words[:3], "--json"]
+    found = json.loads(plmctl(*(word.replace("a.csv", "b.csv") for word in fix)))
+    assert found["rows"] == 3
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("number", [1, 2, 5, 9])
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("out", ["p.csv", "p.jsonl", "folder"])
+@pytest.mark.usefixtures("small")
+def test_a_killed_command_ends_with_the_same_bytes(
+    run: Path, tmp_path: Path, call: str, number: int, out: str
+) -> None:
+    texts = write_texts(tmp_path / "new.jsonl", 43)
+    words = ["predict", f"checkpoint={run}", f"input={texts}"]
+    assert in_child(lambda: plmctl(*words, f"out={tmp_path / 'whole' / out}")) == 0
+    again = [*words, f"out={tmp_path / out}"]
+    died = run_killed(again, call, number)
+    if died:
+        assert died == -signal.SIGKILL
+        assert in_child(lambda: plmctl(*again)) == 0
+    name = f"{out}/new.jsonl" if out == "folder" else out
+    assert (tmp_path / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not list(tmp_path.rglob(".*"))
+
+
+class Stopped:
+    """A command that Ctrl-C ends once the model has read some rows, and what it reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read, self.limit = 0, 24
+        real = WatchedRuntime.answer
+
+        def answer(runtime: Any, program: Any, batch: Any) -> Any:
+            if self.read + len(batch.key) > self.limit:
+                raise KeyboardInterrupt
+            self.read += len(batch.key)
+            return real(runtime, program, batch)
+
+        monkeypatch.setattr(WatchedRuntime, "answer", answer)
+
+    def go_on(self) -> None:
+        """Count anew, and stop no more."""
+        self.read, self.limit = 0, 1_000
+
+
+@pytest.fixture
+def stopped(run: Path, tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The words of a command that was stopped with 24 of 43 rows answered."""
+    texts = write_texts(tmp_path / "new.csv", 43)
+    words = ["predict", f"checkpoint={run}", f"input={texts}", f"out={tmp_path / 'p.csv'}"]
+    with monkeypatch.context() as patched:
+        Stopped(patched)
+        plmctl(*words, code=130)
+    assert not (tmp_path / "p.csv").exists()
+    return words
+
+
+def says(caplog: pytest.LogCaptureFixture, *words: str) -> str:
+    """The messages of a command."""
+    caplog.clear()
+    caplog.set_level("INFO", "plmctl")
+    plmctl(*words)
+    return "\n".join(record.getMessage() for record in caplog.records)
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("plmctl.core.terminal.LOGGER.propagate", True)
+    return caplog
+
+
+def test_what_is_answered_is_not_answered_again(
+    stopped: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    rest = Stopped(monkeypatch)
+    rest.go_on()
+    assert "an earlier start was stopped; going on from there" in says(caplog, *stopped)
+    assert rest.read == 43 - 24
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 44
+    assert "exists" in plmctl(*stopped, code=2)
+
+
+@pytest.mark.parametrize(
+    ("word", "change"), [("batch_size=3", "batch_size: 32 -> 3"), ("", "another texts")]
+)
+def test_another_job_starts_afresh_and_says_why(
+    stopped: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
+    word: str,
+    change: str,
+) -> None:
+    whole = Stopped(monkeypatch)
+    whole.go_on()
+    if not word:
+        texts = tmp_path / "new.csv"
+        texts.write_text(texts.read_text().replace("dull", "fine", 1))
+    said = says(caplog, *stopped, *([word] if word else []))
+    assert f"starting afresh, an unfinished start does not fit ({change}" in said
+    assert whole.read == 43
+
+
+def test_a_full_disk_is_named_and_the_command_goes_on(
+    run: Path, tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, out = write_texts(tmp_path / "new.csv", 43), tmp_path / "p.csv"
+    words = ["predict", f"checkpoint={run}", f"input={texts}", f"out={out}"]
+    plmctl(*words[:-1], f"out={tmp_path / 'whole.csv'}")
+    with monkeypatch.context() as patched:
+        real, seen = os.fsync, 0
+
+        def fail(number: int) -> None:
+            nonlocal seen
+            seen += 1
+            if seen > 20:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(number)
+
+        patched.setattr(os, "fsync", fail)
+        said = plmctl(*words, code=3)
+    assert f"{out}: cannot be written (No space left on device); what is done is kept" in said
+    plmctl(*words)
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_several_files_go_into_a_folder(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name, count in (("a.txt", 3), ("b.csv", 5)):
+        write_texts(tmp_path / "in" / name, count)
+    words = ["predict", f"checkpoint={run}", f"input={tmp_path}/in/*"]
+    plmctl(*words, f"out={tmp_path}/out")
+    counts = {f.name: len(f.read_text().splitlines()) for f in (tmp_path / "out").iterdir()}
+    assert counts == {"a.jsonl": 3, "b.jsonl": 5}
+    one = [w for w in words if "input" not in w]
+    plmctl(*one, f"input={tmp_path}/in/b.csv", f"out={tmp_path}/b.jsonl")
+    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "out/b.jsonl").read_bytes()
+    listed = f"input=[{tmp_path}/in/a.txt,{tmp_path}/in/b.csv]"
+    printed = plmctl(*one, listed, "out=-").splitlines()
+    assert len(printed) == 8
+    assert "a folder: each of 2 files" in plmctl(*words, f"out={tmp_path}/all.csv", code=2)
+    write_texts(tmp_path / "in" / "a.csv", 2)
+    assert "files of different names" in plmctl(*words, f"out={tmp_path}/out", code=2)
+
+
+def test_answers_never_replace_their_texts(run: Path, tmp_path: Path) -> None:
+    texts = write_texts(tmp_path / "a.jsonl", 3)
+    words = ["predict", f"checkpoint={run}", f"input={texts}", "overwrite=true"]
+    before = texts.read_bytes()
+    (tmp_path / "link.jsonl").symlink_to(texts)
+    for out in ("a.jsonl", "link.jsonl", "."):
+        said = plmctl(*words, f"out={tmp_path / out}", code=2)
+        assert f"another path than that of the texts: {texts} would be lost" in said
+    assert texts.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "answer"),
+    [
+        (["input={empty}", "out={out}.csv"], 3, "empty.csv: "),
+        (["input={texts}", "task.columns.text=body", "out={out}.csv"], 3, "body"),
+        (["input={broken}", "out={out}.csv"], 3, "broken.jsonl:7: "),
+        (["input={texts}", "out={texts}.pdf"], 2, "out="),
+        (["input={texts}", "out=-", "runtime=onx"], 2, "did you mean 'onnx'"),
+        (["input={folder}", "out={out}.csv"], 2, "fix: input='"),
+        (["input=[-,{texts}]", "out={out}"], 2, "fix: input=-"),
+        (["input={texts}", "task=lm", "out={out}.csv"], 2, "fix: plmctl eval task=lm"),
+        (["input={texts}", "by=number", "out={out}.csv"], 2, "fix: checkpoint=[RUN,ANOTHER]"),
+        (["input={none}", "out={out}.csv"], 3, "no such file"),
+        (["out={out}.csv"], 2, "input"),
+    ],
+)
+def test_what_is_refused(
+    run: Path, tmp_path: Path, words: list[str], code: int, answer: str
+) -> None:
+    names = {name: tmp_path / name for name in ("out", "folder", "none")}
+    names["folder"].mkdir()
+    names["texts"] = write_texts(tmp_path / "texts.csv", 5)
+    names["empty"] = tmp_path / "empty.csv"
+    names["empty"].touch()
+    names["broken"] = write_texts(tmp_path / "broken.jsonl", 12)
+    lines = names["broken"].read_text().splitlines()
+    lines[6] = '{"number": 6, "text": '
+    names["broken"].write_text("\n".join(lines))
+    before = sorted(tmp_path.rglob("*"))
+    said = plmctl("predict", f"checkpoint={run}", *(w.format(**names) for w in words), code=code)
+    assert answer in said
+    assert "Traceback" not in said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_pretrained_model_is_told_to_be_fine_tuned(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a good film is a film .\n" * 200)
+    small = ["size=tiny", "size.width=16", "size.inner_width=16", "size.num_heads=2"]
+    words = ["bert", *small, f"data.path={tmp_path}/text.txt", "tokenizer.vocab_size=30"]
+    words += ["tokenizer=word", "format.max_length=16", "train.steps=1", "train.precision=fp32"]
+    plmctl("pretrain", *words, "train.minutes=null", f"run.dir={tmp_path}/run")
+    said = plmctl("predict", f"checkpoint={tmp_path}/run", f"input={tmp_path}/text.txt", code=2)
+    assert "a pretrained model labels nothing before it is fine-tuned" in said
+    assert "plmctl finetune task=classification task.path=LABELLED_TEXTS checkpoint=" in said
+
+
+def test_an_ensemble_is_stopped_and_goes_on(run: Path, tmp_path: Path, small: None) -> None:
+    texts = write_texts(tmp_path / "new.txt", 19)
+    words = ["predict", f"checkpoint=[{run},{run}]", f"input={texts}"]
+    plmctl(*words, f"out={tmp_path}/whole.jsonl")
+    alone = ["predict", f"checkpoint={run}", f"input={texts}", f"out={tmp_path}/one.jsonl"]
+    plmctl(*alone)
+    found = [
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("whole.jsonl", "one.jsonl")
+    ]
+    assert [row["guess"] for row in found[0]] == [row["guess"] for row in found[1]]
+    for both, one in zip(*found, strict=True):  # the mean of a model with itself
+        assert both["probabilities"] == pytest.approx(one["probabilities"], rel=1e-5)
+    again = [*words, f"out={tmp_path}/again.jsonl"]
+    assert run_killed(again, "replace", 1) == -signal.SIGKILL
+    plmctl(*again)
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+class Piped:
+    """A command in a process of its own, with pipes as its standard input and output."""
+
+    def __init__(self, *words: str) -> None:
+        ours, theirs = [], []
+        for number, mode in enumerate(("w", "r", "r")):
+            read, write = os.pipe()
+            theirs.append(write if number else read)
+            ours.append(os.fdopen(read if number else write, mode))
+        self.number = os.fork()
+        if not self.number:  # pragma: no cover
+            self._run(theirs, ours, words)
+        for end in theirs:
+            os.close(end)
+        self.write, self.read, self.errors = ours
+
+    @staticmethod
+    def _run(theirs: list[int], ours: list[Any], words: tuple[str, ...]) -> None:
+        for stream in ours:
+            stream.close()
+        for number, end in enumerate(theirs):
+            os.dup2(end, number)
+        streams = (os.fdopen(number, "w" if number else "r") for number in range(3))
+        sys.stdin, sys.stdout, sys.stderr = streams
+        sys.argv = ["plmctl", *words]
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        code: Any = 1
+        try:
+            main()
+        except SystemExit as error:
+            code = error.code
+        except BaseException:
+            traceback.print_exc()
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        os._exit(code)
+
+    def ask(self, text: str) -> dict[str, Any]:
+        """The answer to a line, before another one is written."""
+        self.write.write(f"{text}\n")
+        self.write.flush()
+        found: dict[str, Any] = json.loads(self.read.readline())
+        return found
+
+    def end(self) -> tuple[int, str]:
+        """The exit code, and what is on standard error."""
+        with contextlib.suppress(BrokenPipeError):
+            self.write.close()
+        said = self.errors.read()
+        return os.waitstatus_to_exitcode(os.waitpid(self.number, 0)[1]), said
+
+
+def test_a_stream_is_answered_line_by_line(run: Path) -> None:
+    piped = Piped("predict", str(run), "input=-")
+    for text in ("a fine film", "a dull film indeed", ""):
+        assert piped.ask(text)["text"] == text
+    piped.write.write("a fine plot\na du")  # the rest of the line comes later
+    piped.write.flush()
+    assert json.loads(piped.read.readline())["text"] == "a fine plot"
+    assert piped.ask("ll film")["text"] == "a dull film"
+    code, said = piped.end()
+    assert (code, "rows: 5" in said) == (0, True)
+
+
+@pytest.mark.parametrize(("end", "code"), [("interrupt", 130), ("closed", 1)])
+def test_a_stream_ends_cleanly(run: Path, end: str, code: int) -> None:
+    piped = Piped("predict", str(run), "input=-")
+    piped.ask("a fine film")
+    if end == "interrupt":
+        os.kill(piped.number, signal.SIGINT)
+    else:
+        piped.read.close()
+        with contextlib.suppress(BrokenPipeError):
+            for _ in range(20):
+                piped.write.write("a dull film\n")
+                piped.write.flush()
+                time.sleep(0.02)
+    found, said = piped.end()
+    assert found == code
+    assert said.splitlines() == (["plmctl: stopped"] if end == "interrupt" else [])
+
+
+def test_a_broken_line_ends_a_stream_behind_its_answers(run: Path) -> None:
+    piped = Piped("predict", str(run), "input=-")
+    os.write(piped.write.fileno(), b"a fine film\n\xff\xfe\na dull film\n")
+    assert json.loads(piped.read.readline())["text"] == "a fine film"
+    code, said = piped.end()
+    assert code == 3
+    assert "standard input:2: " in said
