@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 from plmctl.config.spec import Provenance, RunSpec
@@ -127,7 +128,6 @@ class Listed(NamedTuple):
     module: str
 
 
-@functools.cache
 def list_commands(plugins: tuple[str, ...] = ()) -> dict[str, Listed]:
     """{name: its entry in --help} of all commands, in their order.
 
@@ -154,16 +154,16 @@ def find_module(verb: str, plugins: Sequence[str] = ()) -> str:
 
 def load_command(module: str) -> type[Command] | type[Tool]:
     """The class that the file of a command declares, which `find_command` knows from then on."""
-    kind = _import_command(module)
+    kind = _find_class(importlib.import_module(module))
     _LOADED[kind.about.verb] = kind
     return kind
 
 
-@functools.cache
-def _import_command(module: str) -> type[Command] | type[Tool]:
+@functools.cache  # by the module itself: one that is imported anew has another class
+def _find_class(module: ModuleType) -> type[Command] | type[Tool]:
     found: list[type[Command] | type[Tool]] = [
         kind
-        for kind in vars(importlib.import_module(module)).values()
+        for kind in vars(module).values()
         if isinstance(kind, type) and isinstance(vars(kind).get("about"), About)
     ]
     (kind,) = found
@@ -193,7 +193,6 @@ def find_settings(verb: str) -> type[Command] | None:
     return kind if issubclass(kind, Command) else None
 
 
-@functools.cache
 def all_commands(plugins: tuple[str, ...] = ()) -> dict[str, type[Command]]:
     """{verb: command} of all commands that have settings of their own."""
     kinds = [load_command(each.module) for each in list_commands(plugins).values()]
@@ -213,18 +212,22 @@ def check(spec: RunSpec) -> None:
     find_command(given.verb, given.plugins).check(spec)  # type: ignore[arg-type]
 
 
-@functools.cache
 def _files(package: str) -> tuple[Path, ...]:
-    """The files of a package's commands."""
+    """The files of a package's commands; none of a package that cannot be imported yet."""
     try:
         found = importlib.util.find_spec(f"{package}.{FOLDER}")
     except (ImportError, ValueError):
         return ()
-    folders = (found and found.submodule_search_locations) or ()
+    return _list_files(tuple((found and found.submodule_search_locations) or ()))
+
+
+@functools.cache
+def _list_files(folders: tuple[str, ...]) -> tuple[Path, ...]:
     files = (file for folder in folders for file in sorted(Path(folder).glob("*.py")))
     return tuple(file for file in files if not file.stem.startswith("_"))
 
 
+@functools.cache
 def _read_file(file: Path, module: str) -> Listed | None:
     """The line of --help of the command that a file declares."""
     for node in ast.parse(file.read_text(encoding="utf-8")).body:

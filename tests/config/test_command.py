@@ -74,8 +74,6 @@ def own_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.syspath_prepend(str(tmp_path))
     known, loaded = set(sys.modules), dict(command._LOADED)
     yield
-    for cached in (command._files, command.list_commands, command._import_command):
-        cached.cache_clear()
     command._LOADED.clear()
     command._LOADED.update(loaded)
     for name in set(sys.modules) - known:
@@ -99,6 +97,22 @@ def test_a_plugin_may_add_a_command() -> None:
     assert plmctl.perform("count", {"text": "ab"}, plugins=["counting"]) == "2\n"
     done = run("count", "hello")
     assert (done.exit_code, "No such command 'count'" in done.output) == (2, True)
+
+
+@pytest.mark.usefixtures("own_command")
+def test_a_plugin_that_is_imported_anew_has_a_new_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook, where a plug-in is found later, or its modules are dropped and edited."""
+    plugin = ("--plugin", "counting")
+    with monkeypatch.context() as without:
+        without.setattr(sys, "path", [place for place in sys.path if place != str(Path.cwd())])
+        without.chdir("/")
+        assert run("count", "hello", *plugin).exit_code == 2
+    assert run("count", "hello", *plugin).stdout == "5\n"
+    before = find_command("count", ["counting"])
+    for name in [name for name in sys.modules if name.startswith("counting")]:
+        del sys.modules[name]
+    assert "Count the letters of a text." in run("count", "--help", *plugin).stdout
+    assert find_command("count", ["counting"]) is not before
 
 
 @pytest.mark.usefixtures("own_command")
