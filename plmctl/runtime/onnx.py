@@ -120,7 +120,7 @@ def make_options(ort: Any, threads: int | None) -> Any:
     """Options of a session with as many threads, which do not spin while they wait."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads or torch.get_num_threads()
-    options.log_severity_level = 3  # errors
+    options.log_severity_level = 4  # errors are raised, too
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 

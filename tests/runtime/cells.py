@@ -1,9 +1,13 @@
-"""Models of every backbone with the head of every kind of task, and batches of all sizes."""
+"""Models of every backbone with the head of every kind of task, and batches of all sizes.
+
+`python -m tests.runtime.cells` writes the table of what can be exported into its page.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,40 @@ CELLS = [
     if (task != "translation" or backbone in WRITE)
     and (task not in MARKED or backbone in ("encoder", "encoder_decoder"))
 ]
+ALONE = {"bilm"}  # computes in PyTorch alone: each different word of a batch once
+GRAPHS = [cell for cell in CELLS if cell[1] not in ALONE and cell[0] != "translation"]
+PAGE = Path(__file__).parents[2] / "docs/commands/convert.md"
+MARKS = "<!-- exports -->\n", "<!-- end -->"
+NAMES = {
+    "encoder": "encoder (BERT, RoBERTa, ALBERT, ELECTRA)",
+    "decoder": "decoder (GPT, GPT-2)",
+    "prefix": "encoder of prefixes (UniLM)",
+    "encoder_decoder": "encoder-decoder (BART, T5)",
+    "two_stream": "XLNet",
+    "transformer_xl": "Transformer-XL",
+    "bilm": "biLM (ELMo)",
+}
+HEADS = {
+    "classification": "class of a text",
+    "pair_classification": "class of a pair",
+    "regression": "number",
+    "tagging": "tags",
+    "squad": "answer in a passage",
+    "choice": "choice",
+    "wic": "words in a text",
+    "translation": "text that is written",
+}
+
+
+def draw_table() -> str:
+    """The backbones by the kinds of answers, each in both formats."""
+
+    def mark(task: str, backbone: str) -> str:
+        return "yes" if (task, backbone) in GRAPHS else "1" if (task, backbone) in CELLS else ""
+
+    rows = [[name, *(mark(task, backbone) for task in HEADS)] for backbone, name in NAMES.items()]
+    rows = [["backbone", *HEADS.values()], ["---"] * (len(HEADS) + 1), *rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def make_tokenizer() -> Tokenizer:
@@ -53,3 +91,9 @@ def make_cell(task: str, backbone: str, *words: str) -> Trained:
     examples = (EXAMPLES | MARKED)[task]
     rows = inference.encode_split(part, "train", examples, tokenizer).rows
     return Trained(Program(model.float().eval(), part.logits), rows)
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text(encoding="utf-8")
+    before, _, rest = page.partition(MARKS[0])
+    PAGE.write_text(before + MARKS[0] + draw_table() + MARKS[1] + rest.partition(MARKS[1])[2])

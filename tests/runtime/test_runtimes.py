@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,28 +21,74 @@ from plmctl.runtime.fields import flatten, unflatten
 from plmctl.runtime.graph import export
 from plmctl.runtime.onnx import OnnxRuntime, write_onnx
 from plmctl.runtime.openvino import OpenVinoRuntime
+from plmctl.runtime.signature import Signature, find_anchors, name_published
 from tests.marks import mark_slow
-from tests.runtime.cells import CELLS, make_cell
+from tests.runtime.cells import ALONE, CELLS, GRAPHS, PAGE, draw_table, make_cell
 
-ALONE = {"bilm"}  # computes in PyTorch alone: each different word of a batch once
-GRAPHS = [cell for cell in CELLS if cell[1] not in ALONE and cell[0] != "translation"]
 QUICK = {("squad", "two_stream"), ("tagging", "encoder_decoder")}
 SLOW = [cell for cell in GRAPHS if cell not in QUICK]
 
 
-def assert_same(runtime: Runtime, task: str, backbone: str) -> None:
+@pytest.mark.parametrize(("task", "backbone"), mark_slow(GRAPHS, SLOW))
+@pytest.mark.parametrize("kind", [OnnxRuntime, OpenVinoRuntime])
+def test_numbers_are_those_of_pytorch(
+    kind: type[OnnxRuntime | OpenVinoRuntime], task: str, backbone: str, tmp_path: Path
+) -> None:
+    """A graph is written, with published names where it has some, and read again."""
     cell = make_cell(task, backbone)
+    graph, library = export(cell.program, next(cell.batches()), name_published), kind()
+    library.write(graph, tmp_path)
+    answer = library.open(tmp_path, graph.signature)
     for batch in cell.batches():
-        wanted, found = cell.program(batch), runtime.answer(cell.program, batch)
+        wanted, found = cell.program(batch), answer(batch)
         assert list(found) == list(wanted)
         for name, own in wanted.items():
             torch.testing.assert_close(found[name].to(own), own, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("task", "backbone"), mark_slow(GRAPHS, SLOW))
-@pytest.mark.parametrize("kind", [OnnxRuntime, OpenVinoRuntime])
-def test_numbers_are_those_of_pytorch(kind: type[Runtime], task: str, backbone: str) -> None:
-    assert_same(kind(), task, backbone)
+def test_the_docs_say_what_can_be_exported() -> None:
+    """`python -m tests.runtime.cells` writes the table."""
+    assert draw_table() in PAGE.read_text(encoding="utf-8")
+
+
+def test_a_program_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields that nothing reads are known before."""
+    traced: list[int] = []
+    real = torch.export.export
+
+    def count_and_export(module: Any, inputs: Any, **how: Any) -> Any:
+        traced.append(len(inputs))
+        return real(module, inputs, **how)
+
+    monkeypatch.setattr("torch.export.export", count_and_export)
+    cell = make_cell("classification", "encoder")
+    batch = next(cell.batches())
+    assert {"values.example", "values.cut"} <= flatten(batch).keys()
+    fields = export(cell.program, batch).signature
+    assert set(fields.inputs) == {"text.ids", "text.length", "text.tracks.segment", "anchors"}
+    published = export(cell.program, batch, name_published).signature
+    assert published.inputs == ("input_ids", "attention_mask", "token_type_ids")
+    assert traced == [4, 3]
+
+
+@pytest.mark.parametrize("rule", ["first", "last"])
+def test_published_inputs_are_the_fields_of_a_batch(rule: str) -> None:
+    batch = next(make_cell("classification", "encoder").batches())
+    batch = replace(batch, anchors=find_anchors(batch, rule))
+    fields = ["text.ids", "text.length", "anchors"]
+    signature = name_published(fields, ["class"], batch)
+    assert signature == Signature(("input_ids", "attention_mask"), {"logits": "class"}, rule)
+    fed = signature.feed(batch)
+    assert fed["attention_mask"].sum(1).tolist() == batch.text.length.tolist()
+    again = signature.read(map(torch.from_numpy, fed.values()))
+    assert again.keys() == {*fields}
+    assert all(torch.equal(again[name], flatten(batch)[name]) for name in fields)
+    others = [
+        (fields, replace(batch, anchors=torch.tensor([[0, 0], [1, 1]]))),  # no rule finds them
+        ([*fields, "values.group"], batch),
+    ]
+    for own, other in others:
+        assert name_published(own, ["class"], other).inputs == tuple(own)
 
 
 @pytest.mark.parametrize("kind", [OnnxRuntime, OpenVinoRuntime])
