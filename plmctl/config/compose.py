@@ -13,7 +13,7 @@ from typing import Any
 
 from plmctl.config.budgets import TABLE, Row, at_row, choose_row, conclude, find_given, spell_row
 from plmctl.config.command import is_ours
-from plmctl.config.composer import HydraComposer, open_composer, set_values, store_recipe
+from plmctl.config.composer import HydraComposer, open_composer, store_recipe
 from plmctl.config.finish import finish
 from plmctl.config.implied_task import add_task
 from plmctl.config.overrides import OverrideWord, read, settle
@@ -22,6 +22,7 @@ from plmctl.config.quoting import read_names
 from plmctl.config.recipes import find_graph_recipe, find_study, is_shipped, option_name
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Provenance, RunSpec
+from plmctl.config.word_grammar import set_values
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 
 SWEEPER = "hydra/sweeper"  # the word that leaves the choice of jobs to a search

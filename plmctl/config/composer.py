@@ -1,5 +1,5 @@
-"""Hydra, for all of plmctl: it reads part files and recipes, parses overrides, and starts the jobs
-of a sweep. No other module knows it.
+"""Hydra, for all of plmctl: it reads part files and recipes, and starts the jobs of a sweep. The
+words of a command line are of word_grammar.py.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.config import schema
 from plmctl.config.command import RECIPE, Command, find_command
 from plmctl.config.plain_composition import (
-    UNSET,
     PartFile,
     Unusual,
     compose_plainly,
@@ -28,68 +26,14 @@ from plmctl.config.reached import KEY as REACHED
 from plmctl.config.recipes import conf_dir, find_recipe, hint_at_own, is_shipped, load, option_name
 from plmctl.config.references import register
 from plmctl.config.spec import thaw
-from plmctl.config.walks import references_in, scalars_in, select
-from plmctl.core.errors import ConfigError, UsageError, nearest
-from plmctl.core.spelling import spell_setting
+from plmctl.config.walks import references_in
+from plmctl.core.errors import UsageError, nearest
 from plmctl.storage.paths import find_near
 from plmctl.storage.settings_file import refuse_endless_files
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
-    from hydra.core.override_parser.types import Override as HydraOverride
     from omegaconf import DictConfig
-
-
-class Override:
-    """One word of a command line, as Hydra's grammar reads it."""
-
-    def __init__(self, parsed: HydraOverride) -> None:
-        self._parsed = parsed
-        self.key = parsed.key_or_group
-        self.of_hydra = parsed.is_hydra_override()
-        self.sweeps = parsed.is_sweep_override()
-        self.endless = self.sweeps and not parsed.is_discrete_sweep()  # an interval
-
-    @property
-    def removes(self) -> bool:
-        """Whether it takes the setting away: `~key`, or null."""
-        return self._parsed.is_delete() or self._parsed.value() is None
-
-    def choices(self) -> list[str]:
-        """The names of part files that it may choose."""
-        if self.removes:
-            return []
-        discrete = self._parsed.is_discrete_sweep()
-        values = list(self._parsed.sweep_iterator()) if discrete else [self._parsed.value()]
-        flat = [
-            option for value in values for option in (value if isinstance(value, list) else [value])
-        ]
-        return [str(getattr(option, "text", option)) for option in flat]
-
-    def words(self) -> Iterator[str]:
-        """The override of each job of a sweep; itself where it is none; the start of an interval,
-        where a search begins.
-        """
-        key = self._parsed.get_key_element()
-        if not self.sweeps:
-            yield str(self._parsed.input_line)
-        elif self.endless:
-            yield f"{key}={self._parsed.value().start}"  # type: ignore[union-attr]
-        else:
-            yield from (f"{key}={value}" for value in self._parsed.sweep_string_iterator())
-
-    def in_jobs(self) -> tuple[str, ...]:
-        """The override of each job of a sweep, spelled as Hydra does; none for an interval, whose
-        jobs a search chooses.
-        """
-        if self.endless:
-            return ()
-        if self._parsed.is_delete():
-            return (str(self._parsed.input_line),)
-        if self.sweeps:
-            return tuple(self.words())
-        value = self._parsed.get_value_element_as_str()
-        return (f"{self._parsed.get_key_element()}={value}",)
 
 
 @dataclass(frozen=True)
@@ -125,7 +69,8 @@ class HydraComposer:
         return self._made
 
     @property
-    def _loader(self) -> Any:
+    def loader(self) -> Any:
+        """Hydra's loader of configs."""
         return self._hydra.config_loader
 
     def _make(self) -> None:
@@ -161,7 +106,7 @@ class HydraComposer:
     def options(self, group: str) -> list[str]:
         """The names of the part files of a group."""
         if group.startswith("hydra") or group in _STORED:
-            return list(self._loader.repository.get_group_options(group))
+            return list(self.loader.repository.get_group_options(group))
         own = {name for folder in self._config_dirs for name in _list_files(Path(folder), group)}
         return sorted(own.union(_list_shipped(group)))
 
@@ -170,7 +115,7 @@ class HydraComposer:
         try:
             return self._read(f"{group}/{option}").settings
         except Unusual:
-            repository = self._loader.repository
+            repository = self.loader.repository
             return to_plain(repository.load_config(f"{group}/{option}").config)
 
     def _read(self, path: str) -> PartFile:
@@ -184,18 +129,6 @@ class HydraComposer:
         if path == self.verb and not (conf_dir() / f"{path}.yaml").is_file():
             return read_part(_make_primary(path), None)
         return _read_shipped(path)
-
-    def parse(self, word: str) -> Override:
-        """ValueError with Hydra's reason where `word` cannot be read."""
-        from hydra.errors import HydraException
-
-        try:
-            parsed = _parse(word)
-            if parsed.is_sweep_override():
-                parsed = replace(parsed, config_loader=self._loader)
-            return Override(parsed)
-        except HydraException as error:
-            raise ValueError(str(error).splitlines()[0]) from None
 
     def compose(self, words: Sequence[str]) -> dict[str, Any]:
         """One composition, its references as they stand.
@@ -286,7 +219,7 @@ class HydraComposer:
         if place is None:
             return f"{error}\n  {error.__cause__}".removesuffix("\n  None").strip()
         file, slot, option = place.groups()
-        options = self._loader.get_group_options(slot)
+        options = self.loader.get_group_options(slot)
         listed = f"; there are {', '.join(options)}" if options else ""
         hint = listed + self.hint_at_own()
         return f"{file or 'config'}: there is no {slot} '{option}'{nearest(option, options)}{hint}"
@@ -308,14 +241,6 @@ def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraC
         yield composer
     finally:
         composer.close()
-
-
-@functools.lru_cache(maxsize=4096)
-def _parse(word: str) -> HydraOverride:
-    """An override as Hydra's grammar reads it; one composition asks several times."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    return OverridesParser.create().parse_overrides([word])[0]
 
 
 @functools.cache
@@ -412,78 +337,6 @@ def _list_files(folder: Path, group: str) -> Iterator[str]:
     place = folder / group
     if place.is_dir():
         yield from (file.stem for file in place.iterdir() if file.suffix == ".yaml")
-
-
-def set_values(config: dict[str, Any], words: Sequence[str]) -> list[UsageError]:
-    """Apply value overrides as Hydra does, one by one, so that each bad one is reported."""
-    bad: list[UsageError] = []
-    for override in map(_parse, words):
-        plain = not override.is_delete() and not override.is_force_add() and not override.package
-        try:
-            if not plain:
-                raise Unusual
-            key, value = override.key_or_group, override.value()
-            if key in schema.MANY and isinstance(value, list) and select(config, key) is None:
-                bad.append(_explain_list(key, value, config))
-                continue
-            _set_plainly(config, key, value, adds=override.is_add())
-        except Unusual:
-            bad += _set_by_hydra(config, override)
-    return bad
-
-
-def _set_plainly(config: dict[str, Any], key: str, value: Any, *, adds: bool) -> None:
-    """Put a value at a dotted key; with `adds`, the name must be new."""
-    node: Any = config
-    *above, last = key.split(".")
-    for name in above:
-        node = node.get(name) if type(node) is dict else None
-    if type(node) is not dict or not re.fullmatch(r"\w+", last):
-        raise Unusual
-    old = node.get(last)
-    if (last in node) == adds or isinstance(old, dict):
-        raise Unusual
-    refers = any("${" in str(each) for each in (old, value) if isinstance(value, (str, list)))
-    if isinstance(value, dict) or refers or value == UNSET:
-        raise Unusual
-    node[last] = value
-
-
-def _set_by_hydra(config: dict[str, Any], override: HydraOverride) -> Iterator[UsageError]:
-    """Apply an override of any kind."""
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-
-    register()
-    nodes = OmegaConf.create(config)
-    OmegaConf.set_struct(nodes, True)
-    try:
-        ConfigLoaderImpl._apply_overrides_to_config([override], nodes)
-    except HydraException as error:
-        if "Cannot merge DictConfig with ListConfig" in str(error.__cause__):
-            yield _explain_list(override.key_or_group, override.value(), nodes)
-            return
-        unknown = re.search(r"Key '(.+?)' is not in struct", str(error.__cause__))
-        why = (
-            f"there is no '{unknown[1]}' there"
-            if unknown
-            else f"{error} {error.__cause__ or ''}".strip()
-        )
-        yield UsageError(f"{override.input_line}: {why}")
-        return
-    config.clear()
-    config |= OmegaConf.to_container(nodes)  # type: ignore[arg-type]
-
-
-def _explain_list(key: str, value: Any, config: DictConfig | dict[str, Any]) -> UsageError:
-    """A list as the value of a mapping. The fix sets one of its names, or for a mapping of parts
-    takes the list of the slot.
-    """
-    slot = key.rpartition(".")[2]
-    first = next(scalars_in(select(to_plain(config), key), key), (key, "{<name>:<value>}"))
-    fix = f"{key}='${{{slot}}}'" if slot in schema.MANY else spell_setting(*first)
-    return ConfigError(key, value, "a mapping of names to values, not a list", fix=fix)
 
 
 def to_plain(config: DictConfig | dict[str, Any]) -> dict[str, Any]:

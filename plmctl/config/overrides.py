@@ -17,6 +17,7 @@ from plmctl.config.quoting import quote
 from plmctl.config.recipes import recipe_names, slots
 from plmctl.config.schema import MANY, OF_THE_MODEL
 from plmctl.config.walks import paths, scalars_in, select
+from plmctl.config.word_grammar import parse_word
 from plmctl.core.errors import (
     ConfigError,
     PlmctlError,
@@ -108,6 +109,22 @@ def settle(
     return [word for word in settled if added.get(word.key, word) is word], errors
 
 
+def _explain_unread(text: str, error: ValueError) -> UsageError:
+    """A word that the grammar of overrides lacks."""
+    key, _, value = text.partition("=")
+    if not KEY.fullmatch(key):
+        allowed = "on a command line a key has letters, digits, and the signs . _ - / @"
+        fix = "say it in a recipe of your own; only=[...] chooses arms of a study"
+        return UsageError(f"{text}: {allowed}\n  fix: {fix}")
+    name = key.partition("@")[0]
+    if "." in name and "/" in name:
+        allowed = "names between the dots of a key have letters, digits, _ and -, and no /"
+        fix = spell_word(f"{name.replace('/', '_')}={value}")
+        return UsageError(f"{text}: {allowed}\n  fix: {fix}")
+    why = f"cannot be read ({error}); a value with special letters stands in quotes"
+    return UsageError(f"{text}: {why}\n  fix: {spell_word(f'{key}={quote_value(value)}')}")
+
+
 def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
     if "=" not in text and not text.startswith("~"):
         raise UsageError(
@@ -115,23 +132,11 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
             f"\n  fix: {spell_word(text)}=<a value>"
         )
     text = quote(text, sweep=sweep)
-    key, _, value = text.partition("=")
     try:
-        override = composer.parse(text)
+        override = parse_word(text, composer)
     except ValueError as error:
-        if not KEY.fullmatch(key):
-            allowed = "on a command line a key has letters, digits, and the signs . _ - / @"
-            fix = "say it in a recipe of your own; only=[...] chooses arms of a study"
-            raise UsageError(f"{text}: {allowed}\n  fix: {fix}") from None
-        name = key.partition("@")[0]
-        if "." in name and "/" in name:
-            allowed = "names between the dots of a key have letters, digits, _ and -, and no /"
-            fix = spell_word(f"{name.replace('/', '_')}={value}")
-            raise UsageError(f"{text}: {allowed}\n  fix: {fix}") from None
-        why = f"cannot be read ({error}); a value with special letters stands in quotes"
-        fix = spell_word(f"{key}={quote_value(value)}")
-        raise UsageError(f"{text}: {why}\n  fix: {fix}") from None
-    key = override.key
+        raise _explain_unread(text, error) from None
+    key, value = override.key, text.partition("=")[2]
     if override.of_hydra and not sweep:
         raise UsageError(f"{text}: hydra's own settings need -m/--multirun\n  fix: add -m")
     if override.of_hydra:

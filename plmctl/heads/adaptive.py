@@ -94,14 +94,12 @@ class AdaptiveSoftmax(Head):
                 proj_same_dim=bool(settings["proj_same_dim"]),
             )
         )
-        table = self.table
-        clusters = range(len(table.sizes))
-        ties = _spread_ties(tie_projs, len(clusters))
+        table, ties = self.table, _spread_ties(tie_projs, len(self.table.sizes))
         self.projections = nn.ModuleDict(
             {
                 str(cluster): Projection(table.widths[cluster], width)
-                for cluster in clusters
-                if tied and not ties[cluster] and table.is_projected(cluster)
+                for cluster, shared in enumerate(ties)
+                if tied and not shared and table.is_projected(cluster)
             }
         )
         rare = len(table.sizes) - 1

@@ -109,23 +109,13 @@ def open_corpus(given: Texts, *, write: bool = True) -> Corpus:
     for (path, _), folder in folders.items():
         remark(f"tokens of {path or 'the text that comes with Python'}: {folder}", DETAIL)
     tokenizer = _common_tokenizer(given, folders.values(), shared)
-    train, valid = (
-        {
-            source: {
-                name: Shards.open(folders[text], split, given=text[0])
-                for name, text in corpora.items()
-            }
-            for source, corpora in texts.items()
-        }
-        for split in SPLITS
-    )
+    train, valid = (_open_split(texts, folders, split) for split in SPLITS)
+    every = [each for parts in train.values() for each in parts.values()]
     with show_bytes() as say:
-        for corpora in (*train.values(), *valid.values()):
-            for shards in corpora.values():
-                verify_once(shards, find_cache_folder(cache_dir), say=say)
+        for shards in (*every, *(each for parts in valid.values() for each in parts.values())):
+            verify_once(shards, find_cache_folder(cache_dir), say=say)
     _refuse_unknown_text(folders, tokenizer)
     refuse_other_entities(given.knowing, folders.values())
-    every = [each for parts in train.values() for each in parts.values()]
     refuse_spare_entities(given.knowing.get("model"), every)
     held_out = {
         source: {name: shards for name, shards in corpora.items() if len(shards.ids)}
@@ -136,6 +126,18 @@ def open_corpus(given: Texts, *, write: bool = True) -> Corpus:
         for source, corpora in train.items()
     }
     return Corpus(train, held_out, tokenizer)
+
+
+def _open_split(
+    texts: Mapping[str, Mapping[str, Text]], folders: Mapping[Text, Path], split: str
+) -> dict[str, dict[str, Shards]]:
+    """{source: {corpus: the tokens of one split}}."""
+    return {
+        source: {
+            name: Shards.open(folders[text], split, given=text[0]) for name, text in corpora.items()
+        }
+        for source, corpora in texts.items()
+    }
 
 
 def _open_stream(given: Texts, data: Corpora, *, write: bool) -> Corpus:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -99,13 +99,7 @@ class Stack(nn.Module):
             fix = "model.stack.reversible=true, or model.stack.join=mean"
             raise ConfigError("model.stack.join", join, "mean: there is one stream", fix=fix)
         copies = grammar.count_copies(self.steps)
-        for letter in copies:
-            if letter not in cells:
-                raise ConfigError(
-                    "model.stack.layout",
-                    layout,
-                    f"'{letter}' is none of the cells: {', '.join(cells)}",
-                )
+        _check_letters(layout, copies, cells)
         own = find_columns(columns, copies, width)
         built = build_cells(
             cells,
@@ -134,11 +128,12 @@ class Stack(nn.Module):
         self.halting = halting
         if halting is not None:
             self._check_halting()
-        if join == "mean":
-            self.final_norm = residual.final()
-        else:
-            stream = width or self.block(self.steps[0]).cell.projection.out_features
-            self.final_norm = residual.final(width=2 * stream)
+        joined = {} if join == "mean" else {"width": 2 * (width or self._count_projected())}
+        self.final_norm = residual.final(**joined)
+
+    def _count_projected(self) -> int:
+        """The width of the stream, where no setting names it."""
+        return int(self.block(self.steps[0]).cell.projection.out_features)
 
     def _check_round(self, cells: Sequence[Cell], layout: str) -> None:
         written = {cell.facts.writes for cell in cells}
@@ -346,6 +341,14 @@ class Stack(nn.Module):
             for number_of_step, step in steps
         ]
         return torch.stack(changes).sum(0) if len(changes) > 1 else changes[0]
+
+
+def _check_letters(layout: str, letters: Iterable[str], cells: Mapping[str, Factory]) -> None:
+    """Raise ConfigError for a letter of a layout that names no cell."""
+    for letter in letters:
+        if letter not in cells:
+            allowed = f"'{letter}' is none of the cells: {', '.join(cells)}"
+            raise ConfigError("model.stack.layout", layout, allowed)
 
 
 def _check_outputs(letter: str, cell: Cell, width: int) -> None:

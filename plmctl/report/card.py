@@ -241,13 +241,33 @@ def _body(
         "seed": config.get("seed"),
     }
     rows = [[name, str(value)] for name, value in facts.items() if value not in (None, "")]
+    return [
+        Heading("Training"),
+        TableBlock(["what", "value"], rows),
+        *_evaluate(folder, log, task, scores, how),
+        *([Heading("How labels are chosen")] if decided else []),
+        *(Paragraph(f"{each}.") for each in decided),
+        Heading("Intended use"),
+        Paragraph(UNSTATED),
+        Heading("Limitations"),
+        Paragraph(UNSTATED),
+    ]
+
+
+def _evaluate(
+    folder: Path,
+    log: RunLog,
+    task: Mapping[str, Any],
+    scores: Mapping[str, Mapping[str, float]],
+    how: str,
+) -> list[Block]:
+    """The scores, and what is known about them."""
     held = read_held_out(folder)
     held_out = (
         {name: log.last(name) for name in log.series if name.startswith("valid/")}
         if not scores and (held is None or held.validates)
         else {}
     )
-    tables: list[Block] = [Heading("Training"), TableBlock(["what", "value"], rows)]
     evaluated = [
         [split, metric, format_number(value)]
         for split, values in scores.items()
@@ -259,33 +279,19 @@ def _body(
         for name, value in held_out.items()
     ]
     few = held is not None and not held.validates
-    tables += [Heading("Evaluation")] if evaluated or few else []
+    tables: list[Block] = [Heading("Evaluation")] if evaluated or few else []
     if evaluated:
         tables.append(TableBlock(["data", "metric", "value"], evaluated))
     if held and few:
         why = f"{held.describe()} were held out, too few for a validation."
         tables.append(Paragraph(why))
-    metrics = task.get("metrics") or []
-    if metrics:
+    if metrics := task.get("metrics"):
         below = list_below(scores, read_baselines(folder), metrics[0])
         tables += [Paragraph(f"{line}.") for line in below]
     if evaluated and how:
         tables.append(Paragraph(f"Scores are {how}."))
     counts = {split: len(rows) for split, rows in read_predictions(folder).items()}
     if counts:
-        tables.append(
-            Paragraph(
-                "Examples: "
-                + ", ".join(f"{split} {count:,}" for split, count in counts.items())
-                + "."
-            )
-        )
-    if decided:
-        tables += [Heading("How labels are chosen"), *(Paragraph(f"{each}.") for each in decided)]
-    return [
-        *tables,
-        Heading("Intended use"),
-        Paragraph(UNSTATED),
-        Heading("Limitations"),
-        Paragraph(UNSTATED),
-    ]
+        listed = ", ".join(f"{split} {count:,}" for split, count in counts.items())
+        tables.append(Paragraph(f"Examples: {listed}."))
+    return tables

@@ -9,6 +9,7 @@ from typing import Any
 from plmctl.config.composer import open_composer
 from plmctl.config.quoting import quote
 from plmctl.config.recipes import LISTED, UnknownRecipe, find_recipe
+from plmctl.config.word_grammar import parse_word
 from plmctl.core.errors import ConfigError, UsageError, did_you_mean
 from plmctl.core.spelling import spell_setting
 from plmctl.study.study import Arm
@@ -34,7 +35,7 @@ def expand(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[tuple[
     with open_composer("pretrain", config_dirs) as composer:
         for word in words:
             try:
-                override = composer.parse(quote(word, sweep=True))
+                override = parse_word(quote(word, sweep=True), composer)
             except ValueError as error:
                 raise UsageError(f"grid: {word}: cannot be read ({error})") from None
             if override.endless:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import PlmctlError
@@ -79,6 +79,15 @@ class Result:
     exit_code: int = 0
 
 
+def name_parameters(model: Model, objective: Objective) -> list[tuple[str, nn.Parameter]]:
+    """(name, parameter) of all parameters of a model, then of those of its objective alone."""
+    shared = set(model.parameters())
+    extra = [
+        (f"objective.{name}", p) for name, p in objective.named_parameters() if p not in shared
+    ]
+    return [*model.named_parameters(), *extra]
+
+
 class Trainer:
     """Trains `model` on `objective` with the data of `stages` until `budget` is used up.
 
@@ -113,11 +122,7 @@ class Trainer:
         self.schedule, self.budget, self.stages = schedule, budget, stages
         self.evaluate, self.remark = evaluate, remark
         self.precision, self.world, self.checkpoints, self.log = precision, world, checkpoints, log
-        shared = set(model.parameters())
-        extra = [
-            (f"objective.{name}", p) for name, p in objective.named_parameters() if p not in shared
-        ]
-        self.parameters = [*model.named_parameters(), *extra]
+        self.parameters = name_parameters(model, objective)
         self.rows = {
             **token_rows(model),
             **{f"objective.{name}": count for name, count in token_rows(objective).items()},
@@ -142,11 +147,8 @@ class Trainer:
             clip=self.settings.clip,
             regulariser=regulariser,
         )
-        self.meter, self.progress, self.stop = (
-            Meter(),
-            Progress(),
-            Stop(loud=world.main and not is_launched()),
-        )
+        self.meter, self.progress = Meter(), Progress()
+        self.stop = Stop(loud=world.main and not is_launched())
         self.pace, self.untold = Pace(self.progress), True
         self.batches: BatchSource | None = None
 

@@ -18,6 +18,7 @@ import torch
 import plmctl
 from plmctl.api.settings import to_words
 from plmctl.config.composer import open_composer
+from plmctl.config.word_grammar import parse_word
 from tests.command import plmctl as command
 from tests.report import fabricated
 
@@ -307,7 +308,7 @@ def test_other_commands_write_where_out_says(home: Path) -> None:
 def test_settings_arrive_as_they_are(value: Any) -> None:
     words = to_words({"data.field": value, "prompt": "a, [b]", "~noise": None, "x": [value, 1]})
     with open_composer("pretrain") as composer:
-        parsed = [composer.parse(word)._parsed.value() for word in (words[0], words[3])]
+        parsed = [parse_word(word, composer)._parsed.value() for word in (words[0], words[3])]
     assert [str(getattr(v, "text", v)) for v in (parsed[0], parsed[1][0])] == [str(value)] * 2
     assert words[1:3] == ("prompt=a, [b]", "~noise")
 

@@ -20,6 +20,7 @@ from plmctl.cli.app import make_app
 from plmctl.config.composer import open_composer
 from plmctl.config.keys import is_path
 from plmctl.config.quoting import quote, read_names
+from plmctl.config.word_grammar import parse_word
 from plmctl.core.errors import DataError
 from plmctl.core.pasted import spell_fix
 from plmctl.core.spelling import spell, spell_line, spell_setting, spell_word
@@ -39,7 +40,7 @@ def type_and_read(typed: str, *, sweep: bool = False) -> Any:
     """The value of a setting that was typed into a shell, as the composed config has it."""
     (word,) = shlex.split(typed)
     with open_composer("pretrain") as composer:
-        value = composer.parse(quote(word, sweep=sweep))._parsed.value()
+        value = parse_word(quote(word, sweep=sweep), composer)._parsed.value()
     return read_names(OmegaConf.to_container(OmegaConf.create({"x": value})))["x"]
 
 
