@@ -59,6 +59,11 @@ class Generate(Command):
     memory: Count | None = None
     # most tokens of a text; null: as many as the model has positions, or 128
     max_new: Count | None = None
+    # numbers of the weights, on a CPU: fewer bits are faster, and may change texts
+    weights: Literal["fp32", "int8", "int4"] = "fp32"
+    # a smaller model with the same tokenizer; it drafts tokens: the same text, sooner
+    draft: str | None = None
+    draft_tokens: Count = 4  # tokens that it drafts before the model reads them in one pass
     batch_size: Batch = 32  # prompts at the same time
     top: Count = 5  # candidates for each mask
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -73,7 +78,7 @@ class Generate(Command):
         """
         from plmctl.artifacts.loading import load_for
         from plmctl.generation.answers import TextAnswers, answer_in_order
-        from plmctl.use.generate import limit_memory, make_answerer
+        from plmctl.use.generate import limit_memory, make_answerer, open_draft
         from plmctl.use.prompting import make_prompt_reader
 
         search = build(self.search, {}, self.plugins, path="search")
@@ -87,7 +92,12 @@ class Generate(Command):
         reader = make_prompt_reader(loaded, source)
         self._refuse_unused(reader.kind)
         lengths: Any = {"max_new": self.max_new, "min_length": self.search.get("min_length", 0)}
-        answerer = make_answerer(reader, search, top=self.top, device=precision.device, **lengths)
+        if self.draft is not None:
+            how: Any = {"tokens": self.draft_tokens, "device": self.device}
+            lengths["draft"] = open_draft(self.draft, loaded, **how)
+        answerer = make_answerer(
+            reader, search, top=self.top, device=precision.device, weights=self.weights, **lengths
+        )
         prompts = reader.all(lines, self.max_new)
         as_json = self.provenance.json or self.out is not None
         alone = source == "prompt" and not as_json and search.count == 1
@@ -108,7 +118,8 @@ class Generate(Command):
         """ConfigErrors for settings of writing where masks are filled, and the other way round."""
         unused, why = {"top"}, "this model writes"
         if kind == "fill":
-            unused, why = {"search", "max_new"}, "this model fills masks"
+            unused = {"search", "max_new", "weights", "draft", "draft_tokens"}
+            why = "this model fills masks"
         words = {key_of(word): word.partition("=")[2] for word in self.provenance.overrides}
         raise_all(
             ConfigError(key, value, f"without effect: {why}", fix="leave it out")

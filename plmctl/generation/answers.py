@@ -23,7 +23,7 @@ import torch
 
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import tell
-from plmctl.generation.decode import generate
+from plmctl.generation.decode import Draft, generate
 from plmctl.generation.fill import Candidates, fill
 from plmctl.generation.prompts import AHEAD, Prompt, PromptReader, batch_by_length
 from plmctl.generation.search import Hypothesis, Search
@@ -73,6 +73,8 @@ class TextAnswers:
     search: Search
     max_new: int | None
     device: torch.device
+    weights: str = "fp32"  # fp32, int8, int4: the numbers of the weights
+    draft: Draft | None = None
 
     def answer(self, prompts: Sequence[Prompt]) -> list[Answer]:
         """The texts of each prompt."""
@@ -106,6 +108,8 @@ class TextAnswers:
         tell(final[len(shown) :] if final.startswith(shown) else f"\n{final}")
 
     def _write(self, prompts: Sequence[Prompt], **more: Any) -> list[list[Hypothesis]]:
+        if self.draft is not None and len(prompts) > 1:
+            return [texts for prompt in prompts for texts in self._write([prompt], **more)]
         return generate(
             self.reader.model,
             self.reader.batch(prompts).to(self.device),
@@ -114,6 +118,8 @@ class TextAnswers:
             head=self.reader.head,
             max_new=self.max_new,
             keys=[prompt.number for prompt in prompts],
+            weights=self.weights,
+            draft=self.draft,
             **more,
         )
 

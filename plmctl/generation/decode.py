@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.generation.packed import pack_linear
 from plmctl.generation.probe import check_cached
 from plmctl.generation.search import Hypothesis, Search, Start
+from plmctl.generation.speculation import Speculation
 from plmctl.generation.step import Reading, pad_left
 from plmctl.heads.base import about_of, heads_about
 from plmctl.models.base import Backbone, Model
@@ -26,6 +27,14 @@ _FIX = (
     " pretrained or fine-tuned on a task that writes"
 )
 LONGEST = 128  # tokens, if neither max_new nor the model's positions limit them
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A smaller model of the same vocabulary that drafts so many tokens after each pass."""
+
+    model: Model
+    tokens: int = 4
 
 
 @torch.inference_mode()
@@ -41,6 +50,8 @@ def generate(
     keys: Sequence[int] | None = None,
     watch: Callable[[list[int]], None] | None = None,
     tracks: Mapping[str, Tensor] | None = None,
+    weights: str = "fp32",
+    draft: Draft | None = None,
 ) -> list[list[Hypothesis]]:
     """Write texts: for each row of `batch`, what follows its `text`, or the target of its `source`,
     best first.
@@ -54,19 +65,31 @@ def generate(
         keys: numbers of the prompts, for searches that draw.
         watch: receives the tokens of every step.
         tracks: [B, 1] tracks of every token that an encoder-decoder writes, such as its language.
+        weights: the numbers of the weights: fp32, int8 or int4.
+        draft: a smaller model that drafts tokens; None: none.
 
     Raises:
-        UsageError: for a model that cannot write.
+        UsageError: for a model that cannot write, or a draft with several rows.
         DataError: for a prompt that is empty or leaves no room for a token.
     """
     head = find_writing_head(model, head)
     training = model.training
     model.eval()
     try:
-        with pack_linear(model):
-            step, start = _begin(model, batch, head, vocab, max_new, tracks or {})
+        with pack_linear(model, weights):
+            reading, start = _begin(model, batch, head, vocab, max_new, tracks or {})
             end = vocab.eos if end is None else end
-            return search(step, replace(start, end=end, keys=keys, watch=watch))
+            start = replace(start, end=end, keys=keys, watch=watch)
+            if draft is None:
+                return search(reading, start)
+            if len(start.limits) != 1:
+                raise UsageError("a draft is for one prompt at the same time")
+            with pack_linear(draft.model, weights):
+                own_head = find_writing_head(draft.model)
+                other, own = _begin(draft.model, batch, own_head, vocab, max_new, tracks or {})
+                room = int(min(start.limits[0], own.limits[0]))
+                step = Speculation(reading, other, tokens=draft.tokens, room=room)
+                return search(step, start)
     finally:
         model.train(training)
 

@@ -11,18 +11,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import cast
+from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from plmctl.core.errors import ConfigError
+from plmctl.generation.few_bits import Int4Map, Int8Map
 from plmctl.heads.lm import LMHead
 
 _ROOM = 1 << 30  # bytes of weights that are worth a second copy
 _TOKENS = 2  # tokens of each row in one step: a token, perhaps with a mask behind it
-_packed_maps: WeakKeyDictionary[nn.Module, Packed] = WeakKeyDictionary()
+_packed_maps: WeakKeyDictionary[nn.Module, tuple[Any, PackedMap]] = WeakKeyDictionary()
+
+
+class PackedMap(Protocol):
+    """A linear map in a layout of its own."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """`x weight^T + bias`, perhaps rounded."""
+        ...
 
 
 class Packed:
@@ -31,7 +44,7 @@ class Packed:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight, self.bias, self.state = weight, bias, _state(weight)
+        self.weight, self.bias = weight, bias
 
     @cached_property
     def transposed(self) -> Tensor:
@@ -59,10 +72,21 @@ class Packed:
         return y.view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
 
 
+# the layouts by the bits of a weight
+LAYOUTS: dict[str, Callable[[Tensor, Tensor | None], PackedMap]] = {
+    "fp32": Packed,
+    "int8": Int8Map,
+    "int4": Int4Map,
+}
+
+
 @contextmanager
-def pack_linear(model: nn.Module) -> Iterator[None]:
-    """Replace the linear maps of `model` by `Packed` ones inside, if that is faster, and restore
-    them afterwards.
+def pack_linear(model: nn.Module, weights: str = "fp32") -> Iterator[None]:
+    """Replace the linear maps of `model` inside, and restore them afterwards: by `Packed` ones, if
+    that is faster, or by those of fewer bits.
+
+    Raises:
+        ConfigError: Weights of fewer bits, but not fp32 on a CPU.
     """
     maps: list[tuple[nn.Module, str, Tensor, Tensor | None]]
     maps = [
@@ -79,32 +103,40 @@ def pack_linear(model: nn.Module) -> Iterator[None]:
         weight.device.type == "cpu" and weight.dtype == torch.float32 and not weight.is_inference()
         for _, _, weight, _ in maps
     )
-    small = sum(weight.numel() * weight.element_size() for _, _, weight, _ in maps) <= _ROOM
+    rounded = weights != "fp32"
+    size = sum(weight.numel() * weight.element_size() for _, _, weight, _ in maps)
+    small = size <= _ROOM or rounded
     known = torch.backends.mkldnn.is_available() and hasattr(
         torch.ops.mkldnn, "_reorder_linear_weight"
     )
     # states are bf16 under autocast, which blocked fp32 weights cannot multiply
     cast = torch.is_autocast_enabled("cpu")
-    used = maps if fitting and small and known and not cast else []
+    used = maps if fitting and small and (known or rounded) and not cast else []
+    if rounded and not used:
+        allowed = "fp32: fewer bits are of models in fp32 on a CPU"
+        raise ConfigError("weights", weights, allowed, fix="weights=fp32")
     try:
         for part, name, weight, bias in used:
-            setattr(part, name, _pack(part, weight, bias))
+            setattr(part, name, _pack(part, weight, bias, LAYOUTS[weights]))
         yield
     finally:
         for part, name, _, _ in used:
             part.__dict__.pop(name, None)
 
 
-def _pack(part: nn.Module, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """The packed map, computed once for a module, and again when its weight has changed."""
-    packed = _packed_maps.get(part)
-    if (
-        packed is None
-        or packed.weight is not weight
-        or packed.bias is not bias
-        or packed.state != _state(weight)
-    ):
-        packed = _packed_maps[part] = Packed(weight, bias)
+def _pack(part: nn.Module, weight: Tensor, bias: Tensor | None, layout: Any) -> PackedMap:
+    """The packed map, computed once for a module, and again when its weight has changed. A shape
+    that no kernel of fewer bits knows stays in fp32.
+    """
+    key = (layout, id(weight), id(bias), _state(weight))
+    known = _packed_maps.get(part)
+    if known is not None and known[0] == key:
+        return known[1]
+    try:
+        packed = layout(weight, bias)
+    except ValueError:
+        packed = Packed(weight, bias)
+    _packed_maps[part] = key, packed
     return packed
 
 

@@ -45,10 +45,17 @@ class Reading:
 
     def advance(self, tokens: Tensor) -> Tensor:
         """[B, V] log-probabilities after every row has read its token [B]."""
-        self.tracks = self._next(self.tracks)
-        return self._predict(
-            Seq(tokens[:, None], torch.ones_like(tokens), self.tracks, full=self.prompt.full)
-        )
+        return self._predict(self._go_on(tokens[:, None]))
+
+    def read(self, ids: Tensor) -> Tensor:
+        """[B, T, V] log-probabilities after each of the tokens [B, T] that every row reads."""
+        return self._score(self._run(self._go_on(ids)))
+
+    def forget(self, tokens: int) -> None:
+        """Undo the last `tokens`, but for those of the prompt."""
+        self.cache.forget(tokens)
+        if "position" in self.tracks:
+            self.tracks = {**self.tracks, "position": self.tracks["position"] - tokens}
 
     def select(self, rows: Tensor, *, same_prompt: bool = False) -> None:
         """Continue with these rows, in this order."""
@@ -72,15 +79,31 @@ class Reading:
             seq = replace(
                 seq, ids=torch.cat([seq.ids, mask], 1), length=seq.length + 1, tracks=together
             )
-        state = self.model(Batch(self.key, {self.model.backbone.writes: seq}), self.cache).last[
-            :, -1
-        ]
+        state = self._run(seq)[:, -1]
         if self.mask is not None:
             self.cache.forget(1)
-        logits = self.head(state)
+        return self._score(state)
+
+    def _go_on(self, ids: Tensor) -> Seq:
+        """The next tokens [B, T] of each row, with their tracks."""
+        tracks = []
+        for _ in range(ids.shape[1]):
+            self.tracks = self._next(self.tracks)
+            tracks.append(self.tracks)
+        joined = {name: torch.cat([own[name] for own in tracks], 1) for name in self.tracks}
+        length = torch.full_like(ids[:, 0], ids.shape[1])
+        return Seq(ids, length, joined, full=self.prompt.full)
+
+    def _run(self, seq: Seq) -> Tensor:
+        """[B, T, W] the states of new tokens."""
+        return self.model(Batch(self.key, {self.model.backbone.writes: seq}), self.cache).last
+
+    def _score(self, states: Tensor) -> Tensor:
+        """[..., V] log-probabilities of the next token, by states [..., W]."""
+        logits = self.head(states)
         logp = torch.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
-        if self.size is not None and self.size < logp.shape[1]:
-            logp[:, self.size :] = -torch.inf
+        if self.size is not None and self.size < logp.shape[-1]:
+            logp[..., self.size :] = -torch.inf
         return logp
 
     def _next(self, tracks: Tracks) -> Tracks:

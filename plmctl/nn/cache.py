@@ -92,6 +92,11 @@ class Slot:
         for part in self.parts.values():
             part.select(rows, same_source=same_source, shared=shared)
 
+    @property
+    def holds_states(self) -> bool:
+        """Whether a cell keeps states that each token replaces, so that none can be undone."""
+        return self.kept is not None or any(part.holds_states for part in self.parts.values())
+
     def forget(self, tokens: int) -> None:
         """Undo the last `tokens` of the keys and values."""
         self.length = max(0, self.length - tokens)

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import torch
 
+from plmctl.artifacts.loading import Loaded, load_for
 from plmctl.core.errors import ConfigError
 from plmctl.generation.answers import MaskAnswers, TextAnswers
+from plmctl.generation.decode import Draft
 from plmctl.generation.prompts import PromptReader
 from plmctl.generation.search import Search
 from plmctl.models.base import Backbone
@@ -21,6 +23,8 @@ def make_answerer(
     min_length: int,
     top: int,
     device: torch.device,
+    weights: str = "fp32",
+    draft: Draft | None = None,
 ) -> TextAnswers | MaskAnswers:
     """The part that answers prompts: it writes, or fills masks, as the model does.
 
@@ -32,6 +36,8 @@ def make_answerer(
         min_length: Tokens of a text at least, by the search.
         top: Candidates for each mask.
         device: The device of the model.
+        weights: The numbers of the weights of a model that writes: fp32, int8 or int4.
+        draft: A smaller model that drafts tokens; None: none.
     """
     if reader.kind == "fill":
         if top > (size := reader.tokenizer.vocab.size):
@@ -42,7 +48,19 @@ def make_answerer(
     if max_new is not None and min_length > max_new:
         allowed = f"at most {max_new}, the tokens that are written (max_new)"
         raise ConfigError("search.min_length", min_length, allowed)
-    return TextAnswers(reader, search, max_new, device)
+    if draft is not None and search.count > 1:
+        allowed = "null: a draft is for one text a prompt"
+        raise ConfigError("draft", "...", allowed, fix="search.count=1")
+    return TextAnswers(reader, search, max_new, device, weights, draft)
+
+
+def open_draft(checkpoint: str, loaded: Loaded, *, tokens: int, device: str) -> Draft:
+    """The model that drafts tokens for another; ConfigError where their tokenizers differ."""
+    other, _ = load_for(checkpoint, device, "fp32", loaded.source.plugins)
+    if other.tokenizer.fingerprint != loaded.tokenizer.fingerprint:
+        allowed = f"a smaller model with the tokenizer of {loaded.source.folder}"
+        raise ConfigError("draft", checkpoint, allowed, fix="leave draft out")
+    return Draft(other.model.eval(), tokens)
 
 
 def limit_memory(backbone: Backbone, memory: int | None) -> None:

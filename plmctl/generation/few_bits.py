@@ -1,0 +1,77 @@
+"""Linear maps with weights of 8 or 4 bits, for the few rows of a decoding step on a CPU.
+
+A step reads all weights once, so that its time is that of their bytes. Inputs are rounded to bf16,
+as the kernels of PyTorch need them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+GROUPS = (64, 32)  # inputs with a scale and a zero of their own, of 4-bit weights
+_OUTPUTS = 16  # the kernel computes so many at once
+LEVELS = 15  # steps between the 16 numbers of 4 bits
+
+
+class Int8Map:
+    """`y = s (Q x) + b` with `Q = round(W / s)` and a scale s for each output, `s = max|W| / 127`
+    (symmetric; Jacob et al., 2018, arXiv:1712.05877, without a zero point).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+        scale = weight.detach().abs().amax(1).clamp(min=1e-12) / 127
+        self.rounded = (weight.detach() / scale[:, None]).round().to(torch.int8)
+        self.scale = scale.bfloat16()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        flat = x.flatten(0, -2).bfloat16()
+        y = torch._weight_int8pack_mm(flat, self.rounded, self.scale)
+        return _finish(y, x, self.bias)
+
+    @property
+    def rebuilt(self) -> Tensor:
+        """[out, in] the weight that the map has."""
+        return self.rounded.float() * self.scale.float()[:, None]
+
+
+class Int4Map:
+    """`y = W' x + b`, where each group of inputs has 16 levels between its least and its largest
+    weight: `w' = (q - 8) s + z`.
+
+    Raises:
+        ValueError: The kernel does not fit a weight of this shape.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        outputs, inputs = weight.shape
+        group = next((size for size in GROUPS if inputs % size == 0), 0)
+        if not group or outputs % _OUTPUTS:
+            raise ValueError(f"{outputs} x {inputs}")
+        self.weight, self.bias, self.group = weight, bias, group
+        parts = weight.detach().reshape(outputs, -1, group)
+        least, most = parts.amin(-1), parts.amax(-1)
+        scale = ((most - least) / LEVELS).clamp(min=1e-12)
+        self.levels = ((parts - least[..., None]) / scale[..., None]).round().clamp(0, LEVELS)
+        pair = torch.stack([scale, least + 8 * scale], -1)  # [out, groups, 2]
+        self.pair = pair.transpose(0, 1).contiguous().bfloat16()
+        whole = self.levels.reshape(outputs, inputs).to(torch.int32)
+        self.packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(whole, 1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        flat = x.flatten(0, -2).bfloat16()
+        mm = torch.ops.aten._weight_int4pack_mm_for_cpu
+        return _finish(mm(flat, self.packed, self.group, self.pair), x, self.bias)
+
+    @property
+    def rebuilt(self) -> Tensor:
+        """[out, in] the weight that the map has."""
+        scale, zero = self.pair.float().transpose(0, 1).unbind(-1)
+        return ((self.levels - 8) * scale[..., None] + zero[..., None]).reshape(self.weight.shape)
+
+
+def _finish(y: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
+    """The numbers of a kernel in the type and shape of the input, with the bias."""
+    y = y.to(x.dtype) if bias is None else y.to(x.dtype) + bias
+    return y.view(*x.shape[:-1], -1)
