@@ -70,7 +70,6 @@ class Backbone(nn.Module):
 
     # the sequence that a causal model continues; "": the model cannot be causal
     writes: str = "text"
-    of_words: bool = False  # reads the characters of words, so it needs a tokenizer of words
     records: frozenset[str] = frozenset({"hidden"})  # names that `record` may have
     # names that `Hidden.streams` may have besides the last states
     streams: frozenset[str] = frozenset()

@@ -4,7 +4,7 @@ LSTMs in each direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +14,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.core.problems import PartContext
 from plmctl.core.values import DropoutRate
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Initializer
@@ -50,7 +51,6 @@ class BiLM(Backbone):
     """
 
     token_embedding = None  # type: ignore[assignment]  # words have no table
-    of_words = True
     fields: Mapping[str, Field] = {
         "characters": Field("[n, T, C]", "Seq", "the C characters of each word of `text` (ELMo)")
     }
@@ -99,6 +99,12 @@ class BiLM(Backbone):
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.register_buffer("spellings", _spell(vocab, vocab_size, one_boundary), persistent=False)
         self.one_boundary = one_boundary
+
+    def problems(self, path: str, around: PartContext) -> Iterator[ConfigError]:
+        """A new tokenizer that cuts words; a trained one is checked when it is read."""
+        if around.tokenizer not in (None, "word"):
+            allowed = "word: this model reads the characters of whole words"
+            yield ConfigError("tokenizer", around.tokenizer, allowed, fix="tokenizer=word")
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         """[B, T, W / 2] the words of `text`, or [2, B, T, W / 2] of `text` and `reverse`."""

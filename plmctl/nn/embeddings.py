@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor, nn
 
 from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.problems import PartContext
 from plmctl.core.values import DropoutRate
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.positions import Position
@@ -58,6 +60,15 @@ class Embedding(nn.Module):
         self.norm = norm(width=inner) if norm else nn.Identity()
         self.dropout = Dropout(rate=dropout)
         self.project = nn.Linear(inner, width) if inner != width else nn.Identity()
+
+    def problems(self, path: str, around: PartContext) -> Iterator[ConfigError]:
+        """Segments of rows that the table lacks."""
+        needed = 1 if around.format is None else around.format.last_segment + 1
+        if self.segment is not None and self.segment.num_embeddings < needed:
+            allowed = f"at least {needed}: rows of this format have segments up to {needed - 1}"
+            fix = f"{path}.segments={needed}"
+            fix = "init=<a run whose model has as many>" if around.begun else fix
+            yield ConfigError(f"{path}.segments", self.segment.num_embeddings, allowed, fix=fix)
 
     def forward(
         self, seq: Seq, position: Position, positions: Tensor, vectors: Tensor | None = None

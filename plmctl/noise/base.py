@@ -24,9 +24,8 @@ class Noise:
     `reads`, `writes` and `removes` name fields ("tracks.word_start", "targets.mlm"); the contract
     check uses them. "input" is the sequence that noise changes, `rows.input`: `source` if there is
     one, else `text`. `changes`: it replaces or moves tokens of the input. `uses`: fields that it
-    reads if a row has them. `fields`: the fields that it introduces. `positions`: how many it may
-    give to tokens; None: it leaves them as they are. A subclass is one file with a keyword-only
-    constructor of numbers and the `vocab`.
+    reads if a row has them. `fields`: the fields that it introduces. A subclass is one file with a
+    keyword-only constructor of numbers and the `vocab`.
     """
 
     reads: frozenset[str] = frozenset({"input"})
@@ -35,7 +34,6 @@ class Noise:
     changes: bool = True
     uses: frozenset[str] = frozenset()
     fields: Mapping[str, Field] = {}
-    positions: int | None = None
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         """Return new rows with noise; every random number comes from `draws`. Each batch must have

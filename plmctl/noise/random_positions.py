@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -11,6 +12,7 @@ from plmctl.core.batch import Rows, Seq
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
+from plmctl.core.problems import PartContext
 from plmctl.noise.base import Noise
 
 KINDS = ("subset", "offset")
@@ -45,7 +47,15 @@ class RandomPositions(Noise):
         if kind not in KINDS:
             allowed = f"one of {', '.join(KINDS)}{nearest(kind, KINDS)}"
             raise ConfigError("noise.random_positions.kind", kind, allowed)
-        self.range, self.kind, self.positions = range, kind, range
+        self.range, self.kind = range, kind
+
+    def problems(self, path: str, around: PartContext) -> Iterator[ConfigError]:
+        """Positions that the model does not have."""
+        longest = around.backbone.max_length
+        if longest is not None and self.range > longest:
+            allowed = f"at most {longest}, the positions of this model"
+            fix = f"position.max_length={self.range}, or position=sinusoidal"
+            yield ConfigError(f"{path}.range", self.range, allowed, fix=fix)
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         own = {name: np.where(seq.real, _number(seq), 0) for name, seq in rows.seqs.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +16,13 @@ from plmctl.config.references import work_out
 from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError, flatten
 from plmctl.core.fields import COMMON
+from plmctl.core.problems import PartContext
 from plmctl.knowledge.directory import KnowledgeDirectory
 from plmctl.knowledge.wordnet import WordNet
+from plmctl.nn.stack import Stack
+from plmctl.noise.token_mask import TokenMask
 from plmctl.objectives.base import Facts
+from plmctl.objectives.mlm import MLM
 from plmctl.runs.contract.contract import check_contract, derive_targets, find_mismatches
 from plmctl.runs.contract.remedies import find_providers
 
@@ -247,3 +252,23 @@ def test_every_noise_of_conf_is_among_the_remedies() -> None:
     given = {setting for settings in find_providers().values() for setting in settings}
     for name in ("sense_mask", "sense_words", "lexical_pairs", "sentiment_mask", "entity_replace"):
         assert f"noise=[{name}]" in given
+
+
+def test_a_part_states_its_own_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any slot, with the config path of the part, and together with those of other parts."""
+
+    def problems(self: object, path: str, around: PartContext) -> Iterator[ConfigError]:
+        longest = around.backbone.max_length
+        yield ConfigError(path, ..., f"no {type(self).__name__} with {longest} positions")
+
+    for kind in (TokenMask, MLM, Stack):
+        monkeypatch.setattr(kind, "problems", problems, raising=False)
+    words = ["size=tiny", "position.max_length=128", "format.max_length=128"]
+    with pytest.raises(UsageError) as caught:
+        check_contract(compose("pretrain", "roberta", words))
+    said = str(caught.value)
+    assert "noise.token_mask: no TokenMask with 128 positions" in said
+    assert "objective.mlm: no MLM with 128 positions" in said
+    assert "model.stack: no Stack with 128 positions" in said
+    with pytest.raises(UsageError, match=r"model\.stack: no Stack"):  # beside mistakes of others
+        check_contract(compose("pretrain", "roberta", [*words, "format.max_length=256"]))

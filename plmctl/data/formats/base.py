@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from plmctl.core.batch import Rows
+from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
+from plmctl.core.problems import PartContext
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
@@ -79,6 +81,15 @@ class Format:
                 the rest.
         """
         raise NotImplementedError(type(self).__name__)
+
+    def problems(self, path: str, around: PartContext) -> Iterator[ConfigError]:
+        """A format of parallel text over text of which nothing says that it is."""
+        if self.parallel and not around.paired:
+            fix = (
+                "data.path=<lines> data.target_path=<their translations>,"
+                " or data.fields=[source,target] of one .tsv or .jsonl"
+            )
+            yield ConfigError("data.target_path", None, "this format reads parallel text", fix=fix)
 
     @property
     def source_hash(self) -> str:

@@ -11,6 +11,7 @@ the model on the meta device.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,8 +30,8 @@ from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.fields import Fields, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
+from plmctl.core.problems import PartContext, find_problems
 from plmctl.data.shards import is_tokens
-from plmctl.nn.embeddings import Embedding
 from plmctl.runs.contract.alone import find_unwritten, find_wrong_numbers
 from plmctl.runs.contract.peeking import (
     find_altered,
@@ -52,7 +53,7 @@ from plmctl.text.vocab import TokenLack
 
 if TYPE_CHECKING:
     from plmctl.data.formats.base import Format
-    from plmctl.models.base import Backbone, Model
+    from plmctl.models.base import Model
     from plmctl.noise.base import Noise
     from plmctl.objectives.base import Objective
     from plmctl.text.vocab import Vocab
@@ -85,7 +86,6 @@ def check_contract(
         model = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
         places = Places(model.backbone.max_length, model.backbone.max_target)
         errors += find_too_long(config, places, plugins)
-        errors += find_unspelled(config, model.backbone.of_words, plugins)
         given = known_to_objectives(model, TINY, vocab_size=vocab_size)
         for name, node in (config["objective"] or {}).items():  # some are built around the model
             path = f"objective.{name}"
@@ -105,6 +105,8 @@ def check_contract(
 
     if not errors:
         errors += _check_sources(config, sources, looking, model, config_dirs, plugins)
+    elif objectives:  # the model could be built
+        errors += find_problems(_name_modules(model), _surround(config, model, plugins))
     errors += find_peeking(objectives, model.backbone) if objectives else []
     if not errors:
         errors += find_in_stages(cfg, objectives, model, plugins, check_rows)
@@ -173,15 +175,17 @@ def _check_source(
 ) -> list[ConfigError]:
     """Misfits between the rows of one source and the parts that read them."""
     heads, backbone = dict(model.heads), {"model": model.backbone}
+    around = replace(_surround(config, model, plugins), format=format)
+    parts = {"format": format, **{f"noise.{name}": part for name, part in noise.items()}}
+    parts |= {f"objective.{name}": part for name, part in objectives.items()}
+    parts |= _name_modules(model)
     errors = [
         *find_mismatches(format, noise, objectives, list(heads), backbone, config_dirs, plugins),
-        *find_unpaired(format, config),
         *find_altered(format, noise, objectives, "noise"),
         *find_unheard(format, objectives, model.backbone),
         *find_miscounts(format, objectives, heads, config_dirs, plugins),
         *find_answered_elsewhere(objectives, heads),
-        *find_unknown_positions(noise, model.backbone.max_length),
-        *find_unknown_segments(format, model.backbone, begun=bool(config.get("init"))),
+        *find_problems(parts, around),
     ]
     if not errors and "eval" in config:
         nodes = config["eval"]["noise"] or {}
@@ -189,6 +193,25 @@ def _check_source(
         errors += find_unmeasured(format, quiet, objectives, trained=noise)
         errors += find_altered(format, quiet, objectives, "eval.noise")
     return errors
+
+
+def _name_modules(model: Model) -> dict[str, Any]:
+    """{config path: module} of a model and of its heads."""
+    modules = {f"model.{name}".strip("."): part for name, part in model.backbone.named_modules()}
+    return modules | {f"heads.{name}": head for name, head in model.heads.items()}
+
+
+def _surround(config: Mapping[str, Any], model: Model, plugins: Sequence[str]) -> PartContext:
+    """The surroundings of all parts, without rows."""
+    data, node = config.get("data") or {}, config.get("tokenizer") or {}
+    tokens = is_tokens(data.get("path"))
+    new = "_target_" in node and not (node.get("path") or tokens)
+    kind = getattr(locate(node["_target_"], plugins), "kind", None) if new else None
+    paired = any(data.get(key) for key in ("sources", "mixture", "target_path", "fields"))
+    begun = bool(config.get("init"))
+    return PartContext(
+        backbone=model.backbone, tokenizer=kind, paired=paired or tokens, begun=begun
+    )
 
 
 def find_nothing_to_learn(config: Mapping[str, Any]) -> Iterator[ConfigError]:
@@ -300,47 +323,6 @@ def find_miscounts(
             yield ConfigError(path, outputs, f"{numbers}, which objective.{name} asks", fix=fix)
 
 
-def find_unpaired(format: Format, config: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """A format of parallel text over text of which nothing says that it is; several texts are
-    looked at when they are read.
-    """
-    data = config.get("data") or {}
-    stated = any(data.get(key) for key in ("sources", "mixture", "target_path", "fields"))
-    if format.parallel and not stated and not is_tokens(data.get("path")):
-        fix = (
-            "data.path=<lines> data.target_path=<their translations>,"
-            " or data.fields=[source,target] of one .tsv or .jsonl"
-        )
-        yield ConfigError("data.target_path", None, "this format reads parallel text", fix=fix)
-
-
-def find_unknown_positions(
-    noise: Mapping[str, Noise], longest: int | None
-) -> Iterator[ConfigError]:
-    """Every noise that may set a token at a position that the model does not have."""
-    for name, part in noise.items():
-        if longest is not None and (part.positions or 0) > longest:
-            allowed = f"at most {longest}, the positions of this model"
-            fix = f"position.max_length={part.positions}, or position=sinusoidal"
-            yield ConfigError(f"noise.{name}.range", part.positions, allowed, fix=fix)
-
-
-def find_unknown_segments(
-    format: Format, backbone: Backbone, *, begun: bool
-) -> Iterator[ConfigError]:
-    """Every table of segments without the numbers that rows have; `begun` with trained weights,
-    which bring it.
-    """
-    needed = format.last_segment + 1
-    for name, part in backbone.named_modules():
-        table = part.segment if isinstance(part, Embedding) else None
-        if table is not None and table.num_embeddings < needed:
-            path = f"model.{name}.segments"
-            allowed = f"at least {needed}: rows of this format have segments up to {needed - 1}"
-            fix = "init=<a run whose model has as many>" if begun else f"{path}={needed}"
-            yield ConfigError(path, table.num_embeddings, allowed, fix=fix)
-
-
 def find_too_long(
     config: Mapping[str, Any], places: Places, plugins: Sequence[str] = ()
 ) -> Iterator[ConfigError]:
@@ -352,21 +334,6 @@ def find_too_long(
             allowed = f"at most {most * texts[path]}, the positions of the model"
             needed = -(-length // texts[path])
             yield ConfigError(path, length, allowed, fix=f"position.max_length={needed}")
-
-
-def find_unspelled(
-    config: Mapping[str, Any], of_words: bool, plugins: Sequence[str]
-) -> Iterator[ConfigError]:
-    """A model that reads the characters of words, with a tokenizer that cuts words; a trained one
-    is checked when it is read.
-    """
-    node = config.get("tokenizer") or {}
-    given = node.get("path") or is_tokens((config.get("data") or {}).get("path"))
-    if of_words and not given and "_target_" in node:
-        kind = getattr(locate(node["_target_"], plugins), "kind", None)
-        if kind not in (None, "word"):
-            allowed = "word: this model reads the characters of whole words"
-            yield ConfigError("tokenizer", kind, allowed, fix="tokenizer=word")
 
 
 def find_too_few_rows(
