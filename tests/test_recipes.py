@@ -681,6 +681,7 @@ def test_no_group_is_forgotten() -> None:
         "attack_search",
         "search",
         "stabiliser",
+        "pruning",
         "transform",
         "distill",
         "graph_loss",

@@ -185,6 +185,8 @@ def to_plmctl(source: Source, folder: Path, decision: LabelDecision | None = Non
 def _take_generator(source: Source) -> Source:
     """The generator that an ELECTRA run trained with its model."""
     file = source.folder / "objective.safetensors"
-    others = read_tensors(file) if file.is_file() else {}
+    saved = read_tensors(file) if file.is_file() else {}
+    # inside of the objective that pruning wraps
+    others = {name.removeprefix("objective."): tensor for name, tensor in saved.items()}
     config, tensors = extract_generator(source.config, source.tensors, others)
     return replace(source, config=config, tensors=tensors)

@@ -35,7 +35,10 @@ MARKS = ("_target_", "_partial_", "_given_")
 MISSING = "???"  # how part files write that a value must be given
 OF_MIX = ("weight", "on")  # settings of an objective that belong to the mix of all
 # slots that hold several parts side by side, each under its name
-SEVERAL = ("noise", "objective", "heads", "peft", "stabiliser", "constraint", "perturb")
+SEVERAL = (
+    *("noise", "objective", "heads", "peft", "stabiliser", "pruning"),
+    *("constraint", "perturb"),
+)
 
 
 def build(

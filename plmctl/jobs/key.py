@@ -27,7 +27,10 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     *(f"train.{name}" for name in ("log_every", "save_every", "keep_last")),
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
 }
-LATER = {("eval", "runtime"): None}  # defaults of later settings: they make no other job
+LATER = {  # defaults of later settings: they make no other job
+    ("eval", "runtime"): None,
+    **{(verb, "pruning"): None for verb in ("pretrain", "finetune", "distill")},
+}
 FILES = {("inject", "words")}  # settings that name files, and in other commands something else
 _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and time of change count
 

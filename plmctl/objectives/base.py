@@ -234,6 +234,21 @@ class Objective(nn.Module):
             kind = type(cls.facts).__name__
             raise TypeError(f"{cls.__name__}: state {', '.join(beside)} in `facts = {kind}(...)`")
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the model is not yet what the run is to make, so that no checkpoint is the best
+        one.
+        """
+        return False
+
+    def figures(self) -> dict[str, float]:
+        """Numbers that describe the model now, for each line of the log."""
+        return {}
+
+    def own_rates(self) -> dict[nn.Parameter, float]:
+        """The peak rates of parameters that do not learn at the rate of the optimizer."""
+        return {}
+
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         """Targets `{name: [n, T]}` that follow from the row alone (next tokens, say); runs in
         the loader, numpy only.

@@ -27,6 +27,7 @@ from plmctl.objectives.base import Objective
 from plmctl.runs.contract.contract import check_contract
 from plmctl.runs.contract.stand_in import TINY, stand_in_for
 from plmctl.runs.fit import refuse_idle_patience
+from plmctl.runs.pruning import prune
 from plmctl.runs.regularising import build_regulariser
 from plmctl.runs.side_tasks import choose_metric
 from plmctl.runs.stabilising import stabilise
@@ -91,7 +92,10 @@ def check_pretraining(spec: Pretrain) -> Outline:
         raise ConfigError(
             "first_vectors", name_part(spec, "first_vectors"), allowed, fix="first_vectors=none"
         )
-    return outline_pretraining(spec, model, vocab_size=size)
+    outline = outline_pretraining(spec, model, vocab_size=size)
+    with without_weights():
+        prune(spec, model, outline.objective, resumed=True)
+    return outline
 
 
 def check_first_vectors(spec: Finetune) -> None:
@@ -140,7 +144,8 @@ def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
         raise ConfigError("train.patience", spec.train.patience, allowed, fix="train.patience=null")
     refuse_idle_patience(spec.train)
     with without_weights():
-        stabilise(spec, model, task, task, resumed=True, passes=lambda: iter(()))
+        stabilised = stabilise(spec, model, task, task, resumed=True, passes=lambda: iter(()))
+        prune(spec, model, stabilised, resumed=True)
 
 
 def _check_heads(model: Model) -> None:

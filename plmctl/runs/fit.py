@@ -18,6 +18,7 @@ from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.objectives.base import Objective
 from plmctl.runs.own_rate import settle_rate
+from plmctl.runs.pruning import prune
 from plmctl.runs.resume import LENGTH_KEYS, compare_with_checkpoint
 from plmctl.runs.session import Session, quoted
 from plmctl.training.budget import Budget
@@ -74,6 +75,9 @@ def fit(
     _check_patience(train, settings.keep_best)
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)
+    checkpoints = _checkpoints(session, extras, base)
+    resumed = spec.provenance.resume and checkpoints.newest() is not None
+    objective = prune(spec, model, objective, resumed=resumed)
     trainer = Trainer(
         model=model,
         objective=objective,
@@ -83,7 +87,7 @@ def fit(
         stages=stages,
         precision=session.precision,
         strategy=choose_strategy(world),
-        checkpoints=_checkpoints(session, extras, base),
+        checkpoints=checkpoints,
         log=session.log,
         evaluate=evaluate,
         remark=remark,

@@ -47,16 +47,30 @@ def stabilise(
     pretrained = find_pretrained(spec, model) if near else frozenset()
     given = Beginning(model, task, pretrained, spec.seed, resumed, passes)
     dropped, without = model.drops, ""  # who turns dropout off
+    for name in begin_parts("stabiliser", parts, nodes, given):
+        without = name if dropped and not model.drops and not without else without
+    _check_dropout(model, parts, without)
+    return Stabilised(objective=objective, parts=parts)
+
+
+def begin_parts(
+    slot: str, parts: Mapping[str, Stabiliser], nodes: Mapping[str, Any], given: Beginning
+) -> Iterator[str]:
+    """Let each part of a slot take up a model; yields its name.
+
+    Raises:
+        ConfigError: One does not fit; it names the setting.
+    """
     for name, part in parts.items():
         try:
             part.begin(given)
-            without = name if dropped and not model.drops and not without else without
         except ConfigError as error:
             inside = error.path in nodes[name]
-            path = f"stabiliser.{name}.{error.path}" if inside else error.path
-            raise ConfigError(path, error.value, error.allowed, fix=error.fix) from None
-    _check_dropout(model, parts, without)
-    return Stabilised(objective=objective, parts=parts)
+            path = f"{slot}.{name}.{error.path}" if inside else error.path
+            own = error.fix.startswith(f"{error.path}=")  # a setting of this part
+            fix = f"{slot}.{name}.{error.fix}" if inside and own else error.fix
+            raise ConfigError(path, error.value, error.allowed, fix=fix) from None
+        yield name
 
 
 def read_epoch(

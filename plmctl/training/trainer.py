@@ -32,7 +32,7 @@ from plmctl.training.freezing import apply_freezing, find_refitted
 from plmctl.training.gradients import measure_gradient_norms
 from plmctl.training.log import Log
 from plmctl.training.meter import Meter, compute_means, round_digits, sum_parts
-from plmctl.training.optim.groups import OptimizerFactory, split_groups
+from plmctl.training.optim.groups import OptimizerFactory, set_own_rates, split_groups
 from plmctl.training.optim.schedule import Schedule
 from plmctl.training.own_states import OwnStates, join
 from plmctl.training.pace import Pace
@@ -129,9 +129,14 @@ class Trainer:
         }
         self.optimizer = optimizer(parameters=self.parameters)
         schedules = [schedule, *(stage.schedule for stage in stages if stage.schedule)]
+        rates = objective.own_rates()
+        own = {name: rates[p] for name, p in self.parameters if p in rates}
         self.group_names = split_groups(
-            self.optimizer, self.parameters, lambda name: tuple(id(s.of(name)) for s in schedules)
+            self.optimizer,
+            self.parameters,
+            lambda name: (own.get(name), *(id(s.of(name)) for s in schedules)),
         )
+        set_own_rates(self.optimizer, self.group_names, own)
         strategy.train([parameter for _, parameter in self.parameters])
         self.layers = layers or {}
         self.rates = Rates(schedule, stages, budget, self.group_names)
@@ -198,7 +203,8 @@ class Trainer:
         p = self.progress
         _, multipliers = self.rates.factors(p, p.tokens // max(1, p.step))
         groups = self.optimizer.param_groups
-        return max(g["initial_lr"] * m for g, m in zip(groups, multipliers, strict=True))
+        rates = zip(groups, multipliers, strict=True)
+        return max(g["initial_lr"] * m for g, m in rates if not g.get("apart"))
 
     def _due(self, every: int | None, tenth: bool = False) -> bool:
         """Whether an action is due that happens `every` so many updates, or at each `tenth`."""
@@ -319,6 +325,7 @@ class Trainer:
         record = {
             "step": p.step,
             **compute_means(sums),
+            **{name: round_digits(value) for name, value in self.objective.figures().items()},
             "lr": round_digits(p.rate),
             **speed,
             **counters,
@@ -356,6 +363,8 @@ class Trainer:
             )
             for line in self.remark(p, metrics):
                 self.log.say(line)
+        if self.objective.unfinished:
+            return False
         value, loss = (
             self.world.broadcast(metrics.get(name)) for name in (settings.keep_best, "loss")
         )

@@ -161,7 +161,7 @@ class Update:
             group["lr"] = group["initial_lr"] * multiplier
         self.objective.before_step(self.model, self.optimizer, share)
         self.optimizer.step()
-        return max(group["lr"] for group in self.optimizer.param_groups)
+        return max(g["lr"] for g in self.optimizer.param_groups if not g.get("apart"))
 
     def end(self) -> None:
         """Clear the gradient, whether it was used or not."""

@@ -27,6 +27,7 @@ FIRST = (
     "schedule",
     "peft",
     "stabiliser",
+    "pruning",
     "task.name",
     "task.path",
     "task.max_length",

@@ -133,3 +133,17 @@ def split_groups(
         ] or [group]
     optimizer.param_groups[:] = split
     return [names[id(group["params"][0])] if group["params"] else "" for group in split]
+
+
+def set_own_rates(optimizer: Optimizer, names: Sequence[str], rates: Mapping[str, float]) -> None:
+    """Give groups rates of their own, without weight decay; they are `apart` from the rate that a
+    run is said to have.
+
+    Args:
+        names: The name of one parameter of each group, as `split_groups` returns them.
+        rates: {name: peak rate} of the parameters of such groups.
+    """
+    for group, name in zip(optimizer.param_groups, names, strict=True):
+        if name in rates:
+            own = {"lr": rates[name], "initial_lr": rates[name], "weight_decay": 0.0}
+            group.update(own, apart=True)

@@ -61,6 +61,19 @@ class Stabiliser(nn.Module):
     needs_dropout: bool = False
     terms: frozenset[str] = frozenset()  # its terms of the loss
 
+    @property
+    def unfinished(self) -> bool:
+        """As of an objective."""
+        return False
+
+    def figures(self) -> dict[str, float]:
+        """As of an objective; the log puts its name behind each."""
+        return {}
+
+    def own_rates(self) -> dict[nn.Parameter, float]:
+        """As of an objective."""
+        return {}
+
     def begin(self, given: Beginning) -> None:
         """Take up a model, once, before anything is trained or loaded.
 
@@ -107,6 +120,22 @@ class Stabilised(Objective):
     def each(self) -> Iterator[Any]:
         """The stabilisers."""
         yield from self.parts.values()
+
+    @property
+    def unfinished(self) -> bool:
+        return self.objective.unfinished or any(part.unfinished for part in self.each())
+
+    def figures(self) -> dict[str, float]:
+        found = self.objective.figures()
+        for name, part in self.parts.items():
+            found |= {f"{figure}/{name}": n for figure, n in part.figures().items()}  # type: ignore[operator]
+        return found
+
+    def own_rates(self) -> dict[nn.Parameter, float]:
+        rates = self.objective.own_rates()
+        for part in self.each():
+            rates |= part.own_rates()
+        return rates
 
     def counts(self, batch: Batch) -> dict[str, int]:
         counts = self.objective.counts(batch)

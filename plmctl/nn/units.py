@@ -1,0 +1,57 @@
+"""Units of cells that work alone: heads of attention and neurons of feed-forward cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import nn
+
+from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.feedforward import PositionWise
+from plmctl.nn.residual import Block
+from plmctl.nn.stack import Stack
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of a cell: unit i writes the columns `[i width, (i + 1) width)` that the last map
+    of the cell reads.
+
+    A gate on a unit is a factor of these columns: with 0, the unit adds nothing (Michel et al.,
+    2019, arXiv:1905.10650, sec. 2.2).
+
+    Args:
+        output: The last linear map of the cell.
+        count: The number of units.
+        width: The columns of one unit.
+    """
+
+    output: nn.Linear
+    count: int
+    width: int
+
+
+def find_heads(cell: Cell) -> Units | None:
+    """The heads of a cell of attention; None for other cells."""
+    count, width = getattr(cell, "num_heads", 0), getattr(cell, "head_width", 0)
+    if cell.facts.computes != "attention" or not count:
+        return None
+    whole = cell.projection.in_features == count * width
+    return Units(cell.projection, count, width) if whole else None
+
+
+def find_neurons(cell: Cell) -> Units | None:
+    """The inner columns of a feed-forward cell; None for other cells."""
+    if not isinstance(cell, PositionWise):
+        return None
+    return Units(cell.down, cell.down.in_features, 1)
+
+
+def list_cells(module: nn.Module) -> Iterator[tuple[str, Cell]]:
+    """(path inside `module`, cell) of each cell of its stacks, in the order of their parameters."""
+    for path, stack in module.named_modules():
+        if isinstance(stack, Stack):
+            for inner, block in stack.blocks.named_modules():
+                if isinstance(block, Block):
+                    yield f"{path}.blocks.{inner}.cell", block.cell
