@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from plmctl.artifacts.adapter_base import fold_methods
 from plmctl.artifacts.adapter_layout import to_peft
 from plmctl.artifacts.assemble import build_model
+from plmctl.artifacts.compacting import compact_source
 from plmctl.artifacts.inner_network import take_network
 from plmctl.artifacts.kept_decision import (
     describe_export,
@@ -58,6 +59,7 @@ def convert(
     max_length: int | None = None,
     reach: int | None = None,
     without: Sequence[str] = (),
+    compact: bool = False,
     plugins: Sequence[str] = (),
     card: CardWriter | None = None,
 ) -> None:
@@ -70,6 +72,7 @@ def convert(
         reach: With `max_length`, tokens that a token sees to either side; None: as many as before,
             or as many as an old row has, at most 256.
         without: With `max_length`, what is left out: "copies", "projections".
+        compact: Leave out heads and neurons that are 0 (compacting.py).
         card: Writes the model card of an export in Hugging Face's layout.
     """
     refuse_target(target)
@@ -80,6 +83,9 @@ def convert(
         model = _take_generator(model)
     elif part != "model":
         model = take_network(model, part)
+    if compact:
+        model, left_out = compact_source(model)
+        remark(left_out)
     if max_length is not None:
         model = lengthen(model, max_length, reach=reach, without=without)
     refuse_infinite(model.tensors, file=model.folder)

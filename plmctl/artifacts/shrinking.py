@@ -51,7 +51,7 @@ def shrink_source(source: Source, layers: Layers | Mapping[str, Layers]) -> Sour
         ConfigError: For layers that do not exist; it names them.
     """
     config, tensors = copy.deepcopy(source.config), dict(source.tensors)
-    stacks = dict(_find_stacks(config["model"]))
+    stacks = dict(find_stacks(config["model"]))
     if not stacks:
         model = config["model"]["_target_"].rpartition(".")[2]
         allowed = f"null: no layers can be taken out of {model}"
@@ -132,7 +132,7 @@ def _spell_out(node: dict[str, Any]) -> list[Step]:
     return steps
 
 
-def _find_stacks(
+def find_stacks(
     node: Mapping[str, Any], path: str = ""
 ) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
     """(name, (path inside the model, its node)) of every stack; that of an encoder-decoder's
@@ -143,7 +143,7 @@ def _find_stacks(
         if isinstance(child, dict) and "layout" in child:
             yield path.rpartition(".")[2] or key, (inner, child)
         elif isinstance(child, Mapping):
-            yield from _find_stacks(child, inner)
+            yield from find_stacks(child, inner)
 
 
 def _by_stack(

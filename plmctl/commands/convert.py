@@ -31,7 +31,7 @@ To = Annotated[
     Literal["hf", "plmctl", "peft", "onnx", "openvino"] | None,
     typer.Option(
         "--to",
-        help="The layout to write (default: plmctl for a longer model); peft: the weights of LoRA"
+        help="The layout to write (default: plmctl for a longer or a compact model); peft: the weights of LoRA"
         " or IA3, for the model in Hugging Face's layout; onnx, openvino: a fine-tuned model as one"
         " file, whose answers are compared with PyTorch's.",
     ),
@@ -89,6 +89,14 @@ Without = Annotated[
         " own for global tokens (default: with both).",
     ),
 ]
+Compact = Annotated[
+    bool,
+    typer.Option(
+        "--compact",
+        help="Leave out heads and neurons that pruning has made 0: the model computes the same in"
+        " less time.",
+    ),
+]
 
 
 GRAPHS = ("onnx", "openvino")  # layouts of one graph, without weights for PyTorch
@@ -138,6 +146,7 @@ class ConvertCommand(Tool):
         int8: Int8 = False,
         keep: Keep = None,
         data: Labelled = None,
+        compact: Compact = False,
         plugin: Plugin = None,
     ) -> None:
         from plmctl.artifacts.convert import convert as convert_model
@@ -153,7 +162,7 @@ class ConvertCommand(Tool):
             if value and max_length is None:
                 fix = f"--max-length 4096, or no {option}"
                 raise UsageError(f"{option} is of a longer model\n  fix: {fix}")
-        if to is None and max_length is None:
+        if to is None and max_length is None and not compact:
             raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
         refuse_options(to, part, max_length, int8=int8, data=data)
         if keep is not None and not int8:
@@ -177,6 +186,7 @@ class ConvertCommand(Tool):
             reach=reach,
             without=(without,) if without else (),
             part=part,
+            compact=compact,
             plugins=tuple(plugin or ()),
             card=partial(make_card, library="transformers", plugins=tuple(plugin or ())),
         )

@@ -31,7 +31,7 @@ def prune(spec: Any, model: Model, objective: Objective, *, resumed: bool) -> Ob
     nodes: Mapping[str, Any] = thaw(spec.get("pruning")) or {}
     if not nodes:
         return objective
-    _check(spec, objective)
+    _check(spec)
 
     def open_weights(run: str) -> Mapping[str, Tensor]:
         return open_source(Path(run).expanduser(), plugins=spec.plugins).tensors
@@ -44,15 +44,23 @@ def prune(spec: Any, model: Model, objective: Objective, *, resumed: bool) -> Ob
     begun = Beginning(model, objective, frozenset(), spec.seed, resumed, lambda: iter(()))
     for _ in begin_parts("pruning", parts, nodes, begun):
         pass
+    _check_exchange(objective, parts)
     return Stabilised(objective=objective, parts=parts)
 
 
-def _check(spec: Any, objective: Objective) -> None:
+def _check(spec: Any) -> None:
     """ConfigError for settings that undo a pruning."""
     if spec.get("peft"):
         allowed = "[]: peft saves what it adds, and no pruned weights"
         raise ConfigError("pruning", list(spec.pruning), allowed, fix="peft=[]")
-    parts = objective.each() if isinstance(objective, Stabilised) else ()
-    if any(part.averages for part in parts):
-        allowed = "[] with averages of the weights, which are not 0 where the last ones are"
-        raise ConfigError("pruning", list(spec.pruning), allowed, fix="stabiliser=[]")
+
+
+def _check_exchange(objective: Objective, parts: Mapping[str, Pruning]) -> None:
+    """ConfigError for a stabiliser whose weights of evaluation would not be pruned."""
+    stabilisers = objective.parts.items() if isinstance(objective, Stabilised) else ()
+    averaging = {name: part for name, part in stabilisers if part.averages}
+    drawn = [name for name, part in parts.items() if part.averages]
+    for name, part in averaging.items():
+        if drawn or not part.keeps_zeros:
+            allowed = f"[] with {name}: it evaluates weights that are not 0 where these are"
+            raise ConfigError("pruning", drawn or list(parts), allowed, fix="stabiliser=[]")

@@ -53,6 +53,7 @@ class Scored(Pruning):
         super().__init__(sparsity=1.0, begin_at=begin_at, end_at=end_at, every=1)
         self.rule, self.lr, self.block, self.only = rule, lr, block, only
         self.terms = frozenset({TERM}) if rule.weight else frozenset()
+        self.averages = rule.random
         self.slopes = KeptTensors({})  # dM/dS, where it is not 1
         self.seed, self.step = 0, 0
         self.shown = SavedNumber()  # 1 while the model holds the weights of evaluation

@@ -48,6 +48,7 @@ class Stabiliser(nn.Module):
 
     Its buffers are saved with the run, so that a resumed one goes on bit for bit. `averages`: what
     is evaluated and saved are other weights than the trained ones, which only one may choose.
+    `keeps_zeros`: these are 0 where the trained ones are.
     `stays_near`: it needs the weights of a pretrained model. `rewrites`: weights are others while a
     batch is read, so that no pass may run again later, and none is compiled. `of_one_task`: it
     calls the task on each batch, so no other task may be trained with it. `needs_dropout`: it
@@ -55,6 +56,7 @@ class Stabiliser(nn.Module):
     """
 
     averages: bool = False
+    keeps_zeros: bool = False
     stays_near: bool = False
     rewrites: bool = False
     of_one_task: bool = False
@@ -170,6 +172,7 @@ class Stabilised(Objective):
             part.after_step(model, step)
 
     def exchange(self, model: Model) -> None:
+        self.objective.exchange(model)
         for part in self.each():
             part.exchange(model)
 
