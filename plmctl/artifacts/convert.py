@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ from plmctl.artifacts.kept_decision import (
 )
 from plmctl.artifacts.lengthen import lengthen
 from plmctl.artifacts.loading import Source, open_source, refuse_infinite, without_spare_rows
+from plmctl.artifacts.packing import Pack, keep, pack
 from plmctl.artifacts.places import Places
 from plmctl.config.saved import CONFIG
 from plmctl.core.errors import DataError, UsageError
@@ -60,6 +62,8 @@ def convert(
     reach: int | None = None,
     without: Sequence[str] = (),
     compact: bool = False,
+    bits: int | None = None,
+    group: int = 0,
     plugins: Sequence[str] = (),
     card: CardWriter | None = None,
 ) -> None:
@@ -73,6 +77,8 @@ def convert(
             or as many as an old row has, at most 256.
         without: With `max_length`, what is left out: "copies", "projections".
         compact: Leave out heads and neurons that are 0 (compacting.py).
+        bits: Bits of a weight in the file, for `to="plmctl"`; None: as they are (packing.py).
+        group: Weights that share a scale; 0: a codebook for each matrix.
         card: Writes the model card of an export in Hugging Face's layout.
     """
     refuse_target(target)
@@ -97,12 +103,12 @@ def convert(
         remark(f"left out, since peft cannot store it: {decision.describe()}")
     write: dict[str, Callable[[Path], str]] = {
         "hf": lambda folder: to_hf(model, folder, card, decision),
-        "plmctl": lambda folder: to_plmctl(model, folder, decision),
+        "plmctl": lambda folder: to_plmctl(model, folder, decision, partial(pack, bits, group)),
         "peft": lambda folder: to_peft(model, folder),
     }
     try:
-        with open_folder(target) as partial:
-            what = write[to](partial)
+        with open_folder(target) as unfinished:
+            what = write[to](unfinished)
     except (OSError, SafetensorError) as error:  # a full disk raises one or the other
         problem = f"cannot write: {getattr(error, 'strerror', None) or error}"
         raise DataError(problem, file=target, fix="give a writable OUT with room") from error
@@ -171,9 +177,11 @@ def to_hf(
     return exported.architecture
 
 
-def to_plmctl(source: Source, folder: Path, decision: LabelDecision | None = None) -> str:
+def to_plmctl(
+    source: Source, folder: Path, decision: LabelDecision | None = None, packing: Pack = keep
+) -> str:
     """A checkpoint folder like those of a run; the weights have been through the model that its
-    config describes.
+    config describes, and through `packing`.
     """
     source = without_spare_rows(source)
     model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
@@ -182,10 +190,11 @@ def to_plmctl(source: Source, folder: Path, decision: LabelDecision | None = Non
     if source.vocab is not None:
         source.tokenizer.save(folder / "tokenizer")
     trainer = {"progress": Progress().to_json()}
-    checkpoint.write(Snapshot(tensors_of(model), {}, {}, {}, trainer), folder)
+    packed, line = packing(tensors_of(model))
+    checkpoint.write(Snapshot(packed, {}, {}, {}, trainer), folder)
     if decision is not None:
         write_decision(decision, folder)
-    return f"{count(model):,} parameters"
+    return f"{count(model):,} parameters{line}"
 
 
 def _take_generator(source: Source) -> Source:

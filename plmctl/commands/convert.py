@@ -97,6 +97,24 @@ Compact = Annotated[
         " less time.",
     ),
 ]
+Bits = Annotated[
+    int | None,
+    typer.Option(
+        "--bits",
+        min=2,
+        max=8,
+        help="Store matrices and tables in so many bits a weight, by a codebook for each (k-means)."
+        " The model reads them as fp32: only its file is smaller.",
+    ),
+]
+Group = Annotated[
+    int,
+    typer.Option(
+        "--group",
+        min=0,
+        help="With --bits, so many weights share a scale, instead of a codebook; usual: 32, 128.",
+    ),
+]
 
 
 GRAPHS = ("onnx", "openvino")  # layouts of one graph, without weights for PyTorch
@@ -147,6 +165,8 @@ class ConvertCommand(Tool):
         keep: Keep = None,
         data: Labelled = None,
         compact: Compact = False,
+        bits: Bits = None,
+        group: Group = 0,
         plugin: Plugin = None,
     ) -> None:
         from plmctl.artifacts.convert import convert as convert_model
@@ -162,7 +182,12 @@ class ConvertCommand(Tool):
             if value and max_length is None:
                 fix = f"--max-length 4096, or no {option}"
                 raise UsageError(f"{option} is of a longer model\n  fix: {fix}")
-        if to is None and max_length is None and not compact:
+        if group and bits is None:
+            raise UsageError("--group is of --bits\n  fix: --bits 4")
+        if bits is not None and to not in (None, "plmctl"):
+            problem = f"--to {to} has no layout for --bits"
+            raise UsageError(f"{problem}\n  fix: --to plmctl")
+        if to is None and max_length is None and not compact and bits is None:
             raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
         refuse_options(to, part, max_length, int8=int8, data=data)
         if keep is not None and not int8:
@@ -187,6 +212,8 @@ class ConvertCommand(Tool):
             without=(without,) if without else (),
             part=part,
             compact=compact,
+            bits=bits,
+            group=group,
             plugins=tuple(plugin or ()),
             card=partial(make_card, library="transformers", plugins=tuple(plugin or ())),
         )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.values import fit
+from plmctl.storage.packed import is_packed, is_part, unpack_arrays
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,15 +122,25 @@ def fit_stored(
 
 
 def read_tensors(file: Path, *, fix: str = COPY) -> dict[str, Tensor]:
-    """The tensors of a .safetensors file, all of them in memory."""
+    """The tensors of a .safetensors file, all of them in memory; packed ones as floats."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     with blame_file(file, "truncated or not a weight file", fix=fix):
         try:
-            return load_file(file)
+            found = load_file(file)
         except (SafetensorError, OSError) as error:
             raise ValueError(summarize_error(error)) from error
+        return _unpack_tensors(found) if is_packed(found) else found
+
+
+def _unpack_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of whatever type, and those of packed ones (storage/packed.py)."""
+    from torch import from_numpy
+
+    parts = {name: tensor.numpy() for name, tensor in tensors.items() if is_part(name, tensors)}
+    plain = {name: tensor for name, tensor in tensors.items() if name not in parts}
+    return plain | {name: from_numpy(array) for name, array in unpack_arrays(parts).items()}
 
 
 def read_array(

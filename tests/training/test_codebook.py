@@ -1,0 +1,117 @@
+"""Weights that share values: gradients against a loop, and runs that lose nothing when packed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from plmctl.core.errors import ConfigError
+from plmctl.models.base import Backbone, Model
+from plmctl.nn.tables import TokenTable
+from plmctl.storage.reading import read_tensors
+from plmctl.training.stabilisers.base import Beginning
+from plmctl.training.stabilisers.codebook import Codebook
+from tests.command import plmctl
+
+SMALL = [
+    *("task=classification", "train.precision=fp32", "train.threads=1", "train.batch_size=8"),
+    *("train.epochs=null", "train.steps=6", "task.max_length=32", "optim.lr=1e-2"),
+    *("checkpoint=null", "size=tiny", "size.width=32", "size.inner_width=64", "tokenizer=char"),
+]
+
+
+class Two(Backbone):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.map = TokenTable(vocab_size=40, width=32), nn.Linear(32, 40)
+        self.small = nn.Linear(4, 4)
+
+
+def begun(bits: int, *, zeros: bool = False) -> tuple[Codebook, Any]:
+    torch.manual_seed(0)
+    model: Any = Model(backbone=Two(), heads={})
+    if zeros:
+        model.backbone.map.weight.data.view(-1)[::3] = 0
+    part = Codebook(bits=bits)
+    part.begin(Beginning(model, None, frozenset(), 0, False, lambda: iter(())))  # type: ignore[arg-type]
+    return part, model
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_an_entry_learns_from_all_its_weights(zeros: bool) -> None:
+    part, model = begun(3, zeros=zeros)
+    weight = model.backbone.map.weight
+    assert set(part.names) == {"backbone.table.weight", "backbone.map.weight"}
+    first, codes = weight.detach().clone(), part.codes.of("backbone.map.weight")
+    pull = torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    (weight * pull).sum().backward()
+    optimizer.step()
+    part.after_step(model, 1)
+    for entry in range(8):
+        own = codes == entry
+        value = first[own].unique()
+        assert len(value) <= 1
+        moved = value - 0.01 * pull[own].sum() if float(value.sum()) or not zeros else value
+        torch.testing.assert_close(weight.detach()[own], moved.expand(int(own.sum())))
+    assert bool((weight.detach()[first == 0] == 0).all())
+
+
+def test_spare_rows_of_tables_stay_0_whatever_the_optimizer_does() -> None:
+    part, model = begun(2)
+    table = model.backbone.table.weight
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    for step in range(3):
+        (table[:40].sum(1) * torch.arange(40)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        part.after_step(model, step)
+        assert len(table[:40].unique()) <= 4
+        assert bool((table[40:] == 0).all())
+
+
+def test_a_model_without_large_matrices_is_refused() -> None:
+    part, model = begun(3)
+    model.requires_grad_(False)
+    with pytest.raises(ConfigError, match="trains a matrix of 1024 numbers or more"):
+        part.begin(Beginning(model, None, frozenset(), 0, False, lambda: iter(())))  # type: ignore[arg-type]
+
+
+def test_a_run_goes_on_bit_for_bit_and_is_packed_without_an_error(tmp_path: Path) -> None:
+    for split in ("train", "dev"):
+        lines = [f"a {'fine' if n % 2 else 'dull'} film\t{n % 2}" for n in range(24)]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    whole, half, packed = tmp_path / "whole", tmp_path / "half", tmp_path / "packed"
+    own = ("stabiliser=[codebook]", "train.save_every=3", "train.keep_best=false")
+    plmctl(
+        "finetune", *SMALL, *own, f"task.path={tmp_path}", f"run.dir={whole}", "train.keep_last=9"
+    )
+    shutil.copytree(whole, half)
+    shutil.rmtree(half / "checkpoints/step-6")
+    plmctl("finetune", "--resume", f"run.dir={half}")
+    one, other = (
+        read_tensors(run / "checkpoints/step-6/model.safetensors") for run in (whole, half)
+    )
+    assert all(bool((one[n] == other[n]).all()) for n in one)
+    plmctl("convert", str(whole), "--bits", "4", "--out", str(packed))
+    small = packed / "model.safetensors"
+    full = whole / "checkpoints/step-6/model.safetensors"
+    assert small.stat().st_size < full.stat().st_size / 3
+    found = read_tensors(small)
+    assert set(found) == set(one)
+    assert all(bool((found[n] == one[n]).all()) for n in one)
+    same = ("task=classification", f"task.path={tmp_path}", f"out={tmp_path / 'scores'}")
+    plmctl("eval", f"checkpoint={packed}", *same)
+    again = tmp_path / "again"
+    words = [word for word in SMALL if not word.startswith(("checkpoint", "size", "tokenizer"))]
+    plmctl("finetune", *words, f"checkpoint={packed}", f"task.path={tmp_path}", f"run.dir={again}")
+    said = plmctl("convert", str(whole), "--bits", "4", "--to", "hf", "--out", "x", code=2)
+    assert "--to hf has no layout for --bits" in said
+    assert "--group is of --bits" in plmctl(
+        "convert", str(whole), "--group", "32", "--out", "x", code=2
+    )
