@@ -16,9 +16,9 @@ from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.artifacts.shrinking import find_stacks
 from plmctl.config.build import parameters_of
 from plmctl.core.errors import ConfigError
+from plmctl.models.units import find_heads, find_neurons, list_cells
 from plmctl.nn.cells.base import Cell
 from plmctl.nn.cells.feedforward import PositionWise
-from plmctl.nn.units import find_heads, find_neurons, list_cells
 
 if TYPE_CHECKING:
     from plmctl.artifacts.loading import Source
@@ -115,7 +115,7 @@ def compact_source(source: Source) -> tuple[Source, str]:
 
 
 def find_cuts(cell: Cell, place: str, tensors: dict[str, Tensor]) -> Iterator[Cut]:
-    """The units of a cell, if it has some, with those that add nothing marked.
+    """The units of a cell, if it has some, each with a mark whether it stays.
 
     Args:
         cell: The cell, without weights.
@@ -167,7 +167,7 @@ def _find_constants(cut: Cut, tensors: dict[str, Tensor]) -> tuple[Tensor, Tenso
         for name, weight in zip(names, weights, strict=True)
     ]
     values = cell.eval().combine(*biases)
-    if f"{name_map(cut, cell.down)}.bias" not in tensors:  # which could take them
+    if f"{name_map(cut, cell.down)}.bias" not in tensors:  # no bias takes the constants
         fixed = fixed & (values == 0)
     return fixed, values
 

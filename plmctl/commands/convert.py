@@ -31,9 +31,9 @@ To = Annotated[
     Literal["hf", "plmctl", "peft", "onnx", "openvino"] | None,
     typer.Option(
         "--to",
-        help="The layout to write (default: plmctl for a longer or a compact model); peft: the weights of LoRA"
-        " or IA3, for the model in Hugging Face's layout; onnx, openvino: a fine-tuned model as one"
-        " file, whose answers are compared with PyTorch's.",
+        help="The layout to write (default: plmctl for a longer or a compact model); peft: the"
+        " weights of LoRA or IA3, for the model in Hugging Face's layout; onnx, openvino: a"
+        " fine-tuned model as one file, whose answers are compared with PyTorch's.",
     ),
 ]
 Int8 = Annotated[
@@ -135,6 +135,19 @@ def refuse_options(
             raise UsageError(f"{option} makes a model to train\n  fix: {first}")
 
 
+def refuse_packing(to: str | None, *, compact: bool, bits: int | None, group: int) -> None:
+    """UsageError for a compact or a packed model in a layout that has none."""
+    from plmctl.core.errors import UsageError
+
+    if group and bits is None:
+        raise UsageError("--group is of --bits\n  fix: --bits 4")
+    if bits is not None and to not in (None, "plmctl"):
+        raise UsageError(f"--to {to} has no layout for --bits\n  fix: --to plmctl")
+    if compact and to in GRAPHS:
+        first = "convert --to plmctl --compact first, then convert that folder"
+        raise UsageError(f"--compact writes a model in plmctl's layout\n  fix: {first}")
+
+
 class ConvertCommand(Tool):
     """Convert a model to or from Hugging Face's layout, to ONNX or OpenVINO, or to longer rows.
 
@@ -182,11 +195,7 @@ class ConvertCommand(Tool):
             if value and max_length is None:
                 fix = f"--max-length 4096, or no {option}"
                 raise UsageError(f"{option} is of a longer model\n  fix: {fix}")
-        if group and bits is None:
-            raise UsageError("--group is of --bits\n  fix: --bits 4")
-        if bits is not None and to not in (None, "plmctl"):
-            problem = f"--to {to} has no layout for --bits"
-            raise UsageError(f"{problem}\n  fix: --to plmctl")
+        refuse_packing(to, compact=compact, bits=bits, group=group)
         if to is None and max_length is None and not compact and bits is None:
             raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
         refuse_options(to, part, max_length, int8=int8, data=data)

@@ -1,9 +1,13 @@
 """Weights in few bits each: codes of a codebook, or steps of a scale for each group; zeros of
 pruned weights in a mask.
 
-A packed array X is stored as `X:form` = [bits, group, *shape], `X:codes` (bits of all codes, the
-lowest first), `X:table` (the codebook) or `X:scales` (one for each group), and `X:mask` (one bit
-for each weight, 1 where it has a code) where that is smaller than codes of zeros.
+A packed array X is several arrays:
+
+    X:form    [bits, group, *shape]
+    X:codes   the bits of all codes, the lowest first
+    X:table   the codebook, or
+    X:scales  one for each group
+    X:mask    one bit for each weight, 1 where it has a code; only where that is smaller
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from plmctl.artifacts.compacting import compact_source
 from plmctl.artifacts.loading import Source
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
-from plmctl.nn.units import find_heads, find_neurons, list_cells
+from plmctl.models.units import find_heads, find_neurons, list_cells
 from tests.artifacts.test_shrinking import batch, built, source
 
 

@@ -139,5 +139,5 @@ def test_mistakes_are_named_before_any_work(table: Path, base: Path, tmp_path: P
 def test_a_model_without_attention_has_no_heads(tmp_path: Path) -> None:
     words = ["elmo", *TINY, "pruning=heads", "train.steps=2", f"run.dir={tmp_path / 'x'}"]
     said = plmctl("pretrain", *words, "--dry-run", code=2)
-    assert "pruning: needs a model whose layers have heads of attention" in said
+    assert "pruning: needs a model with trained heads of attention" in said
     assert "fix: pruning=[]" in said

@@ -38,7 +38,8 @@ def begun(bits: int, *, zeros: bool = False) -> tuple[Codebook, Any]:
     if zeros:
         model.backbone.map.weight.data.view(-1)[::3] = 0
     part = Codebook(bits=bits)
-    part.begin(Beginning(model, None, frozenset(), 0, False, lambda: iter(())))  # type: ignore[arg-type]
+    task: Any = None
+    part.begin(Beginning(model, task, frozenset(), 0, False, lambda: iter(())))
     return part, model
 
 
@@ -78,8 +79,10 @@ def test_spare_rows_of_tables_stay_0_whatever_the_optimizer_does() -> None:
 def test_a_model_without_large_matrices_is_refused() -> None:
     part, model = begun(3)
     model.requires_grad_(False)
+    task: Any = None
+    given = Beginning(model, task, frozenset(), 0, False, lambda: iter(()))
     with pytest.raises(ConfigError, match="trains a matrix of 1024 numbers or more"):
-        part.begin(Beginning(model, None, frozenset(), 0, False, lambda: iter(())))  # type: ignore[arg-type]
+        part.begin(given)
 
 
 def test_a_run_goes_on_bit_for_bit_and_is_packed_without_an_error(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Backbone, Model
-from plmctl.nn.rounded import fake_round, find_scale, to_steps
 from plmctl.storage.reading import read_tensors
 from plmctl.training.stabilisers.base import Beginning
 from plmctl.training.stabilisers.quantised import Quantised
+from plmctl.training.stabilisers.rounded import fake_round, find_scale, to_steps
 from tests.command import plmctl
 
 SMALL = [
@@ -41,7 +41,8 @@ class Two(Backbone):
 def begun(part: Any) -> Any:
     torch.manual_seed(0)
     model: Any = Model(backbone=Two(), heads={})
-    part.begin(Beginning(model, None, frozenset(), 0, False, lambda: iter(())))  # type: ignore[arg-type]
+    task: Any = None
+    part.begin(Beginning(model, task, frozenset(), 0, False, lambda: iter(())))
     return model
 
 
@@ -125,8 +126,10 @@ def test_a_model_of_which_nothing_is_trained_is_refused() -> None:
     part, model = Quantised(bits=8, decay=0.9, freeze_at=1.0), begun(Quantised(
         bits=8, decay=0.9, freeze_at=1.0))  # fmt: skip
     model.requires_grad_(False)
+    task: Any = None
+    given = Beginning(model, task, frozenset(), 0, False, lambda: iter(()))
     with pytest.raises(ConfigError, match="trains linear maps or embeddings"):
-        part.begin(Beginning(model, None, frozenset(), 0, False, lambda: iter(())))  # type: ignore[arg-type]
+        part.begin(given)
 
 
 def test_a_run_goes_on_bit_for_bit_and_saves_whole_steps(tmp_path: Path) -> None:

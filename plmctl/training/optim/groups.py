@@ -136,8 +136,8 @@ def split_groups(
 
 
 def set_own_rates(optimizer: Optimizer, names: Sequence[str], rates: Mapping[str, float]) -> None:
-    """Give groups rates of their own, without weight decay; they are `apart` from the rate that a
-    run is said to have.
+    """Give groups rates of their own, without weight decay. They are marked as `apart`: the rate in
+    the log is not theirs.
 
     Args:
         names: The name of one parameter of each group, as `split_groups` returns them.

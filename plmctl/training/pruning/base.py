@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model
-from plmctl.nn.units import list_cells
+from plmctl.models.units import list_cells
 from plmctl.training.stabilisers.base import KeptTensors, Stabiliser
 
 Scope = Literal["matrix", "model"]
@@ -64,7 +64,7 @@ class Pruning(Stabiliser):
         self.sparsity, self.begin_at, self.end_at, self.every = sparsity, begin_at, end_at, every
         self.masks = KeptTensors({})
         self.names: list[str] = []
-        self.share = SavedNumber()  # of the run, with the last update
+        self.share = SavedNumber()  # the part of the run that is done
         self.final = SavedNumber()  # 1 when the last choice is made
 
     @property
@@ -138,7 +138,7 @@ def find_weights(model: Model, only: Sequence[str] = ()) -> dict[str, nn.Paramet
         only: Globs over these names; none: all.
 
     Raises:
-        ConfigError: There are none, or a glob matches none.
+        ConfigError: The model has no such matrix, or a glob matches none.
     """
     inside = {
         id(part.weight)
@@ -148,7 +148,7 @@ def find_weights(model: Model, only: Sequence[str] = ()) -> dict[str, nn.Paramet
     }
     named = {n: w for n, w in model.named_parameters() if id(w) in inside and w.requires_grad}
     if not named:
-        raise refuse_model("that trains linear maps in its layers")
+        raise refuse_model("trained linear maps in its layers")
     for pattern in only:
         if not any(fnmatchcase(name, pattern) for name in named):
             near = nearest(pattern, [*named, *{name.rpartition(".")[0] for name in named}])
@@ -161,7 +161,7 @@ def find_weights(model: Model, only: Sequence[str] = ()) -> dict[str, nn.Paramet
 
 def refuse_model(allowed: str) -> ConfigError:
     """The error of a model that has nothing to prune."""
-    return ConfigError("pruning", ..., f"needs a model {allowed}", fix="pruning=[]")
+    return ConfigError("pruning", ..., f"needs a model with {allowed}", fix="pruning=[]")
 
 
 def keep_largest(values: Mapping[str, Tensor], pruned: float, scope: Scope) -> dict[str, Tensor]:
@@ -186,7 +186,7 @@ def _keep(values: Tensor, pruned: float) -> Tensor:
     flat, masked = values.flatten(), round(pruned * values.numel())
     if not masked:
         return torch.ones_like(values, dtype=torch.bool)
-    largest = flat.kthvalue(masked).values  # of the masked values
+    largest = flat.kthvalue(masked).values  # the largest of the masked values
     mask, equal = flat > largest, (flat == largest).nonzero().flatten()
     mask[equal[masked - int((flat < largest).sum()) :]] = True
     return mask.view_as(values)

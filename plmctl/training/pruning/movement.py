@@ -15,8 +15,8 @@ from plmctl.core.values import Amount, DropoutRate, Rate
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.training.pruning.base import Pruning, SavedNumber, Scope, find_weights
-from plmctl.training.pruning.rules import HardConcrete, Largest, Rule, Threshold
-from plmctl.training.pruning.scores import Block, Scores
+from plmctl.training.pruning.rules import HardConcrete, Largest, MaskRule, Threshold
+from plmctl.training.pruning.scores import Block, WeightScores
 from plmctl.training.stabilisers.base import Beginning, KeptTensors, merge_terms
 
 TERM = "sparsity"
@@ -31,19 +31,19 @@ class Scored(Pruning):
     the end.
 
     Args:
-        rule: How masks follow from scores.
+        rule: The way from scores to masks.
         lr: The peak rate of the scores, which have no weight decay.
         block: Rows and columns of weights that share one score (Lagunas et al., 2021,
             arXiv:2109.04838, sec. 3).
         only: Globs over names of matrices; none: all linear maps in layers.
     """
 
-    scores: Scores
+    scores: WeightScores
 
     def __init__(
         self,
         *,
-        rule: Rule,
+        rule: MaskRule,
         lr: float,
         begin_at: float,
         end_at: float,
@@ -60,7 +60,7 @@ class Scored(Pruning):
 
     def begin(self, given: Beginning) -> None:
         weights = find_weights(given.model, self.only)
-        self.seed, self.scores = given.seed, Scores(weights, self.block, self.rule.start)
+        self.seed, self.scores = given.seed, WeightScores(weights, self.block, self.rule.start)
         kind = torch.float32 if self.rule.random else torch.bool
         scores = self.scores.all()
         self.cover(weights, {n: torch.ones_like(own, dtype=kind) for n, own in scores.items()})

@@ -16,7 +16,7 @@ Masks = dict[str, Tensor]
 LEAST = 0.005  # share of a matrix that a threshold leaves, as in the released code
 
 
-class Rule:
+class MaskRule:
     """From scores to masks.
 
     Args:
@@ -47,7 +47,7 @@ class Rule:
         return torch.sigmoid(scores)
 
 
-class Largest(Rule):
+class Largest(MaskRule):
     """M = 1 for the share `1 - sparsity` with the largest scores."""
 
     def __init__(self, *, sparsity: float, scope: Scope) -> None:
@@ -58,7 +58,7 @@ class Largest(Rule):
         return keep_largest(scores, self.sparsity * reached, self.scope)
 
 
-class Threshold(Rule):
+class Threshold(MaskRule):
     """M = 1 where `sigmoid(S) > threshold`, and for 0.5% of a matrix in any case."""
 
     def __init__(self, *, threshold: float, weight: float) -> None:
@@ -71,7 +71,7 @@ class Threshold(Rule):
         return {name: mask | least[name] for name, mask in above.items()}
 
 
-class HardConcrete(Rule):
+class HardConcrete(MaskRule):
     """`M = clamp(sigmoid((log u - log(1 - u) + S) / b) (r - l) + l, 0, 1)`, u ~ U(0, 1) in
     training, and `clamp(sigmoid(S) (r - l) + l, 0, 1)` in evaluation, b = 2 / 3, l = -0.1, r = 1.1
     (Louizos et al., 2018, arXiv:1712.01312, sec. 2.2).

@@ -13,7 +13,7 @@ Block = Sequence[int]  # rows and columns that have one score
 BLOCK = "two whole numbers, rows and columns, that divide those of all matrices"
 
 
-class Scores(nn.Module):
+class WeightScores(nn.Module):
     """A score S of each block of r x c weights, and the weights W themselves. The model holds `W' =
     W M` between two updates, W only while one is made.
 

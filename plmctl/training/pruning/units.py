@@ -15,12 +15,11 @@ from torch.optim import Optimizer
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate, Rate
 from plmctl.models.base import Model
-from plmctl.nn.cells.base import Cell
-from plmctl.nn.units import Units, find_heads, find_neurons, list_cells
+from plmctl.models.units import CellUnits, list_heads, list_neurons
 from plmctl.training.pruning.base import Pruning, Scope, keep_largest, refuse_model
 from plmctl.training.stabilisers.base import Beginning, KeptTensors
 
-Find = Callable[[Cell], Units | None]
+Find = Callable[[nn.Module], list[CellUnits]]
 
 
 class Gated(Pruning):
@@ -32,7 +31,7 @@ class Gated(Pruning):
     mask of the columns of the next map.
 
     Args:
-        find: Finds the units of a cell.
+        find: Finds the units of a model.
         kind: The name of the units, for messages.
         normalise: Divide the importance by its L2 norm over the units of a layer.
         scope: The least important units of each layer ("matrix"), or of the `model`.
@@ -55,16 +54,16 @@ class Gated(Pruning):
         super().__init__(sparsity=sparsity, begin_at=begin_at, end_at=end_at, every=every)
         self.find, self.kind, self.normalise = find, kind, normalise
         self.scope: Scope = scope
-        self.units: dict[str, Units] = {}
+        self.units: dict[str, CellUnits] = {}
         self.importance = KeptTensors({})
         self.now: dict[str, Tensor] = {}  # importance in this update, in this process
 
     def begin(self, given: Beginning) -> None:
         names = {id(weight): name for name, weight in given.model.named_parameters()}
-        found = [self.find(cell) for _, cell in list_cells(given.model.backbone)]
-        trained = [own for own in found if own is not None and own.output.weight.requires_grad]
+        found = self.find(given.model.backbone)
+        trained = [own for own in found if own.output.weight.requires_grad]
         if not trained:
-            raise refuse_model(f"whose layers have {self.kind} that are trained")
+            raise refuse_model(f"trained {self.kind} in its layers")
         self.units = {names[id(own.output.weight)]: own for own in trained}
         weights = {name: own.output.weight for name, own in self.units.items()}
         columns = {n: w[:1].detach() for n, w in weights.items()}
@@ -87,7 +86,7 @@ class Gated(Pruning):
                 handle.remove()
 
     def _watch(self, name: str, output: nn.Module, given: Sequence[Tensor]) -> None:
-        """Add the importance of units when the gradient of what they have written is known."""
+        """Add the importance of units in the backward pass."""
         read = given[0]
         if read.requires_grad:
             read.register_hook(partial(self._add, name, read.detach()))
@@ -98,7 +97,7 @@ class Gated(Pruning):
         products = (read * gradient).float()
         per_row = products.flatten(1, -2).sum(1) if products.dim() > 2 else products
         gates = per_row.view(-1, own.count, own.width).sum(-1).abs().sum(0)
-        gates = torch.nan_to_num(gates, nan=0.0, posinf=0.0, neginf=0.0)  # of skipped updates
+        gates = torch.nan_to_num(gates, nan=0.0, posinf=0.0, neginf=0.0)  # skipped updates
         self.now[name] = self.now[name] + gates if name in self.now else gates
 
     @torch.no_grad()
@@ -137,7 +136,7 @@ def heads(
 ) -> Pruning:
     """Heads of attention by importance."""
     return Gated(
-        find=find_heads,
+        find=list_heads,
         kind="heads of attention",
         sparsity=sparsity,
         begin_at=begin_at,
@@ -162,7 +161,7 @@ def neurons(
     loss without them (Molchanov et al., 2017, arXiv:1611.06440, eq. 7).
     """
     return Gated(
-        find=find_neurons,
+        find=list_neurons,
         kind="feed-forward neurons",
         sparsity=sparsity,
         begin_at=begin_at,

@@ -130,7 +130,8 @@ class Stabilised(Objective):
     def figures(self) -> dict[str, float]:
         found = self.objective.figures()
         for name, part in self.parts.items():
-            found |= {f"{figure}/{name}": n for figure, n in part.figures().items()}  # type: ignore[operator]
+            own: Any = part
+            found |= {f"{figure}/{name}": n for figure, n in own.figures().items()}
         return found
 
     def own_rates(self) -> dict[nn.Parameter, float]:

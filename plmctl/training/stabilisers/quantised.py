@@ -16,8 +16,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate, Rate, Rule
 from plmctl.models.base import Model
-from plmctl.nn.rounded import fake_round, find_scale
 from plmctl.training.stabilisers.base import UNFROZEN, Beginning, KeptTensors, Stabiliser
+from plmctl.training.stabilisers.rounded import fake_round, find_scale
 
 Bits = Annotated[int, Rule(lambda n: 2 <= n <= 8, "2 to 8")]
 

@@ -23,7 +23,8 @@ SCALE = 300  # so that plain gradient descent stays stable
 def take_up(part: Any, layers: int = 1, seed: int = 1) -> Model:
     """A model that `part` has taken up."""
     model = encoder(0.0, layers)
-    part.begin(Beginning(model, None, frozenset(), seed, False, lambda: iter(())))  # type: ignore[arg-type]
+    task: Any = None
+    part.begin(Beginning(model, task, frozenset(), seed, False, lambda: iter(())))
     return model
 
 

@@ -123,7 +123,7 @@ def test_globs_choose_matrices() -> None:
 def test_a_model_that_trains_no_layers_is_refused() -> None:
     model = take_up(magnitude())
     model.requires_grad_(False)
-    with pytest.raises(ConfigError, match="needs a model that trains linear maps"):
+    with pytest.raises(ConfigError, match="needs a model with trained linear maps"):
         find_weights(model)
 
 

@@ -14,7 +14,7 @@ from plmctl.nn.stack import Stack
 
 
 @dataclass(frozen=True)
-class Units:
+class CellUnits:
     """The units of a cell: unit i writes the columns `[i width, (i + 1) width)` that the last map
     of the cell reads.
 
@@ -32,20 +32,32 @@ class Units:
     width: int
 
 
-def find_heads(cell: Cell) -> Units | None:
+def find_heads(cell: Cell) -> CellUnits | None:
     """The heads of a cell of attention; None for other cells."""
     count, width = getattr(cell, "num_heads", 0), getattr(cell, "head_width", 0)
     if cell.facts.computes != "attention" or not count:
         return None
     whole = cell.projection.in_features == count * width
-    return Units(cell.projection, count, width) if whole else None
+    return CellUnits(cell.projection, count, width) if whole else None
 
 
-def find_neurons(cell: Cell) -> Units | None:
+def find_neurons(cell: Cell) -> CellUnits | None:
     """The inner columns of a feed-forward cell; None for other cells."""
     if not isinstance(cell, PositionWise):
         return None
-    return Units(cell.down, cell.down.in_features, 1)
+    return CellUnits(cell.down, cell.down.in_features, 1)
+
+
+def list_heads(module: nn.Module) -> list[CellUnits]:
+    """The heads of each cell of attention in the stacks of a module."""
+    found = [find_heads(cell) for _, cell in list_cells(module)]
+    return [units for units in found if units is not None]
+
+
+def list_neurons(module: nn.Module) -> list[CellUnits]:
+    """The inner columns of each feed-forward cell in the stacks of a module."""
+    found = [find_neurons(cell) for _, cell in list_cells(module)]
+    return [units for units in found if units is not None]
 
 
 def list_cells(module: nn.Module) -> Iterator[tuple[str, Cell]]:
