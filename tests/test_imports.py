@@ -52,6 +52,7 @@ LATE = {
     "runs/deciding.py": {"plmctl.runs.parents"},
     "runs/distill_words.py": {"plmctl.runs.resume"},
     "artifacts/loading.py": {"plmctl.artifacts.shrinking"},
+    "storage/reading.py": {"plmctl.storage.packed"},
 }
 
 

@@ -43,11 +43,6 @@ def pack_arrays(arrays: Mapping[str, np.ndarray], *, bits: int, group: int = 0) 
     return packed
 
 
-def is_packed(names: Mapping[str, object]) -> bool:
-    """Whether some of these names are parts of packed arrays."""
-    return any(name.endswith(FORM) for name in names)
-
-
 def is_part(name: str, names: Mapping[str, object]) -> bool:
     """Whether a name is that of a part of a packed array."""
     place, colon, _ = name.rpartition(":")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.values import fit
-from plmctl.storage.packed import is_packed, is_part, unpack_arrays
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,12 +130,14 @@ def read_tensors(file: Path, *, fix: str = COPY) -> dict[str, Tensor]:
             found = load_file(file)
         except (SafetensorError, OSError) as error:
             raise ValueError(summarize_error(error)) from error
-        return _unpack_tensors(found) if is_packed(found) else found
+        return _unpack_tensors(found)
 
 
 def _unpack_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors of whatever type, and those of packed ones (storage/packed.py)."""
     from torch import from_numpy
+
+    from plmctl.storage.packed import is_part, unpack_arrays
 
     parts = {name: tensor.numpy() for name, tensor in tensors.items() if is_part(name, tensors)}
     plain = {name: tensor for name, tensor in tensors.items() if name not in parts}
