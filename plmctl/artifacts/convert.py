@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +24,7 @@ from plmctl.artifacts.kept_decision import (
 )
 from plmctl.artifacts.lengthen import lengthen
 from plmctl.artifacts.loading import Source, open_source, refuse_infinite, without_spare_rows
-from plmctl.artifacts.packing import Pack, keep, pack
+from plmctl.artifacts.packing import Pack, keep
 from plmctl.artifacts.places import Places
 from plmctl.config.saved import CONFIG
 from plmctl.core.errors import DataError, UsageError
@@ -62,8 +61,7 @@ def convert(
     reach: int | None = None,
     without: Sequence[str] = (),
     compact: bool = False,
-    bits: int | None = None,
-    group: int = 0,
+    packing: Pack = keep,
     plugins: Sequence[str] = (),
     card: CardWriter | None = None,
 ) -> None:
@@ -77,21 +75,13 @@ def convert(
             or as many as an old row has, at most 256.
         without: With `max_length`, what is left out: "copies", "projections".
         compact: Leave out heads and neurons that are 0 (compacting.py).
-        bits: Bits of a weight in the file, for `to="plmctl"`; None: as they are (packing.py).
-        group: Weights that share a scale; 0: a codebook for each matrix.
+        packing: The layout of weights in the file, for `to="plmctl"` (packing.py).
         card: Writes the model card of an export in Hugging Face's layout.
     """
     refuse_target(target)
     model = open_source(source, plugins=plugins)
     decision = read_decision(model.folder) if part == "model" else None
-    model = model if to == "peft" else fold_methods(model)
-    if part == "generator":
-        model = _take_generator(model)
-    elif part != "model":
-        model = take_network(model, part)
-    if compact:
-        model, left_out = compact_source(model)
-        remark(left_out)
+    model = _take(model if to == "peft" else fold_methods(model), part, compact=compact)
     if max_length is not None:
         model = lengthen(model, max_length, reach=reach, without=without)
     refuse_infinite(model.tensors, file=model.folder)
@@ -103,7 +93,7 @@ def convert(
         remark(f"left out, since peft cannot store it: {decision.describe()}")
     write: dict[str, Callable[[Path], str]] = {
         "hf": lambda folder: to_hf(model, folder, card, decision),
-        "plmctl": lambda folder: to_plmctl(model, folder, decision, partial(pack, bits, group)),
+        "plmctl": lambda folder: to_plmctl(model, folder, decision, packing),
         "peft": lambda folder: to_peft(model, folder),
     }
     try:
@@ -195,6 +185,18 @@ def to_plmctl(
     if decision is not None:
         write_decision(decision, folder)
     return f"{count(model):,} parameters{line}"
+
+
+def _take(model: Source, part: str, *, compact: bool) -> Source:
+    """A network of a model, if `compact` without what adds nothing."""
+    if part == "generator":
+        model = _take_generator(model)
+    elif part != "model":
+        model = take_network(model, part)
+    if compact:
+        model, left_out = compact_source(model)
+        remark(left_out)
+    return model
 
 
 def _take_generator(source: Source) -> Source:

@@ -135,10 +135,14 @@ def refuse_options(
             raise UsageError(f"{option} makes a model to train\n  fix: {first}")
 
 
-def refuse_packing(to: str | None, *, compact: bool, bits: int | None, group: int) -> None:
-    """UsageError for a compact or a packed model in a layout that has none."""
+def refuse_packing(
+    to: str | None, max_length: int | None, *, compact: bool, bits: int | None, group: int
+) -> None:
+    """UsageError for a compact or a packed model in a layout that has none, or no layout."""
     from plmctl.core.errors import UsageError
 
+    if to is None and max_length is None and not compact and bits is None and not group:
+        raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
     if group and bits is None:
         raise UsageError("--group is of --bits\n  fix: --bits 4")
     if bits is not None and to not in (None, "plmctl"):
@@ -183,6 +187,7 @@ class ConvertCommand(Tool):
         plugin: Plugin = None,
     ) -> None:
         from plmctl.artifacts.convert import convert as convert_model
+        from plmctl.artifacts.packing import pack
         from plmctl.core.errors import UsageError
         from plmctl.report.card import make_card
         from plmctl.storage.paths import refuse_file_name
@@ -195,9 +200,7 @@ class ConvertCommand(Tool):
             if value and max_length is None:
                 fix = f"--max-length 4096, or no {option}"
                 raise UsageError(f"{option} is of a longer model\n  fix: {fix}")
-        refuse_packing(to, compact=compact, bits=bits, group=group)
-        if to is None and max_length is None and not compact and bits is None:
-            raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
+        refuse_packing(to, max_length, compact=compact, bits=bits, group=group)
         refuse_options(to, part, max_length, int8=int8, data=data)
         if keep is not None and not int8:
             raise UsageError("--keep is of --int8: fp32 has the answers of PyTorch\n  fix: --int8")
@@ -221,8 +224,7 @@ class ConvertCommand(Tool):
             without=(without,) if without else (),
             part=part,
             compact=compact,
-            bits=bits,
-            group=group,
+            packing=partial(pack, bits, group),
             plugins=tuple(plugin or ()),
             card=partial(make_card, library="transformers", plugins=tuple(plugin or ())),
         )

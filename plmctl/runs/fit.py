@@ -75,9 +75,7 @@ def fit(
     _check_patience(train, settings.keep_best)
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)
-    checkpoints = _checkpoints(session, extras, base)
-    resumed = spec.provenance.resume and checkpoints.newest() is not None
-    objective = prune(spec, model, objective, resumed=resumed)
+    objective = prune(spec, model, objective, resumed=_resumes(session))
     trainer = Trainer(
         model=model,
         objective=objective,
@@ -87,7 +85,7 @@ def fit(
         stages=stages,
         precision=session.precision,
         strategy=choose_strategy(world),
-        checkpoints=checkpoints,
+        checkpoints=_checkpoints(session, extras, base),
         log=session.log,
         evaluate=evaluate,
         remark=remark,
@@ -183,6 +181,12 @@ def _checkpoints(
 
     folder, keep = session.folder / "checkpoints", session.spec.train.keep_last
     return Checkpoints(folder, extras=save_extras, base=base, keep_last=keep, say=session.say)
+
+
+def _resumes(session: Session) -> bool:
+    """Whether the run goes on from a checkpoint."""
+    checkpoints = Checkpoints(session.folder / "checkpoints", say=lambda message: None)
+    return bool(session.spec.provenance.resume) and checkpoints.newest() is not None
 
 
 def _go_on(session: Session, trainer: Trainer) -> None:

@@ -32,7 +32,7 @@ from plmctl.training.freezing import apply_freezing, find_refitted
 from plmctl.training.gradients import measure_gradient_norms
 from plmctl.training.log import Log
 from plmctl.training.meter import Meter, compute_means, round_digits, sum_parts
-from plmctl.training.optim.groups import OptimizerFactory, set_own_rates, split_groups
+from plmctl.training.optim.groups import OptimizerFactory, split_groups
 from plmctl.training.optim.schedule import Schedule
 from plmctl.training.own_states import OwnStates, join
 from plmctl.training.pace import Pace
@@ -129,14 +129,12 @@ class Trainer:
         }
         self.optimizer = optimizer(parameters=self.parameters)
         schedules = [schedule, *(stage.schedule for stage in stages if stage.schedule)]
-        rates = objective.own_rates()
-        own = {name: rates[p] for name, p in self.parameters if p in rates}
         self.group_names = split_groups(
             self.optimizer,
             self.parameters,
-            lambda name: (own.get(name), *(id(s.of(name)) for s in schedules)),
+            lambda name: tuple(id(s.of(name)) for s in schedules),
+            objective.own_rates(),
         )
-        set_own_rates(self.optimizer, self.group_names, own)
         strategy.train([parameter for _, parameter in self.parameters])
         self.layers = layers or {}
         self.rates = Rates(schedule, stages, budget, self.group_names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -112,38 +113,33 @@ def can_fuse(parameters: Named) -> bool:
 
 
 def split_groups(
-    optimizer: Optimizer, parameters: Named, kind: Callable[[str], Hashable]
+    optimizer: Optimizer,
+    parameters: Named,
+    kind: Callable[[str], Hashable],
+    rates: Mapping[nn.Parameter, float] = MappingProxyType({}),
 ) -> list[str]:
     """Make parameters of one group with different `kind` groups of their own; returns the name of
     one parameter of each group, "" of an empty one.
 
     Args:
         kind: The kind of the parameter with that name.
+        rates: Peak rates of parameters that do not have the rate of the optimizer. They do not
+            decay. Their groups are marked as `apart`: the rate in the log is not theirs.
     """
     names = {id(parameter): name for name, parameter in parameters}
     split: list[dict[str, Any]] = []
     for group in optimizer.param_groups:
         parts: dict[Hashable, list[int]] = {}
         for place, parameter in enumerate(group["params"]):
-            parts.setdefault(kind(names[id(parameter)]), []).append(place)
+            own_kind = (rates.get(parameter), kind(names[id(parameter)]))
+            parts.setdefault(own_kind, []).append(place)
         lists = [key for key in ("params", "param_names") if key in group]
         split += [
             {**group, **{key: [group[key][place] for place in own] for key in lists}}
             for own in parts.values()
         ] or [group]
+    for group in split:
+        if group["params"] and (rate := rates.get(group["params"][0])) is not None:
+            group.update(lr=rate, initial_lr=rate, weight_decay=0.0, apart=True)
     optimizer.param_groups[:] = split
     return [names[id(group["params"][0])] if group["params"] else "" for group in split]
-
-
-def set_own_rates(optimizer: Optimizer, names: Sequence[str], rates: Mapping[str, float]) -> None:
-    """Give groups rates of their own, without weight decay. They are marked as `apart`: the rate in
-    the log is not theirs.
-
-    Args:
-        names: The name of one parameter of each group, as `split_groups` returns them.
-        rates: {name: peak rate} of the parameters of such groups.
-    """
-    for group, name in zip(optimizer.param_groups, names, strict=True):
-        if name in rates:
-            own = {"lr": rates[name], "initial_lr": rates[name], "weight_decay": 0.0}
-            group.update(own, apart=True)
