@@ -14,9 +14,11 @@ from plmctl.artifacts.loading import CARD, Loaded, Source, is_deployed, load_for
 from plmctl.core.errors import DataError
 from plmctl.runtime.signature import Signature
 from plmctl.runtime.stored import LIBRARIES, StoredRuntime
-from plmctl.storage.reading import COPY, fit_stored, read_json
+from plmctl.storage.reading import COPY, fit_stored, read_json, read_tensors
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
+
+OUTSIDE = "outside.safetensors"
 
 
 class GraphCard(TypedDict):
@@ -29,6 +31,7 @@ class GraphCard(TypedDict):
     names: dict[str, str]  # {output: name of its logits in plmctl}
     anchors: NotRequired[str]
     positions: NotRequired[int | None]
+    outside: NotRequired[str]  # the file of the weights that answers need besides the graph
 
 
 def open_deployed(folder: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:
@@ -48,6 +51,8 @@ def open_deployed(folder: str | os.PathLike[str], *, plugins: Sequence[str] = ()
         model = build_model(
             source.config, vocab_size=source.vocab_size, vocab=source.vocab, plugins=plugins
         )
+    if outside := card.get("outside"):
+        model.load_state_dict(read_tensors(place / outside), strict=False, assign=True)
     return Loaded(model.eval(), source, runtime=make_runtime(place, card))
 
 

@@ -130,7 +130,7 @@ class Tagging(Task):
             error = ConfigError("task.crf", own.crf, allowed, fix="task.crf=null")
             self.facts = replace(self.facts, incomparable=error)
         self._first: Spelling | None = None  # the spelling of the split that was read first
-        # the chains of the model whose logits were computed last
+        # the chains of the model that was attached last
         self._asked: list[LinearChain] = []
 
     def _check_crf(self, own: TaggingSettings) -> None:
@@ -409,9 +409,12 @@ class Tagging(Task):
         row, start, _, _ = rows.spans["word"].T
         return row, start
 
-    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+    def attach(self, model: Model) -> None:
         if self.crf is not None:
             self._asked = [find_chain(model.heads["tag"])]
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        self.attach(model)
         return {"tag": model.heads["tag"](features_of(model, batch))}  # [B, T, K]
 
     def flatten_logits(

@@ -264,6 +264,9 @@ class Task(Objective):
         """The noise that changes the rows in training, anew in every epoch; None: no noise."""
         return None
 
+    def attach(self, model: Model) -> None:
+        """Keep what `loss` and `predict` read of a model in addition to its logits."""
+
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """The inputs of `predict`, by name, `[B, ...]`; a second dimension of T is padded to the
         split's longest row.

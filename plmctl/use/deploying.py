@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
 from plmctl import __version__
 from plmctl.artifacts.adapter_base import fold_methods
 from plmctl.artifacts.convert import refuse_target
-from plmctl.artifacts.deployed import make_runtime
+from plmctl.artifacts.deployed import OUTSIDE, make_runtime
 from plmctl.artifacts.kept_decision import (
     describe_export,
     fold_temperature,
@@ -40,6 +41,7 @@ from plmctl.runtime.graph import TOLERANCE, TensorGraph, export
 from plmctl.runtime.signature import name_published
 from plmctl.runtime.stored import LIBRARIES
 from plmctl.storage.atomic import open_folder, write_json, write_text
+from plmctl.storage.gate import admit
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import LabelDecision
@@ -47,6 +49,7 @@ from plmctl.tasks.inference import Split
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.task import Task, as_task
+from plmctl.training.checkpoint import tensors_of
 from plmctl.use.asked_task import open_task, read_examples
 from plmctl.use.calibrating import decide_by_kept
 from plmctl.use.predict import BATCH
@@ -114,6 +117,8 @@ def deploy(
             card["numbers"] = "int8"
             after = _write(graph, card, partial, loaded, task, split, batches)
             _refuse_loss(task, before, after, keep)
+        if task.facts.incomparable is not None:
+            card["outside"] = _write_outside(loaded, task, partial)
         facts: dict[str, Any] = {"numbers": "int8" if int8 else "fp32"}
         facts["largest_difference_of_fp32"] = difference
         facts |= _describe_scores(task, split, before, after, keep if int8 else None)
@@ -147,14 +152,11 @@ def _open_task(loaded: Loaded, source: Path) -> Task:
     task = as_task(open_task(loaded, None, (), checkpoint=source))
     why = "it asks no labels of the model"
     if task is not None:
-        name, wrong = task.name, task.facts.incomparable
-        why = ""
+        name, why = task.name, ""
         if task.lengths.written:
             why = f"task={name} writes text, token by token, and a graph computes one pass"
         elif task.facts.ranks:
             why = f"task={name} ranks a whole corpus, and a graph answers rows"
-        elif wrong is not None:
-            why = f"{wrong.path}={wrong.value!r} decides by more than the logits of a graph"
     if task is None or why:
         raise UsageError(f"{source}: {why}\n  fix: --to hf, or plmctl eval runtime=torch")
     return task
@@ -277,6 +279,18 @@ def _choose_usual(task: Task, loaded: Loaded, split: Split) -> list[Batch]:
     batches = [batch for _, batch in inference.list_batches(rows, TOGETHER)]
     step = max(1, len(batches) * TOGETHER // CALIBRATED)
     return batches[::step]
+
+
+def _write_outside(loaded: Loaded, task: Task, folder: Path) -> str:
+    """The weights of the head of a task that decides by more than logits, such as a CRF."""
+    prefix = f"heads.{task.facts.head}."
+    own = {
+        name: tensor.detach().contiguous()
+        for name, tensor in tensors_of(loaded.model).items()
+        if name.startswith(prefix)
+    }
+    save_file(own, admit(folder / OUTSIDE))
+    return OUTSIDE
 
 
 def _describe(loaded: Loaded, task: Task, graph: TensorGraph, to: str) -> dict[str, Any]:

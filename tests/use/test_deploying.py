@@ -27,6 +27,7 @@ from plmctl.runtime.base import Program
 from plmctl.use.embedding_lines import EmbeddingLine
 from plmctl.use.vectors import make_batch
 from tests.command import plmctl
+from tests.task_samples import find_samples
 
 LAYERS = 2
 # the last tensor of the backbone, and the first one that reads its states
@@ -298,3 +299,37 @@ def test_a_missing_library_is_named_with_its_extra(
     told = plmctl("convert", str(run), "--to", to, *words, "--out", str(tmp_path / "x"), code=2)
     assert f"--to {to} needs {missing}" in told
     assert "pip install" in told
+
+
+def tune(task: str, folder: Path, *words: str) -> Path:
+    """A run of one update on the sample files of a task."""
+    sample = find_samples(folder, [task])[task]
+    size = ["size=tiny", "size.width=32", "size.inner_width=48", "size.num_layers=1"]
+    once = ["train.epochs=null", "train.steps=1", "train.precision=fp32", "tokenizer=word"]
+    how = ["checkpoint=null", *size, *once, f"run.dir={folder / 'run'}"]
+    plmctl("finetune", f"task={task}", *sample.words, *how, *words)
+    return folder / "run"
+
+
+def test_transitions_of_a_tagger_decide_behind_the_graph(tmp_path: Path) -> None:
+    run = tune("conll2003", tmp_path, "model=encoder", "task.crf=free", "task.max_length=32")
+    tensors = dict(open_source(run).tensors)
+    follow = next(name for name in tensors if name.endswith("chain.follow"))
+    tensors[follow] = torch.randn(tensors[follow].shape)
+    changed = copy_changed(run, tmp_path / "changed", tensors=tensors)
+    folder = tmp_path / "deployed"
+    plmctl("convert", str(changed), "--to", "onnx", "--out", str(folder))
+    wanted, own = evaluate(changed, tmp_path / "run.jsonl")
+    found, again = evaluate(folder, tmp_path / "deployed.jsonl")
+    assert found["metrics"]["dev"] == pytest.approx(wanted["metrics"]["dev"], abs=1e-5)
+    assert [row["guess"] for row in again] == [row["guess"] for row in own]
+    (folder / "outside.safetensors").unlink()
+    assert "outside.safetensors" in plmctl("eval", f"checkpoint={folder}", code=3)
+
+
+def test_a_task_that_writes_is_refused(tmp_path: Path) -> None:
+    words = ["model=encoder_decoder", "task.max_length=16", "task.max_target=8"]
+    run = tune("translation", tmp_path, *words, "search@task.search=greedy")
+    told = plmctl("convert", str(run), "--to", "onnx", "--out", str(tmp_path / "x"), code=2)
+    assert "task=translation writes text, token by token" in told
+    assert "--to hf" in told
