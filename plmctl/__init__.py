@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plmctl.api.records import RowList
     from plmctl.api.runs import RunFolder, read_run, read_runs
     from plmctl.api.studies import StudyRecord, read_study
-    from plmctl.api.training import ablate, perform, train
+    from plmctl.api.training import ablate, perform, predict, train
     from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 
 __version__ = "0.2.0"
@@ -30,6 +30,7 @@ _PLACES = {
     "train": "plmctl.api.training",
     "ablate": "plmctl.api.training",
     "perform": "plmctl.api.training",
+    "predict": "plmctl.api.training",
     "read_run": "plmctl.api.runs",
     "read_runs": "plmctl.api.runs",
     "RunFolder": "plmctl.api.runs",
@@ -57,6 +58,7 @@ __all__ = [
     "load",
     "load_adapters",
     "perform",
+    "predict",
     "read_run",
     "read_runs",
     "read_study",

@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from plmctl.api.model import TrainedModel
-from plmctl.api.settings import check_path
-from plmctl.artifacts.loading import load as load_model
+from plmctl.api.settings import Settings, check_path, to_words
+from plmctl.artifacts.deployed import load_to_answer
 from plmctl.config.plugins import Unconfirmed
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.values import fit
+from plmctl.runs.deciding import advise, decide
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
+from plmctl.use.items import PLACE
+from plmctl.use.runtimes import open_runtime
 from plmctl.use.shared_base import SharedBase
 from plmctl.use.shared_base import load_adapters as open_adapters
 
@@ -27,6 +31,8 @@ def load(
     plugins: Sequence[str] = (),
     device: Device = "cpu",
     precision: Numbers = "fp32",
+    runtime: str | None = None,
+    runtime_options: Settings | None = None,
 ) -> TrainedModel:
     """The model of a run (its best checkpoint, else the newest), a checkpoint, or a Hugging Face
     folder: `.model` (in eval mode), `.tokenizer`, `.vocab` and `.config`, and methods that use it.
@@ -37,16 +43,33 @@ def load(
             not imported.
         device: "auto" is a GPU where there is one.
         precision: The numbers to compute with; "auto": as training chooses.
+        runtime: The library that computes answers and vectors: "torch", "onnx", "openvino", "auto";
+            None: PyTorch, or the library of an exported folder.
+        runtime_options: Settings of the runtime: {"int8": True}.
     """
     check_path("path", path)
     _check("device", device, Device)
     _check("precision", precision, Numbers)
     chosen = choose(precision, device_of(device, "device"))
     try:
-        loaded = load_model(path, plugins=plugins)
+        loaded, _ = load_to_answer(os.fspath(path), device, precision, plugins)
+        found = loaded.runtime
+        if runtime is not None:
+            node = _compose_runtime(runtime, runtime_options or {}, tuple(plugins))
+            found = open_runtime(node, chosen, plugins, loaded)
     except Unconfirmed as error:
         raise error.for_python() from None
-    return TrainedModel(loaded.model.to(chosen.device), loaded.source, chosen)
+    return TrainedModel(loaded.model.to(chosen.device), loaded.source, chosen, runtime=found)
+
+
+def _compose_runtime(name: str, options: Settings, plugins: tuple[str, ...]) -> Any:
+    """The settings of a runtime, as `plmctl predict` composes them."""
+    settings = {f"runtime.{option}": value for option, value in options.items()}
+    words = to_words({"checkpoint": PLACE, "input": PLACE, "runtime": name, **settings})
+    given = Provenance("predict", overrides=words, plugins=plugins)
+    with advise(given):
+        spec: Any = decide(given)
+    return spec.runtime
 
 
 def load_adapters(

@@ -21,6 +21,7 @@ from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_i
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.runs.deciding import advise, decide
 from plmctl.tasks.task import Task, as_task
+from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.training.device.precision import Precision
 from plmctl.use.answering import answer_examples
 from plmctl.use.asked_task import ask_all, choose_task, describe_model, open_task, read_examples
@@ -29,6 +30,7 @@ from plmctl.use.embedding_lines import PlainLine, lay_out_lines, lay_out_text
 from plmctl.use.generate import make_answerer
 from plmctl.use.items import PLACE, Item, as_line, read_items, refuse_single, take_texts
 from plmctl.use.prompting import make_prompt_reader
+from plmctl.use.runtimes import open_runtime
 
 Pooling = Literal["mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"]
 Layers = int | Sequence[int] | Literal["all"]
@@ -110,7 +112,7 @@ class TrainedModel(Loaded):
         batch_size: int = 32,
     ) -> RowList:
         """The answer of a fine-tuned model to each text: label and probabilities, answer, tags or
-        text, as `plmctl eval input=` writes it.
+        text, as `plmctl predict` writes it.
 
         Args:
             texts: texts, pairs of texts, or records {column: value} with the columns of the task.
@@ -124,15 +126,17 @@ class TrainedModel(Loaded):
         else:
             check_path("path", path)
         given = {"batch_size": batch_size, "input": PLACE if path is None else os.fspath(path)}
-        spec = spec_of("eval", {"checkpoint": str(self.source.folder), **given}, self._provenance())
+        given |= {"checkpoint": str(self.source.folder)}
+        spec = spec_of("predict", given, self._provenance())
         task = self._need_task(open_task(self, None, (), checkpoint=spec.checkpoint))
         with ExitStack() as stack:
             if texts is None:
                 source: str | None = spec.input
-                examples = read_examples(task, spec.split, spec.input)[1]
+                examples = read_unlabelled(task, spec.input)[1]
             else:
                 source, examples = stack.enter_context(read_items(task, texts))
             how: Any = {"precision": self.precision, "batch_size": spec.batch_size}
+            how |= {"runtime": self.runtime}
             answered = answer_examples(self, task, PLACE, examples, new_texts=True, **how)
             return RowList(answered.rows(source))
 
@@ -175,6 +179,7 @@ class TrainedModel(Loaded):
                 ask_all(self._need_task(task), self, given.keys, **how)
                 name, examples = read_examples(task, spec.split, spec.input)
                 how = {"precision": self.precision, "batch_size": spec.batch_size}
+                how |= {"runtime": open_runtime(spec.runtime, self.precision, spec.plugins, self)}
                 how |= {"new_texts": spec.input is not None, "calibrated": spec.calibrate}
                 answered = answer_examples(self, task, name, examples, **how)
                 table = answered.tabulate(task, {}, seed=spec.seed)
@@ -217,6 +222,7 @@ class TrainedModel(Loaded):
         self, texts: Sequence[str], settings: dict[str, Any], kind: type, other: str
     ) -> list[Answer]:
         listed = take_texts(texts, "[text]")
+        self._need_weights()
         checkpoint = {"checkpoint": self.source.folder}
         given = self._provenance("generate", to_words({**checkpoint, **settings}))
         with advise(given):
@@ -236,6 +242,7 @@ class TrainedModel(Loaded):
         self, texts: Sequence[str | tuple[str, str]], **settings: Any
     ) -> dict[str, np.ndarray]:
         refuse_single(texts, "model.embed([text])")
+        self._need_weights()
         given = {"checkpoint": str(self.source.folder), "input": PLACE, "out": PLACE}
         spec = spec_of("embed", given | settings, self._provenance())
         how = {"pooling": spec.pooling, "normalize": spec.normalize}
@@ -245,10 +252,17 @@ class TrainedModel(Loaded):
         manner = choose_manner(self, layers=spec.layers, **how)
         manner = manner.weigh(self, rows, source=PLACE, weights_from=spec.weights_from)
         sizes: Any = {"batch_size": spec.batch_size, "precision": self.precision}
+        sizes |= {"runtime": self.runtime}
         return dict(embed(self, rows, manner, **sizes))
 
     def _provenance(self, verb: str = "", words: tuple[str, ...] = ()) -> Provenance:
         return Provenance(verb, overrides=words, plugins=tuple(self.source.plugins))
+
+    def _need_weights(self) -> None:
+        """UsageError for an exported folder, which has the answers of one task alone."""
+        if not self.source.tensors:
+            what = f"{self.source.folder} has the answers of one task, and no weights"
+            raise UsageError(f"{what}\n  fix: plmctl.load(<the run that it is from>)")
 
     def _need_task(self, task: Any) -> Task:
         """The task, if it reads examples; else UsageError."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from plmctl.api.runs import RunFolder
 from plmctl.api.settings import Settings, check_path, to_words
@@ -98,6 +100,41 @@ def perform(
         message = f"{command!r} is no command with settings{nearest(verb, known)}"
         raise UsageError(f"{message}\n  fix: one of {', '.join(known)}") from None
     return _run(_collect(verb, settings, recipe, plugins, config_dirs))[1]
+
+
+def predict(
+    checkpoint: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    input: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str] | None = None,
+    settings: Settings | None = None,
+    *,
+    plugins: Sequence[str] = (),
+    config_dirs: Sequence[str | os.PathLike[str]] = (),
+) -> list[dict[str, Any]]:
+    """Label files of any length, as `plmctl predict` does. Returns the remarks on each file: its
+    rows, and the file of the predictions.
+
+        plmctl.predict("runs/sst2", "reviews.csv", "labelled.csv")
+        plmctl.predict("runs/sst2", ["a.csv", "b.csv"], "labelled", {"runtime": "onnx"})
+
+    Args:
+        checkpoint: A run or an exported folder; several runs are an ensemble.
+        input: A file, a pattern, or several files.
+        out: A file, or a folder; None: eval/ in the run.
+        settings: Further settings of `plmctl predict`.
+        plugins: packages outside plmctl whose parts the settings may name.
+        config_dirs: folders with parts of your own.
+    """
+    named = {"checkpoint": _spell_paths(checkpoint), "input": _spell_paths(input)}
+    named |= {} if out is None else {"out": os.fspath(out)}
+    given = _collect("predict", {**named, **(settings or {})}, None, plugins, config_dirs)
+    return [json.loads(line) for line in _run(replace(given, json=True))[1].splitlines()]
+
+
+def _spell_paths(paths: str | os.PathLike[str] | Sequence[Any]) -> str | list[str]:
+    if isinstance(paths, str | os.PathLike):
+        return os.fspath(paths)
+    return [os.fspath(path) for path in paths]
 
 
 def _collect(

@@ -41,7 +41,7 @@ class Attack(TaskUser, Command):
         bare="checkpoint",
         metavar="RUN",
         options="json print_config multirun config_dir plugin",
-        slots="attack_candidates constraint attack_search",
+        slots="attack_candidates constraint attack_search runtime",
     )
 
     checkpoint: str = MISSING  # a model that was fine-tuned on classes of texts
@@ -55,6 +55,8 @@ class Attack(TaskUser, Command):
     # constraints on a changed text: [changed_once,similarity]; [] or null: none
     constraint: Any = None
     attack_search: Any = MISSING  # words to replace, and their order
+    # library that computes the answers to changed texts: torch, onnx, openvino, auto; null: torch
+    runtime: Any = None
     # a run, a checkpoint or a Hugging Face folder that predicts masked tokens, for masked_lm
     writer: str | None = None
     # model whose vectors of texts similarity compares; null: checkpoint
@@ -78,7 +80,9 @@ class Attack(TaskUser, Command):
         from plmctl.attack.together import AskedOnce
         from plmctl.text.segment import find as find_segmenter
         from plmctl.use import asked_task, attacking
+        from plmctl.use.answering import keep_said
         from plmctl.use.predict import ScoreTable, Told
+        from plmctl.use.runtimes import open_runtime
 
         if self.out is not None:
             asked_task.check_out(Path(self.out), self.overwrite)
@@ -88,6 +92,7 @@ class Attack(TaskUser, Command):
         task = asked_task.open_task(loaded, self.task, keys, checkpoint=self.checkpoint)
         examples = attacking.read_attacked(task, self.split, self.field, self.rows)
         how: dict[str, Any] = {"field": self.field, "batch_size": self.batch_size}
+        how |= {"runtime": (runtime := open_runtime(self.runtime, precision, self.plugins))}
         victim = attacking.Victim(loaded, task, precision, examples, segment=segment, **how)
         parts = self.build_parts(loaded, precision)
         started, model = time.perf_counter(), AskedOnce(victim.score)
@@ -106,6 +111,7 @@ class Attack(TaskUser, Command):
             "texts a second": Told(f"{speed:.0f}", speed),
             "attacks": asked_task.name_file(file),
         }
+        extra |= keep_said({"runtime": Told(runtime.describe())})
         if unchanged := attacking.explain_unchanged(rows):
             extra["unchanged"] = Told(unchanged)
         table = ScoreTable(f"{task.name} under attack", {self.split: attacking.sum_up(rows)}, extra)

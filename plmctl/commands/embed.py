@@ -40,6 +40,7 @@ class Embed(Command):
         bare="checkpoint",
         metavar="RUN",
         options="json print_config config_dir plugin",
+        slots="runtime",
     )
 
     # or a file of word vectors: of a line their mean is written
@@ -65,6 +66,7 @@ class Embed(Command):
     weights_from: str | None = None
     normalize: bool = False  # vectors of length 1, whose product is their cosine
     logits: bool = False
+    runtime: Any = None  # library of the computation: torch, onnx, openvino, auto; null: torch
     batch_size: Batch = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     # bf16, fp16: three digits; auto: as training chooses
@@ -77,6 +79,7 @@ class Embed(Command):
         from plmctl.storage.arrays import write_npz
         from plmctl.use.embed import check_manner, choose_manner, embed
         from plmctl.use.embedding_lines import read, read_texts
+        from plmctl.use.runtimes import open_runtime
         from plmctl.use.semantic_search import Manner, VectorFile
 
         out, file = Path(self.out), Path(self.input).expanduser()
@@ -94,10 +97,11 @@ class Embed(Command):
         check_manner(weights_from=self.weights_from, **how)
         loaded, precision = load_for(self.checkpoint, self.device, self.precision, self.plugins)
         manner = choose_manner(loaded, layers=self.layers, **how)
+        runtime = open_runtime(self.runtime, precision, self.plugins)
         lines = read(file, loaded, field=self.field)
         given: Any = {"weights_from": self.weights_from, "field": self.field}
         manner = manner.weigh(loaded, lines, source=self.input, **given)
-        sizes: Any = {"batch_size": self.batch_size, "precision": precision}
+        sizes: Any = {"batch_size": self.batch_size, "precision": precision, "runtime": runtime}
         arrays = embed(loaded, lines, manner, logits=self.logits, **sizes)
         if manner.of_lines:
             layers: Any = self.layers if isinstance(self.layers, int | str) else [*self.layers]
@@ -106,10 +110,11 @@ class Embed(Command):
             arrays = chain(arrays, made.write(manner.weights))
         write_npz(out, arrays)
         tokens = sum(len(line.ids) for line in lines)
-        counts = {"lines": len(lines), "tokens": tokens, "cut": sum(line.cut for line in lines)}
-        counts["width"] = loaded.model.backbone.width
+        counts: dict[str, Any] = {"lines": len(lines), "tokens": tokens}
+        counts |= {"cut": sum(line.cut for line in lines), "width": loaded.model.backbone.width}
         words = f"{counted(len(lines), 'line')}, {counted(tokens, 'token')}, {manner.words}"
-        return self._report(words, {**counts, "of": manner.words})
+        counts |= {"of": manner.words} | ({"runtime": said} if (said := runtime.describe()) else {})
+        return self._report(words, counts)
 
     def _report(self, words: str, counts: Mapping[str, Any]) -> Result:
         """Print what was written."""
@@ -123,7 +128,10 @@ class Embed(Command):
         """Write the mean of the vectors of the words of each line."""
         from plmctl.storage.arrays import write_npz
         from plmctl.use.embedding_lines import read_texts
+        from plmctl.use.runtimes import refuse_runtime
         from plmctl.use.static_embedding import average_words
+
+        refuse_runtime(self.runtime, self.plugins, "vectors need no other library")
 
         only: dict[str, tuple[object, ...]] = {"layers": ("all",), "pooling": ("none", "mean")}
         for name in ("layers", "pooling", "among", "weights_from"):
@@ -142,6 +150,7 @@ class Embed(Command):
         """Write the lines of `among` that are nearest to those of `input`."""
         from plmctl.artifacts.loading import load_for
         from plmctl.use.embedding_lines import read, read_texts
+        from plmctl.use.runtimes import open_runtime
         from plmctl.use.semantic_search import find_nearest
 
         made = file.manner
@@ -160,6 +169,7 @@ class Embed(Command):
         source = Path(self.input).expanduser()
         lines, texts = read(source, loaded, field=self.field), read_texts(source, self.field)
         sizes: Any = {"top": self.top, "batch_size": self.batch_size, "precision": precision}
+        sizes |= {"runtime": open_runtime(self.runtime, precision, self.plugins)}
         answers = list(find_nearest(file, loaded, lines, texts, among=among, **sizes))
         rows = (json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
         write_text(Path(self.out), "".join(rows))

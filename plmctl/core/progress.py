@@ -42,7 +42,8 @@ class ProgressLine:
         rate = (done - self.begun) / max(now - self.start, 1e-9)
         left = clock((self.total - done) / rate) if rate > 0 else "?"
         end = "\n" if done == self.total or not sys.stderr.isatty() else "\r"
-        line = f"{done:,} of {self.total:,} {self.what}, {rate:,.1f} a second, {left} left"
+        counts = f"{done:,} of {self.total:,} {self.what} ({done / max(self.total, 1):.0%})"
+        line = f"{counts}, {rate:,.1f} a second, {left} left"
         tell(f"{line:<78}", file=sys.stderr, end=end)
 
 

@@ -53,7 +53,7 @@ def concatenate_pools(features: Tensor, batch: Batch) -> Tensor:
     states = features[rows]
     last = counted.long().cumsum(1).argmax(1)  # the first index of the highest count
     highest = states.masked_fill(~counted[..., None], float("-inf")).amax(1)
-    ends = states[torch.arange(len(rows), device=rows.device), last]
+    ends = states[torch.arange(rows.shape[0], device=rows.device), last]
     return torch.cat([ends, highest, _average(states, counted)], -1)
 
 

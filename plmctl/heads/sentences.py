@@ -37,12 +37,12 @@ def take_largest(states: Tensor, real: Tensor) -> Tensor:
 
 def take_first(states: Tensor, real: Tensor) -> Tensor:
     """The state of the first real token."""
-    return states.movedim(-2, 1)[torch.arange(len(states)), find_first(real)]
+    return states.movedim(-2, 1)[torch.arange(states.shape[0]), find_first(real)]
 
 
 def take_last(states: Tensor, real: Tensor) -> Tensor:
     """The state of the last real token."""
-    return states.movedim(-2, 1)[torch.arange(len(states)), find_last(real)]
+    return states.movedim(-2, 1)[torch.arange(states.shape[0]), find_last(real)]
 
 
 def find_first(real: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def find_last(real: Tensor) -> Tensor:
 
 def _beside(states: Tensor, real: Tensor) -> Tensor:
     """[B, 1..., T, 1] `real` in the shape of the states."""
-    return real.view(len(real), *[1] * (states.dim() - 3), real.shape[1], 1)
+    return real.view(real.shape[0], *[1] * (states.dim() - 3), real.shape[1], 1)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ class Runtime(ABC):
     on_gpu = False  # whether it computes on a GPU, too, and in other precisions than fp32
 
     def __init__(self) -> None:
-        self._last: tuple[Program, Answer] | None = None
+        self._program: Program | None = None
+        self._ready: dict[tuple[str, ...], Answer] = {}  # by the fields of batches
 
     @abstractmethod
     def prepare(self, program: Program, sample: Batch) -> Answer:
@@ -51,11 +52,20 @@ class Runtime(ABC):
         """
 
     def answer(self, program: Program, batch: Batch) -> Mapping[str, Tensor]:
-        """The logits of a batch; the first batch of a program prepares it."""
-        if self._last is None or self._last[0] != program:
-            self._last = program, self.prepare(program, batch)
-        return self._last[1](batch)
+        """The logits of a batch; the first batch of a program with these fields prepares it."""
+        if self._program != program:
+            self._program, self._ready = program, {}
+        fields = _name_fields(batch)
+        if fields not in self._ready:
+            self._ready[fields] = self.prepare(program, batch)
+        return self._ready[fields](batch)
 
     def describe(self) -> str:
         """The library and its version, for people; "" for PyTorch."""
         return ""
+
+
+def _name_fields(batch: Batch) -> tuple[str, ...]:
+    """The fields of a batch that have tensors."""
+    seqs = (f"{name}.{track}" for name, seq in batch.seqs.items() for track in ("", *seq.tracks))
+    return (*seqs, *batch.spans, *batch.values, *(["anchors"] if batch.anchors is not None else []))

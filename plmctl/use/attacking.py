@@ -16,6 +16,7 @@ from plmctl.attack.base import AttackSearch, Constraint, Pair, WordCandidates
 from plmctl.attack.together import AskedOnce, attack_together
 from plmctl.attack.word_text import WordText
 from plmctl.core.errors import ConfigError, nearest
+from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.record import Example
@@ -36,6 +37,7 @@ class Victim:
         examples: The examples whose texts are changed.
         field: the text that is changed.
         segment: finds the words of Chinese texts.
+        runtime: The library of the computation; None: PyTorch.
     """
 
     def __init__(
@@ -48,9 +50,11 @@ class Victim:
         field: str,
         batch_size: int,
         segment: Segmenter | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
         self.loaded, self.task, self.precision = loaded, task, precision
         self.examples, self.field, self.batch_size = examples, field, batch_size
+        self.runtime = runtime
         self.names = tuple(task.label_names or ())
         self.segmented = segment is not None
         self.texts = [WordText.of(str(example.fields[field]), segment) for example in examples]
@@ -67,6 +71,7 @@ class Victim:
         else:  # a text with slips may be unknown to a large part
             split = inference.Split("attack", examples, self.task.encode(examples, tokenizer))
         how: dict[str, Any] = {"batch_size": self.batch_size, "device": self.precision.device}
+        how |= {"runtime": self.runtime}
         with torch.no_grad(), self.precision.autocast():
             logits, _ = inference.run(self.loaded.model, self.task, split.rows, **how)
         found = self.task.predict(logits, split.rows, examples)

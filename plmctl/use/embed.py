@@ -43,6 +43,9 @@ from plmctl.heads.features import HIDDEN
 from plmctl.heads.features import read as read_features
 from plmctl.heads.rows import POOLINGS as ROW_POOLINGS
 from plmctl.heads.sentences import REDUCTIONS, Reduce, find_first, find_last
+from plmctl.models.base import Model
+from plmctl.runtime.base import Program, Runtime
+from plmctl.runtime.eager import EagerRuntime
 from plmctl.training.device.precision import Precision
 from plmctl.use.embedding_lines import EmbeddingLine, read
 from plmctl.use.sentence_vectors import (
@@ -118,7 +121,6 @@ def choose_manner(loaded: Loaded, *, pooling: str, layers: Any, normalize: bool)
     return EmbeddingManner(chosen, REDUCTIONS.get(pooling), whole, normalize)
 
 
-@torch.inference_mode()
 def embed(
     loaded: Loaded,
     lines: Sequence[EmbeddingLine],
@@ -127,6 +129,7 @@ def embed(
     batch_size: int,
     precision: Precision,
     logits: bool = False,
+    runtime: Runtime | None = None,
 ) -> Iterator[tuple[str, np.ndarray]]:
     """(name, array) of every line, in batches of similar length; no value depends on what else
     is in a batch.
@@ -138,30 +141,23 @@ def embed(
         batch_size: The number of lines at the same time, at most.
         precision: The number type of the computation.
         logits: Whether to give the logits of its heads, too.
+        runtime: The library of the computation; None: PyTorch.
     """
-    layers, pool, whole = manner.layers, manner.pool, manner.whole
     if logits and not heads_of_states(loaded.model):
         fix = "embed with a model that was saved with one"
         raise ConfigError("logits", True, "false: this model has no head", fix=fix)
-    empty = (len(layers), *([] if pool else [0]), loaded.model.backbone.width)
+    runtime, program = runtime or EagerRuntime(), _make_program(loaded, manner, logits=logits)
+    empty = (len(manner.layers), *([] if manner.pool else [0]), loaded.model.backbone.width)
     for index in group_lines([len(line.ids) for line in lines], batch_size=batch_size):
         some = [lines[i] for i in index]
         batch = make_batch(some, loaded.source.spelling).to(precision.device)
         with precision.autocast():
-            hidden = loaded.model(batch, record=HIDDEN)
-            # [B, layers, T, W]
-            states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)
-            features = read_features(loaded.model, batch, hidden) if logits else None
-            answers = {} if features is None else _compute_logits(loaded, batch, features)
-            vectors = None if whole is None else whole(loaded.model, batch, hidden)[:, None]
-        if pool is not None:
-            vectors = pool(states.float(), batch.text.real)
-        if vectors is not None and manner.normalize:
-            vectors = F.normalize(vectors, dim=-1)
-        empty = empty if vectors is None else tuple(vectors.shape[1:])
+            answers = dict(runtime.answer(program, batch))
+        hidden, one = answers.pop("hidden"), manner.pool is not None or manner.whole is not None
+        empty = tuple(hidden.shape[1:]) if one else empty
         for row, (i, line) in enumerate(zip(index, some, strict=True)):
             size = len(line.ids)
-            yield f"hidden_{i}", _array(states[row, :, :size] if vectors is None else vectors[row])
+            yield f"hidden_{i}", _array(hidden[row] if one else hidden[row, :, :size])
             yield f"ids_{i}", np.asarray(line.ids, dtype=np.int64)
             for name, values in answers.items():
                 yield (
@@ -171,6 +167,25 @@ def embed(
     for i in (i for i, line in enumerate(lines) if not line.ids):
         yield f"hidden_{i}", np.zeros(empty, np.float32)
         yield f"ids_{i}", np.zeros(0, np.int64)
+
+
+def _make_program(loaded: Loaded, manner: EmbeddingManner, *, logits: bool) -> Program:
+    """The computation of "hidden", [B, layers, T, W] or [B, layers, W], and of logits."""
+
+    def compute(model: Model, batch: Batch) -> dict[str, Tensor]:
+        hidden = model(batch, record=HIDDEN)
+        features = read_features(model, batch, hidden) if logits else None
+        answers = {} if features is None else _compute_logits(loaded, batch, features)
+        if manner.whole is not None:
+            vectors = manner.whole(model, batch, hidden)[:, None]
+        else:
+            # [B, layers, T, W]
+            vectors = torch.stack([hidden.recorded["hidden"][layer] for layer in manner.layers], 1)
+        if manner.pool is not None:
+            vectors = manner.pool(vectors.float(), batch.text.real)
+        return {"hidden": F.normalize(vectors, dim=-1) if manner.normalize else vectors, **answers}
+
+    return Program(loaded.model, compute)
 
 
 def _compute_logits(loaded: Loaded, batch: Batch, features: Tensor) -> dict[str, Tensor]:
@@ -191,7 +206,7 @@ def _pool_rows(loaded: Loaded, batch: Batch, features: Tensor, head: Head) -> Te
     mean of its tokens.
     """
     kind = pooling_of(loaded.config, loaded.source.plugins)
-    rows = torch.arange(len(features), device=features.device)
+    rows = torch.arange(features.shape[0], device=features.device)
     anchors = torch.stack([rows, _find_row_tokens(loaded, batch, kind)], 1)
     read = ROW_POOLINGS[kind if head.of_task else "first"].read
     return pool(loaded.model, read(features, replace(batch, anchors=anchors)))

@@ -25,6 +25,7 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
 from plmctl.core.values import fit
 from plmctl.heads.token_weights import TOKEN_WEIGHTS
+from plmctl.runtime.base import Runtime
 from plmctl.storage.reading import MALFORMED, parse_json
 from plmctl.storage.unpacking import refuse_bomb
 from plmctl.tasks.search import search_vectors
@@ -101,6 +102,7 @@ def find_nearest(
     top: int,
     batch_size: int,
     precision: Precision,
+    runtime: Runtime | None = None,
 ) -> Iterator[dict[str, Any]]:
     """For each line that is not empty its text and the `top` nearest lines of `file`, best first;
     of equal ones the first line.
@@ -114,6 +116,7 @@ def find_nearest(
         top: The number of lines for a question.
         batch_size: The number of questions at the same time, at most.
         precision: The number type of the computation.
+        runtime: The library of the computation; None: PyTorch.
     """
     made = file.manner
     manner = choose_manner(
@@ -121,7 +124,8 @@ def find_nearest(
     )
     if manner.whole is not None and manner.whole.weighs:
         manner = replace(manner, whole=replace(manner.whole, weights=file.weights))
-    known = dict(embed(loaded, lines, manner, batch_size=batch_size, precision=precision))
+    how: Any = {"batch_size": batch_size, "precision": precision, "runtime": runtime}
+    known = dict(embed(loaded, lines, manner, **how))
     asked = [number for number, line in enumerate(lines) if line.ids]
     vectors = np.stack([known[f"hidden_{number}"][0] for number in asked])
     if vectors.shape[1] != file.vectors.shape[1]:

@@ -22,6 +22,8 @@ from plmctl.heads.features import HIDDEN
 from plmctl.heads.sentences import TEXT_POOLINGS, embed_text, pool_text
 from plmctl.heads.token_weights import TOKEN_WEIGHTS, TokenFrequencies, pool_weighted
 from plmctl.models.base import Hidden, Model
+from plmctl.runtime.base import Program, Runtime
+from plmctl.runtime.eager import EagerRuntime
 from plmctl.training.device.precision import Precision
 from plmctl.use.embedding_lines import EmbeddingLine, lay_out_text
 from plmctl.use.vectors import group_lines, make_batch
@@ -135,7 +137,6 @@ def _read_tokens(line: EmbeddingLine) -> Iterable[int]:
     return compress(line.ids, line.real) if line.real else line.ids
 
 
-@torch.inference_mode()
 def embed_lines(
     loaded: Loaded,
     lines: Sequence[EmbeddingLine],
@@ -144,16 +145,23 @@ def embed_lines(
     batch_size: int,
     precision: Precision,
     normalize: bool = False,
+    runtime: Runtime | None = None,
 ) -> np.ndarray:
-    """[n, W] the vector of each line, with `normalize` of length 1; zeros for an empty one."""
+    """[n, W] the vector of each line, with `normalize` of length 1; zeros for an empty one.
+
+    `runtime`: the library of the computation; None: PyTorch.
+    """
+
+    def compute(model: Model, batch: Batch) -> dict[str, Tensor]:
+        vectors = pooling(model, batch, model(batch, record=HIDDEN))
+        return {"vectors": F.normalize(vectors, dim=-1) if normalize else vectors}
+
+    runtime, program = runtime or EagerRuntime(), Program(loaded.model, compute)
     found: dict[int, np.ndarray] = {}
     for index in group_lines([len(line.ids) for line in lines], batch_size=batch_size):
         batch = make_batch([lines[i] for i in index], loaded.source.spelling)
-        batch = batch.to(precision.device)
         with precision.autocast():
-            hidden = loaded.model(batch, record=HIDDEN)
-            vectors = pooling(loaded.model, batch, hidden)
-        vectors = F.normalize(vectors, dim=-1) if normalize else vectors
+            vectors = runtime.answer(program, batch.to(precision.device))["vectors"]
         found |= dict(zip(index, vectors.float().cpu().numpy(), strict=True))
     width = len(next(iter(found.values()))) if found else loaded.model.backbone.width
     empty = np.zeros(width, np.float32)
@@ -168,12 +176,10 @@ def embed_texts(
     batch_size: int,
     precision: Precision,
     max_length: int | None = None,
-    normalize: bool = False,
+    **how: Any,
 ) -> np.ndarray:
     """As `embed_lines`, of texts; longer ones than the model, or `max_length`, are cut."""
     bounds = [length for length in (loaded.model.backbone.max_length, max_length) if length]
     length = min(bounds) if bounds else None
     lines = [lay_out_text(text, loaded, length) for text in texts]
-    return embed_lines(
-        loaded, lines, pooling, batch_size=batch_size, precision=precision, normalize=normalize
-    )
+    return embed_lines(loaded, lines, pooling, batch_size=batch_size, precision=precision, **how)
