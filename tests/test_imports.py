@@ -148,6 +148,19 @@ def test_only_config_and_runs_take_a_spec() -> None:
     assert found == set()
 
 
+def test_config_alone_finds_the_class_of_a_node() -> None:
+    """Other rooms ask `config.build.class_of`, and know nothing of the keys of a node."""
+    finding = re.compile(r"locate\([^\n]*_target_")
+    higher = ORDER[ORDER.index("config") + 1 :]
+    found = {
+        name(file)
+        for room in higher
+        for file in files_of(room)
+        if finding.search(file.read_text(encoding="utf-8"))
+    }
+    assert found == set()
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     names = {module(file): file for file in FILES}
     assert not circles(

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from plmctl.artifacts.places import TARGET, Places
-from plmctl.config.build import build, entry, parameters_of, place_mistake, plain
+from plmctl.config.build import build, class_of, entry, parameters_of, place_mistake, plain
 from plmctl.config.injected import ToHeads, ToObjectives
 from plmctl.core.errors import ConfigError
-from plmctl.core.locate import locate, parameters
+from plmctl.core.locate import parameters
 from plmctl.heads.base import WORDS
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
@@ -142,7 +142,7 @@ def _blame_sizes(config: Mapping[str, Any], vocab_size: int) -> Iterator[None]:
 def _predicts_words(node: Any, plugins: Sequence[str]) -> bool:
     """Whether a node is a head over the vocabulary; its mistakes are reported when it is built."""
     try:
-        return getattr(locate(node["_target_"], plugins), "about", None) in WORDS
+        return getattr(class_of(node, plugins), "about", None) in WORDS
     except (ValueError, KeyError, TypeError):
         return False
 
@@ -228,7 +228,7 @@ def settle_lengths(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any
         )
     position = dict(config["position"])
     try:
-        takes = parameters(locate(position.get("_target_"), plugins))
+        takes = parameters(class_of(position, plugins))
     except ValueError as error:
         raise ConfigError("position._target_", position.get("_target_"), str(error)) from error
     if position.get("max_length") is None and "max_length" in takes:
@@ -272,7 +272,7 @@ def _texts_at(config: Mapping[str, Any], path: str, plugins: Sequence[str]) -> i
     for key in re.sub(r"^train\.stages\.\d+\.", "", path).split(".")[:-1]:
         node = (node or {}).get(key)
     try:
-        return int(getattr(locate((node or {}).get("_target_"), plugins), "texts_in_row", 1))
+        return int(getattr(class_of((node or {}), plugins), "texts_in_row", 1))
     except ValueError:
         return 1  # a part that does not exist is reported where it is built
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from plmctl.artifacts.loading import Source
+from plmctl.config.build import class_of
 from plmctl.core.errors import ConfigError
 from plmctl.core.folding import fold_name
-from plmctl.core.locate import locate
 from plmctl.heads.base import Head
 from plmctl.tasks.readers.label_text import SETTING, spell_label, spell_names
 from plmctl.tasks.readers.tag_spelling import respell
@@ -34,7 +34,7 @@ def facts_of(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> Any:
         node: The node `task` of a config.
         plugins: The plug-ins that the config names.
     """
-    part = locate(node.get("_target_"), plugins)
+    part = class_of(node, plugins)
     stated = getattr(part, "facts_from", None)
     return facts_of(node[stated], plugins) if stated else getattr(part, "facts", None)
 
@@ -170,7 +170,7 @@ def _fold(names: Sequence[str]) -> list[str]:
 
 def _axes(source: Source, head: str) -> Mapping[str, Sequence[int]]:
     """{tensor of a head: its axes that have a block for each label}."""
-    kind: Any = locate(source.config["heads"][head]["_target_"], source.plugins)
+    kind: Any = class_of(source.config["heads"][head], source.plugins)
     return kind.by_label if issubclass(kind, Head) else {}
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from plmctl.artifacts.places import Places
 from plmctl.attention.patterns.base import Full
+from plmctl.config.build import class_of
 from plmctl.core.errors import ConfigError
-from plmctl.core.locate import locate
 from plmctl.interop.longformer import CELL, read_pattern, window_pattern
 from plmctl.models.encoder import Encoder
 from plmctl.models.encoder_decoder import EncoderDecoder
@@ -79,7 +79,7 @@ def lengthen(
     # no other part may share the nodes that change
     stack["cells"] = cells = dict(stack["cells"])
     for letter in letters if "projections" not in without else ():
-        if locate(cells[letter]["_target_"], source.plugins) is Attention:
+        if class_of(cells[letter], source.plugins) is Attention:
             cells[letter] = _make_global(cells[letter], path=f"{reader.path}.cells.{letter}")
             tensors |= _copy_projections(tensors, f"backbone.{reader.end}stack.blocks.{letter}")
     _check_windows(reaches, max_length, reader)
@@ -100,8 +100,7 @@ class _Reader:
         be.
         """
         model, position, pattern = (
-            locate(config[name]["_target_"], source.plugins)
-            for name in ("model", "position", "pattern")
+            class_of(config[name], source.plugins) for name in ("model", "position", "pattern")
         )
         long = read_pattern(config["pattern"], 1) is not None
         if model not in (Encoder, EncoderDecoder) or not (pattern is Full or long):
@@ -159,7 +158,7 @@ def _check_windows(reaches: tuple[int, ...], max_length: int, reader: _Reader) -
 def _attention_letters(source: Source, stack: Mapping[str, Any]) -> Iterator[str]:
     """The letters of the layout whose cells are `Attention`, or have global tokens already."""
     for letter in dict.fromkeys(step.letter for step in parse(stack["layout"])):
-        cell = locate(stack["cells"][letter]["_target_"], source.plugins)
+        cell = class_of(stack["cells"][letter], source.plugins)
         if cell in (Attention, GlobalAttention):
             yield letter
 

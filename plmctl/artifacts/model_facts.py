@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.attention.patterns.base import Pattern
-from plmctl.config.build import build
+from plmctl.config.build import build, class_of
 from plmctl.core.errors import ConfigError, find_meant, nearest
-from plmctl.core.locate import locate
 from plmctl.heads.rows import POOLINGS
 
 
@@ -40,7 +39,7 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
     `sees_later`: all of them do, or belong to a decoder, which reads an encoder's states of the
     whole text; `segments`: the segment numbers of the texts that are read and written.
     """
-    part = locate(config["model"]["_target_"], plugins)
+    part = class_of(config["model"], plugins)
     writes = getattr(part, "writes", "text")
     pattern = pattern_of(config, plugins)
     read, written = pattern.prefix_segments or (0, 1)
@@ -63,8 +62,7 @@ def heads_about(config: Any, plugins: Sequence[str] = ()) -> list[str]:
     """
     nodes = [node for node in (config.get("heads") or {}).values() if node]
     stated = [
-        node.get("about") or getattr(locate(node["_target_"], plugins), "about", None)
-        for node in nodes
+        node.get("about") or getattr(class_of(node, plugins), "about", None) for node in nodes
     ]
     return [about for about in stated if about]
 

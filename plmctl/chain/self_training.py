@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.chain.page import read_scores
+from plmctl.config.build import class_of
 from plmctl.config.spec import Provenance, key_of
 from plmctl.core.errors import ConfigError, UsageError, did_you_mean, find_alike, raise_all
-from plmctl.core.locate import locate
 from plmctl.core.progress import clock
 from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import print_table, remark, tell
@@ -209,11 +209,11 @@ def _reads_tables(task: Mapping[str, Any], plugins: Sequence[str]) -> bool:
     """Whether a task chooses a label, and reads the files that `plmctl data label` writes."""
     if not task:
         return False
-    kind, reader = locate(task["_target_"], plugins), task.get("reader") or {}
+    kind, reader = class_of(task, plugins), task.get("reader") or {}
     if not (isinstance(kind, type) and issubclass(kind, Classification)):
         return False
     splits = reader.get("splits", {})
-    return locate(reader["_target_"], plugins) is Table and all(
+    return class_of(reader, plugins) is Table and all(
         match_patterns([(name, Path(name))], splits.get(split, []), Path(), fix="")
         for split, name in FILES.items()
     )

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from plmctl.config.build import MISSING, build
+from plmctl.config.build import MISSING, build, class_of
 from plmctl.config.command import About, Command, Result
 from plmctl.config.schema import TaskUser
 from plmctl.core.errors import ConfigError
-from plmctl.core.locate import locate, parameters
+from plmctl.core.locate import parameters
 from plmctl.core.rounding import round_floats
 from plmctl.core.values import Batch, Count, Whole
 from plmctl.storage.gate import own
@@ -133,7 +133,7 @@ class Attack(TaskUser, Command):
             return other
 
         given: dict[str, Any] = {"model": loaded.model, "tokenizer": loaded.tokenizer}
-        if "writer" in parameters(locate(self.attack_candidates["_target_"], plugins)):
+        if "writer" in parameters(class_of(self.attack_candidates, plugins)):
             if self.writer is None:
                 allowed, fix = "a masked language model, which proposes words", "writer=runs/<bert>"
                 raise ConfigError("writer", None, allowed, fix=fix)

@@ -85,6 +85,15 @@ def plain(node: Any) -> Any:
     return node
 
 
+def class_of(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> Any:
+    """The class, or the function, that the node of a part names.
+
+    Raises:
+        ValueError: There is no such part.
+    """
+    return locate(node.get("_target_"), plugins)
+
+
 def parameters_of(node: Any, plugins: Sequence[str] = ()) -> Mapping[str, inspect.Parameter] | None:
     """The parameters of the part that a node names; None for no part, or one that is not found,
     which `check` reports.

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from plmctl.artifacts.assemble import build_objective
-from plmctl.config.build import plain
+from plmctl.config.build import class_of, plain
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
-from plmctl.core.locate import locate, parameters
+from plmctl.core.locate import parameters
 from plmctl.core.parts import part_of
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, batches_beside, open_held_out
@@ -127,7 +127,7 @@ def _choose_objectives(
         allowed = f"those of the run: {', '.join(own)}{nearest(unknown[0], own) if unknown else ''}"
         raise ConfigError("task.objectives", names, allowed)
     for name in names:
-        takes = parameters(locate(own[name]["_target_"], plugins))
+        takes = parameters(class_of(own[name], plugins))
         if strange := [setting for setting in part.settings if setting not in takes]:
             own_ones = ", ".join(setting for setting in own[name] if setting in takes)
             allowed = f"settings of objective.{name}: {own_ones or 'it has none'}"

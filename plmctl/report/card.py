@@ -16,11 +16,11 @@ from plmctl.analysis.runs import (
     read_result,
 )
 from plmctl.artifacts.label_rows import facts_of
+from plmctl.config.build import class_of
 from plmctl.config.first_session import first_lines
 from plmctl.config.groups import LENGTHS
 from plmctl.config.keys import is_path
 from plmctl.config.spec import key_of
-from plmctl.core.locate import locate
 from plmctl.core.spelling import spell_word
 from plmctl.data.held_out import read_held_out
 from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
@@ -113,7 +113,7 @@ def _pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
         if task := config.get("task"):
             return str(getattr(facts_of(task, plugins), "pipeline", ""))
         about = heads_about(config, plugins)
-        model = locate((config.get("model") or {}).get("_target_"), plugins)
+        model = class_of(config.get("model") or {}, plugins)
     except ValueError:
         return ""
     words = [word for kind, word in PIPELINES.items() if kind in about]

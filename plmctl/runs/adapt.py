@@ -12,13 +12,12 @@ from plmctl.artifacts.assemble import find_long_rows, row_lengths, texts_in_rows
 from plmctl.artifacts.loading import Source, open_source
 from plmctl.artifacts.model_facts import framing, networks
 from plmctl.artifacts.places import Places
-from plmctl.config.build import MISSING
+from plmctl.config.build import MISSING, class_of
 from plmctl.config.make_spec import spec_of
 from plmctl.config.references import UnresolvedReference, work_out
 from plmctl.config.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.config.spec import key_of, thaw
 from plmctl.core.errors import ConfigError, nearest, raise_all
-from plmctl.core.locate import locate
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.runs.row_heads import find_classifier, fit_row_heads
 from plmctl.runs.trained_adapters import find_adapters
@@ -222,7 +221,7 @@ def _check_kind(spec: Pretrain, model: Mapping[str, Any]) -> None:
     """ConfigError where `own` would add parts to a model of another kind than the run's, or than
     the plain one of that; and to layers that have other added cells.
     """
-    kinds: Any = [locate(node["_target_"], spec.plugins) for node in (model, spec.model)]
+    kinds: Any = [class_of(node, spec.plugins) for node in (model, spec.model)]
     theirs, ours = (kind.__name__ for kind in kinds)
     added = [(node.get("stack") or {}).get("adds") or {} for node in (model, spec.model)]
     if added[0] and thaw(added[1]) != added[0]:

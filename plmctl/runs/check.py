@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from plmctl.artifacts.assemble import build_model, build_objective, row_lengths, without_weights
 from plmctl.artifacts.loading import open_source, without_spare_rows
 from plmctl.artifacts.model_facts import stated_pooling
-from plmctl.config.build import build
+from plmctl.config.build import build, class_of
 from plmctl.config.model_settings import model_settings
 from plmctl.config.part_help import name_part
 from plmctl.config.schema import Finetune, Pretrain
@@ -16,7 +16,6 @@ from plmctl.config.stage_settings import check_updates
 from plmctl.config.text_checks import check_data, refuse_decided
 from plmctl.config.texts import sources
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
-from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
 from plmctl.heads.base import WORDS, about_of
 from plmctl.heads.features import BEFORE_HEADS
@@ -106,7 +105,7 @@ def check_first_vectors(spec: Finetune) -> None:
     if spec.checkpoint is not None:
         allowed = "none: the checkpoint brings the vectors of its tokens"
         raise ConfigError("first_vectors", given, allowed, fix="first_vectors=none")
-    if getattr(locate(spec.first_vectors["_target_"], spec.plugins), "counts", True):
+    if getattr(class_of(spec.first_vectors, spec.plugins), "counts", True):
         allowed = "words or none: the others count tokens of a text to pretrain on"
         raise ConfigError("first_vectors", given, allowed, fix="first_vectors=words")
 

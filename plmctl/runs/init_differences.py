@@ -9,11 +9,11 @@ from typing import Any
 from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.model_facts import networks, pattern_of
 from plmctl.attention.patterns.base import Pattern
+from plmctl.config.build import class_of
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import thaw
 from plmctl.config.walks import scalars_in
 from plmctl.core.errors import ConfigError, PlmctlError, flatten, raise_all
-from plmctl.core.locate import locate
 from plmctl.models.base import Backbone
 
 _OF_A_KIND = ("model", "objective", "heads")  # slots whose parts fit some kinds of models alone
@@ -85,7 +85,7 @@ def _name_kinds(spec: Pretrain) -> tuple[str, str] | None:
 
 
 def _locate(node: Mapping[str, Any], spec: Pretrain) -> type:
-    part: Any = locate(node["_target_"], spec.plugins)
+    part: Any = class_of(node, spec.plugins)
     return part if isinstance(part, type) else Backbone
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from plmctl.artifacts.assemble import without_weights
 from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.model_facts import reading
-from plmctl.config.build import MISSING, build, plain
+from plmctl.config.build import MISSING, build, class_of, plain
 from plmctl.config.headers import naming_source, source_of
 from plmctl.config.model_settings import model_settings
 from plmctl.config.references import at_origin
@@ -24,7 +24,7 @@ from plmctl.config.spec import RunSpec, all_parts_in, thaw
 from plmctl.config.texts import sources
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
-from plmctl.core.locate import locate, parameters
+from plmctl.core.locate import parameters
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.inputs.tokenize import find_sources
 from plmctl.runs.adapt import complete
@@ -186,7 +186,7 @@ def check_opened(spec: RunSpec) -> None:
     begun = spec.provenance.resume or spec.get("init") or spec.get("checkpoint")
     for path, node in all_parts_in(spec):
         try:
-            part = locate(node["_target_"], spec.plugins)
+            part = class_of(node, spec.plugins)
         except ValueError:
             continue  # the check of its slot reports it
         is_module = isinstance(part, type) and issubclass(part, nn.Module)

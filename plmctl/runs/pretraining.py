@@ -7,12 +7,12 @@ from typing import Any
 
 from plmctl.artifacts.assemble import build_model, build_objective, without_weights
 from plmctl.artifacts.model_facts import heads_about
+from plmctl.config.build import class_of
 from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import thaw
 from plmctl.config.texts import Feed, Texts
 from plmctl.core.fields import fields_of
-from plmctl.core.locate import locate
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark, screen
 from plmctl.data.preview import preview
@@ -82,7 +82,7 @@ def commands_after(spec: Pretrain, *, held_out: bool = True) -> dict[str, str]:
             f"plmctl finetune task=classification tuning=stable task.path=builtin{rows}"
             " checkpoint={run}"
         ] = "on labels of your own: plmctl help task"
-    parts = [locate(node["_target_"], spec.plugins) for node in (spec.objective or {}).values()]
+    parts = [class_of(node, spec.plugins) for node in (spec.objective or {}).values()]
     predicted = {part.facts.asks_next for part in parts if hasattr(part, "facts")} - {None}
     if predicted:
         prompt = spell_setting("prompt", _choose_prompt(spec)).replace("{", "{{").replace("}", "}}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from plmctl.config.build import build
+from plmctl.config.build import build, class_of
 from plmctl.config.part_help import name_part
 from plmctl.core.errors import ConfigError
-from plmctl.core.locate import locate, parameters
+from plmctl.core.locate import parameters
 from plmctl.distill.base import Question
 from plmctl.distill.questions import Nothing, make_question
 from plmctl.models.base import Model
@@ -41,7 +41,7 @@ def build_regulariser(spec: Any, model: Model, objective: Objective) -> Regulari
     _check_cut(spec.train, objective)
     question = make_question(objective, model, "predicted")
     given = {"question": question} if _compares(objective, question) else {}
-    part = locate(spec.regulariser["_target_"], spec.plugins)
+    part = class_of(spec.regulariser, spec.plugins)
     if not given and "question" in parameters(part):
         allowed = "none, fgm, pgd or freelb: nothing is predicted here that could be compared"
         raise ConfigError("regulariser", own, allowed, fix="regulariser=fgm")

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.artifacts.model_facts import pooling, stated_pooling
+from plmctl.config.build import class_of
 from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Finetune
 from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError, find_meant, nearest
-from plmctl.core.locate import locate
 from plmctl.heads.base import POOLER
 from plmctl.heads.rows import POOLINGS
 
@@ -69,5 +69,5 @@ def find_classifier(spec: Finetune, heads: Mapping[str, Any]) -> dict[str, bool]
 
 
 def decides_about_rows(spec: Finetune, node: Mapping[str, Any]) -> bool:
-    part: Any = locate(node["_target_"], spec.plugins)
+    part: Any = class_of(node, spec.plugins)
     return bool(getattr(part, "of_task", False)) and part.about == "rows"

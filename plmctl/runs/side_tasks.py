@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from plmctl.artifacts.loading import BESIDE
-from plmctl.config.build import build
+from plmctl.config.build import build, class_of
 from plmctl.config.compose import attempt
 from plmctl.config.saved import write_spec
 from plmctl.config.schema import OF_THE_MODEL, Finetune
@@ -25,7 +25,6 @@ from plmctl.core.errors import (
     nearest,
     raise_all,
 )
-from plmctl.core.locate import locate
 from plmctl.core.spelling import spell
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
@@ -214,7 +213,7 @@ def _join(name: str, spec: Finetune, own: Finetune, *, weight: float) -> Finetun
     """
     heads, names = dict(spec.heads), dict[str, str]()
     for head, node in own.heads.items():
-        part: Any = locate(node["_target_"], spec.plugins)
+        part: Any = class_of(node, spec.plugins)
         mine = getattr(part, "of_task", False)
         whole = side_name(name, head) if mine else head
         if not mine and head in heads and heads[head] != node:

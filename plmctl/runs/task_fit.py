@@ -12,11 +12,11 @@ from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.places import Places
 from plmctl.attention.patterns.base import And, Full
 from plmctl.config.asked import is_asked
-from plmctl.config.build import parameters_of
+from plmctl.config.build import class_of, parameters_of
 from plmctl.config.schema import Finetune
 from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError
-from plmctl.core.locate import locate, parameters
+from plmctl.core.locate import parameters
 from plmctl.core.terminal import remark
 from plmctl.heads.base import POOLER
 from plmctl.tasks.task import Task
@@ -92,7 +92,7 @@ def fit_task(spec: Finetune, task: Task, *, longest: int = 0) -> Finetune:
         longest: The longest row of the side tasks.
     """
     changes = {f"task.{name}": value for name, value in task.decided.items()}
-    head = locate(spec.heads[task.facts.head]["_target_"], spec.plugins)
+    head = class_of(spec.heads[task.facts.head], spec.plugins)
     if "num_classes" in parameters(head):
         changes[f"heads.{task.facts.head}.num_classes"] = count_outputs(task)
     for name, value in task.requires.head_settings.items():

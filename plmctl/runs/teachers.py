@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -21,11 +21,11 @@ from plmctl.artifacts.identity import identity
 from plmctl.artifacts.label_rows import count_rows, find_order, labels_of, with_order
 from plmctl.artifacts.loading import Loaded, Source, load_source, open_source, without_spare_rows
 from plmctl.artifacts.places import Places
-from plmctl.config.build import build
+from plmctl.config.build import build, class_of
 from plmctl.config.spec import thaw
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, raise_all
-from plmctl.core.locate import locate, parameters
+from plmctl.core.locate import parameters
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
@@ -155,7 +155,7 @@ def _teacher_parameter(spec: Any) -> inspect.Parameter | None:
     """
     if not spec.get("distill") or "teacher" in spec.distill:
         return None
-    return parameters(locate(spec.distill["_target_"], spec.plugins)).get("teacher")
+    return parameters(class_of(spec.distill, spec.plugins)).get("teacher")
 
 
 def check_cache(spec: Any, task: Task) -> None:
@@ -167,7 +167,7 @@ def check_cache(spec: Any, task: Task) -> None:
     why = ""
     if not spec.teacher:
         why = "there is no teacher whose answers would be kept"
-    elif not issubclass(cast(type, locate(spec.distill["_target_"], spec.plugins)), Distillation):
+    elif not issubclass(class_of(spec.distill, spec.plugins), Distillation):
         why = "this method takes the teacher apart, and no answers of it"
     elif not task.facts.has_classes:
         why = "the answers of a task that writes are tokens x vocabulary"

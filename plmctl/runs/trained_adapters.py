@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.artifacts.loading import Source, find, find_base_tensors, open_source
-from plmctl.config.build import plain
+from plmctl.config.build import class_of, plain
 from plmctl.config.schema import Finetune
 from plmctl.core.errors import ConfigError
-from plmctl.core.locate import locate
 from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Model
 from plmctl.nn.peft.bottleneck import Bottleneck
@@ -59,7 +58,7 @@ def _refuse_twice(path: str, runs: Sequence[str]) -> None:
 
 
 def _takes_runs(node: Mapping[str, Any], plugins: Any) -> bool:
-    kind = locate(node.get("_target_"), plugins)
+    kind = class_of(node, plugins)
     return bool(getattr(kind, "takes_runs", False))
 
 
@@ -71,7 +70,7 @@ def _describe(spec: Finetune, name: str, run: str, source: Source) -> dict[str, 
     """
     path, own = f"peft.{name}.runs", open_source(run, plugins=spec.plugins)
     methods = own.config.get("peft") or {}
-    kinds = [locate(node["_target_"], spec.plugins) for node in methods.values()]
+    kinds = [class_of(node, spec.plugins) for node in methods.values()]
     if kinds != [Bottleneck]:
         has = f"peft=[{', '.join(methods)}]" if methods else "no method"
         raise ConfigError(path, run, f"a run with one adapter alone; this one has {has}")

@@ -14,10 +14,9 @@ from plmctl.artifacts.assemble import longest
 from plmctl.artifacts.label_rows import count_rows, facts_of, labels_of, name_rows
 from plmctl.artifacts.loading import Loaded, Source
 from plmctl.artifacts.model_facts import framing, reading
-from plmctl.config.build import build, plain
+from plmctl.config.build import build, class_of, plain
 from plmctl.config.spec import Part
 from plmctl.core.errors import ConfigError
-from plmctl.core.locate import locate
 from plmctl.core.parts import declared
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
@@ -218,7 +217,7 @@ def choose_task(
             raise ConfigError("checkpoint", checkpoint, what, fix=fix)
         return own
     asked = plain(asked)
-    kind: Any = locate(asked["_target_"], plugins)
+    kind: Any = class_of(asked, plugins)
     if declared(kind) == "probe":
         return asked  # the model itself says whether it has the heads
     decided = _find_decided(own, asked)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.artifacts.loading import Loaded
+from plmctl.config.build import class_of
 from plmctl.core.errors import DataError, nearest
-from plmctl.core.locate import locate
 from plmctl.core.terminal import remark
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.layouts.encode import lay_out, pad
@@ -71,7 +71,7 @@ def lay_out_lines(
     node = loaded.own_task()
     columns = node.get("columns") or {}
     # a task that compares texts reads each by itself
-    apart = node and getattr(locate(node["_target_"], loaded.source.plugins), "embeds", False)
+    apart = node and getattr(class_of(node, loaded.source.plugins), "embeds", False)
     pairs = columns.get("text2") is not None and not apart
     if pairs and isinstance(source, Path) and _is_table(source):
         problem = f"its task reads pairs, and of a table the column {field} alone is read"

@@ -12,10 +12,9 @@ from plmctl.artifacts.deployed import load_to_answer
 from plmctl.artifacts.kept_decision import read_decision
 from plmctl.artifacts.label_rows import facts_of
 from plmctl.artifacts.loading import Loaded
-from plmctl.config.build import build, plain
+from plmctl.config.build import build, class_of, plain
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError
-from plmctl.core.locate import locate
 from plmctl.core.parts import declared
 from plmctl.core.rounding import DIGITS, round_floats
 from plmctl.core.spelling import spell_line, spell_setting
@@ -297,7 +296,7 @@ def choose_labels(loaded: Loaded, settings: LabellerSettings, checkpoint: str) -
         what = "it has no task: a pretrained model labels nothing before it is fine-tuned"
         raise ConfigError("checkpoint", checkpoint, what, fix=fix)
     node = choose_task(loaded, settings.asked, settings.keys, checkpoint=checkpoint)
-    kind: Any = locate(node["_target_"], settings.plugins)
+    kind: Any = class_of(node, settings.plugins)
     if declared(kind) == "probe" or facts_of(node, settings.plugins).ranks:
         name = node.get("name") or node["_target_"].split(".")[-2]
         allowed = "a task that labels texts one by one; plmctl eval measures this one"

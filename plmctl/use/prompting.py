@@ -7,9 +7,8 @@ from typing import Any
 
 from plmctl.artifacts.loading import Loaded
 from plmctl.artifacts.model_facts import reading
-from plmctl.config.build import build
+from plmctl.config.build import build, class_of
 from plmctl.core.errors import UsageError
-from plmctl.core.locate import locate
 from plmctl.generation.decode import find_writing_head
 from plmctl.generation.prompts import PromptReader
 from plmctl.heads.base import heads_about
@@ -39,7 +38,7 @@ def build_writing_task(loaded: Loaded, node: Mapping[str, Any]) -> Generation | 
     It has no metrics, whose libraries may be missing here.
     """
     plugins = loaded.source.plugins
-    part = locate(node["_target_"], plugins) if node else None
+    part = class_of(node, plugins) if node else None
     if not (isinstance(part, type) and issubclass(part, Generation)):
         return None
     given = reading(loaded.config, plugins)

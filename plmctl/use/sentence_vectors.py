@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.artifacts.loading import Loaded
+from plmctl.config.build import class_of
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, DataError, nearest
-from plmctl.core.locate import locate
 from plmctl.heads.features import HIDDEN
 from plmctl.heads.sentences import TEXT_POOLINGS, embed_text, pool_text
 from plmctl.heads.token_weights import TOKEN_WEIGHTS, TokenFrequencies, pool_weighted
@@ -67,7 +67,7 @@ def find_trained(loaded: Loaded) -> SentencePooling | None:
     nodes = [loaded.own_task(), *(config.get("objective") or {}).values()]
     for node in nodes:
         if isinstance(node, Mapping) and "_target_" in node:
-            part: Any = locate(node["_target_"], plugins)
+            part: Any = class_of(node, plugins)
             if getattr(part, "embeds", False):
                 return SentencePooling(str(node.get("pooling", "first")), with_head=True)
     return None

@@ -21,9 +21,8 @@ from plmctl.artifacts.loading import (
     open_source,
     without_spare_rows,
 )
-from plmctl.config.build import build
+from plmctl.config.build import build, class_of
 from plmctl.core.errors import DataError, UsageError, nearest
-from plmctl.core.locate import locate
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
@@ -223,7 +222,7 @@ def _base_of(loaded: Loaded, path: object) -> tuple[Path, list[str]]:
 
 def _check_task(loaded: Loaded, path: object) -> None:
     node = loaded.own_task()
-    kind = locate(node["_target_"], loaded.source.plugins) if node else None
+    kind = class_of(node, loaded.source.plugins) if node else None
     if not (isinstance(kind, type) and issubclass(kind, Task)):
         what = f"{path}: it was not fine-tuned on a task with labels"
         raise UsageError(f"{what}\n  fix: name runs of finetune with peft=")

@@ -24,12 +24,11 @@ from plmctl.artifacts.assemble import (
     without_weights,
 )
 from plmctl.artifacts.places import Places
-from plmctl.config.build import build, entry, plain
+from plmctl.config.build import build, class_of, entry, plain
 from plmctl.config.glossary import fields_in, known_fields
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.fields import Fields, glossary, held_by_data, sequences
-from plmctl.core.locate import locate
 from plmctl.core.problems import PartContext, find_problems
 from plmctl.data.shards import is_tokens
 from plmctl.runs.contract.alone import find_unwritten, find_wrong_numbers
@@ -206,7 +205,7 @@ def _surround(config: Mapping[str, Any], model: Model, plugins: Sequence[str]) -
     data, node = config.get("data") or {}, config.get("tokenizer") or {}
     tokens = is_tokens(data.get("path"))
     new = "_target_" in node and not (node.get("path") or tokens)
-    kind = getattr(locate(node["_target_"], plugins), "kind", None) if new else None
+    kind = getattr(class_of(node, plugins), "kind", None) if new else None
     paired = any(data.get(key) for key in ("sources", "mixture", "target_path", "fields"))
     begun = bool(config.get("init"))
     return PartContext(
