@@ -12,6 +12,7 @@ from typing import Any, NotRequired, TypedDict
 from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.artifacts.loading import CARD, Loaded, Source, is_deployed, load_for, read_config
 from plmctl.core.errors import DataError
+from plmctl.core.extras import require_library
 from plmctl.runtime.signature import Signature
 from plmctl.runtime.stored import LIBRARIES, StoredRuntime
 from plmctl.storage.reading import COPY, fit_stored, read_json, read_tensors
@@ -19,6 +20,7 @@ from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
 
 OUTSIDE = "outside.safetensors"
+COMPUTED_BY = {"onnx": "onnxruntime", "openvino": "openvino"}  # {format: module}
 
 
 class GraphCard(TypedDict):
@@ -39,6 +41,7 @@ def open_deployed(folder: str | os.PathLike[str], *, plugins: Sequence[str] = ()
 
     Raises:
         DataError: A file is missing, or is not of this plmctl.
+        UsageError: The library that computes it is missing.
     """
     place = Path(folder).expanduser()
     card = fit_stored(read_json(place / CARD), GraphCard, file=place / CARD)
@@ -46,6 +49,7 @@ def open_deployed(folder: str | os.PathLike[str], *, plugins: Sequence[str] = ()
         known = ", ".join(LIBRARIES)
         what = f"format={card['format']!r} is none of {known}"
         raise DataError(what, file=place / CARD, fix=COPY)
+    require_library(COMPUTED_BY[card["format"]], card["format"], str(place))
     source = Source(place, read_config(place, plugins=plugins), {}, plugins=plugins)
     with without_weights():
         model = build_model(

@@ -281,6 +281,32 @@ def test_rows_beyond_the_positions_are_refused(deploy: Callable[..., Path]) -> N
         loaded.runtime.answer(program, last)
 
 
+def remove(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
+    """Libraries that are not installed."""
+    real = importlib.import_module
+
+    def refuse(module: str, *more: Any) -> Any:
+        if module in missing:
+            raise ImportError(module)
+        return real(module, *more)
+
+    monkeypatch.setattr("plmctl.core.extras.importlib.import_module", refuse)
+
+
+def test_a_folder_needs_the_library_that_computes_it(
+    deploy: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = deploy("onnx")
+    with monkeypatch.context() as patch:
+        remove(patch, "onnx", "onnxscript")  # they only write
+        evaluate(folder, tmp_path / "out.jsonl")
+    remove(monkeypatch, "onnxruntime")
+    told = plmctl("eval", f"checkpoint={folder}", code=2)
+    assert f"{folder} needs onnxruntime" in told
+    assert "pip install" in told
+    assert "runtime=torch" not in told
+
+
 @pytest.mark.parametrize(
     ("to", "missing", "words"),
     [("onnx", "onnxscript", []), ("openvino", "openvino", []), ("openvino", "nncf", ["--int8"])],
@@ -288,14 +314,7 @@ def test_rows_beyond_the_positions_are_refused(deploy: Callable[..., Path]) -> N
 def test_a_missing_library_is_named_with_its_extra(
     run: Path, to: str, missing: str, words: list[str], tmp_path: Path, monkeypatch: Any
 ) -> None:
-    real = importlib.import_module
-
-    def refuse(module: str, *more: Any) -> Any:
-        if module == missing:
-            raise ImportError(module)
-        return real(module, *more)
-
-    monkeypatch.setattr("plmctl.core.extras.importlib.import_module", refuse)
+    remove(monkeypatch, missing)
     told = plmctl("convert", str(run), "--to", to, *words, "--out", str(tmp_path / "x"), code=2)
     assert f"--to {to} needs {missing}" in told
     assert "pip install" in told
