@@ -45,6 +45,7 @@ def prune(spec: Any, model: Model, objective: Objective, *, resumed: bool) -> Ob
     for _ in begin_parts("pruning", parts, nodes, begun):
         pass
     _check_exchange(objective, parts)
+    _check_compiled(spec, parts)
     return Stabilised(objective=objective, parts=parts)
 
 
@@ -64,3 +65,11 @@ def _check_exchange(objective: Objective, parts: Mapping[str, Pruning]) -> None:
         if drawn or not part.keeps_zeros:
             allowed = f"[] with {name}: it evaluates weights that are not 0 where these are"
             raise ConfigError("pruning", drawn or list(parts), allowed, fix="stabiliser=[]")
+
+
+def _check_compiled(spec: Any, parts: Mapping[str, Pruning]) -> None:
+    """ConfigError for a compiled model where a pruning measures inside of it."""
+    measures = next((name for name, part in parts.items() if part.rewrites), "")
+    if measures and spec.train.compile is True:
+        allowed = f"false: {measures} measures what the parts of a model read"
+        raise ConfigError("train.compile", True, allowed, fix="train.compile=false")

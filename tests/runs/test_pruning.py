@@ -132,6 +132,10 @@ def test_mistakes_are_named_before_any_work(table: Path, base: Path, tmp_path: P
     assert "fix: stabiliser=[]" in refused("pruning=magnitude", "stabiliser=swa")
     said = refused("pruning=ticket", f"pruning.ticket.weights_from={base}")
     assert "this one has no pruned weights" in said
+    said = refused("pruning=heads", "train.compile=true")
+    assert "train.compile=True: false: heads measures" in said
+    said = refused("pruning=l0", "stabiliser=quantised")
+    assert "fix: stabiliser=[]" in said
     assert "fix: pruning=[magnitude]" in refused("pruning=[magnitud]")
     assert not (tmp_path / "x").exists()
 

@@ -117,7 +117,8 @@ class Stabilised(Objective):
         self.objective, self.parts = objective, nn.ModuleDict(parts)
         terms = objective.facts.terms.union(*(part.terms for part in self.each()))
         self.facts = replace(objective.facts, terms=terms)
-        self.rewrites = any(part.rewrites for part in self.each())
+        inner = isinstance(objective, Stabilised) and objective.rewrites
+        self.rewrites: bool = inner or any(part.rewrites for part in self.each())
 
     def each(self) -> Iterator[Any]:
         """The stabilisers."""

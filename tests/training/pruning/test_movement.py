@@ -13,6 +13,7 @@ from torch.func import functional_call
 
 from plmctl.core.errors import ConfigError
 from plmctl.objectives.base import Output
+from plmctl.training.optim.groups import split_groups
 from plmctl.training.pruning.movement import Scored, l0, movement, soft_movement
 from plmctl.training.pruning.rules import HardConcrete
 from tests.training.pruning.driven import DOWN, UP, loss_of, make_batch, take_up, update
@@ -155,3 +156,16 @@ def test_blocks_divide_the_matrices() -> None:
     for block in ((3, 1), (0, 1), (2,)):
         with pytest.raises(ConfigError, match=r"block.*rows and columns"):
             take_up(movement(sparsity=0.5, lr=0.1, scope="model", block=block, **WHEN))
+
+
+def test_groups_with_a_rate_of_their_own_stand_apart() -> None:
+    weights = {name: torch.nn.Parameter(torch.zeros(3)) for name in ("w", "s", "b")}
+    optimizer = torch.optim.AdamW(
+        [{"params": [*weights.values()], "lr": 0.1, "initial_lr": 0.1, "weight_decay": 0.2}]
+    )
+    names = split_groups(optimizer, [*weights.items()], lambda name: "", {weights["s"]: 0.5})
+    assert names == ["w", "s"]
+    shared, own = optimizer.param_groups
+    assert [id(p) for p in shared["params"]] == [id(weights["w"]), id(weights["b"])]
+    assert (shared["lr"], shared["weight_decay"], shared.get("apart")) == (0.1, 0.2, None)
+    assert (own["lr"], own["initial_lr"], own["weight_decay"], own["apart"]) == (0.5, 0.5, 0, True)
