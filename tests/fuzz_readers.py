@@ -672,8 +672,8 @@ def _task(name: str) -> Any:
 def _task_of(name: str, path: Path) -> Any:
     """A task with its own reader for the files at a path."""
     task = copy.copy(_task(name))
-    task.path, task.reader = str(path), copy.deepcopy(task.reader)
-    task.splits = replace(task.splits, path=task.path, reader=task.reader)
+    reader = copy.deepcopy(task.splits.reader)
+    task.splits = replace(task.splits, path=str(path), reader=reader)
     return task
 
 

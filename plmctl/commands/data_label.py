@@ -147,7 +147,7 @@ class Label(Command):
             with contextlib.suppress(AbsentData):
                 known |= {split: task.read(split)} if task.splits.has(split) else {}
         if self.labelled and "train" not in known:
-            allowed = f"the examples that {run} was trained on are no longer in {task.path}"
+            allowed = f"the examples that {run} was trained on are no longer in {task.splits.path}"
             fix = "labelled=false, or put their file back"
             raise ConfigError("labelled", True, allowed, fix=fix)
         return known

@@ -115,12 +115,14 @@ def choose_sheet(task: Any, name: object, *, tagged_words: bool) -> Sheet | Tagg
 
 def split_files(task: Task) -> dict[str, tuple[str, Path]]:
     """{split: (name of its file in the new folder, the file)}; the task finds these names."""
-    single = files.is_single(task.path)  # then the one file is every split
+    single = files.is_single(task.splits.path)  # then the one file is every split
     by_split = {}
-    for split, patterns in task.reader.splits.items():
+    for split, patterns in task.splits.reader.splits.items():
         if split == "train" or (not single and task.splits.has(split)):
-            file = files.need(task.path, split, patterns, folder=getattr(task.reader, "folder", ""))
-            own = isinstance(task.path, str) and not single
+            file = files.need(
+                task.splits.path, split, patterns, folder=getattr(task.splits.reader, "folder", "")
+            )
+            own = isinstance(task.splits.path, str) and not single
             end = (
                 "".join(Path(file.name).suffixes[-2:]) if file.name.endswith(".gz") else file.suffix
             )

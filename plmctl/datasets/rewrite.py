@@ -142,8 +142,8 @@ class Rewriting:
     def _others(self) -> dict[str, Path | str]:
         """The other splits, which stay unchanged."""
         # a single file is every split
-        single = files.is_single(self.task.path)
-        others = ("dev",) if single else self.task.reader.splits
+        single = files.is_single(self.task.splits.path)
+        others = ("dev",) if single else self.task.splits.reader.splits
         present: Iterable[str] = (
             split for split in others if split != "train" and self.task.splits.has(split)
         )

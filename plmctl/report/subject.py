@@ -133,7 +133,7 @@ class SplitPredictions:
         examples = task.read(self.split)
         if [example.id for example in examples] != [row["id"] for row in self.rows]:
             raise DataError(
-                f"the files of the task are other ones by now: {task.path}", file=folder
+                f"the files of the task are other ones by now: {task.splits.path}", file=folder
             )
         return [example.fields for example in examples]
 

@@ -198,7 +198,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         "task": task.name,
         "checkpoint": str(best),
         "labels": task.label_names,
-        "skipped": task.reader.skipped,
+        "skipped": task.splits.reader.skipped,
     }
     record |= {"signatures": task.signatures} if task.signatures else {}
     baselines = score_baselines(

@@ -225,12 +225,12 @@ def _describe_data(
             notes.append(f"held out of train by what they say ({how})")
         session.say(f"{name}: {'; '.join(filter(None, notes))}")
     if "dev" not in data:
-        files = " or ".join(task.reader.splits["dev"])
+        files = " or ".join(task.splits.reader.splits["dev"])
         session.say(
             f"no dev split (it would be {files}, or task.dev_share=0.1 of train): nothing is"
             " scored, the last is kept"
         )
-    skipped = inference.describe_skipped(task.reader)
+    skipped = inference.describe_skipped(task.splits.reader)
     of_splits = [
         f"{name}: {line}"
         for describe in (inference.describe_empty, task.describe_scoring)
@@ -239,7 +239,7 @@ def _describe_data(
     ]
     single = inference.describe_single(train.examples) if task.facts.has_classes else ""
     for line in [
-        *inference.describe_reading(task.reader),
+        *inference.describe_reading(task.splits.reader),
         *filter(None, [skipped, single]),
         *(describe_names(inference.count_labels(train.examples)) if task.facts.has_classes else []),
         *of_splits,

@@ -29,8 +29,8 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
     held, task.splits = task.splits.held_share, task.splits.whole()
     names = (
         ["train"]
-        if files.is_single(task.path)
-        else [name for name in task.reader.splits if task.splits.has(name)]
+        if files.is_single(task.splits.path)
+        else [name for name in task.splits.reader.splits if task.splits.has(name)]
     )
     splits = {name: task.read(name) for name in names}
 
@@ -45,10 +45,10 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
 
     how = measure if tokenizer else None
     report = labels.check(
-        str(task.path),
+        str(task.splits.path),
         splits,
         measure=how,
-        skipped=task.reader.skipped,
+        skipped=task.splits.reader.skipped,
         classes=task.facts.has_classes,
         remarks=task.remarks,
         held_share=held,
@@ -64,7 +64,7 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         if (line := task.describe_scoring(examples))
     )
     report.findings.extend(
-        Finding("header", "ok", line) for line in inference.describe_reading(task.reader)
+        Finding("header", "ok", line) for line in inference.describe_reading(task.splits.reader)
     )
     return report
 

@@ -156,10 +156,10 @@ class Cloze(Classification):
         if not self.shown:
             return [[]]
         if self._pool is None:
-            if self.path is None or not self.splits.has("train"):
+            if self.splits.path is None or not self.splits.has("train"):
                 allowed = "the training examples, of which some are shown behind each text"
                 raise DataError(
-                    f"no examples have the labels {allowed}", file=self.path or "task.path"
+                    f"no examples have the labels {allowed}", file=self.splits.path or "task.path"
                 )
             pool = self.read("train")
             own: Any = self.settings

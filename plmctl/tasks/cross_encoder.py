@@ -77,13 +77,13 @@ class CrossEncoder(RankingTask):
         """Nothing; DataError where no text is wrong, from which a model learns to say yes."""
         if any(self.documents_of(e).keys() - e.fields["positives"].keys() for e in examples):
             return []
-        files = spell_setting("task.path", self.path)
+        files = spell_setting("task.path", self.splits.path)
         mine = f"plmctl data mine task=bi_encoder {files} out=mined"
         fix = f"{mine}, then task.path=mined" if self.negatives else "task.negatives=1"
         what = (
             "no question has a wrong text, so the model cannot learn to separate right from wrong"
         )
-        raise DataError(what, file=self.path, fix=fix)
+        raise DataError(what, file=self.splits.path, fix=fix)
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]], tokenizer: Any) -> Rows:
         """A row for each question with a text."""

@@ -356,11 +356,11 @@ class Generation(Task):
     @cached_property
     def _trained(self) -> TrainedTexts:
         """The targets of training as the tokenizer writes them, which may change letters."""
-        single = files.is_single(self.path) and not self.splits.held_share
-        if self.path is None or single or not self.splits.has("train"):
+        single = files.is_single(self.splits.path) and not self.splits.held_share
+        if self.splits.path is None or single or not self.splits.has("train"):
             allowed = "novel, novel_pairs and novel_unique need the training examples"
             fix = "task.path=<the folder with train and dev>, or other task.metrics"
-            raise ConfigError("task.path", self.path, allowed, fix=fix)
+            raise ConfigError("task.path", self.splits.path, allowed, fix=fix)
         pairs = [
             (str(example.fields["source"]), target)
             for example in self.read("train")

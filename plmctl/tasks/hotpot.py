@@ -139,8 +139,8 @@ class Hotpot(Task):
 
     @property
     def remarks(self) -> list[str]:
-        lost: Mapping[str, int] = getattr(self.reader, "lost", {})
-        bereft: Mapping[str, int] = getattr(self.reader, "bereft", {})
+        lost: Mapping[str, int] = getattr(self.splits.reader, "lost", {})
+        bereft: Mapping[str, int] = getattr(self.splits.reader, "bereft", {})
         return [
             f"{file}: {count} supporting facts name a sentence that is not in the context; they"
             " are scored all the same"

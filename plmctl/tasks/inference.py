@@ -311,7 +311,7 @@ def check_splits(task: Task) -> list[str]:
             )
             raise DataError(
                 f"{problem}: a score on them says what was learnt by heart",
-                file=task.path,
+                file=task.splits.path,
                 fix=(
                     "another dev set, or one file alone,"
                     " of which a share is held out: task.path=<train file>"

@@ -76,8 +76,8 @@ class RankingTask(Task):
 
     def read_corpus(self, split: str) -> dict[str, str]:
         """{id: text} of all that is searched for the questions of a split."""
-        found: dict[str, str] = self.reader.read_corpus(  # type: ignore[attr-defined]
-            self.path, split, self.columns
+        found: dict[str, str] = self.splits.reader.read_corpus(  # type: ignore[attr-defined]
+            self.splits.path, split, self.columns
         )
         return found
 

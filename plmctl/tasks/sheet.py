@@ -52,12 +52,12 @@ class Sheet:
     @classmethod
     def of(cls, task: Task, split: str) -> Sheet | None:
         """The sheet of `split`; None for a task whose examples are not texts in columns."""
-        if type(task.reader) is not Table or "text" not in task.columns:
+        if type(task.splits.reader) is not Table or "text" not in task.columns:
             return None
-        reader = task.reader
+        reader = task.splits.reader
         return cls.read(
             reader,
-            files.need(task.path, split, reader.splits[split], folder=reader.folder),
+            files.need(task.splits.path, split, reader.splits[split], folder=reader.folder),
             task.columns,
         )
 

@@ -155,7 +155,7 @@ class Squad(Task):
 
     @property
     def remarks(self) -> list[str]:
-        misplaced: Mapping[str, list[str]] = getattr(self.reader, "misplaced", {})
+        misplaced: Mapping[str, list[str]] = getattr(self.splits.reader, "misplaced", {})
         return [
             f"{file}: of {len(ids)} questions the answer does not stand where the file says (the"
             f" first is {ids[0]}); they are scored all the same, and no loss counts them"
@@ -189,7 +189,7 @@ class Squad(Task):
             raise DataError(self._why_unanswered(), file=next(iter(examples)).place)
 
     def _why_unanswered(self) -> str:
-        misplaced = sum(getattr(self.reader, "skipped", {}).values())
+        misplaced = sum(getattr(self.splits.reader, "skipped", {}).values())
         if not misplaced:
             return "no question has an answer to learn from"
         return (

@@ -53,19 +53,19 @@ class TaggedSheet:
         """
         if (
             not isinstance(task, Tagging)
-            or not isinstance(task.reader, Columns)
-            or task.reader.layout == "table"
+            or not isinstance(task.splits.reader, Columns)
+            or task.splits.reader.layout == "table"
         ):
             return None
         task.fit_labels(task.read(split))  # DataError for whatever the task itself would refuse
         if task.joiner != " ":
             return None
-        file = files.need(task.path, split, task.reader.splits[split])
+        file = files.need(task.splits.path, split, task.splits.reader.splits[split])
         if task.words == "text":
             what = "its entities are given by their characters, which other words would move"
             raise DataError(what, file=file, fix='{"tokens": ["a", "b"], "tags": ["O", "O"]}')
-        if task.reader.layout == "jsonl" or (
-            task.reader.layout == "auto" and kind_of(file) in (".jsonl", ".json")
+        if task.splits.reader.layout == "jsonl" or (
+            task.splits.reader.layout == "auto" and kind_of(file) in (".jsonl", ".json")
         ):
             names = {
                 role: name if isinstance(name, str) else role for role, name in task.columns.items()

@@ -215,9 +215,9 @@ class Tagging(Task):
         named = {tag: names[int(tag)] for tag in known}
         tags = [PlacedTags(0, [named.get(t, t) for t in each.label or ()]) for each in examples]
         scheme = None
-        if getattr(self.reader, "scheme", None) == "auto":
-            tags, _ = unify(tags, "auto", self.path)
-            scheme = detect(tags, self.path)
+        if getattr(self.splits.reader, "scheme", None) == "auto":
+            tags, _ = unify(tags, "auto", self.splits.path)
+            scheme = detect(tags, self.splits.path)
         return [
             each if each.label is None else replace(each, label=read_as(own.tags, scheme))
             for each, own in zip(examples, tags, strict=True)
@@ -264,7 +264,7 @@ class Tagging(Task):
         """The scheme in which to spell the entities; None where they may stay as they are. A split
         has the letters of the known labels, or else of the split that was read first.
         """
-        if self.scheme is not None or not hasattr(self.reader, "scheme"):
+        if self.scheme is not None or not hasattr(self.splits.reader, "scheme"):
             return self.scheme
         own = {tag for example in examples for tag in example.label or ()} - {"O"}
         if not tells_entities(own):
@@ -275,7 +275,9 @@ class Tagging(Task):
         return None if spelling_of(own) == self._first else self._first
 
     def describe_scoring(self, examples: Sequence[Example]) -> str:
-        if not hasattr(self.reader, "scheme"):  # one of tags that are of words, as parts of speech
+        if not hasattr(
+            self.splits.reader, "scheme"
+        ):  # one of tags that are of words, as parts of speech
             return ""
         return describe_unmarked(tag for example in examples for tag in example.label or ())
 

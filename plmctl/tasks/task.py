@@ -131,11 +131,11 @@ class Task(Objective):
     ) -> None:
         super().__init__()
         self.settings, self.max_length = settings, settings.max_length
-        self.name, self.reader, self.path = settings.name, settings.reader, settings.path
+        self.name = settings.name
         self.columns = dict(settings.columns or {})
         self.splits = Splits(
-            self.reader,
-            self.path,
+            settings.reader,
+            settings.path,
             self.unit,
             self.labels_of,
             self.columns,
@@ -183,7 +183,7 @@ class Task(Objective):
         """Lines on the share of the training examples that the task's knowledge covers; DataError
         if it covers nothing.
         """
-        return self.layout.describe_known(examples, self.path) if self.layout else []
+        return self.layout.describe_known(examples, self.splits.path) if self.layout else []
 
     @property
     def names(self) -> list[str]:

@@ -101,7 +101,7 @@ def stream_unlabelled(task: Task, source: str) -> tuple[str, ExamplePieces]:
         fix = spell_setting("input", near) if near else "input=<an existing file>"
         raise DataError("no such file", file=file, fix=fix)
     name = file.name.partition(".")[0]
-    if kind_of(file) not in (*NAMED, *getattr(task.reader, "kinds", ())):
+    if kind_of(file) not in (*NAMED, *getattr(task.splits.reader, "kinds", ())):
         return name, _open_file(lambda: _parse_lines(task, file, need_lines(file)), file)
     if field := _find_texts(task, file):
         return name, _open_file(lambda: _parse_texts(task, file, field), file)

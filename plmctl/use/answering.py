@@ -117,7 +117,7 @@ def describe_read(read: inference.ReadPieces, task: Task) -> dict[str, Told]:
         "empty": Told(read.describe_empty(), read.empty),
         "cut": Told(inference.spell_truncation(read.cut), read.cut["any"]),
         "unknown": Told(unknown.describe_unknown(share), share),
-        "read": Told("; ".join(inference.describe_reading(task.reader))),
+        "read": Told("; ".join(inference.describe_reading(task.splits.reader))),
         "files": Told("; ".join(task.remarks)),
     }
 

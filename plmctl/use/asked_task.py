@@ -98,13 +98,13 @@ def ask_all(
         A remark, or "".
     """
     trained_on = loaded.own_task().get("path")
-    if task.path == trained_on or {"task.dev_share", "task.folds"} & {*given}:
+    if task.splits.path == trained_on or {"task.dev_share", "task.folds"} & {*given}:
         return ""
     held, task.splits = task.splits.held_share, task.splits.whole()
     if trained_on is not None or not held or ALSO.get(split, split) != "dev":
         return ""
     return (
-        f"all of {task.path} is scored: {checkpoint} does not say what it was trained on; if"
+        f"all of {task.splits.path} is scored: {checkpoint} does not say what it was trained on; if"
         f" that was this file, task.dev_share={held:g} scores what plmctl finetune held out"
     )
 
@@ -114,7 +114,7 @@ def read_examples(task: Task, split: str, texts: str | None = None) -> tuple[str
     if texts is not None:
         return read_unlabelled(task, texts)
     name = ALSO.get(split, split)
-    if task.path is None:
+    if task.splits.path is None:
         raise ConfigError("task.path", ..., "must be given", fix="task.path=<a folder or a file>")
     return name, task.read(name)
 

@@ -38,9 +38,8 @@ def submit_splits(
     files = {split: name for split, name in task.submission.items() if task.splits.has(split)}
     if not files:
         wanted = ", ".join(task.submission) or "none: this task has no leader board"
-        raise UsageError(
-            f"--submission: no split of {task.name} in {task.path} can be submitted ({wanted})"
-        )
+        what = f"no split of {task.name} in {task.splits.path} can be submitted ({wanted})"
+        raise UsageError(f"--submission: {what}")
     for name in files.values():
         submission_file(output.path, name)
     for split, name in files.items():

@@ -94,7 +94,7 @@ def test_cmrc_is_scored_by_runs(tmp_path: Path) -> None:
 def test_distributed_files() -> None:
     cmrc, xquad = task("cmrc2018", SHARED / "cmrc2018"), task("xquad", SHARED)
     train, dev = cmrc.read("train"), cmrc.read("dev")
-    skipped = sum(cmrc.reader.skipped.values())
+    skipped = sum(cmrc.splits.reader.skipped.values())
     assert len(train) + skipped == 2374
     assert 0 < skipped < 0.03 * 2374
     assert len(dev) == 393

@@ -336,7 +336,7 @@ def test_answers_that_stand_elsewhere_leave_training(tmp_path: Path) -> None:
         (tmp_path / f"{split}.json").write_text(json.dumps(content))
     task = find("coqa", tmp_path)
     assert [len(task.read(split)) for split in ("train", "dev")] == [3, 4]
-    assert list(task.reader.skipped.values()) == [1]
+    assert list(task.splits.reader.skipped.values()) == [1]
     assert "of 1 questions the answer does not stand" in " ".join(task.remarks)
 
 

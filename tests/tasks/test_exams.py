@@ -205,6 +205,6 @@ def test_reads_the_distributed_files() -> None:
         examples = arc.read(split)
         arc.fit_labels(examples)
         # some rows lack options, or the fifth one, which is right
-        assert len(examples) + sum(arc.reader.skipped.values()) == easy + challenge
+        assert len(examples) + sum(arc.splits.reader.skipped.values()) == easy + challenge
         assert len(examples) > 0.96 * (easy + challenge)
-        arc.reader.skipped.clear()
+        arc.splits.reader.skipped.clear()

@@ -221,7 +221,7 @@ def test_folders_with_a_corpus(beir: bool, tmp_path: Path) -> None:
     assert first.fields["grades"] == {"d1": 2}
     assert first.fields["negatives"] == {"d2": f"{title}a dog"}  # judged, and not relevant
     assert second.fields["positives"] == {"d3": f"{title}a bird"}
-    assert task.reader.skipped == {str(folder): 1}  # one question has no answer
+    assert task.splits.reader.skipped == {str(folder): 1}  # one question has no answer
     assert list(task.read_corpus("dev")) == ["d1", "d2", "d3"]
 
 
@@ -269,7 +269,7 @@ def test_inference_data(tmp_path: Path) -> None:
     assert list(first.fields["positives"].values()) == ["a person moves"]
     assert list(first.fields["negatives"].values()) == ["nobody runs"]
     assert second.fields["query"] == "a cat"
-    assert list(task.reader.skipped.values()) == [1]
+    assert list(task.splits.reader.skipped.values()) == [1]
 
 
 @pytest.mark.sampled(3)

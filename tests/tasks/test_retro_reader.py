@@ -63,7 +63,7 @@ def sketchy(**settings: Any) -> SketchyReader:
 @pytest.mark.parametrize("make", [intensive, sketchy])
 def test_a_window_without_the_answer_is_not_answerable(make: Any, squad: Path, toy: Any) -> None:
     task = make()
-    examples = task.reader.read(str(squad), "train", {})
+    examples = task.splits.reader.read(str(squad), "train", {})
     rows = task.encode(examples, toy)
     spans = intensive().encode(examples, toy).labels["span"]
     for row, label in enumerate(rows.labels["answerable"].tolist()):
@@ -96,7 +96,7 @@ def test_the_losses_are_weighted(squad: Path) -> None:
 
 def test_odds_are_the_smallest_over_windows(squad: Path, toy: Any) -> None:
     task = sketchy()
-    examples = task.reader.read(str(squad), "train", {})
+    examples = task.splits.reader.read(str(squad), "train", {})
     rows = task.encode(examples, toy)
     logits = np.random.default_rng(0).normal(size=(len(rows.key), 2)).astype(np.float32)
     found = task.predict({"answerable": logits}, rows, examples)
@@ -116,7 +116,7 @@ def test_the_rear_verifier_adds_both_odds(squad: Path, tmp_path: Path, toy: Any)
     lines = [json.dumps({"id": name, "null_odds": value}) for name, value in odds.items()]
     (tmp_path / "train.jsonl").write_text("\n".join(lines))
     task = intensive(sketchy_path=str(tmp_path), span_odds=0.3, sketchy_odds=2.0)
-    examples = task.reader.read(str(squad), "train", {})
+    examples = task.splits.reader.read(str(squad), "train", {})
     rows = task.encode(examples, toy)
     shape = rows.seqs["text"].ids.shape
     logits = {side: np.random.default_rng(1).normal(size=shape) for side in ("start", "end")}

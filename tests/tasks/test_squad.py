@@ -168,7 +168,7 @@ def test_misplaced_answers_of_dev_are_named(tmp_path, toy):
     )
     task = _squad()
     assert task.remarks == []
-    task.reader.read(tmp_path / "dev-v1.1.json", "dev", {})
+    task.splits.reader.read(tmp_path / "dev-v1.1.json", "dev", {})
     (remark,) = task.remarks
     assert (
         "dev-v1.1.json: of 1 questions the answer does not stand where the file says (the first"
@@ -270,7 +270,7 @@ def test_training_on_misplaced_answers_alone_says_that_they_are_misplaced(tmp_pa
     wrong = {"answers": {"text": ["England"], "answer_start": [1]}}
     reader = _write_rows(tmp_path / "train.jsonl", wrong, wrong, {"answers": []})
     task = _squad()
-    task.reader = reader
+    task.splits = replace(task.splits, reader=reader)
     with pytest.raises(
         DataError, match="2 questions: the answer does not stand at its answer_start"
     ):

@@ -31,7 +31,7 @@ def test_an_example_for_each_predicate(tmp_path: Path) -> None:
     assert first.fields == {"words": words, "predicate": 1}
     assert first.label == ["B-A0", "B-V", "B-A1", "I-A1", "I-A1", "I-A1"]
     assert (second.fields["predicate"], second.label[2:]) == (4, ["B-A1", "O", "B-V", "B-AM-LOC"])
-    assert list(task.reader.skipped.values()) == [1]  # a sentence without predicates
+    assert list(task.splits.reader.skipped.values()) == [1]  # a sentence without predicates
     assert task.unit(first) == task.unit(second)  # held out together
 
 

@@ -128,7 +128,9 @@ def test_wsc(tmp_path: Path) -> None:
     assert [text[e["start"] : e["end"]] for e in example.fields["entities"]] == ["Mark", "He"]
     assert example.label == "True"
     # the quotation mark before it
-    assert list(task.reader.notes.values()) == ["1 spans differ from the word at their index"]
+    assert list(task.splits.reader.notes.values()) == [
+        "1 spans differ from the word at their index"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_reads_the_distributed_files() -> None:
     assert (len(train), len(dev)) == (2723, 554)
     task.fit_labels(train)
     assert 35 <= len(task.names) <= 42
-    again = task.reader.read_file(SHARED / "streusle.ud_dev.conllulex", {})
+    again = task.splits.reader.read_file(SHARED / "streusle.ud_dev.conllulex", {})
     assert len(again) == 554
     pairs = [
         (one, two)

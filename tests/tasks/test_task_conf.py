@@ -158,7 +158,7 @@ def test_reads_other_peoples_tables():
     _, task = _task("choice", f"[{arc[0]},{arc[1]}]", *words)
     task.fit_labels(task.read("dev"))
     # some rows lack their choices
-    assert len(task.read("dev")) + sum(task.reader.skipped.values()) == 570
+    assert len(task.read("dev")) + sum(task.splits.reader.skipped.values()) == 570
     codah = [
         SHARED / f"multiple_choice/codah/{split}_swag_layout.csv" for split in ("train", "dev")
     ]

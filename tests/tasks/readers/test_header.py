@@ -46,7 +46,7 @@ def test_names_are_no_example(tmp_path: Path, texts: list[str], names: str, labe
     assert task.names == list(labels)
     shown = names.replace("\t", ", ")
     note = f"the first line ({shown}) names the columns; task.reader.header=false: it is an example"
-    assert task.reader.notes == {str(tmp_path / "train.tsv"): note}
+    assert task.splits.reader.notes == {str(tmp_path / "train.tsv"): note}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_names_are_no_example(tmp_path: Path, texts: list[str], names: str, labe
 def test_an_example_is_no_name(tmp_path: Path, first: str) -> None:
     task, found = read("classification", table(tmp_path, first, *rows(LONG, "ab")), *NUMBERS)
     assert len(found) == 13
-    assert task.reader.notes == {}
+    assert task.splits.reader.notes == {}
 
 
 def test_what_may_be_either_is_asked(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_table_of_tagged_sentences(tmp_path: Path) -> None:
     assert len(found) == 2
     task.fit_labels(found)
     assert task.names == ["O", "B-LOC", "I-LOC"]
-    assert next(iter(task.reader.notes.values())).startswith(
+    assert next(iter(task.splits.reader.notes.values())).startswith(
         "the first line (text_a, label) names the columns"
     )
     with pytest.raises(DataError) as error:

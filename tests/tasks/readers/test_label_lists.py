@@ -125,7 +125,7 @@ def test_every_layout_gives_the_same_labels(layout: str, tmp_path: Path) -> None
         bare = make(file)
         assert labels_of(bare) == [[str(NAMES.index(n)) for n in own] for own in wanted]
         assert bare.names == ["0", "1", "2"]
-        assert "task.label_names=[...] names them" in bare.reader.notes[str(file)]
+        assert "task.label_names=[...] names them" in bare.splits.reader.notes[str(file)]
 
 
 def told_fix(task: Any) -> list[str]:

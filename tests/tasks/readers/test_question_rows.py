@@ -150,7 +150,7 @@ def test_tokens_of_cut_questions_are_counted_once(most: int, cut: int, tmp_path:
     """A passage of several windows has its question in each of them."""
     task = make(write(tmp_path, "train.jsonl", flat("lists")), f"task.max_query={most}")
     task.max_length, task.stride = 30, 8
-    examples = task.reader.read_file(tmp_path / "train.jsonl", {})
+    examples = task.splits.reader.read_file(tmp_path / "train.jsonl", {})
     rows = task.encode(examples, Letters())
     lost = sum(max(0, len(question) - most) for _, question, _ in ASKED)
     assert lost == cut
@@ -162,7 +162,7 @@ def test_tokens_of_cut_questions_are_counted_once(most: int, cut: int, tmp_path:
 def test_documents_beyond_the_windows_that_are_read_are_cut(tmp_path: Path) -> None:
     task = make(write(tmp_path, "train.jsonl", flat("lists")), "task.max_query=11")
     task.max_length, task.stride, task.windows = 30, 8, 1
-    rows = task.encode(task.reader.read_file(tmp_path / "train.jsonl", {}), Letters())
+    rows = task.encode(task.splits.reader.read_file(tmp_path / "train.jsonl", {}), Letters())
     read = [30 - 3 - len(question) for _, question, _ in ASKED]
     assert rows.values["cut"].tolist() == [len(CONTEXT) - each for each in read]
 

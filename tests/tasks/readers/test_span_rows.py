@@ -171,7 +171,7 @@ def test_texts_without_words_are_counted(tmp_path: Path) -> None:
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     task = make_task(tmp_path)
     assert len(task.read("train")) == 1
-    told = "; ".join(describe_reading(task.reader))
+    told = "; ".join(describe_reading(task.splits.reader))
     assert "1 of 2 texts have no words and are left out" in told
 
 
