@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.parts import part_of
+from plmctl.tasks.answers.tags import TagAnswer
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.metrics import entities
-from plmctl.tasks.tagging import Tagging, TaggingSettings
+from plmctl.tasks.scores.tags import TagScores
+from plmctl.tasks.tagging import Tagging, choose
 
 OFFICIAL = ("term_f1", "term_precision", "term_recall")
 Terms = Iterable[Sequence[int]]  # first character, the one behind the last
@@ -23,15 +25,17 @@ class AspectTagging(Tagging):
     al., 2014, "SemEval-2014 Task 4: Aspect Based Sentiment Analysis", sec. 4.1, subtask 1).
     """
 
-    known_metrics = (*OFFICIAL, *Tagging.known_metrics)
+    alone = True
 
-    Settings = TaggingSettings
+    def answer_by(self, own: Any) -> TermAnswer:
+        return TermAnswer(**choose(own))
 
-    def unit(self, example: Example) -> str:
-        return "\t".join(example.fields["words"])
+    def judge(self, own: Any) -> TermScores:
+        return TermScores()
 
-    def texts(self, example: Example) -> list[str]:
-        return [" ".join(example.fields["words"])]
+
+class TermAnswer(TagAnswer):
+    """Tags of words, with the characters of words and gold terms in predictions."""
 
     def describe(self, example: Example) -> dict[str, Any]:
         found = super().describe(example)
@@ -40,11 +44,19 @@ class AspectTagging(Tagging):
             found["gold_terms"] = [list(term) for term in example.fields["terms"]]
         return found
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+
+class TermScores(TagScores):
+    """The scores of tags, and those of terms by their characters."""
+
+    known = (*OFFICIAL, *TagScores.known)
+
+    def __call__(
+        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> dict[str, float]:
         pairs = [(p["gold_terms"], find_terms(p["guess"], p["places"])) for p in predictions]
         official = score_terms(pairs)
-        found = super().score(predictions)
-        return {name: official[name] for name in self.metrics if name in official} | found
+        found = super().__call__(predictions, names)
+        return {name: official[name] for name in names if name in official} | found
 
 
 def find_terms(tags: Sequence[str], places: Sequence[Sequence[int]]) -> list[list[int]]:

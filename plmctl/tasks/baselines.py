@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.core.named_values import name_rows
+from plmctl.tasks.answers.tags import TagAnswer
 from plmctl.tasks.calibration import decide
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.labels import name_sets
 from plmctl.tasks.scores.rouge import words
 from plmctl.tasks.sparse_linear import LEAST, WeightedCounts, count_features, fit_linear
-from plmctl.tasks.tagging import Tagging
 from plmctl.tasks.task import Task
 
 # the answer itself is of training; `majority` among scores is of the answers that are scored
@@ -275,7 +275,7 @@ def _fit_tags(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
         ]
 
     def always(examples: Sequence[Example]) -> list[Row]:
-        describe = cast(Tagging, task).describe
+        describe = cast(TagAnswer, task.answer).describe
         return [{**describe(each), "guess": [top] * len(each.label)} for each in examples]
 
     return {CONSTANT: always, "tag of the word": by_word}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,12 @@ import numpy as np
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.tasks.answers.tags import TagAnswer
 from plmctl.tasks.phrase_tree import TaggedWord, build_tree, read_bracketed, words_of
 from plmctl.tasks.record import Example
+from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.scores.brackets import NAMES, score_trees
-from plmctl.tasks.tagging import Tagging, TaggingSettings
+from plmctl.tasks.tagging import Tagging, TaggingSettings, choose
 
 UNKNOWN = "XX"  # the part of speech of a word of which none is given
 
@@ -39,57 +41,65 @@ class Constituency(Tagging):
         pipeline="",
         typed="sentences that you type, one a line, with spaces between words",
     )
-    known_metrics = NAMES
-    of_entities = ()
-
     Settings = TaggingSettings
+    alone = True
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
         for name in ("crf", "scheme"):
             if settings.get(name) is not None:
                 allowed = "null: labels of a tree name no entities"
                 raise ConfigError(f"task.{name}", settings[name], allowed, fix=f"task.{name}=null")
-        self._rare, self._asked_of = 0, 0
+        super().__init__(**settings)
+
+    def answer_by(self, own: Any) -> TreeAnswer:
+        return TreeAnswer(**choose(own))
+
+    def judge(self, own: Any) -> TreeScores:
+        return TreeScores()
+
+
+class TreeAnswer(TagAnswer):
+    """Labels of words, and the trees that they are."""
+
+    rare = words = 0  # words whose label training lacks, and all
 
     @property
     def remarks(self) -> list[str]:
-        """Remarks for a reader of the score."""
-        if not self._rare:
+        if not self.rare:
             return []
-        shares = f"{self._rare:,} of {self._asked_of:,} words have a label of their tree that"
+        shares = f"{self.rare:,} of {self.words:,} words have a label of their tree that"
         return [f"{shares} training lacks: these are never right"]
 
-    def unit(self, example: Example) -> str:
-        return "\t".join(example.fields["words"])
-
-    def texts(self, example: Example) -> list[str]:
-        return [" ".join(example.fields["words"])]
-
-    def labels_of(self, example: Example) -> Sequence[str]:
+    def seen(self, example: Example) -> Sequence[str]:
         return ()  # labels of dev may be new: there are many, and most are rare
 
-    def fit_labels(self, examples: Iterable[Example]) -> None:
-        if self.label_names is None:
-            super().fit_labels(examples)
-            return
-        known = {*self.names}
-        examples = list(examples)
+    def fit(
+        self, examples: Sequence[Example], names: list[str] | None, *, stated: bool
+    ) -> list[str]:
+        if names is None:
+            return super().fit(examples, names, stated=stated)
+        known = {*names}
         kept = [replace(e, label=[name for name in e.label if name in known]) for e in examples]
-        self._asked_of += sum(len(e.label) for e in examples)
-        self._rare += sum(
-            len(e.label) - len(own.label) for e, own in zip(examples, kept, strict=True)
+        lost = [len(e.label) - len(own.label) for e, own in zip(examples, kept, strict=True)]
+        self.words, self.rare = (
+            self.words + sum(len(each.label) for each in examples),
+            self.rare + sum(lost),
         )
-        super().fit_labels(kept)
+        return super().fit(kept, names, stated=stated)
 
-    def _number(self, example: Example) -> list[int]:
-        numbers = {name: number for number, name in enumerate(self.names)}
+    def fit_metrics(
+        self, metrics: Sequence[str], names: Sequence[str], *, stated: bool
+    ) -> list[str]:
+        return list(metrics)  # they count brackets
+
+    def number_tags(self, example: Example, names: Sequence[str]) -> list[int]:
+        numbers = {name: number for number, name in enumerate(names)}
         return [numbers.get(name, IGNORE) for name in example.label]
 
     def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
     ) -> list[dict[str, Any]]:
-        predictions = super().predict(logits, rows, examples)
+        predictions = super().predict(logits, rows, examples, names)
         for prediction, example in zip(predictions, examples, strict=True):
             gold = example.fields.get("tree")
             words = (
@@ -100,17 +110,23 @@ class Constituency(Tagging):
             prediction |= {"gold": gold, "guess": str(build_tree(prediction["guess"], words))}
         return predictions
 
-    def explain(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
-        return self.predict(logits, rows, examples)
+    def weigh(self, *given: Any) -> None:
+        """Add nothing: trees are no tags to be averaged."""
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+
+class TreeScores(Scores):
+    """The scores of evalb."""
+
+    known = NAMES
+
+    def __call__(
+        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> dict[str, float]:
         gold, guess = (
             [read_bracketed(each[side]) for each in predictions] for side in ("gold", "guess")
         )
         found = score_trees(gold, guess)
-        return {name: found[name] for name in self.metrics}
+        return {name: found[name] for name in names}
 
 
 def tag_plainly(words: Sequence[str]) -> list[TaggedWord]:

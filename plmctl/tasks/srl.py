@@ -10,14 +10,40 @@ import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.parts import part_of
+from plmctl.tasks.answers.tags import TagAnswer
+from plmctl.tasks.layouts.base import RowSettings
+from plmctl.tasks.layouts.sentence_rows import SentenceRows
 from plmctl.tasks.layouts.words import Pieces
 from plmctl.tasks.readers.srl import VERB
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.metrics import entities
-from plmctl.tasks.tagging import Tagging
+from plmctl.tasks.scores.tags import TagScores
+from plmctl.tasks.tagging import Tagging, choose
 
 CONTINUED = "C-"  # before the label of a further part of an argument
 Argument = tuple[str, tuple[tuple[int, int], ...]]  # label, first and last word of its parts
+
+
+class PredicateRows(SentenceRows):
+    """Rows of words, with the predicate as the second segment, and its words of that segment."""
+
+    typed = ""
+
+    def parse(self, line: str, number: int, columns: Mapping[str, Any]) -> Example:
+        raise ValueError("which word is the predicate? Give a file with a column of predicates")
+
+    def find_second(self, example: Example, pieces: Pieces, rows: RowSettings) -> list[int]:
+        return pieces[example.fields["predicate"]][: rows.max_length // 4]
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any, rows: RowSettings) -> Rows:
+        made = super().encode(examples, tokenizer, rows)
+        text = made.seqs["text"]
+        segment = text.tracks["segment"].copy()
+        of_row = made.values["example"]
+        for row, start, size, word in made.spans["word"].tolist():
+            if examples[of_row[row]].fields["predicate"] == word:
+                segment[row, start : start + size] = 1
+        return made.with_seq("text", replace(text, tracks={**text.tracks, "segment": segment}))
 
 
 @part_of("task")
@@ -35,40 +61,37 @@ class SemanticRoles(Tagging):
     # the baseline of a tag is that of its word, which knows no predicate
     facts = replace(Tagging.facts, answer="", typed="")
 
-    def parse(self, line: str, number: int) -> Example:
-        raise ValueError("which word is the predicate? Give a file with a column of predicates")
+    rows_by = PredicateRows
+    alone = True
 
-    def unit(self, example: Example) -> str:
-        return "\t".join(example.fields["words"])
+    def answer_by(self, own: Any) -> RoleAnswer:
+        return RoleAnswer(**choose(own))
 
-    def texts(self, example: Example) -> list[str]:
-        return [" ".join(example.fields["words"])]
+    def judge(self, own: Any) -> RoleScores:
+        return RoleScores()
 
-    def find_beside(self, example: Example, pieces: Pieces) -> list[int]:
-        return pieces[example.fields["predicate"]][: self.max_length // 4]
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        rows = super().encode(examples, tokenizer)
-        text = rows.seqs["text"]
-        segment = text.tracks["segment"].copy()
-        of_row = rows.values["example"]
-        for row, start, size, word in rows.spans["word"].tolist():
-            if examples[of_row[row]].fields["predicate"] == word:
-                segment[row, start : start + size] = 1
-        return rows.with_seq("text", replace(text, tracks={**text.tracks, "segment": segment}))
+class RoleAnswer(TagAnswer):
+    """Tags of words, with the predicate in predictions."""
 
     def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
     ) -> list[dict[str, Any]]:
-        predictions = super().predict(logits, rows, examples)
+        predictions = super().predict(logits, rows, examples, names)
         for prediction, example in zip(predictions, examples, strict=True):
             prediction["predicate"] = example.fields["predicate"]
         return predictions
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+
+class RoleScores(TagScores):
+    """The scores of tags, with those of arguments instead of entities."""
+
+    def __call__(
+        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> dict[str, float]:
         found = score_arguments([(p["gold"], p["guess"]) for p in predictions])
-        also = super().score(predictions)  # metrics of words
-        return {name: found.get(name, also[name]) for name in self.metrics}
+        also = super().__call__(predictions, names)  # metrics of words
+        return {name: found.get(name, also[name]) for name in names}
 
 
 def join_parts(tags: Sequence[str]) -> set[Argument]:

@@ -14,11 +14,12 @@ import numpy as np
 from plmctl.core.batch import Rows
 from plmctl.core.parts import part_of
 from plmctl.core.values import Whole
+from plmctl.tasks.answers.tags import TagAnswer
 from plmctl.tasks.readers.streusle import NO_SENSE
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
-from plmctl.tasks.scores.metrics import by_name, check_metrics
-from plmctl.tasks.tagging import Tagging, TaggingSettings
+from plmctl.tasks.scores.base import Scores
+from plmctl.tasks.tagging import Tagging, TaggingSettings, choose
 
 _RARE = "rare_"
 
@@ -47,32 +48,26 @@ class Supersense(Tagging):
     any case of letters; `rare_words` says how many these are.
     """
 
-    unlabelled = NO_SENSE
     # the baseline of a sense is that of its word, which needs a lexicon
     facts = replace(Tagging.facts, answer="")
 
     Settings = SupersenseSettings
 
     def __init__(self, **settings: Any) -> None:
-        own = SupersenseSettings(**settings)
-        of_tags = TaggingSettings.__dataclass_fields__
-        kept = {name: value for name, value in settings.items() if name in of_tags}
-        super().__init__(**{**kept, "metrics": ["accuracy"]})
-        known = by_name(None)
-        self.metrics = check_metrics(
-            own.metrics or ["accuracy"], (*known, *(_RARE + name for name in known))
-        )
-        self.piece, self.rare = own.piece, own.rare
+        super().__init__(**settings)
+        self.rare = SupersenseSettings(**settings).rare
         self._seen: Counter[str] | None = None  # words of training
+
+    def answer_by(self, own: SupersenseSettings) -> TagAnswer:
+        return TagAnswer(**choose(own), piece=own.piece, unlabelled=NO_SENSE)
+
+    def judge(self, own: SupersenseSettings) -> SenseScores:
+        return SenseScores(rare=own.rare)
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         examples = list(examples)
         super().fit_labels(examples)
         self._seen = _count(examples)
-
-    def _states(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        row, start, pieces, _ = rows.spans["word"].T
-        return row, start if self.piece == "first" else start + pieces - 1
 
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
@@ -90,7 +85,19 @@ class Supersense(Tagging):
                 prediction["rare"] = [a and f for a, f in zip(asked, few, strict=True)]
         return predictions
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+
+class SenseScores(Scores):
+    """The scores of labels over annotated words, and those of rare ones with `rare_` before."""
+
+    known = (*metrics.by_name(None), *(_RARE + name for name in metrics.by_name(None)))
+    default = ("accuracy",)
+
+    def __init__(self, *, rare: int) -> None:
+        self.rare = rare
+
+    def __call__(
+        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> dict[str, float]:
         asked = [
             (gold, guess, seen)
             for p in predictions
@@ -100,13 +107,13 @@ class Supersense(Tagging):
         gold, guess = [each[0] for each in asked], [each[1] for each in asked]
         few = [each for each in asked if each[2] <= self.rare]
         rare = [each[0] for each in few], [each[1] for each in few]
-        known = by_name(None)
+        known = metrics.by_name(None)
         found = {name: score(gold, guess) for name, score in known.items()}
         found |= {_RARE + name: score(*rare) for name, score in known.items()}
         floor = metrics.floor(
-            self.metrics, gold, lambda name: metrics.constant(known[name.removeprefix(_RARE)], gold)
+            names, gold, lambda name: metrics.constant(known[name.removeprefix(_RARE)], gold)
         )
-        scores = {name: found[name] for name in self.metrics}
+        scores = {name: found[name] for name in names}
         return scores | {"rare_words": float(len(few))} | floor
 
 

@@ -61,5 +61,6 @@ class TableTask(Task):
 
     @property
     def decided(self) -> dict[str, Any]:
-        own = need(self.answer).decided
-        return {f"answer.{name}" if name in own else name: v for name, v in super().decided.items()}
+        of = dict.fromkeys(need(self.layout).decided, "layout")
+        of |= dict.fromkeys(need(self.answer).decided, "answer")
+        return {f"{of[n]}.{n}" if n in of else n: value for n, value in super().decided.items()}

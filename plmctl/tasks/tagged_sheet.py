@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
+from plmctl.tasks.layouts.sentence_rows import SentenceRows
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.column_settings import Column
 from plmctl.tasks.readers.conll import Columns
 from plmctl.tasks.readers.tag_spelling import find_outside
-from plmctl.tasks.tagging import Tagging
 from plmctl.tasks.task import Task
 from plmctl.text.inputs import need_lines
 from plmctl.text.tabular import kind_of, objects_of
@@ -51,17 +51,18 @@ class TaggedSheet:
         Raises:
             DataError: Entities are given by their characters.
         """
+        layout = task.layout
         if (
-            not isinstance(task, Tagging)
+            not isinstance(layout, SentenceRows)
             or not isinstance(task.splits.reader, Columns)
             or task.splits.reader.layout == "table"
         ):
             return None
         task.fit_labels(task.read(split))  # DataError for whatever the task itself would refuse
-        if task.joiner != " ":
+        if layout.joiner != " ":
             return None
         file = files.need(task.splits.path, split, task.splits.reader.splits[split])
-        if task.words == "text":
+        if layout.words == "text":
             what = "its entities are given by their characters, which other words would move"
             raise DataError(what, file=file, fix='{"tokens": ["a", "b"], "tags": ["O", "O"]}')
         if task.splits.reader.layout == "jsonl" or (

@@ -158,6 +158,8 @@ class Task(Objective):
             answer.check_columns(self.columns)
         heads = self.facts.heads | {self.facts.head} | self.transform.heads
         self.facts = replace(self.facts, heads=heads, terms=heads)
+        if answer is not None:
+            self.facts = replace(self.facts, incomparable=answer.facts.incomparable)
         self.requires |= self.transform.needs
         self.rows = RowSettings(
             self.max_length, self.pooling, self.transform, settings.sees_later, self.name
@@ -169,6 +171,7 @@ class Task(Objective):
         self.lengths = RowLengths(settings.max_length)
         # signatures of metrics whose exact definition has one, once `score` has computed them
         self.signatures: dict[str, str] = {}
+        _fit_metrics(self)
 
     @property
     def remarks(self) -> list[str]:
@@ -177,7 +180,7 @@ class Task(Objective):
 
     def describe_scoring(self, examples: Sequence[Example]) -> str:
         """A sentence on labels that the metrics of the task do not fit; "" where they do."""
-        return ""
+        return self.answer.describe_scoring(examples, self.splits) if self.answer else ""
 
     def describe_known(self, examples: Sequence[Example]) -> list[str]:
         """Lines on the share of the training examples that the task's knowledge covers; DataError
@@ -213,8 +216,14 @@ class Task(Objective):
         """Settings as `fit_labels` found them in the training split: every checkpoint carries
         them.
         """
-        names = {} if self.label_names is None else {"label_names": self.label_names}
-        return {**names, **self.answer.decided} if self.answer else names
+        known: dict[str, Any] = (
+            {} if self.label_names is None else {"label_names": self.label_names}
+        )
+        if self.settings.metrics is None:
+            known["metrics"] = self.metrics
+        for part in (self.layout, self.answer):
+            known |= part.decided if part else {}
+        return known
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """ConfigError for a setting that a tokenizer does not allow."""
@@ -230,6 +239,8 @@ class Task(Objective):
         """
         if self.layout:
             self.layout.check_model(model)
+        if self.answer:
+            self.answer.check_model(model)
 
     def texts(self, example: Example) -> list[str]:
         """The texts that a new tokenizer learns from."""
@@ -249,9 +260,13 @@ class Task(Objective):
         """Learn the label names from the training split, or check it against the names in the
         config.
         """
+        examples = list(examples)
+        if self.layout:
+            self.layout.fit(examples)
         self.label_names = need(self.answer).fit(
-            list(examples), self.label_names, stated=self.states_labels
+            examples, self.label_names, stated=self.states_labels
         )
+        _fit_metrics(self)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         """All rows of a split, padded to the longest; an example may make several,
@@ -271,10 +286,9 @@ class Task(Objective):
         """The inputs of `predict`, by name, `[B, ...]`; a second dimension of T is padded to the
         split's longest row.
         """
-        head, layout = self.facts.head, need(self.layout)
-        states = layout.read(model, batch, self.rows, together=need(self.answer).together)
-        logits = model.heads[head](states)
-        return {head: logits.squeeze(-1) if self.facts.outputs == 1 else logits}  # [N] or [N, K]
+        head, answer = self.facts.head, need(self.answer)
+        states = need(self.layout).read(model, batch, self.rows, together=answer.together)
+        return {head: answer.logits(model.heads[head], states)}
 
     def flatten_logits(
         self, logits: Mapping[str, Tensor], batch: Batch
@@ -316,18 +330,6 @@ class Task(Objective):
         scores = logits[self.facts.label_name]
         return need(self.answer).predict(scores, rows, examples, self.label_names)
 
-    def explain(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
-        """The predictions with all that an ensemble averages, which may be more than files have."""
-        return self.predict(logits, rows, examples)
-
-    def settle(self, joined: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The answer of an ensemble, joined from the results of `explain` for each member, with the
-        task's additions.
-        """
-        return joined
-
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """The metrics of `predictions`, a function of them alone, so that saved predictions give
         the same digits again.
@@ -365,7 +367,15 @@ def _settle(task: Task, examples: list[Example]) -> list[Example]:
     if task.answer is not None:
         settled = task.answer.settle(examples, task.label_names, task.splits)
         examples, task.label_names = settled
+        _fit_metrics(task)
     return list(examples)
+
+
+def _fit_metrics(task: Task) -> None:
+    """Choose the metrics that fit the labels, once these are known."""
+    if task.answer is not None and task.label_names is not None:
+        stated = task.settings.metrics is not None
+        task.metrics = task.answer.fit_metrics(task.metrics, task.label_names, stated=stated)
 
 
 def as_task(part: Any) -> Task | None:

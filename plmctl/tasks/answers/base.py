@@ -12,6 +12,7 @@ from torch import Tensor
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
+from plmctl.models.base import Model
 from plmctl.objectives.base import Output
 from plmctl.tasks.facts import ModelNeeds, TaskFacts
 from plmctl.tasks.layouts import encode
@@ -61,6 +62,13 @@ class Answer(ABC):
         """
         return examples, names
 
+    def check_model(self, model: Model) -> None:  # noqa: B027
+        """ConfigError for a setting that a model, which may have no weights, does not allow."""
+
+    def describe_scoring(self, examples: Sequence[Example], files: Splits) -> str:
+        """A sentence on labels that the metrics of the task do not fit; "" where they do."""
+        return ""
+
     def seen(self, example: Example) -> Sequence[str]:
         """The labels that training must have seen before this example can be predicted."""
         return ()
@@ -83,6 +91,18 @@ class Answer(ABC):
             self.gold(example)
         return names
 
+    def fit_metrics(
+        self, metrics: Sequence[str], names: Sequence[str], *, stated: bool
+    ) -> list[str]:
+        """The metrics for labels of these names; ConfigError for stated ones that do not fit.
+
+        Args:
+            metrics: The metrics.
+            names: The names of labels.
+            stated: Whether the config states the metrics.
+        """
+        return list(metrics)
+
     def label(self, rows: Rows, examples: Sequence[Example], names: list[str] | None) -> Rows:
         """`rows` with the labels of their examples, where all have one."""
         if any(example.label is None for example in examples):
@@ -92,6 +112,11 @@ class Answer(ABC):
     def number(self, examples: Sequence[Example], names: list[str] | None) -> dict[str, np.ndarray]:
         """The labels of examples by field name, without "labels." before it."""
         raise NotImplementedError
+
+    def logits(self, head: Any, states: Tensor) -> Tensor:
+        """The logits of its head for states: [N] or [N, K] of rows."""
+        logits: Tensor = head(states)
+        return logits.squeeze(-1) if self.facts.outputs == 1 else logits
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch, names: list[str] | None) -> Output:
@@ -113,6 +138,22 @@ class Answer(ABC):
             logits: [n] or [n, K] of rows.
             rows: The rows of the examples.
             examples: The examples.
+            names: The names of labels, if it has some.
+        """
+
+    def weigh(  # noqa: B027
+        self,
+        predictions: Sequence[dict[str, Any]],
+        logits: np.ndarray,
+        rows: Rows,
+        names: list[str] | None,
+    ) -> None:
+        """Add to `predictions` the probabilities that an ensemble averages, and files do not have.
+
+        Args:
+            predictions: The rows of `predict`.
+            logits: The logits of rows.
+            rows: The rows of the examples.
             names: The names of labels, if it has some.
         """
 

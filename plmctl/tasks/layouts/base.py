@@ -66,6 +66,14 @@ class RowLayout(ABC):
         """
         return []
 
+    @property
+    def decided(self) -> dict[str, Any]:
+        """Settings of its own as `fit` found them, which every checkpoint carries."""
+        return {}
+
+    def fit(self, examples: Sequence[Example]) -> None:  # noqa: B027
+        """Learn settings that are not stated from the training examples."""
+
     @abstractmethod
     def parse(self, line: str, number: int, columns: Mapping[str, Any]) -> Example:
         """One line of a text file as an unlabelled example; ValueError for another number of

@@ -16,13 +16,15 @@ MEAN = "mean"  # the plain mean of the other metrics
 @base_of("scores")
 class Scores(ABC):
     """Computes metrics of predictions, so that saved predictions give the same digits again.
-    `known` are the names of its metrics.
+    `known` are the names of its metrics, `default` those of a config without any.
     """
 
     known: Sequence[str] = ()
+    default: Sequence[str] = ()
 
-    def check(self, names: Sequence[str], *, fix: str = "") -> list[str]:
-        """`names`; ConfigError for an unknown metric, with this fix if there is one."""
+    def check(self, names: Sequence[str] | None, *, fix: str = "") -> list[str]:
+        """`names`, or those by default; ConfigError for an unknown metric, with this fix."""
+        names = self.default if names is None else names
         checked = check_metrics(names, self.known, fix=fix)
         if checked == [MEAN]:
             allowed = "with others, of which it is the mean"

@@ -20,6 +20,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.crf import LinearChain
 from plmctl.tasks import batches
 from plmctl.tasks.answers.tag_chain import TagChain
+from plmctl.tasks.ensemble import explain
 from plmctl.tasks.readers.schemes import may_begin, may_end, may_follow, spell
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.metrics import entities
@@ -115,7 +116,7 @@ def test_the_loss_of_a_batch_is_that_of_its_windows(length: int, tmp_path: Path)
     chain = LinearChain(num_classes=len(task.names), gain=1.0)
     for parameter in chain.parameters():
         torch.nn.init.normal_(parameter, generator=generator)
-    task._asked = [chain]
+    task.answer._asked = [chain]
     batch = batches.collate(rows, np.arange(len(rows.key)))
     term = task.loss({"tag": logits[:, : batch.text.ids.shape[1]]}, batch).terms["tag"]
     first, last, follow = (each.detach().double() for each in chain())
@@ -142,13 +143,13 @@ def test_a_sentence_in_windows_is_predicted_as_one(tmp_path: Path) -> None:
     task = make_task(tmp_path, "task.crf=legal", "task.max_length=6")
     examples, rows = encode(task, make_sentences(5, 12))
     chain = LinearChain(num_classes=len(task.names))
-    task._asked = [chain]
+    task.answer._asked = [chain]
     logits = (
         np.random.default_rng(0)
         .normal(size=(*rows.seqs["text"].ids.shape, len(task.names)))
         .astype(np.float32)
     )
-    for prediction in task.explain({"tag": logits}, rows, examples):
+    for prediction in explain(task, {"tag": logits}, rows, examples):
         tags = prediction["guess"]
         assert spell(entities(tags), len(tags), "iob2") == tags
         assert np.allclose(np.sum(prediction["tag_probabilities"], axis=1), 1)
@@ -213,7 +214,7 @@ def test_it_trains_resumes_and_is_evaluated(tmp_path: Path) -> None:
 def test_what_compares_words_is_refused(tmp_path: Path) -> None:
     task = make_task(tmp_path, "task.crf=free")
     with pytest.raises(ConfigError, match=r"task.crf='free': null where .* words are compared"):
-        task.flatten_logits({}, None)
+        task.flatten_logits({"tag": torch.zeros(1)}, None)
     data, run = write(tmp_path / "data", train=8, dev=4), tmp_path / "run"
     for words in (["regulariser=smart"], ["stabiliser=[r_drop]"]):  # before any work
         given = [*TINY, f"task.path={data}", "task.crf=free", f"run.dir={run}", *words]
