@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from plmctl.artifacts.label_rows import facts_of
 from plmctl.chain.page import read_scores
 from plmctl.config.build import class_of
 from plmctl.config.spec import Provenance, key_of
@@ -31,7 +32,6 @@ from plmctl.jobs.runners import run_here
 from plmctl.storage.job_events import Event
 from plmctl.storage.paths import refuse_file_name
 from plmctl.storage.reading import read_json
-from plmctl.tasks.classification import Classification
 from plmctl.tasks.readers.files import match_patterns
 from plmctl.tasks.readers.tables import SHARES, TEXTS, Table
 from plmctl.tasks.unlabelled import read_unlabelled
@@ -209,8 +209,8 @@ def _reads_tables(task: Mapping[str, Any], plugins: Sequence[str]) -> bool:
     """Whether a task chooses a label, and reads the files that `plmctl data label` writes."""
     if not task:
         return False
-    kind, reader = class_of(task, plugins), task.get("reader") or {}
-    if not (isinstance(kind, type) and issubclass(kind, Classification)):
+    facts, reader = facts_of(task, plugins), task.get("reader") or {}
+    if facts is None or facts.answer != "class":
         return False
     splits = reader.get("splits", {})
     return class_of(reader, plugins) is Table and all(

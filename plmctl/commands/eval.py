@@ -314,6 +314,7 @@ class Evaluate(TaskUser, Command):
         submission.
         """
         from plmctl.tasks import inference
+        from plmctl.tasks.capabilities import submit
         from plmctl.use.asked_task import name_file, write_for_board, write_split
         from plmctl.use.ensemble import join_members
         from plmctl.use.predict import ScoreTable, Told
@@ -329,7 +330,7 @@ class Evaluate(TaskUser, Command):
         joined, decision = join_members(members, votes=self.joined == "votes")
         if self.provenance.submission:
             for name, predictions in joined.items():
-                content, board = task.submit(predictions), task.submission[name]
+                content, board = submit(task, predictions), task.submission[name]
                 tell(write_for_board(output, board, content))
             return None
         ((name, examples),) = splits.items()

@@ -13,7 +13,6 @@ from plmctl.distill.base import Teacher
 from plmctl.generation.decode import find_writing_head
 from plmctl.generation.search import Search
 from plmctl.objectives.base import Objective
-from plmctl.tasks.generation import Generation
 from plmctl.tasks.scores import written
 
 # (texts, the likeliest first; references) -> one, or none
@@ -31,7 +30,7 @@ def sequence(
     `rewrite` says (None: they are written already). ConfigError for a task that does not write,
     UsageError for a teacher that cannot.
     """
-    if not isinstance(objective, Generation):
+    if not getattr(objective.facts, "writes", False):
         fix = (
             "task=translation (or another that writes);"
             " in pretraining, data.path=<the text that plmctl data rewrite made>"

@@ -39,6 +39,7 @@ from plmctl.runs.teachers import (
     refuse_long_rows,
 )
 from plmctl.runs.unfreezing import check_unfreezing, group_layers
+from plmctl.tasks.capabilities import noise_of
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
@@ -227,7 +228,7 @@ def _check_frozen_outputs(spec: Finetune, model: Model, task: Task) -> None:
     """
     asked, setting = spec.train.frozen_outputs, "train.frozen_outputs"
     FrozenPart.of(model, asked)
-    if task.noise(TINY) is not None:
+    if noise_of(task, TINY) is not None:
         allowed = "batch: the noise of this task changes the rows in every epoch"
         raise ConfigError(setting, asked, allowed, fix=f"{setting}=batch")
 

@@ -49,6 +49,7 @@ from plmctl.runs.teachers import add_teacher
 from plmctl.runs.trained_adapters import take_adapters
 from plmctl.runs.unfreezing import make_stages
 from plmctl.tasks import inference
+from plmctl.tasks.capabilities import noise_of
 from plmctl.tasks.inference import Split
 from plmctl.tasks.readers.label_text import SETTING, describe_names
 from plmctl.tasks.task import Task
@@ -178,7 +179,7 @@ def _build_objective(
         task,
         charge(model, mix_losses(objective, sides)),
         resumed=_newest(session) is not None,
-        passes=partial(read_epoch, spec, device, rows, task.noise(tokenizer.vocab)),
+        passes=partial(read_epoch, spec, device, rows, noise_of(task, tokenizer.vocab)),
     )
 
 

@@ -15,6 +15,7 @@ from plmctl.runs.session import Session
 from plmctl.runs.side_tasks import mixing_of, open_side_tasks, save_side_tasks
 from plmctl.tasks import inference
 from plmctl.tasks.batches import Batches
+from plmctl.tasks.capabilities import noise_of
 from plmctl.tasks.inference import Split
 from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.several import MAIN, SideLoss, SideTask, TaskBatches
@@ -61,7 +62,7 @@ def make_batches(
         seed=session.spec.seed,
         world=world.size,
         rank=world.rank,
-        noise=task.noise(tokenizer.vocab),
+        noise=noise_of(task, tokenizer.vocab),
         before_epoch=before_epoch,
     )
 

@@ -233,7 +233,7 @@ class Composer:
         own = (*self.study.finetune, *task.overrides, *point, *arm.finetune)
         refuse_another_model(own, schema.OF_THE_MODEL, key="arms")
         config = self._compose_task(task, own)
-        if name in self.tasks and config["task"]["path"] != self.tasks[name].path:
+        if name in self.tasks and config["task"]["path"] != self.tasks[name].splits.path:
             raise_all(find_missing_files(config))
         teacher = {"teacher": arm.teacher} if arm.teacher and config["distill"] else {}
         check_teacher(spec_of("finetune", config | teacher, self.given))

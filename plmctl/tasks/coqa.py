@@ -193,7 +193,7 @@ class Coqa(Squad):
         domains = coqa_score.score_domains(predictions, self.metrics[0])
         return {name: scores[name] for name in self.metrics} | domains
 
-    def submit(self, predictions: Sequence[Mapping[str, Any]], name: str = "") -> str:
+    def submit(self, predictions: Sequence[Mapping[str, Any]]) -> str:
         rows = [
             {"id": p["dialogue"], "turn_id": p["turn"], "answer": p["guess"]} for p in predictions
         ]

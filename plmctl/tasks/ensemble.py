@@ -8,14 +8,13 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 
-from plmctl.core.batch import Rows
 from plmctl.core.errors import UsageError
 from plmctl.tasks.calibration import LabelDecision, choose
-from plmctl.tasks.record import Example
+from plmctl.tasks.capabilities import settle
 from plmctl.tasks.scores.squad import normalise
 from plmctl.tasks.task import Task
 
@@ -23,40 +22,6 @@ Row = Mapping[str, Any]
 Choice = TypeVar("Choice", bound=Hashable)
 # the key of the probabilities of each word and label, which files do not have
 TAGS = "tag_probabilities"
-
-
-@runtime_checkable
-class Explained(Protocol):
-    """A task with more for an ensemble than its predictions have."""
-
-    def explain(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
-        """The predictions with all that an ensemble averages."""
-        ...
-
-    def settle(self, joined: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-        """The joined answer of an ensemble with the additions of the task.
-
-        Args:
-            joined: The joined answer.
-            rows: The results of `explain` for each member.
-        """
-        ...
-
-
-def explain(
-    task: Task, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-) -> list[dict[str, Any]]:
-    """The predictions of a task with all that an ensemble averages, which may be more than files
-    have.
-    """
-    if isinstance(task, Explained):
-        return task.explain(logits, rows, examples)
-    predictions = task.predict(logits, rows, examples)
-    if task.answer:
-        task.answer.weigh(predictions, logits[task.facts.label_name], rows, task.label_names)
-    return predictions
 
 
 def join(
@@ -177,7 +142,7 @@ def _join_answers(task: Task, rows: Sequence[Row], *, votes: bool, version: int)
         "null_odds": _log(null) - _log(top) + threshold,
         "n_best": [{"text": text, "score": _log(mean[text])} for text in best],
     }
-    return task.settle(joined, rows) if isinstance(task, Explained) else joined
+    return settle(task, joined, rows)
 
 
 def _divide(row: Row, version: int) -> dict[str, float]:

@@ -30,6 +30,7 @@ class TaskFacts(Facts):
         ranks: Whether `plmctl eval` ranks a whole corpus by it.
         scores_pairs: Whether it scores a text for a question by reading both together.
         has_classes: Whether its labels are classes or numbers, not texts that are written.
+        writes: Whether its answers are texts that a model writes.
         shows_train: Whether rows show labels of any of the training examples.
         incomparable: The error where single logits say too little to be compared.
     """
@@ -45,6 +46,7 @@ class TaskFacts(Facts):
     ranks: bool = False
     scores_pairs: bool = False
     has_classes: bool = True
+    writes: bool = False
     shows_train: bool = False
     incomparable: ConfigError | None = None
 

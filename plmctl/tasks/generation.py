@@ -125,7 +125,7 @@ class Generation(Task):
     number of tokens of the first reference, so that scores follow from them alone.
     """
 
-    facts = TaskFacts(outputs=0, has_classes=False)
+    facts = TaskFacts(outputs=0, has_classes=False, writes=True)
     requires = ModelNeeds(reads_ids=True)
 
     Settings: ClassVar[type[GenerationSettings]] = GenerationSettings

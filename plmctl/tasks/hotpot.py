@@ -334,7 +334,7 @@ class Hotpot(Task):
         scores = hotpot_score.score(predictions)
         return {name: scores[name] for name in self.metrics}
 
-    def submit(self, predictions: Sequence[Mapping[str, Any]], name: str = "") -> str:
+    def submit(self, predictions: Sequence[Mapping[str, Any]]) -> str:
         return hotpot_score.write(predictions)
 
 

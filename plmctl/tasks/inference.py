@@ -97,7 +97,8 @@ def run(
     caller sets eval mode, `no_grad` and autocast.
     """
     runtime = runtime or EagerRuntime()
-    task.attach(model)
+    if task.answer:
+        task.answer.attach(model)
     program = Program(model, task.logits)
     outputs: dict[str, np.ndarray] = {}
     totals, counts = defaultdict[str, float](float), Counter[str]()

@@ -41,7 +41,7 @@ class Multirc(Classification):
         """Questions about one passage stay on one side."""
         return str(example.fields["text"])
 
-    def submit(self, predictions: Sequence[Mapping[str, Any]], name: str = "") -> str:
+    def submit(self, predictions: Sequence[Mapping[str, Any]]) -> str:
         """Lines of passages with their questions, and these with their answers."""
         passages: dict[int, dict[int, list[dict[str, int]]]] = {}
         for prediction in predictions:

@@ -157,7 +157,7 @@ class Quac(Squad):
         scores = quac_score.score(predictions)
         return {name: scores[name] for name in self.metrics}
 
-    def submit(self, predictions: Sequence[Mapping[str, Any]], name: str = "") -> str:
+    def submit(self, predictions: Sequence[Mapping[str, Any]]) -> str:
         """A line for each dialogue, as the evaluation script reads it."""
         dialogues = defaultdict[str, list[Mapping[str, Any]]](list)
         for prediction in predictions:

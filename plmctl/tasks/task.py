@@ -5,7 +5,6 @@ metrics.
 from __future__ import annotations
 
 import inspect
-import json
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,17 +18,15 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model
-from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
 from plmctl.tasks.answers.base import Answer
 from plmctl.tasks.facts import ModelNeeds, RowLengths, TaskFacts
 from plmctl.tasks.layouts.base import RowLayout, RowSettings
 from plmctl.tasks.readers.label_text import spell_label
-from plmctl.tasks.record import Example, Reader, as_number
+from plmctl.tasks.record import Example, Reader
 from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.splits import Splits
 from plmctl.tasks.transform import Transform
-from plmctl.text.vocab import Vocab
 
 Value = TypeVar("Value")
 
@@ -160,14 +157,14 @@ class Task(Objective):
         self.facts = replace(self.facts, heads=heads, terms=heads)
         if answer is not None:
             self.facts = replace(self.facts, incomparable=answer.facts.incomparable)
-        self.requires |= self.transform.needs
+        self.requires |= self.transform.requires
         self.rows = RowSettings(
             self.max_length, self.pooling, self.transform, settings.sees_later, self.name
         )
         if layout is not None:
-            self.requires |= layout.needs(self.rows)
+            self.requires |= layout.requires(self.rows)
         if answer is not None:
-            self.requires |= answer.needs
+            self.requires |= answer.requires
         self.lengths = RowLengths(settings.max_length)
         # signatures of metrics whose exact definition has one, once `score` has computed them
         self.signatures: dict[str, str] = {}
@@ -275,18 +272,12 @@ class Task(Objective):
         rows = need(self.layout).encode(examples, tokenizer, self.rows)
         return need(self.answer).label(rows, examples, self.label_names)
 
-    def noise(self, vocab: Vocab) -> Noise | None:
-        """The noise that changes the rows in training, anew in every epoch; None: no noise."""
-        return None
-
-    def attach(self, model: Model) -> None:
-        """Keep what `loss` and `predict` read of a model in addition to its logits."""
-
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """The inputs of `predict`, by name, `[B, ...]`; a second dimension of T is padded to the
         split's longest row.
         """
         head, answer = self.facts.head, need(self.answer)
+        answer.attach(model)
         states = need(self.layout).read(model, batch, self.rows, together=answer.together)
         return {head: answer.logits(model.heads[head], states)}
 
@@ -335,24 +326,6 @@ class Task(Objective):
         the same digits again.
         """
         return need(self.scores)(predictions, self.metrics)
-
-    def submit(self, predictions: Sequence[Mapping[str, Any]], name: str = "") -> str:
-        """The content of a file as the leader board takes it: GLUE's, `index <tab> prediction`,
-        labels by name, scores with three digits; of a name in .jsonl SuperGLUE's, lines of `idx`
-        and `label`.
-        """
-        if name.endswith(".jsonl"):
-            rows = [{"idx": as_number(p["id"]), "label": p["guess"]} for p in predictions]
-            return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        lines = [
-            (
-                f"{p['id']}\t{p['guess']:.3f}"
-                if isinstance(p["guess"], float)
-                else f"{p['id']}\t{p['guess']}"
-            )
-            for p in predictions
-        ]
-        return "\n".join(["index\tprediction", *lines]) + "\n"
 
 
 def need(value: Value | None) -> Value:

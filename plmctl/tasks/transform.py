@@ -68,7 +68,7 @@ class Transform:
         return len(OWN) if self.own_tokens else 0
 
     @property
-    def needs(self) -> ModelNeeds:
+    def requires(self) -> ModelNeeds:
         """Its needs: tokens of the vocabulary, which it predicts or adds some to."""
         ids = bool(self.new_tokens or self.language_model)
         return ModelNeeds(new_tokens=self.new_tokens, reads_ids=ids)

@@ -20,7 +20,8 @@ from plmctl.knowledge.vectors import find_vectors
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import LabelDecision, join_decisions
-from plmctl.tasks.ensemble import explain, join
+from plmctl.tasks.capabilities import explain
+from plmctl.tasks.ensemble import join
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from plmctl.artifacts.label_rows import facts_of
 from plmctl.artifacts.loading import Loaded
 from plmctl.artifacts.model_facts import reading
-from plmctl.config.build import build, class_of
+from plmctl.config.build import build
 from plmctl.core.errors import UsageError
 from plmctl.generation.decode import find_writing_head
 from plmctl.generation.prompts import PromptReader
@@ -38,8 +39,8 @@ def build_writing_task(loaded: Loaded, node: Mapping[str, Any]) -> Generation | 
     It has no metrics, whose libraries may be missing here.
     """
     plugins = loaded.source.plugins
-    part = class_of(node, plugins) if node else None
-    if not (isinstance(part, type) and issubclass(part, Generation)):
+    facts = facts_of(node, plugins) if node else None
+    if facts is None or not facts.writes:
         return None
     given = reading(loaded.config, plugins)
     task: Generation = build({**node, "metrics": []}, given, plugins, path="task")

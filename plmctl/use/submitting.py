@@ -9,6 +9,7 @@ from plmctl.core.errors import UsageError
 from plmctl.core.terminal import tell
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
+from plmctl.tasks.capabilities import submit
 from plmctl.tasks.predictions import submission_file
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
@@ -47,5 +48,5 @@ def submit_splits(
         how: Any = {"precision": precision, "digits": precision.digits, "runtime": runtime}
         predictions, _ = predict(loaded.model, task, rows, batch_size=batch_size, **how)
         predictions, _ = decide_again(loaded, task, predictions, precision.digits)
-        content = task.submit(predictions, name)
+        content = submit(task, predictions, name)
         tell(write_for_board(output, name, content))

@@ -22,6 +22,7 @@ from plmctl.config.command import perform
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks import batches
+from plmctl.tasks.capabilities import submit
 from plmctl.tasks.ensemble import join
 from plmctl.tasks.layouts.turns import encode_turns, parse_turns
 from plmctl.tasks.readers.coqa import find_best_part
@@ -193,7 +194,7 @@ def test_coqa_chooses_the_larger_score(tmp_path: Path, toy: Any) -> None:
     assert [each["guess"] for each in found] == ["black cat", "no", "unknown"]
     assert [each["kind"] for each in found] == ["span", "no", "unknown"]
     assert task.score(found[1:]) == {"f1": 100.0, "em": 100.0}
-    written = json.loads(task.submit(found))
+    written = json.loads(submit(task, found))
     assert written[1] == {"id": "story0", "turn_id": 2, "answer": "no"}
 
 
@@ -221,7 +222,7 @@ def test_quac_labels_and_choices(tmp_path: Path, toy: Any) -> None:
             own = F.log_softmax(torch.from_numpy(acts[name][number == example]), -1).mean(0)
             assert found[example][name] == kinds[int(own.argmax())]
     assert task.score(found)["f1"] == task.score(found)["heq_d"] == 100
-    line = json.loads(task.submit(found))
+    line = json.loads(submit(task, found))
     assert line["qid"] == ["C_0_q#0", "C_0_q#1"]
     assert line["best_span_str"] == ["black cat", "CANNOTANSWER"]
 

@@ -16,6 +16,7 @@ import torch
 
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches, inference
+from plmctl.tasks.capabilities import submit
 from plmctl.tasks.entity_cloze import EntityCloze
 from tests.tasks.superglue_files import RECORD, assert_refused, make_task, read_one, write
 from tests.tasks.test_official_answers import BY_HAND
@@ -113,7 +114,7 @@ def test_predictions_name_entities(tmp_path: Path, toy: Any) -> None:
     for prediction in found:
         probabilities = prediction["probabilities"]
         assert prediction["guess"] == max(probabilities, key=probabilities.__getitem__)
-    line = task.submit([{"id": "5", "guess": "Ana"}], "ReCoRD.jsonl")
+    line = submit(task, [{"id": "5", "guess": "Ana"}], "ReCoRD.jsonl")
     assert line == '{"idx": 5, "label": "Ana"}\n'
     typed = inference.encode_split(task, "new", [task.parse("rain\tfalls\tsings", 1)], toy)
     with torch.no_grad():

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import pkgutil
+from pathlib import Path
+
 import pytest
 
+import plmctl.tasks
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.facts import RowLengths, TaskFacts
 from plmctl.tasks.task import Task
@@ -25,7 +31,30 @@ def test_labels_and_logits_are_called_as_the_head_unless_stated() -> None:
 
 def test_task_has_few_members() -> None:
     """Facts are values: what is added to the interface of all tasks is a method that few lack."""
-    assert len([name for name in vars(Task) if not name.startswith("__")]) <= 32
+    assert len([name for name in vars(Task) if not name.startswith("__")]) <= 26
+
+
+def list_kinds(base: type[Task]) -> set[str]:
+    """The names of the classes of tasks."""
+    found = {each.__name__ for each in base.__subclasses__()}
+    return found.union(*(list_kinds(each) for each in base.__subclasses__()))
+
+
+def test_no_tool_asks_what_class_a_task_is_of() -> None:
+    """Tools ask for facts and for capabilities: a task of a plug-in may have them, too."""
+    for module in pkgutil.iter_modules(plmctl.tasks.__path__, "plmctl.tasks."):
+        importlib.import_module(module.name)
+    kinds, wrong = list_kinds(Task), []
+    assert len(kinds) > 30
+    package = Path(plmctl.__file__).parent
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            asked = isinstance(node, ast.Call) and ast.unparse(node.func)
+            if asked in ("isinstance", "issubclass") and isinstance(node, ast.Call):
+                walked = [each for arg in node.args[1:] for each in ast.walk(arg)]
+                named = {each.id for each in walked if isinstance(each, ast.Name)}
+                wrong += [f"{file.relative_to(package)}:{node.lineno}"] if named & kinds else []
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

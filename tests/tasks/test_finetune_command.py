@@ -21,6 +21,7 @@ from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.core.rounding import round_floats
 from plmctl.runs import finetuning
 from plmctl.tasks import unlabelled
+from plmctl.tasks.capabilities import submit
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.predictions import write_submission
 from plmctl.tasks.readers import files
@@ -642,9 +643,9 @@ def test_submission_files_are_glues(tmp_path):
         name="x", reader=Table(splits={}), columns={}, max_length=8, metrics=["accuracy"]
     )
     found = [{"id": "0", "guess": "entailment"}, {"id": "1", "guess": "not_entailment"}]
-    text = write_submission(tmp_path, "RTE.tsv", task.submit(found)).read_text()
+    text = write_submission(tmp_path, "RTE.tsv", submit(task, found)).read_text()
     assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
-    assert task.submit([{"id": "0", "guess": 2.34567}]) == "index\tprediction\n0\t2.346\n"
+    assert submit(task, [{"id": "0", "guess": 2.34567}]) == "index\tprediction\n0\t2.346\n"
 
 
 def test_a_share_of_the_examples(trained, tmp_path, capsys):

@@ -19,6 +19,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches, inference
 from plmctl.tasks.answers.evidence import choose_evidence
+from plmctl.tasks.capabilities import submit
 from plmctl.tasks.hotpot import TERMS, Hotpot, find_best
 from plmctl.tasks.layouts.hotpot import TITLE, PlacedText
 from plmctl.tasks.readers.hotpot import HotpotFiles
@@ -450,7 +451,7 @@ def test_predictions(toy: Any, tmp_path: Path) -> None:
     assert span["paragraphs"] == [4.0, 4.0, -4.0]
     assert task.score([span, no]) == {"joint_f1": 100.0}
     assert set(hotpot_score.score([span, no]).values()) == {100.0}
-    assert json.loads(task.submit([span, no])) == {
+    assert json.loads(submit(task, [span, no])) == {
         "answer": {"5a8b": "Burbank", "b": "no"},
         "sp": {name: QUESTION["supporting_facts"] for name in ("5a8b", "b")},
     }

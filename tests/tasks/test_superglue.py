@@ -13,6 +13,7 @@ import pytest
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.baselines import score_baselines
+from plmctl.tasks.capabilities import submit
 from tests.tasks.superglue_files import (
     BOOLQ,
     CB,
@@ -108,7 +109,7 @@ def test_multirc(tmp_path: Path) -> None:
     assert examples[1].fields == {"text": "Ana and Bo met in Paris.", "text2": "Who met? Cy"}
     assert len({task.unit(example) for example in examples}) == 1
     guesses = [{"id": e.id, "guess": "1"} for e in examples]
-    assert json.loads(task.submit(guesses, "MultiRC.jsonl")) == {
+    assert json.loads(submit(task, guesses, "MultiRC.jsonl")) == {
         "idx": 3,
         "passage": {
             "questions": [
@@ -158,12 +159,12 @@ def test_the_nearest_place_of_a_span(tmp_path: Path) -> None:
 
 def test_lines_for_the_leader_board(tmp_path: Path) -> None:
     boolq = make_task("boolq", tmp_path)
-    assert boolq.submit([{"id": "7", "guess": "true"}], "BoolQ.jsonl") == (
+    assert submit(boolq, [{"id": "7", "guess": "true"}], "BoolQ.jsonl") == (
         '{"idx": 7, "label": "true"}\n'
     )
     copa = make_task("copa", tmp_path)
     assert copa.submission == {"test": "COPA.jsonl"}
-    assert copa.submit([{"id": "0", "guess": 1}], "COPA.jsonl") == '{"idx": 0, "label": 1}\n'
+    assert submit(copa, [{"id": "0", "guess": 1}], "COPA.jsonl") == '{"idx": 0, "label": 1}\n'
 
 
 def test_a_decoder_reads_wsc_from_the_row(tmp_path: Path) -> None:

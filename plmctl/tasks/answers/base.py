@@ -25,14 +25,16 @@ Threshold = float | Mapping[str, float]
 
 @base_of("answer")
 class Answer(ABC):
-    """Learns labels and predicts them. It states its `facts`, with the head, and the `fields` of
-    its labels, and what it `needs` of a model; `together`: the states of all rows of an example are
-    added before the head. `threshold` is that of labels which are decided each by itself.
+    """Learns labels and predicts them.
+
+    It states its `facts`, with the head, the `fields` of its labels, and what it `requires` of a
+    model. `together`: the states of all rows of an example are added before the head. `threshold`:
+    the least probability of a label, where each is decided by itself.
     """
 
     facts: TaskFacts = TaskFacts()
     fields: Mapping[str, Field] = {}
-    needs: ModelNeeds = ModelNeeds()
+    requires: ModelNeeds = ModelNeeds()
     together: bool = True
     threshold: Threshold = HALF
     streams: bool = True  # whether `settle` leaves single unlabelled examples as they are
@@ -112,6 +114,9 @@ class Answer(ABC):
     def number(self, examples: Sequence[Example], names: list[str] | None) -> dict[str, np.ndarray]:
         """The labels of examples by field name, without "labels." before it."""
         raise NotImplementedError
+
+    def attach(self, model: Model) -> None:  # noqa: B027
+        """Keep what `loss` and `predict` read of a model in addition to its logits."""
 
     def logits(self, head: Any, states: Tensor) -> Tensor:
         """The logits of its head for states: [N] or [N, K] of rows."""

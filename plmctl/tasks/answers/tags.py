@@ -86,13 +86,13 @@ class TagAnswer(Answer):
         if crf is not None:
             weighed = class_weights is not None or focal_gamma or label_smoothing
             self._check_crf(crf, weighed=bool(weighed))
-            self.needs = ModelNeeds(head_settings={"chain": True})
+            self.requires = ModelNeeds(head_settings={"chain": True})
             allowed = "null where predictions of words are compared: a CRF scores whole sentences"
             error = ConfigError("task.crf", crf, allowed, fix="task.crf=null")
             self.facts = replace(self.facts, incomparable=error)
         self._first: Spelling | None = None  # the spelling of the split that was read first
         self._made: TagChain | None = None
-        # the chains of the model whose logits were computed last
+        # the chains of the model that was attached last
         self._asked: list[LinearChain] = []
 
     def _check_crf(self, crf: CrfKind, *, weighed: bool) -> None:
@@ -237,10 +237,9 @@ class TagAnswer(Answer):
         numbers = iter(label_ids(((tag, example.place) for tag in tags), names))
         return [IGNORE if tag == self.unlabelled else next(numbers) for tag in example.label]
 
-    def logits(self, head: Any, states: Tensor) -> Tensor:
+    def attach(self, model: Model) -> None:
         if self.crf is not None:
-            self._asked = [find_chain(head)]
-        return super().logits(head, states)  # [B, T, K]
+            self._asked = [find_chain(model.heads["tag"])]
 
     def _chain(self, names: Sequence[str] | None) -> TagChain:
         assert self.crf is not None

@@ -37,7 +37,7 @@ class AspectRows(TextRows):
         super().__init__()
         self.marks: markers.Style | None = marks if read == "marks" else None
 
-    def needs(self, rows: RowSettings) -> ModelNeeds:
+    def requires(self, rows: RowSettings) -> ModelNeeds:
         none = ModelNeeds()
         return none if self.marks is None else markers.add_needs(none, self.marks, 1)
 

@@ -47,7 +47,7 @@ class RowLayout(ABC):
     typed: str = "texts that you type, one a line"
     fields: Mapping[str, Field] = {}
 
-    def needs(self, rows: RowSettings) -> ModelNeeds:
+    def requires(self, rows: RowSettings) -> ModelNeeds:
         """The needs of its rows; ConfigError where the model cannot meet them."""
         return ModelNeeds()
 

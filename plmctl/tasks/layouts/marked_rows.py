@@ -73,7 +73,7 @@ class MarkedRows(RowLayout):
         """The numbers of the entities that the model may see, by id and name."""
         return read_numbers(self.entities)
 
-    def needs(self, rows: RowSettings) -> ModelNeeds:
+    def requires(self, rows: RowSettings) -> ModelNeeds:
         refuse_unread(self.states, rows.sees_later)
         return replace(
             markers.add_needs(ModelNeeds(), self.marks, self.count),

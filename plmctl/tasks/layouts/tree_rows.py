@@ -55,7 +55,7 @@ class TreeRows(TextRows):
         self.lexicon, self.visible = lexicon, visible
         self.soft, self.segment = soft_positions, branch_segment
 
-    def needs(self, rows: RowSettings) -> ModelNeeds:
+    def requires(self, rows: RowSettings) -> ModelNeeds:
         if rows.pooling == "last":  # also of a decoder that reads an encoder's states
             why = "branches stand between the words of a text, and its pattern hides them"
             raise ConfigError(

@@ -34,7 +34,7 @@ class WordInContextRows(RowLayout):
     typed = "lines that you type: word <tab> sentence <tab> sentence"
     fields: Mapping[str, Field] = {"values.mentions": MENTIONS}
 
-    def needs(self, rows: RowSettings) -> ModelNeeds:
+    def requires(self, rows: RowSettings) -> ModelNeeds:
         encode.refuse_causal(rows.sees_later, "words stand before the end of the text")
         return ModelNeeds(vectors=POOLINGS[rows.pooling].vectors + 2)
 

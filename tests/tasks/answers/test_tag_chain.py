@@ -20,7 +20,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.crf import LinearChain
 from plmctl.tasks import batches
 from plmctl.tasks.answers.tag_chain import TagChain
-from plmctl.tasks.ensemble import explain
+from plmctl.tasks.capabilities import explain
 from plmctl.tasks.readers.schemes import may_begin, may_end, may_follow, spell
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.metrics import entities

@@ -1,0 +1,95 @@
+"""Capabilities that some tasks have, as protocols, and what tools do with any task by them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from plmctl.core.batch import Rows
+from plmctl.noise.base import Noise
+from plmctl.tasks.record import Example, as_number
+from plmctl.tasks.task import Task
+from plmctl.text.vocab import Vocab
+
+Predictions = Sequence[Mapping[str, Any]]
+
+
+@runtime_checkable
+class Noised(Protocol):
+    """A task that may change its rows in training."""
+
+    def noise(self, vocab: Vocab) -> Noise | None:
+        """The noise that changes the rows anew in every epoch; None: no noise."""
+        ...
+
+
+@runtime_checkable
+class Explained(Protocol):
+    """A task with more for an ensemble than its predictions have."""
+
+    def explain(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        """The predictions with all that an ensemble averages."""
+        ...
+
+    def settle(self, joined: dict[str, Any], rows: Predictions) -> dict[str, Any]:
+        """The joined answer of an ensemble with the additions of the task.
+
+        Args:
+            joined: The joined answer.
+            rows: The results of `explain` for each member.
+        """
+        ...
+
+
+@runtime_checkable
+class Submitted(Protocol):
+    """A task whose leader board has a file format of its own."""
+
+    def submit(self, predictions: Predictions) -> str:
+        """The content of the file."""
+        ...
+
+
+def noise_of(task: Task, vocab: Vocab) -> Noise | None:
+    """The noise of a task in training; None: its rows stay as they are."""
+    return task.noise(vocab) if isinstance(task, Noised) else None
+
+
+def explain(
+    task: Task, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+) -> list[dict[str, Any]]:
+    """The predictions of a task with all that an ensemble averages, which may be more than files
+    have.
+    """
+    if isinstance(task, Explained):
+        return task.explain(logits, rows, examples)
+    predictions = task.predict(logits, rows, examples)
+    if task.answer:
+        task.answer.weigh(predictions, logits[task.facts.label_name], rows, task.label_names)
+    return predictions
+
+
+def settle(task: Task, joined: dict[str, Any], rows: Predictions) -> dict[str, Any]:
+    """The answer of an ensemble, joined from results of `explain`, with the task's additions."""
+    return task.settle(joined, rows) if isinstance(task, Explained) else joined
+
+
+def submit(task: Task, predictions: Predictions, name: str = "") -> str:
+    """The content of a file as the leader board takes it: GLUE's, `index <tab> prediction`, labels
+    by name, scores with three digits; of a name in .jsonl SuperGLUE's, lines of `idx` and `label`.
+    """
+    if isinstance(task, Submitted):
+        return task.submit(predictions)
+    if name.endswith(".jsonl"):
+        rows = [{"idx": as_number(p["id"]), "label": p["guess"]} for p in predictions]
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    guesses = [
+        (p["id"], f"{p['guess']:.3f}" if isinstance(p["guess"], float) else p["guess"])
+        for p in predictions
+    ]
+    return "\n".join(["index\tprediction", *(f"{n}\t{guess}" for n, guess in guesses)]) + "\n"
