@@ -60,7 +60,7 @@ def noise_of(task: Task, vocab: Vocab) -> Noise | None:
     return task.noise(vocab) if isinstance(task, Noised) else None
 
 
-def explain(
+def predict_fully(
     task: Task, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
 ) -> list[dict[str, Any]]:
     """The predictions of a task with all that an ensemble averages, which may be more than files

@@ -20,7 +20,7 @@ from plmctl.knowledge.vectors import find_vectors
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import LabelDecision, join_decisions
-from plmctl.tasks.capabilities import explain
+from plmctl.tasks.capabilities import predict_fully
 from plmctl.tasks.ensemble import join
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
@@ -128,7 +128,7 @@ def explain(
     how: Any = {"batch_size": batch_size, "device": precision.device, "runtime": runtime}
     with torch.no_grad(), precision.autocast():
         logits, _ = inference.run(loaded.model, task, split.rows, **how)
-    rows = explain(task, logits, split.rows, split.examples)
+    rows = predict_fully(task, logits, split.rows, split.examples)
     return decide_again(loaded, task, rows)[0]
 
 

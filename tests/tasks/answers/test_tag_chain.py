@@ -20,7 +20,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.crf import LinearChain
 from plmctl.tasks import batches
 from plmctl.tasks.answers.tag_chain import TagChain
-from plmctl.tasks.capabilities import explain
+from plmctl.tasks.capabilities import predict_fully
 from plmctl.tasks.readers.schemes import may_begin, may_end, may_follow, spell
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.metrics import entities
@@ -149,7 +149,7 @@ def test_a_sentence_in_windows_is_predicted_as_one(tmp_path: Path) -> None:
         .normal(size=(*rows.seqs["text"].ids.shape, len(task.names)))
         .astype(np.float32)
     )
-    for prediction in explain(task, {"tag": logits}, rows, examples):
+    for prediction in predict_fully(task, {"tag": logits}, rows, examples):
         tags = prediction["guess"]
         assert spell(entities(tags), len(tags), "iob2") == tags
         assert np.allclose(np.sum(prediction["tag_probabilities"], axis=1), 1)
