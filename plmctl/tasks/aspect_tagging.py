@@ -18,7 +18,7 @@ Terms = Iterable[Sequence[int]]  # first character, the one behind the last
 
 @part_of("task")
 class AspectTagging(Tagging):
-    """Predicts the terms of which a text says something, as tags of its words (tasks/tagging.py).
+    """Predicts the terms of which a text says something, as tags of its words.
 
     The metrics also have precision, recall and F1 of terms whose first and last characters are
     right. They count all different terms of the files, also terms that are not words (Pontiki et

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.artifacts.loading import load
 from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
 from plmctl.tasks.answers.choice import ChoiceAnswer
@@ -182,3 +183,99 @@ def test_a_table_task_is_the_family_of_its_values() -> None:
     scores = task.score(found)
     right = [each["guess"] == example.label for each, example in zip(found, examples, strict=True)]
     assert scores["accuracy"] == sum(right) / 6
+
+
+LAYOUT = '''
+from plmctl.core.parts import part_of
+from plmctl.tasks.layouts.texts import TextRows
+
+
+@part_of("layout")
+class LastWords(TextRows):
+    """A row with the last words of a text, behind which its beginning is cut."""
+
+    def __init__(self, *, words: int) -> None:
+        super().__init__()
+        self.words = words
+
+    def encode(self, examples, tokenizer, rows):
+        kept = [" ".join(each.fields["text"].split()[-self.words :]) for each in examples]
+        shorter = [replace(each, fields={"text": text}) for each, text in zip(examples, kept)]
+        return super().encode(shorter, tokenizer, rows)
+'''.replace("\nfrom plmctl.core", "\nfrom dataclasses import replace\n\nfrom plmctl.core", 1)
+ENDINGS = """# @package _global_
+# endings: a class for the end of a text
+defaults: [parts/bert, parts/four_values, parts/table, _self_]
+task:
+  name: endings
+  layout: {_target_: own_rows.LastWords, words: 2}
+  answer: {_target_: plmctl.tasks.answers.classes.ClassAnswer}
+  scores: {_target_: plmctl.tasks.scores.labels.LabelScores}
+  metrics: [accuracy]
+heads:
+  class: {_target_: plmctl.heads.classify.Classify, dropout: 0.0, dense: false}
+"""
+WORDS = """# @package _global_
+# names: a tag for each word, of ready parts
+defaults: [parts/bert, parts/four_values, _self_]
+task:
+  name: names
+  columns: {tokens: tokens, tags: tags}
+  reader:
+    _target_: plmctl.tasks.readers.conll.Columns
+    splits: {train: [train.jsonl], dev: [dev.jsonl]}
+  layout: {_target_: plmctl.tasks.layouts.sentence_rows.SentenceRows, joiner: null}
+  answer: {_target_: plmctl.tasks.answers.tags.TagAnswer}
+  scores: {_target_: plmctl.tasks.scores.tags.TagScores}
+  metrics: [f1, accuracy]
+heads:
+  pooler: null
+  tag: {_target_: plmctl.heads.tag.Tag, dropout: 0.1}
+"""
+SMALL = ["size=tiny", "tokenizer=char", "tokenizer.vocab_size=64", "task.max_length=32"]
+SHORT = ["checkpoint=null", "train.epochs=null", "train.steps=1", "train.threads=1"]
+
+
+def test_a_layout_of_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts that differ in what its rows lack have the same probabilities."""
+    (tmp_path / "conf/task").mkdir(parents=True)
+    (tmp_path / "own_rows.py").write_text(LAYOUT, encoding="utf-8")
+    (tmp_path / "conf/task/endings.yaml").write_text(ENDINGS, encoding="utf-8")
+    rows = [f"{n} words before the end {'ab'[n % 2]}\t{n % 2}\n" for n in range(20)]
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(rows), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    own = ["--plugin", "own_rows", "--config-dir", "conf"]
+    words = ["task=endings", "task.path=train.tsv", "task.dev_share=0.5", "run.dir=run"]
+    plmctl("finetune", *words, *SMALL, *SHORT, *own)
+    Path("new.txt").write_text("one end a\nmany more before the end a\nthe end b\n", "utf-8")
+    plmctl("eval", "checkpoint=run", "input=new.txt", "out=new.jsonl", *own)
+    lines = Path("new.jsonl").read_text(encoding="utf-8").splitlines()
+    one, many, other = (json.loads(line)["probabilities"] for line in lines)
+    assert one == many != other
+
+
+def test_words_are_tagged_by_ready_parts_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A YAML without Python has the numbers of `task=tagging`; eval knows its settings."""
+    (tmp_path / "conf/task").mkdir(parents=True)
+    (tmp_path / "conf/task/names.yaml").write_text(WORDS, encoding="utf-8")
+    rows = [{"tokens": ["Ann", "saw", "Bo"], "tags": ["B-P", "O", "B-P"]}] * 6
+    for split in ("train", "dev"):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{split}.jsonl").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    found = {}
+    for kind in ("names", "tagging"):
+        words = [f"task={kind}", "task.path=.", f"run.dir={kind}", "task.metrics=[f1,accuracy]"]
+        columns = ["task.columns={tokens: tokens, tags: tags}"]
+        alike = ["optim.lr=1e-3", "train.batch_size=4"]
+        plmctl("finetune", *words, *columns, *alike, *SMALL, *SHORT, "--config-dir", "conf")
+        result = json.loads(Path(kind, "result.json").read_text(encoding="utf-8"))
+        found[kind] = result["metrics"]["dev"]
+    assert found["names"] == found["tagging"]
+    again = json.loads(plmctl("eval", "checkpoint=names", "--json", "--config-dir", "conf"))
+    assert again["metrics"]["dev"]["f1"] == found["names"]["f1"]
+    kept = plain(load(Path("names")).config["task"])
+    assert kept["layout"]["joiner"] == " "

@@ -23,10 +23,7 @@ class RatingScores(Scores):
     """The scores of labels, and `kappa`, which counts how far a wrong label is away."""
 
     labels = LabelScores()
-
-    def check(self, names: Sequence[str]) -> list[str]:
-        self.labels.check([name for name in names if name != "kappa"])
-        return list(names)
+    known = ("kappa", *labels.known)
 
     def __call__(
         self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
