@@ -220,7 +220,6 @@ def choose_task(
     kind: Any = class_of(asked, plugins)
     if declared(kind) == "probe":
         return asked  # the model itself says whether it has the heads
-    decided = _find_decided(own, asked)
     _refuse_decided(own, asked, given)
     stated = asked.get("label_names") if "task.label_names" in given else None
     name_labels = partial(_name_labels, asked, stated, loaded, checkpoint)
@@ -229,10 +228,11 @@ def choose_task(
         merged, stated_now = Part(own), Part(asked)
         for key in (key.removeprefix("task.") for key in changed):
             merged = merged.with_value(key, stated_now.select(key))
-        return {**plain(merged), **decided, **name_labels()}
+        kept = plain(merged)
+        return {**kept, **_find_decided(own, kept), **name_labels()}
     difference = _compare_kinds(own, asked)
     if difference is None:
-        return {**asked, **decided, **name_labels()}
+        return {**asked, **_find_decided(own, asked), **name_labels()}
     # a task that writes needs no head of its own: a Transformer is pretrained to translate
     facts: TaskFacts = facts_of(asked, plugins)
     if not own and (not facts.has_classes or facts.head in (loaded.config.get("heads") or {})):
@@ -243,13 +243,13 @@ def choose_task(
     raise ConfigError("task", asked.get("name"), what, fix=f"plmctl finetune {fix}")
 
 
-def _find_decided(own: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the trained task that count in evaluation, also those of its parts."""
+def _find_decided(own: Mapping[str, Any], node: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the trained task that count in an evaluation by `node`, also in its parts."""
     found = {name: own[name] for name in DECIDED if name in own}
     for name in PARTS:
         trained = own.get(name) or {}
         if decided := {key: trained[key] for key in DECIDED if key in trained}:
-            found[name] = {**(asked.get(name) or {}), **decided}
+            found[name] = {**(node.get(name) or {}), **decided}
     return found
 
 

@@ -20,6 +20,7 @@ from plmctl.tasks.answers.number import NumberAnswer
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
+from plmctl.use.asked_task import choose_task
 from tests.command import plmctl
 
 PLUGIN = '''
@@ -267,15 +268,21 @@ def test_words_are_tagged_by_ready_parts_alone(
         (tmp_path / f"{split}.jsonl").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     found = {}
-    for kind in ("names", "tagging"):
+    for kind, smooth in (
+        ("names", "task.answer.label_smoothing"),
+        ("tagging", "task.label_smoothing"),
+    ):
         words = [f"task={kind}", "task.path=.", f"run.dir={kind}", "task.metrics=[f1,accuracy]"]
         columns = ["task.columns={tokens: tokens, tags: tags}"]
-        alike = ["optim.lr=1e-3", "train.batch_size=4"]
+        alike = ["optim.lr=1e-3", "train.batch_size=4", f"{smooth}=0.1"]
         plmctl("finetune", *words, *columns, *alike, *SMALL, *SHORT, "--config-dir", "conf")
         result = json.loads(Path(kind, "result.json").read_text(encoding="utf-8"))
         found[kind] = result["metrics"]["dev"]
     assert found["names"] == found["tagging"]
     again = json.loads(plmctl("eval", "checkpoint=names", "--json", "--config-dir", "conf"))
     assert again["metrics"]["dev"]["f1"] == found["names"]["f1"]
-    kept = plain(load(Path("names")).config["task"])
-    assert kept["layout"]["joiner"] == " "
+    loaded, asked = load(Path("names")), ["task=names", "task.path=.", "checkpoint=names"]
+    node = compose("eval", None, asked, config_dirs=["conf"]).task
+    kept = choose_task(loaded, node, ["task.path"], checkpoint="names")
+    assert kept["layout"]["joiner"] == " "  # as training found it
+    assert kept["answer"]["label_smoothing"] == 0.1  # as training had it
