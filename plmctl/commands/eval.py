@@ -206,7 +206,7 @@ class Evaluate(TaskUser, Command):
             write_split,
         )
         from plmctl.use.labeller import make_labeller
-        from plmctl.use.labelling import label_texts
+        from plmctl.use.labelling import label_files
         from plmctl.use.predict import Told
         from plmctl.use.runtimes import open_runtime
         from plmctl.use.simple_models import compare_simple
@@ -237,7 +237,8 @@ class Evaluate(TaskUser, Command):
             self._warn()
             settings = self._as_predict().labelling
             labeller = make_labeller(loaded, precision, settings, checkpoint)
-            return label_texts(labeller, self.input, output, seed=self.seed)
+            (table,) = label_files(labeller, [self.input], output, seed=self.seed)
+            return table
         name, examples = read_examples(task, self.split, self.input)
         about: Any = {"new_texts": self.input is not None, "calibrated": self.calibrate}
         answered = answer_examples(loaded, task, name, examples, whole=whole, **about, **how)

@@ -67,7 +67,7 @@ class Predict(TaskUser, Command):
     def perform(self) -> Result:
         """Label all texts, and print remarks on each file."""
         from plmctl.use.asked_task import is_printed
-        from plmctl.use.labelling import label_texts
+        from plmctl.use.labelling import label_files
         from plmctl.use.texts_found import find_texts, refuse_outputs
 
         if self.by is not None:
@@ -77,9 +77,8 @@ class Predict(TaskUser, Command):
             refuse_outputs(Path(self.out), files, overwrite=self.overwrite)
         labeller, output = self._open(files)
         refuse_outputs(output.path, files, overwrite=self.overwrite)
-        for file in files:
-            table = label_texts(labeller, file, output, seed=self.seed)
-            printed = is_printed(str(output.path), file)
+        printed = is_printed(str(output.path), files[0])
+        for table in label_files(labeller, files, output, seed=self.seed):
             table.show(as_json=self.provenance.json, aside=printed)
         return 0
 

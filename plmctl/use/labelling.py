@@ -7,9 +7,10 @@ output are written as they are answered.
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -65,32 +66,25 @@ class _Known:
         self.decision = saved["decision"]
 
 
-def label_texts(labeller: Labeller, texts: str, output: Destination, *, seed: int) -> ScoreTable:
-    """Write the answers to the texts of a file, or of standard input.
+def label_files(
+    labeller: Labeller, files: Sequence[str], output: Destination, *, seed: int
+) -> Iterator[ScoreTable]:
+    """Write the answers to the texts of files, or of standard input.
 
     Args:
         labeller: The model with its task.
-        texts: The file; "-": standard input.
+        files: The files, all of which are read to their end first; "-": standard input.
         output: The file or the folder of the answers; "-": standard output.
         seed: The seed of intervals.
 
     Returns:
-        Remarks, with scores where all texts have labels.
+        Remarks on each file, with scores where all texts have labels.
     """
-    name, pieces = stream_unlabelled(labeller.task, texts)
-    first = next(pieces)
-    if inference.is_answered(first):
-        examples = [*first, *chain.from_iterable(pieces)]
-        predictions, table = labeller.score(name, examples, seed)
-        file = write_split(output, name, examples, predictions, texts)
-        return _describe(table, labeller, len(examples), file)
-    work = _Labelling(labeller, name, texts, pieces, first)
-    if output.path == STDOUT:
-        work.answer_aloud()
-        file = STDOUT
-    else:
-        file = work.answer_into(output)
-    return _describe(work.tabulate(), labeller, work.done, file)
+    opened = [stream_unlabelled(labeller.task, file) for file in files]
+    with contextlib.ExitStack() as journals:  # a stopped command needs those of its first files
+        for texts, (name, pieces) in zip(files, opened, strict=True):
+            work = _Labelling(labeller, name, texts, pieces, journals)
+            yield work.label(output, seed)
 
 
 def _describe(table: ScoreTable, labeller: Labeller, rows: int, file: Path) -> ScoreTable:
@@ -105,16 +99,36 @@ class _Labelling:
         labeller: The model with its task.
         name: The name of the texts.
         texts: The file.
-        pieces: Its examples behind the first piece.
-        first: The first piece.
+        pieces: Its examples.
+        journals: Closes the journal of the work, at the end of the command.
     """
 
     def __init__(
-        self, labeller: Labeller, name: str, texts: str, pieces: ExamplePieces, first: list[Example]
+        self,
+        labeller: Labeller,
+        name: str,
+        texts: str,
+        pieces: ExamplePieces,
+        journals: contextlib.ExitStack,
     ) -> None:
-        self.name, self.texts, self.first, self.pieces = name, texts, first, pieces
+        self.name, self.texts, self.pieces, self.journals = name, texts, pieces, journals
         self.labeller, self.known, self.done = labeller, _Known(), 0
-        self.own = OwnColumns(texts, first)
+        self.first = next(pieces)
+        self.own = OwnColumns(texts, self.first)
+
+    def label(self, output: Destination, seed: int) -> ScoreTable:
+        """Write the answers, and return the remarks on them."""
+        if inference.is_answered(self.first):
+            examples = [*self.first, *chain.from_iterable(self.pieces)]
+            predictions, table = self.labeller.score(self.name, examples, seed)
+            file = write_split(output, self.name, examples, predictions, self.texts)
+            return _describe(table, self.labeller, len(examples), file)
+        if output.path == STDOUT:
+            self.answer_aloud()
+            file = STDOUT
+        else:
+            file = self.answer_into(output)
+        return _describe(self.tabulate(), self.labeller, self.done, file)
 
     def answer_aloud(self) -> None:
         """Print each row when it is answered; the first piece decides the names of columns."""
@@ -140,15 +154,15 @@ class _Labelling:
         target = end_of(file)
         job = {"texts": hash_file(Path(self.texts)), "rows": self.pieces.total}
         job |= {"plmctl": __version__, **self.labeller.identify()}
-        with open_journal(target, job, tell=remark) as journal:
-            with KeptSpool(journal) as kept:
-                self._fill(kept)
-                made = journal.folder / target.name
-                self._write(replace(output, path=made, overwrite=True), kept, known_as=file)
-            if is_file(output.path) and not (target.exists() and filecmp.cmp(made, target, False)):
-                refuse_existing(target, output.overwrite)
-            with keep_earlier(file, overwrite=output.overwrite or is_file(output.path)):
-                os.replace(admit(made), admit(target))
+        journal = self.journals.enter_context(open_journal(target, job, tell=remark))
+        with KeptSpool(journal) as kept:
+            self._fill(kept)
+            made = journal.folder / target.name
+            self._write(replace(output, path=made, overwrite=True), kept, known_as=file)
+        if is_file(output.path) and not (target.exists() and filecmp.cmp(made, target, False)):
+            refuse_existing(target, output.overwrite)
+        with keep_earlier(file, overwrite=output.overwrite or is_file(output.path)):
+            os.replace(admit(made), admit(target))
         return file
 
     def tabulate(self) -> ScoreTable:

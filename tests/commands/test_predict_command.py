@@ -233,6 +233,34 @@ def test_several_files_go_into_a_folder(run: Path, tmp_path: Path) -> None:
     assert "files of different names" in plmctl(*words, f"out={tmp_path}/out", code=2)
 
 
+def test_files_before_the_stop_are_not_answered_again(
+    run: Path, tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [write_texts(tmp_path / name, 19) for name in ("a.txt", "b.csv")]
+    words = ["predict", f"checkpoint={run}", f"input=[{files[0]},{files[1]}]"]
+    plmctl(*words, f"out={tmp_path}/whole")
+    again, stop = [*words, f"out={tmp_path}/out"], Stopped(monkeypatch)
+    stop.limit = 19 + 8
+    plmctl(*again, code=130)
+    assert {file.name for file in (tmp_path / "out").glob("[ab]*")} == {"a.jsonl"}
+    stop.go_on()
+    plmctl(*again)
+    assert stop.read == 11
+    for name in ("a.jsonl", "b.jsonl"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_mistake_in_any_file_comes_before_the_work(run: Path, tmp_path: Path) -> None:
+    texts = write_texts(tmp_path / "a.txt", 3)
+    (tmp_path / "b.jsonl").write_text('{"text": "fine"}\n{"body": "dull"}\n')
+    words = ["predict", f"checkpoint={run}", f"out={tmp_path}/out"]
+    said = plmctl(*words, f"input=[{texts},{tmp_path}/b.jsonl]", code=3)
+    assert "b.jsonl:2: no field text" in said
+    assert "no such file" in plmctl(*words, f"input=[{texts},{tmp_path}/c.txt]", code=3)
+    assert not (tmp_path / "out").exists()
+
+
 def test_answers_never_replace_their_texts(run: Path, tmp_path: Path) -> None:
     texts = write_texts(tmp_path / "a.jsonl", 3)
     words = ["predict", f"checkpoint={run}", f"input={texts}", "overwrite=true"]
