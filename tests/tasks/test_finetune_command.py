@@ -581,7 +581,7 @@ def test_settings_of_a_task_are_those_of_the_checkpoint(trained, tmp_path, capsy
         DataError,
         match=r"(?s)expected column text; found body.*=COLUMN  # COLUMN: a column of the file",
     ):
-        _run("eval", f"checkpoint={run}", *words, "task.max_length=16", "overwrite=true")
+        _run("eval", f"checkpoint={run}", *words, "overwrite=true")
 
 
 def test_valid_means_dev(trained, capsys):
