@@ -24,8 +24,9 @@ from plmctl.artifacts.assemble import (
     without_weights,
 )
 from plmctl.artifacts.places import Places
-from plmctl.config.build import build, class_of, entry, plain
+from plmctl.config.build import build, class_of, entry
 from plmctl.config.glossary import fields_in, known_fields
+from plmctl.config.spec import thaw
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.fields import Fields, glossary, held_by_data, sequences
@@ -77,7 +78,7 @@ def check_contract(
     Args:
         vocab: Stands in for the vocabulary: `stand_in_for` one that is known.
     """
-    config = plain(cfg)
+    config = thaw(cfg)
     errors: list[PlmctlError] = []
     objectives: dict[str, Objective] = {}
     source_of: dict[str, str | None] = {}  # the source that an objective looks at
