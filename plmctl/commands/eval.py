@@ -196,20 +196,10 @@ class Evaluate(TaskUser, Command):
         """Write the results of a model, and return its scores; None for a submission."""
         from plmctl.artifacts.deployed import load_to_answer
         from plmctl.tasks.task import as_task
-        from plmctl.use.answering import answer_examples, keep_said
-        from plmctl.use.asked_task import (
-            ask_all,
-            check_out,
-            name_file,
-            open_task,
-            read_examples,
-            write_split,
-        )
+        from plmctl.use.asked_task import ask_all, check_out, open_task
         from plmctl.use.labeller import make_labeller
         from plmctl.use.labelling import label_files
-        from plmctl.use.predict import Told
         from plmctl.use.runtimes import open_runtime
-        from plmctl.use.simple_models import compare_simple
         from plmctl.use.submitting import submit_splits
 
         given = self.provenance
@@ -239,6 +229,22 @@ class Evaluate(TaskUser, Command):
             labeller = make_labeller(loaded, precision, settings, checkpoint)
             (table,) = label_files(labeller, [self.input], output, seed=self.seed)
             return table
+        return self._answer_split(loaded, task, output, whole, how)
+
+    def _answer_split(
+        self, loaded: Loaded, task: Task, output: Destination, whole: str, how: Mapping[str, Any]
+    ) -> ScoreTable:
+        """The scores of a split, or of texts with labels, whose answers are written.
+
+        Args:
+            whole: A remark on files of which no part is held out.
+            how: The precision, the runtime, and the number of rows at the same time.
+        """
+        from plmctl.use.answering import answer_examples, keep_said
+        from plmctl.use.asked_task import name_file, read_examples, write_split
+        from plmctl.use.predict import Told
+        from plmctl.use.simple_models import compare_simple
+
         name, examples = read_examples(task, self.split, self.input)
         about: Any = {"new_texts": self.input is not None, "calibrated": self.calibrate}
         answered = answer_examples(loaded, task, name, examples, whole=whole, **about, **how)
@@ -248,7 +254,7 @@ class Evaluate(TaskUser, Command):
             "checkpoint": str(loaded.source.folder),
             "rows": len(answered.predictions),
             "predictions": name_file(file),
-            **keep_said({"runtime": Told(runtime.describe())}),
+            **keep_said({"runtime": Told(how["runtime"].describe())}),
             **compare_simple(loaded, task, answered),
         }
         shown = answered.tabulate(task, extra, seed=self.seed)

@@ -44,7 +44,7 @@ class OnnxRuntime(Runtime):
         graph = export(program, sample)
         with tempfile.TemporaryDirectory() as folder:
             self.write(graph, Path(folder))
-            answer = self.open(Path(folder), graph.signature)
+            answer = self.load(Path(folder), graph.signature)
         check(answer, program, sample, exact=not self.int8)
         return answer
 
@@ -54,7 +54,7 @@ class OnnxRuntime(Runtime):
         if self.int8:
             quantize(file, folder / f"int8.{FILE}").replace(admit(file))
 
-    def open(self, folder: Path, signature: Signature) -> Answer:
+    def load(self, folder: Path, signature: Signature) -> Answer:
         """The graph in a folder as a function from batches to logits."""
         ort = _require("onnxruntime")
         try:

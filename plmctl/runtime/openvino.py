@@ -50,7 +50,7 @@ class OpenVinoRuntime(Runtime):
         model = self._make(graph, batches)
         _require("openvino").save_model(model, admit(folder / FILE), compress_to_fp16=False)
 
-    def open(self, folder: Path, signature: Signature) -> Answer:
+    def load(self, folder: Path, signature: Signature) -> Answer:
         """The graph in a folder as a function from batches to logits."""
         return self._compile(folder / FILE, signature)
 

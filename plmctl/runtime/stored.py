@@ -23,7 +23,7 @@ class GraphLibrary(Protocol):
     def write(self, graph: TensorGraph, folder: Path, batches: Sequence[Batch] = ()) -> None:
         """Write a graph into a folder; `batches` have the usual numbers, for 8 bits."""
 
-    def open(self, folder: Path, signature: Signature) -> Answer:
+    def load(self, folder: Path, signature: Signature) -> Answer:
         """The graph in a folder as a function from batches to logits."""
         ...
 
@@ -62,7 +62,7 @@ class StoredRuntime(Runtime):
 
     def prepare(self, program: Program, sample: Batch) -> Answer:
         try:
-            answer = self.library.open(self.folder, self.signature)
+            answer = self.library.load(self.folder, self.signature)
         except UsageError as error:
             what = f"damaged, or of another version of its library: {str(error).splitlines()[0]}"
             raise DataError(what, file=self.folder, fix="convert its run again") from error

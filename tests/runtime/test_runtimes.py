@@ -38,7 +38,7 @@ def test_numbers_are_those_of_pytorch(
     cell = make_cell(task, backbone)
     graph, library = export(cell.program, next(cell.batches()), name_published), kind()
     library.write(graph, tmp_path)
-    answer = library.open(tmp_path, graph.signature)
+    answer = library.load(tmp_path, graph.signature)
     for batch in cell.batches():
         wanted, found = cell.program(batch), answer(batch)
         assert list(found) == list(wanted)
