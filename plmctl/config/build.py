@@ -188,7 +188,17 @@ def _build(
 TAKEN = re.compile(r"(?:^|\.)cells\.(\w)$")  # the path of a cell, and its letter
 
 
-class UnknownSetting(ConfigError):
+class Unknown(ConfigError):
+    """A setting that does not exist; `meant` is the existing one that is spelt alike, or ""."""
+
+    def __init__(
+        self, path: str, value: object, allowed: str, *, meant: str = "", fix: str = ""
+    ) -> None:
+        self.meant = meant
+        super().__init__(path, value, allowed, fix=fix)
+
+
+class UnknownSetting(Unknown):
     """A setting that a part does not have; `known` are the settings that it has."""
 
     def __init__(
@@ -198,7 +208,8 @@ class UnknownSetting(ConfigError):
         name = path.rpartition(".")[2]
         takes = f"it takes {', '.join(known)}" if known else "it takes nothing"
         allowed = f"{part} has no '{name}'{nearest(name, known)}; {takes}"
-        super().__init__(path, value, allowed, fix=fix)
+        meant = "".join(find_alike(name, known))
+        super().__init__(path, value, allowed, meant=meant, fix=fix)
 
 
 class _Placed(ConfigError):
@@ -289,13 +300,15 @@ def _check_arguments(
 ) -> list[UsageError]:
     """Every setting that the part does not take, and every missing one that it needs."""
     known, name = parameters(part), part.__qualname__
+    of_mix = OF_MIX if path.startswith("objective.") else ()  # they are taken out of `settings`
     errors: list[UsageError] = []
     open_ended = takes_any(part)
     for key, value in settings.items():
         where = _join(path, key)
         if key not in known:
-            fix = _rename(path, key, value, known, settings)
-            errors += [] if open_ended else [UnknownSetting(where, value, name, known, fix=fix)]
+            names = (*known, *of_mix)
+            fix = _rename(path, key, value, names, settings)
+            errors += [] if open_ended else [UnknownSetting(where, value, name, names, fix=fix)]
         elif value == MISSING:
             errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
         elif _is_plain(value) or not any(

@@ -22,6 +22,7 @@ from plmctl.config.quoting import read_names
 from plmctl.config.recipes import find_graph_recipe, find_study, is_shipped, option_name
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Provenance, RunSpec
+from plmctl.config.stated import refuse_classless, refuse_unplaced
 from plmctl.config.word_grammar import set_values
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 
@@ -217,6 +218,7 @@ def _compose_given(
     ending = "_published" if published else ""
     chosen = [f"recipe={option_name(recipe)}{ending}"] if recipe else []
     groups = [word for word in words if word.group]
+    raise_all(refuse_unplaced(groups, config_dirs))
     choices = (given.verb, *chosen, *(word.sample for word in groups))
     bad: list[UsageError] = []
     if known and choices in known:
@@ -227,6 +229,7 @@ def _compose_given(
         config, bad = composer.compose_all(chosen, [word.sample for word in groups])
         if known is not None and not bad:
             known[choices] = pickle.dumps(config)
+    raise_all(refuse_classless(config, words, config_dirs))
     values, unknown = settle(
         [word for word in words if not word.group and word.sample],
         read_names(config),

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from plmctl.config import groups, schema
 from plmctl.config.budgets import TABLE, check_table
-from plmctl.config.build import MISSING, parameters_of, refuse_value
+from plmctl.config.build import MISSING, Unknown, parameters_of, refuse_value
 from plmctl.config.make_spec import make_spec
 from plmctl.config.overrides import OverrideWord
 from plmctl.config.reached import KEY, check_reached
@@ -21,8 +21,9 @@ from plmctl.config.recipes import conf_dir, find_line, find_recipe, load, part_f
 from plmctl.config.references import UnresolvedReference, at_origin, find_origin, work_out
 from plmctl.config.run_name import runs_of
 from plmctl.config.spec import Part, Provenance, RunSpec, all_parts_in
+from plmctl.config.stated import find_stated, name_line
 from plmctl.config.walks import leaves, references_in, select
-from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, nearest
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, find_meant, nearest
 from plmctl.core.values import fit, takes_mapping
 
 
@@ -41,7 +42,9 @@ def finish(
     errors += _take_values(settings)
     wrong_sizes = list(_fit_sizes(settings))
     plugins, recipe = provenance.plugins, provenance.recipe
-    removed = [*_drop_leftovers(settings, plugins), *_drop_foreign(settings, words, plugins)]
+    stated = find_stated(words, provenance.config_dirs)
+    leftovers = _drop_leftovers(settings, plugins)
+    removed = [*leftovers, *_drop_foreign(settings, words, plugins, stated)]
     run = settings.get("run")
     if recipe and "recipe" in settings:
         settings["recipe"] = recipe
@@ -58,8 +61,9 @@ def finish(
             runs_of(str(name))
     known = replace(provenance, removed=tuple(removed), written=Part(settings))
     spec, misfits = make_spec(provenance.verb, content, known, parts=True)
-    errors += [_name_file(error, provenance.config_dirs) for error in misfits]
-    errors += [*_size_keys(content), *check_table(content.get(TABLE))]
+    unknown = [name_line(error, stated) for error in [*misfits, *_size_keys(content)]]
+    errors += [_name_file(error, provenance.config_dirs) for error in unknown]
+    errors += check_table(content.get(TABLE))
     errors += _check_stated(provenance)
     idle = [word for word in words if word.key.partition(".")[0] in spec.idle]
     allowed = "without effect: this command trains nothing"
@@ -184,12 +188,15 @@ def _drop_leftovers(settings: dict[str, Any], plugins: Sequence[str]) -> Iterato
 
 
 def _drop_foreign(
-    settings: Mapping[str, Any], words: Sequence[OverrideWord], plugins: Sequence[str]
+    settings: Mapping[str, Any],
+    words: Sequence[OverrideWord],
+    plugins: Sequence[str],
+    stated: Collection[str],
 ) -> Iterator[str]:
     """A recipe's numbers for another part of a slot than the command line chose (`betas`, after
-    `optim=muon`).
+    `optim=muon`); what the chosen file itself states is none.
     """
-    named = {word.key for word in words}
+    meant = {*(word.key for word in words), *stated}
     for word in words:
         node = settings.get(word.key)
         if not (word.group and word.key in (*schema.ONE, "tokenizer") and isinstance(node, dict)):
@@ -198,7 +205,7 @@ def _drop_foreign(
         if known is None:
             continue
         for key in [key for key in node if key not in known and not str(key).startswith("_")]:
-            if f"{word.key}.{key}" not in named:
+            if node[key] is None or f"{word.key}.{key}" not in meant:
                 yield from _lines(f"{word.key}.{key}", node.pop(key))
 
 
@@ -221,7 +228,12 @@ def _size_keys(content: Mapping[str, Any]) -> list[ConfigError]:
         return []
     known = _read_size_keys()
     return [
-        ConfigError(f"size.{key}", value, f"no such number{nearest(key, known)}")
+        Unknown(
+            f"size.{key}",
+            value,
+            f"no such number{nearest(key, known)}",
+            meant=find_meant(key, known),
+        )
         for key, value in given.items()
         if key not in known
     ]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from plmctl.config.build import MISSING, check_parts, refuse_value
+from plmctl.config.build import MISSING, Unknown, check_parts, refuse_value
 from plmctl.config.command import find_command
 from plmctl.config.other_names import guess, ours
 from plmctl.config.schema import MANY, SAVED, hints
@@ -84,8 +84,9 @@ def _make_record(
         if hint is None:
             other = ours(where, lambda name: name.partition(".")[0] in top)
             known = [f"{path}{name}" for name in annotations]
-            near = did_you_mean([other.partition("=")[0]] if other else guess(where, known))
-            errors.append(ConfigError(where, value, f"there is no such setting{near}"))
+            near = [other.partition("=")[0]] if other else guess(where, known)
+            allowed = f"there is no such setting{did_you_mean(near)}"
+            errors.append(Unknown(where, value, allowed, meant="".join(near[:1])))
         elif not _is_group(hint):
             fitting = _fit_value(kind, key, where, value, hint, errors)
             if isinstance(value, Mapping):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult, ConfigSource
+
+from plmctl.storage.settings_file import refuse_bad_yaml
 
 SHIPPED = ("main", "hydra")  # who provides the files of plmctl, and those of Hydra
 # the parsed files; bytes, since a composition writes into its copy
@@ -35,7 +38,9 @@ class PartFiles(ConfigRepository):
         # the store of classes holds Hydra's own settings, and the recipes of each composition
         shipped = owner in SHIPPED or (owner == "schema" and config_path.startswith("hydra/"))
         if source is None or not shipped:
-            return super().load_config(config_path)
+            place = source.path.removeprefix("file://") if source else ""
+            with refuse_bad_yaml(Path(place, f"{config_path}.yaml")):
+                return super().load_config(config_path)
         key = source.provider, source.path, config_path
         if key not in _PARSED:
             _PARSED[key] = pickle.dumps(super().load_config(config_path))

@@ -24,7 +24,7 @@ from plmctl.config.walks import parts_in
 from plmctl.core.locate import locate, parameters
 from plmctl.core.spelling import spell
 from plmctl.core.values import describe_values
-from plmctl.storage.settings_file import read_part_text
+from plmctl.storage.settings_file import read_part_text, refuse_bad_yaml
 
 _PACKAGE = re.compile(r"^# @package (\S+)", re.MULTILINE)
 
@@ -44,7 +44,9 @@ def list_settings(
     classes = {setting.path: setting.target for setting in inherited if setting.target}
     reader = _Reader(text, plugins, types, classes)
     by_path: dict[str, Setting] = {}
-    for setting in [*inherited, *reader.read(yaml.compose(text), at or stated, top=True)]:
+    with refuse_bad_yaml(file):
+        node = yaml.compose(text)
+    for setting in [*inherited, *reader.read(node, at or stated, top=True)]:
         before = by_path.get(setting.path, setting)
         meaning = setting.meaning or before.meaning or _read_plumbing().get(setting.path, "")
         by_path[setting.path] = replace(setting, kind=setting.kind or before.kind, meaning=meaning)
@@ -53,7 +55,8 @@ def list_settings(
 
 def targets(file: Path) -> list[str]:
     """The classes of the parts that the file chooses, the outermost of each."""
-    return list(_targets_in(read_part_text(file)))
+    with refuse_bad_yaml(file):
+        return list(_targets_in(read_part_text(file)))
 
 
 def name_part(spec: RunSpec, slot: str) -> str:
@@ -84,7 +87,8 @@ def _list_inherited(file: Path, plugins: Sequence[str], types: bool) -> list[Set
     """The settings of the files in its list of defaults: `parts/bert`,
     `/search@task.search: beam`.
     """
-    content = yaml.safe_load(read_part_text(file)) or {}
+    with refuse_bad_yaml(file):
+        content = yaml.safe_load(read_part_text(file)) or {}
     inherited: list[Setting] = []
     for default in content.get("defaults") or ():
         for group, name in default.items() if isinstance(default, dict) else [(".", default)]:

@@ -94,13 +94,17 @@ class ConfigErrors(UsageError):
 
 def raise_all(errors: Iterable[PlmctlError]) -> None:
     """Raise nothing for no errors, the error itself for one, `ConfigErrors` for more; each counts
-    once, and not where another has all its lines and more.
+    once, and not where another has all its lines and more, or says more of the same setting.
     """
     texts = {str(error): error for error in errors}
+    first = {text: text.partition("\n")[0] for text in texts}
     different = [
         error
         for text, error in texts.items()
-        if not any(other.startswith(f"{text}\n") for other in texts)
+        if not any(
+            other.startswith(f"{text}\n") or line.startswith(f"{first[text]}; ")
+            for other, line in first.items()
+        )
     ]
     if different:
         raise different[0] if len(different) == 1 else ConfigErrors(different)

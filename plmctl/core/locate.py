@@ -68,7 +68,9 @@ def parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 @cache
 def takes_any(part: Callable[..., Any]) -> bool:
-    """Whether a part takes settings of any name."""
+    """Whether a part takes settings of any name (`torch.nn.Module`, written so, takes none)."""
+    if str(getattr(getattr(part, "__init__", None), "__module__", "")).startswith("torch."):
+        return False
     found = inspect.signature(part).parameters.values()
     kinds = [each.annotation for each in found if each.kind is each.VAR_KEYWORD]
     return any(not str(kind).startswith("Unpack[") for kind in kinds)

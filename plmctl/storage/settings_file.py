@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,21 @@ def read_part_text(file: Path) -> str:
     text = read_text(file)
     refuse_endless(text, file=file, fix="write it as plain key: value")
     return text
+
+
+@contextlib.contextmanager
+def refuse_bad_yaml(file: object) -> Iterator[None]:
+    """UsageError with the line, where a part file is no YAML."""
+    import yaml
+
+    try:
+        yield
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        why = getattr(error, "problem", None) or " ".join(str(error).split())
+        fix = f"correct it in {file}{line}, or in the lines before"
+        raise UsageError(f"{file}{line}: not readable as YAML ({why})\n  fix: {fix}") from None
 
 
 def refuse_endless_files(folder: Path) -> None:
