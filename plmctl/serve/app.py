@@ -77,6 +77,8 @@ def _answer_errors(app: FastAPI, paths: Sequence[str]) -> None:
     async def unknown(request: Request, error: HTTPException) -> JSONResponse:
         if isinstance(error.__cause__, Refusal):  # while the body was read
             return _reply(request, error.__cause__.status, error.__cause__.message)
+        if error.status_code == 400:
+            return _reply(request, 400, "the body is no JSON in UTF-8, or is nested too deeply")
         message = f"{error.detail}: {request.method} {request.url.path}"
         if error.status_code == 404:
             message += f"{nearest(request.url.path, paths)}; there are {', '.join(paths)}"
@@ -84,15 +86,34 @@ def _answer_errors(app: FastAPI, paths: Sequence[str]) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body")
         status = 400 if request.url.path.startswith(OPENAI) else 422
-        return _reply(request, status, f"{where}: {first['msg']}".removeprefix(": "))
+        return _reply(request, status, _explain(request, error.errors()))
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> JSONResponse:
         remark(f"{request.url.path}: {type(error).__name__}: {error}", WARN)
         return _reply(request, 500, "the server failed at this request; its log says why")
+
+
+def _explain(request: Request, errors: Sequence[Any]) -> str:
+    """The first mistake of a body: its field, and what is allowed there."""
+    first = errors[0]
+    where = [str(part) for part in first["loc"][1:]]
+    if first["type"] == "json_invalid":
+        return f"the body is no JSON: {first.get('ctx', {}).get('error', first['msg'])}"
+    if not where and first["type"] == "missing":
+        return "the body is empty: a JSON object is needed"
+    if not where:
+        kind = request.headers.get("content-type", "")
+        header = "" if "json" in kind else ", with the header 'content-type: application/json'"
+        return f"the body must be a JSON object{header}"
+    if first["type"] == "extra_forbidden":
+        return f"there is no field '{where[0]}' at {request.url.path}"
+    inner = [part for part in where[1:] if part.isdigit()]  # others name types of pydantic
+    said = dict.fromkeys(
+        str(each["msg"]) for each in errors if str(each["loc"][1:2]) in str(first["loc"][1:2])
+    )
+    return f"{'.'.join([where[0], *inner])}: {', or '.join(said)}"
 
 
 def _reply(request: Request, status: int, message: str) -> JSONResponse:

@@ -18,8 +18,9 @@ async def rank_texts(
     model: str | None,
     *,
     raw: bool = False,
-) -> list[tuple[int, float]]:
-    """(number of a text, its score), the best first; of equal scores the first text.
+) -> tuple[list[tuple[int, float]], str]:
+    """([(number of a text, its score)], the name of the model), the best first; of equal scores
+    the first text.
 
     A model that reads question and text together gives `s = sigmoid(logit)`, or the logit with
     `raw`; another one the cosine of their vectors.
@@ -37,4 +38,4 @@ async def rank_texts(
         assert vectors is not None
         found, _ = await server.answer(request, vectors, lambda: vectors.read([query, *texts]))
         scores = [float(found[0] @ vector) for vector in found[1:]]
-    return sorted(enumerate(scores), key=lambda pair: (-pair[1], pair[0]))
+    return sorted(enumerate(scores), key=lambda pair: (-pair[1], pair[0])), served.name

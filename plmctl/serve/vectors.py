@@ -72,7 +72,6 @@ def shorten(vector: np.ndarray, dimensions: int | None) -> np.ndarray:
     if dimensions is None:
         return vector
     if dimensions > len(vector):
-        what = f"dimensions={dimensions}, but vectors of this model have {len(vector)}"
-        raise DataError(what, file="input")
+        raise DataError(f"dimensions={dimensions}, but vectors of this model have {len(vector)}")
     part = vector[:dimensions]
     return part / max(float(np.linalg.norm(part)), 1e-12)

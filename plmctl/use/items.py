@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -109,10 +109,21 @@ def _parse(task: Task, item: Item, number: int) -> Example:
     except NotImplementedError:
         fix = 'records with its columns, [{"column": ...}], or path=<a file of its kind>'
         raise UsageError(f"task {task.name} reads no plain texts\n  fix: {fix}") from None
-    if not isinstance(item, str) and any("\t" in str(text) for text in example.fields.values()):
+    if not isinstance(item, str):
+        _refuse_surplus(task, item, example, number)
+    return example
+
+
+def _refuse_surplus(task: Task, item: Sized, example: Example, number: int) -> None:
+    """DataError for texts that the example of several does not hold one by one."""
+    values = [*example.fields.values()]
+    if any("\t" in str(value) for value in values):
         what = f"the task {task.name} reads single texts, not {len(item)} together"
         raise DataError(what, file=PLACE, line=number, fix="a list of texts")
-    return example
+    held = sum(len(value) if isinstance(value, list | tuple) else 1 for value in values)
+    if len(item) > held:
+        what = f"the task {task.name} reads {held} texts together, not {len(item)}"
+        raise DataError(what, file=PLACE, line=number, fix='["a text", "another"]')
 
 
 def _as_row(item: Item, number: int) -> dict[str, Any]:

@@ -26,6 +26,9 @@ def test_masks_are_filled(client: Any, folder: Path) -> None:
         assert found == plmctl.load(folder / "fills").fill(texts, top=top)
     alone = client.post("/fill", json={"inputs": texts[0], "top_k": 3}).json()
     assert alone == found[0]
+    reply = client.post("/fill", json={"inputs": texts[0], "top_k": 10**6})
+    assert reply.status_code == 422
+    assert reply.json()["error"].startswith("top_k=1000000, at most ")
     reply = client.post("/fill", json={"inputs": "a fine film"})
     assert reply.status_code == 422
     assert "fills masks" in reply.json()["error"]

@@ -114,6 +114,7 @@ def test_classes_and_ranks_in_the_form_of_vllm(client: TestClient) -> None:
     assert ranked["results"][0]["index"] == 1
     assert ranked["results"][0]["relevance_score"] == pytest.approx(1, abs=1e-5)
     assert ranked["results"][0]["document"] == {"text": "poor"}
+    assert ranked["model"] == "films"
     texts = ["film", "poor", "fine film"]
     order = post(client, "/rerank", query="poor", texts=texts, return_text=True)
     assert [each["text"] for each in order] == [texts[each["index"]] for each in order]
@@ -124,6 +125,9 @@ def test_words_get_tags(client: TestClient) -> None:
     found = post(client, "/tag", inputs="a fine film")
     assert found["words"] == ["a", "fine", "film"]
     assert len(found["tags"]) == 3
+    text, inside = "a fine film", [tag != "O" for tag in found["tags"]]
+    assert all(text[each["start"] : each["end"]] == each["text"] for each in found["entities"])
+    assert bool(found["entities"]) == any(inside)
     assert post(client, "/tag", inputs=["a fine film"])[0] == found
 
 
@@ -135,7 +139,10 @@ def test_words_get_tags(client: TestClient) -> None:
         ("/predict", {"inputs": "x", "model": "pairs"}, 422, "pairs of texts"),
         ("/predict", {"inputs": [["a", "b"]], "model": "films"}, 422, "single texts"),
         ("/predict", {"inputs": {"words": "x"}, "model": "films"}, 422, "no field text"),
-        ("/predict", {"inputs": 3}, 422, "inputs"),
+        ("/predict", {"inputs": 3}, 422, "inputs: Input should be a valid string"),
+        ("/predict", {"inputs": [["a", "b", "c"]], "model": "pairs"}, 422, "2 texts together"),
+        ("/predict", {"inputs": "x", "modle": "films"}, 422, "no field 'modle'"),
+        ("/predict", {}, 422, "inputs: Field required"),
         ("/predict", {"inputs": ["x"] * 10}, 422, "10 texts, at most 9"),
         ("/tag", {"inputs": "x", "model": "films"}, 424, "the model films cannot tag words"),
         ("/fill", {"inputs": "x"}, 424, "no model here can fill masks"),
@@ -171,6 +178,28 @@ def test_refusals_in_the_form_of_openai(
     error = post(client, "/v1/embeddings", status, **body)["error"]
     assert words in error["message"]
     assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "words"),
+    [
+        (b'{"inputs":"x"}', "text/plain", "with the header 'content-type: application/json'"),
+        (b"", "application/json", "the body is empty"),
+        (b'{"inputs":', "application/json", "no JSON"),
+        (b'{"inputs":"\xff\xfe"}', "application/json", "no JSON"),
+        (b"[" * 100_000, "application/json", "no JSON"),
+        (b"[1]", "application/json", "must be a JSON object"),
+    ],
+)
+def test_a_body_that_is_no_request(
+    client: TestClient, content: bytes, kind: str, words: str
+) -> None:
+    reply = client.post("/predict", content=content, headers={"content-type": kind})
+    assert reply.status_code in (400, 422), reply.text
+    error = reply.json()["error"]
+    assert words in error
+    assert "function" not in error
+    assert "dict" not in error
 
 
 def test_half_a_surrogate_pair_is_answered(client: TestClient) -> None:

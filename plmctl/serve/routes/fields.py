@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 
 def replace_halves(value: Any) -> Any:
@@ -18,6 +18,12 @@ def replace_halves(value: Any) -> Any:
     if isinstance(value, dict):
         return {replace_halves(key): replace_halves(inner) for key, inner in value.items()}
     return [replace_halves(inner) for inner in value] if isinstance(value, list) else value
+
+
+class Body(BaseModel):
+    """A request whose fields are all known: a slip of a name is not passed over."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 Text = Annotated[str, AfterValidator(replace_halves)]

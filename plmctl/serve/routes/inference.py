@@ -5,21 +5,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 
 from plmctl import __version__
 from plmctl.serve.errors import Refusal
 from plmctl.serve.ranking import rank_texts
-from plmctl.serve.routes.fields import Record, Text
+from plmctl.serve.routes.fields import Body, Record, Text
 from plmctl.serve.server import Server
 from plmctl.serve.vectors import shorten
 
 
-class PredictRequest(BaseModel):
+class PredictRequest(Body):
     """Texts, or records of the columns of the task."""
 
     inputs: Text | Record | list[Text | Record | list[Text]] = Field(
@@ -29,17 +29,19 @@ class PredictRequest(BaseModel):
     model: str | None = None
 
 
-class EmbedRequest(BaseModel):
+class EmbedRequest(Body):
     """Texts to make vectors of."""
 
     inputs: Text | list[Text]
     truncate: bool = True
+    truncation_direction: Literal["right", "Right"] = "right"
     normalize: bool = True
+    prompt_name: None = None
     dimensions: int | None = Field(None, ge=1)
     model: str | None = None
 
 
-class RerankRequest(BaseModel):
+class RerankRequest(Body):
     """Texts to order by how well they answer a question."""
 
     query: Text
@@ -80,7 +82,7 @@ def make_router(server: Server) -> APIRouter:
 
     @router.post("/rerank", summary="Texts in the order in which they answer a question")
     async def rerank(body: RerankRequest, request: Request) -> list[dict[str, Any]]:
-        ranked = await rank_texts(
+        ranked, _ = await rank_texts(
             server, request, body.query, body.texts, body.model, raw=body.raw_scores
         )
         text = {"text": body.texts} if body.return_text else {}

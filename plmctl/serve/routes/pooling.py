@@ -8,23 +8,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 
 from plmctl.serve.models import Served
 from plmctl.serve.ranking import rank_texts
-from plmctl.serve.routes.fields import Text
+from plmctl.serve.routes.fields import Body, Text
 from plmctl.serve.server import Server
 
 
-class ClassifyRequest(BaseModel):
+class ClassifyRequest(Body):
     """Texts to label."""
 
     input: Text | list[Text]
     model: str | None = None
 
 
-class RankRequest(BaseModel):
+class RankRequest(Body):
     """Documents to order by how well they answer a question."""
 
     query: Text
@@ -52,13 +52,13 @@ def make_router(server: Server) -> APIRouter:
     @router.post("/v1/rerank", summary="Documents in the order in which they answer a question")
     async def rerank(body: RankRequest, request: Request) -> dict[str, Any]:
         texts = body.documents
-        ranked = await rank_texts(server, request, body.query, texts, body.model)
+        ranked, name = await rank_texts(server, request, body.query, texts, body.model)
         results = [
             {"index": index, "relevance_score": score}
             | ({"document": {"text": texts[index]}} if body.return_documents else {})
             for index, score in ranked[: body.top_n or None]
         ]
-        return {"model": body.model, "results": results}
+        return {"model": name, "results": results}
 
     return router
 

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 
 from plmctl.serve.errors import Refusal
 from plmctl.serve.models import Served
 from plmctl.serve.prompts import order_settings
-from plmctl.serve.routes.fields import Text
+from plmctl.serve.routes.fields import Body, Text
 from plmctl.serve.server import Server
+from plmctl.tasks.readers.span_rows import list_marked
+
+ENTITY = re.compile(r"[BIESLUM]-")  # the tag of a word in an entity, in any scheme
 
 
-class TagRequest(BaseModel):
+class TagRequest(Body):
     """Texts whose words get tags."""
 
     inputs: Text | list[Text]
     model: str | None = None
 
 
-class FillRequest(BaseModel):
+class FillRequest(Body):
     """Texts with masks."""
 
     inputs: Text | list[Text]
@@ -30,7 +35,7 @@ class FillRequest(BaseModel):
     model: str | None = None
 
 
-class GenerateRequest(BaseModel):
+class GenerateRequest(Body):
     """Texts to continue or to rewrite."""
 
     inputs: Text | list[Text]
@@ -54,13 +59,13 @@ def make_router(server: Server) -> APIRouter:
         engine = served.labels
         assert engine is not None
         found, _ = await server.answer(request, engine, lambda: engine.read(served.name, texts))
-        answers = [{**answer, "tags": answer["guess"]} for answer in found]
-        for answer in answers:
-            del answer["guess"]
+        answers = [_mark(text, answer) for text, answer in zip(texts, found, strict=True)]
         return answers[0] if isinstance(body.inputs, str) else answers
 
     @router.post("/fill", summary="The likeliest tokens at each mask")
     async def fill(body: FillRequest, request: Request) -> Any:
+        if (size := most_tokens(server, body.model)) and body.top_k > size:
+            raise Refusal(422, f"top_k={body.top_k}, at most {size}, the size of the vocabulary")
         settings = order_settings({}, top=body.top_k)
         return await _answer(server, request, body, "fill masks", True, settings)
 
@@ -73,6 +78,29 @@ def make_router(server: Server) -> APIRouter:
         return await _answer(server, request, body, "write texts", False, settings)
 
     return router
+
+
+def most_tokens(server: Server, name: str | None) -> int | None:
+    """The size of the vocabulary of the model that fills masks; None without such a model."""
+    for each in server.models:
+        if each.prompts is not None and each.prompts.fills and name in (None, each.name):
+            return each.prompts.reader.tokenizer.vocab.size
+    return None
+
+
+def _mark(text: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The words of a text with their tags, and entities by characters where tags spell them."""
+    words, tags, places, end = answer["words"], answer["guess"], [], 0
+    marked = {**{name: answer[name] for name in answer if name != "guess"}, "tags": tags}
+    if "entities" in answer or not all(tag == "O" or ENTITY.match(tag) for tag in tags):
+        return marked
+    for word in words:
+        start = text.find(word, end)
+        if start < 0:  # its reader changes words
+            return marked
+        end = start + len(word)
+        places.append((start, end))
+    return {**marked, "entities": list_marked(tags, places, text)}
 
 
 def _tags(served: Served) -> bool:
