@@ -11,6 +11,7 @@ from plmctl import analysis
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import PlmctlError, UsageError, nearest
 from plmctl.core.members import find_members
+from plmctl.core.unwritten import place_of
 
 
 class Measure(ABC):
@@ -32,9 +33,24 @@ class Measure(ABC):
 
 
 def find_measures(plugins: Sequence[str] = ()) -> dict[str, type[Measure]]:
-    """{name: measure} of all modules of this package and of the plug-ins."""
-    found: list[type[Measure]] = find_members(analysis, plugins, _is_measure)
-    return {measure.name: measure for measure in found}
+    """{name: measure} of all modules of this package and of the plug-ins.
+
+    Raises:
+        UsageError: A measure has no name, or that of another one.
+    """
+    found: dict[str, type[Measure]] = {}
+    for measure in find_members(analysis, plugins, _is_measure):
+        name = getattr(measure, "name", None)
+        fix = f'name: ClassVar[str] = "{measure.__name__.lower()}", in the class'
+        if not isinstance(name, str):
+            raise UsageError(
+                f"{place_of(measure)} has no name, the key of its result\n  fix: {fix}"
+            )
+        if name in found:
+            other = f"the name of {place_of(found[name])}, too"
+            raise UsageError(f"{place_of(measure)}: '{name}' is {other}\n  fix: {fix}")
+        found[name] = measure
+    return found
 
 
 def _is_measure(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator, MutableMapping, Sequence
 from itertools import pairwise
@@ -16,7 +17,7 @@ from plmctl.cli.verb import Verb
 from plmctl.config.command import list_commands, load_command
 from plmctl.core.children import follow_starter
 from plmctl.core.errors import PlmctlError
-from plmctl.core.terminal import tell
+from plmctl.core.terminal import FAIL, remark, tell
 
 
 class KnownCommands(MutableMapping[str, Any]):
@@ -109,12 +110,14 @@ class Commands(TyperGroup):
             args = _behind_command(args)
         elif not known.prefix and known.plugins:
             self.commands = KnownCommands()
-        return super().parse_args(ctx, args)
+        with _report_broken():
+            return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command as Typer does; a word that is none may be one of a plug-in."""
         try:
-            return super().resolve_command(ctx, args)
+            with _report_broken():
+                return super().resolve_command(ctx, args)
         except Exception as error:  # Typer has click inside, whose classes have no public name
             known = self.commands
             assert isinstance(known, KnownCommands)
@@ -132,6 +135,16 @@ class Commands(TyperGroup):
         assert isinstance(known, KnownCommands)
         with formatter.section("Commands"):
             formatter.write_dl(list(known.lines().items()))
+
+
+@contextlib.contextmanager
+def _report_broken() -> Iterator[None]:
+    """Turn the error of a plug-in that cannot be read into a message and an exit code."""
+    try:
+        yield
+    except PlmctlError as error:
+        remark(f"plmctl: {error}", FAIL)
+        raise typer.Exit(error.exit_code) from None
 
 
 def _behind_command(args: list[str]) -> list[str]:

@@ -103,8 +103,8 @@ Bits = Annotated[
         "--bits",
         min=2,
         max=8,
-        help="Store matrices and tables in so many bits a weight, by a codebook for each (k-means)."
-        " The model reads them as fp32: only its file is smaller.",
+        help="Store matrices and tables in so many bits a weight, by a codebook for each (k-means)"
+        " (default: as they are). The model reads them as fp32: only its file is smaller.",
     ),
 ]
 Group = Annotated[
@@ -112,7 +112,7 @@ Group = Annotated[
     typer.Option(
         "--group",
         min=0,
-        help="With --bits, so many weights share a scale, instead of a codebook; usual: 32, 128.",
+        help="Weights in few bits that share a scale; 0: by a codebook instead (default: 0).",
     ),
 ]
 

@@ -22,7 +22,15 @@ from typing import Any
 from plmctl.config.spec import Part, Record, thaw
 from plmctl.config.walks import scalars_in, targets_in
 from plmctl.core.errors import ConfigError, UsageError, find_alike, nearest, raise_all
-from plmctl.core.locate import Misspelt, Undeclared, locate, parameters, takes_any
+from plmctl.core.locate import (
+    Misspelt,
+    Undeclared,
+    Unnamed,
+    find_module,
+    locate,
+    parameters,
+    takes_any,
+)
 from plmctl.core.parts import asks_for_factory, declared, fits, misfit, slot_of
 from plmctl.core.spelling import spell_setting
 from plmctl.core.values import NO_MAPPING, fit
@@ -274,6 +282,8 @@ def _check(
         where, fix = _join(path, "_target_"), ""
         if isinstance(error, Misspelt) and error.meant:
             fix = f"{where}={error.meant}"
+        if isinstance(error, Unnamed) and find_module(error.package):
+            fix = f"--plugin {error.package}"
         if isinstance(error, Undeclared) and error.own:
             name = str(node["_target_"]).rpartition(".")[2]
             fix = f'@part_of("{slot}"), of plmctl.core.parts, above the definition of {name}'

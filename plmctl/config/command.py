@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib
 import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 from plmctl.config.spec import Provenance, RunSpec
+from plmctl.core.importing import explain_broken, import_own
 from plmctl.core.terminal import tell
 
 RECIPE = "recipe"
@@ -154,7 +154,7 @@ def find_module(verb: str, plugins: Sequence[str] = ()) -> str:
 
 def load_command(module: str) -> type[Command] | type[Tool]:
     """The class that the file of a command declares, which `find_command` knows from then on."""
-    kind = _find_class(importlib.import_module(module))
+    kind = _find_class(import_own(module))
     _LOADED[kind.about.verb] = kind
     return kind
 
@@ -218,6 +218,8 @@ def _files(package: str) -> tuple[Path, ...]:
         found = importlib.util.find_spec(f"{package}.{FOLDER}")
     except (ImportError, ValueError):
         return ()
+    except SyntaxError as error:
+        raise explain_broken(package, error) from None
     return _list_files(tuple((found and found.submodule_search_locations) or ()))
 
 
@@ -230,7 +232,11 @@ def _list_files(folders: tuple[str, ...]) -> tuple[Path, ...]:
 @functools.cache
 def _read_file(file: Path, module: str) -> Listed | None:
     """The line of --help of the command that a file declares."""
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
+    except SyntaxError as error:
+        raise explain_broken(module, error) from None
+    for node in tree.body:
         for call in _declarations(node):
             (name,) = (ast.literal_eval(argument) for argument in call.args)
             (place,) = (

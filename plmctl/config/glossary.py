@@ -54,14 +54,15 @@ def token_targets(config: Mapping[str, Any], plugins: Sequence[str] = ()) -> fro
 
 
 def _parts(config_dirs: Sequence[str], plugins: Sequence[str]) -> Iterator[tuple[str, object]]:
-    """(setting, class) of every part of every slot; parts of plug-ins that are not named are passed
-    over.
+    """(setting, class) of every part of every slot; parts of plug-ins that are not named, or cannot
+    be imported, are passed over.
     """
     for folder in [conf_dir(), *map(Path, config_dirs)]:
         for file in sorted(folder.glob("*/**/*.yaml")):
             slot = file.relative_to(folder).parts[0]
             for target in targets(file):
                 try:
-                    yield f"{slot}={file.stem}", locate(target, plugins)
-                except UsageError:
+                    part = locate(target, plugins)
+                except (UsageError, ValueError):
                     continue
+                yield f"{slot}={file.stem}", part

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import inspect
+import os
 import pkgutil
 import sys
 import typing
@@ -13,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Unpack
 
 from plmctl.core.errors import find_meant, nearest
+from plmctl.core.importing import import_own
 from plmctl.core.moved import find_moved
 from plmctl.core.parts import declared
 
@@ -23,6 +26,14 @@ class Undeclared(ValueError):
     def __init__(self, message: str, *, own: bool) -> None:
         super().__init__(message)
         self.own = own
+
+
+class Unnamed(ValueError):
+    """The named part is of no package that may be imported; `package`: its own, or ""."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+        super().__init__("a _target_ names a part of plmctl, or of a package given with --plugin")
 
 
 class Misspelt(ValueError):
@@ -49,7 +60,7 @@ def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
         or not module
         or not all(map(str.isidentifier, words))
     ):
-        raise ValueError("a _target_ names a part of plmctl, or of a package given with --plugin")
+        raise Unnamed(words[0] if all(map(str.isidentifier, words)) and module else "")
     if any(word.startswith("_") for word in words):
         raise ValueError("private names are not parts")
     part = _attribute(module, name)
@@ -59,6 +70,14 @@ def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
             raise ValueError(f"it is defined as {home}")
         raise Undeclared("it does not declare itself a part", own=words[0] != "plmctl")
     return part  # type: ignore[no-any-return]
+
+
+def find_module(package: str) -> bool:
+    """Whether there is a package of this name, outside Python itself; nothing is imported."""
+    if not package or package in sys.stdlib_module_names:
+        return False
+    places = [os.getcwd(), *sys.path]  # --plugin finds those of the current folder, too
+    return importlib.machinery.PathFinder.find_spec(package, places) is not None
 
 
 def parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -99,7 +118,7 @@ def _read_below(part: Any) -> Mapping[str, inspect.Parameter]:
 def _attribute(module: str, name: str) -> Any:
     """The object `name` at the top level of `module`; ValueError if it is missing."""
     try:
-        loaded = importlib.import_module(module)
+        loaded = import_own(module)
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
             raise  # the module exists, but something that it imports does not

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
+
+from plmctl.core.importing import import_own
 
 
 def find_members(
@@ -19,7 +20,7 @@ def find_members(
         plugins: Packages or modules outside plmctl. The user has named them, so they are imported.
     """
     found: dict[int, Any] = {}
-    for home in (package, *map(importlib.import_module, plugins)):
+    for home in (package, *map(import_own, plugins)):
         for module in (home, *_list_modules(home)):
             found |= {id(value): value for value in vars(module).values() if wanted(value)}
     return list(found.values())
@@ -28,4 +29,4 @@ def find_members(
 def _list_modules(package: ModuleType) -> Iterator[ModuleType]:
     for each in pkgutil.iter_modules(getattr(package, "__path__", ())):
         if each.name != "__main__":
-            yield importlib.import_module(f"{package.__name__}.{each.name}")
+            yield import_own(f"{package.__name__}.{each.name}")
