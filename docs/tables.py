@@ -6,12 +6,15 @@ A table stands between `<!-- NAME -->`, such as `<!-- parts: noise -->` or `<!--
 that introduces it says; a recipe's row is its first comment and the parts that it chooses; a
 study's row is its question, its title, the papers that its header names, what it trains and
 what was measured; a command's row is the first sentence of its help; a setting's row is what
-`plmctl help` says of it; a family of published checkpoints states its systems and classes.
+`plmctl help` says of it; a family of published checkpoints states its systems and classes; a
+class of the reference has the first sentence of its docstring.
 
 Between `<!-- file: PATH -->` and `<!-- end -->` stands the text of a file of the repository.
 """
 
 import functools
+import importlib
+import inspect
 import re
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -46,11 +49,21 @@ from plmctl.text.vocab import Vocab
 DOCS = Path(__file__).parent
 PAGES = tuple(sorted(DOCS.rglob("*.md")))
 TABLE = re.compile(
-    r"(?<=<!-- )((?:parts|settings): \w+|fields|recipes|studies|commands|families|noised) -->\n"
-    r"(.*?)(?=<!-- end -->)",
+    r"(?<=<!-- )((?:parts|settings|classes): \w+|fields|recipes|studies|commands|families|noised)"
+    r" -->\n(.*?)(?=<!-- end -->)",
     re.DOTALL,
 )
 FILE = re.compile(r"(?<=<!-- )file: ([\w./]+) -->\n(.*?)(?=<!-- end -->)", re.DOTALL)
+CLASS = re.compile(r"^::: ([\w.]+)\.(\w+)$", re.MULTILINE)
+CLASSES = {  # the tables of the reference; each class has a page of its own
+    "python": "TrainedModel RunFolder StudyRecord RowList",
+    "bases": "Noise Format Pattern Position Kernel FirstVectors Cell CellFacts Head ClassHead"
+    " Objective Facts Output Term Signal Probe Tracker Measure Command About",
+    "tasks": "Task TaskFacts ModelNeeds Reader Example RowLayout RowSettings Answer Scores",
+    "values": "Seq Rows Batch Targets Field Draws Vocab Offsets Streams Env Loaded Opened"
+    " ScoreTable",
+    "errors": "PlmctlError UsageError ConfigError DataError",
+}
 SHARED = "several"  # `settings: several`: settings of more than one command
 AUTHORS = re.compile(r"[A-Z]\w+(?: and [A-Z]\w+| et al\.)?, \d{4}")
 SENTENCE = "the old man counts the boats in the harbour every morning before he drinks his tea"
@@ -81,6 +94,8 @@ def rows(name: str) -> list[str]:
         return [command_row(load_command(each.module)) for each in list_commands().values()]
     if name.startswith("settings: "):
         return setting_rows(name.removeprefix("settings: "))
+    if name.startswith("classes: "):
+        return [class_row(each) for each in CLASSES[name.removeprefix("classes: ")].split()]
     if name == "families":
         return [family_row(family) for family in sorted(FAMILIES, key=lambda each: each.systems)]
     if name == "noised":
@@ -96,6 +111,16 @@ def rows(name: str) -> list[str]:
         row([f"`{part}`", header(file).about.replace("] [", "] \\[")])
         for part, file in parts.items()
     ]
+
+
+def class_row(name: str) -> str:
+    """One class of the reference: its page, its module, the first sentence of its docstring."""
+    page = f"{name.lower()}.md"
+    found = CLASS.search((DOCS / "reference" / page).read_text(encoding="utf-8"))
+    assert found is not None
+    about = inspect.getdoc(getattr(importlib.import_module(found[1]), name)) or ""
+    sentence = re.split(r"(?<=\.)\s", " ".join(about.partition("\n\n")[0].split()))[0]
+    return row([f"[{name}]({page})", f"`{found[1]}`", sentence])
 
 
 def family_row(family: Family) -> str:
@@ -233,6 +258,8 @@ def head_of(name: str) -> Sequence[str]:
     kind, _, of = name.partition(": ")
     if kind == "settings":
         return ("setting", "default", "meaning", "commands" if of == SHARED else "values")
+    if kind == "classes":
+        return ("class", "module", "meaning")
     return HEADS.get(name, (f"`{of}=`", "part"))
 
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.batch import IGNORE, Rows, Seq, Targets
 from plmctl.core.draws import Draws
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.nn.env import Streams
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -192,6 +192,51 @@ def test_weighted_kappa_is_that_of_scikit_learn() -> None:
     assert weighted_kappa([1, 1], [1, 1]) == 0
 
 
+def test_loss_of_counts_is_that_of_poisson_regression() -> None:
+    from own_parts.votes import CountAnswer
+
+    from plmctl.tasks.record import Example
+
+    answer = CountAnswer()
+    examples = [Example(str(n), {"text": "a"}, label) for n, label in enumerate(["0", "3", "12"])]
+    numbers = answer.number(examples, None)["votes"]
+    assert numbers.tolist() == [0, 3, 12]
+    z = torch.tensor([-0.5, 1.0, 2.0, 9.0])
+    labels = torch.tensor([*numbers.tolist(), IGNORE])
+    batch = SimpleNamespace(require={"labels.votes": labels}.__getitem__)
+    found = answer.loss(z, batch, None).terms["votes"].total
+    wanted = torch.nn.functional.poisson_nll_loss(z[:3], labels[:3], reduction="sum")
+    torch.testing.assert_close(found, wanted)
+    rows = Rows(key=np.arange(4), source="", seqs={}, values={"example": np.array([0, 0, 1, 2])})
+    guessed = answer.predict(np.log([1.0, 9.0, 2.0, 4.0]), rows, examples, None)
+    assert [each["guess"] for each in guessed] == pytest.approx([1, 2, 4])
+    assert [(each["id"], each["gold"]) for each in guessed] == [("0", 0), ("1", 3), ("2", 12)]
+    with pytest.raises(DataError, match="'-1' is no count"):
+        answer.gold(Example("0", {"text": "a"}, "-1"))
+
+
+def test_tail_rows_keep_the_last_tokens(tokens_of: Callable[..., Path]) -> None:
+    from own_parts.tails import TailRows
+
+    from plmctl.tasks.layouts.base import RowSettings
+    from plmctl.tasks.transform import Transform
+    from plmctl.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(tokens_of("wordpiece"))
+    layout = TailRows()
+    texts = ["the house", "the old house and the new house of the old town"]
+    examples = [layout.parse(text, number, {}) for number, text in enumerate(texts, 1)]
+    settings = RowSettings(max_length=7, pooling="first", transform=Transform())
+    made = layout.encode(examples, tokenizer, settings)
+    vocab = tokenizer.vocab
+    for row, text in enumerate(texts):
+        ids = tokenizer.encode(text)
+        length = int(made.seqs["text"].length[row])
+        wanted = [vocab.cls, *ids[-5:], vocab.sep]
+        assert made.seqs["text"].ids[row, :length].tolist() == wanted
+        assert made.values["cut"][row] == max(len(ids) - 5, 0)
+
+
 def test_anisotropy_is_the_mean_cosine_of_all_pairs() -> None:
     from own_parts.anisotropy import mean_cosine
 
@@ -247,6 +292,24 @@ def test_models_train_with_parts_of_ones_own(
     for words in (without, ["task=cloze", *without[1:]]):
         done = CliRunner().invoke(make_app(), ["eval", *words])
         assert (done.exit_code, "task.path: must be given" in done.output) == (2, True)
+
+
+def test_own_answer_layout_and_table_are_fine_tuned(
+    tmp_path: Path, tokens_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*SMALL, f"data.path={tokens_of('wordpiece')}", "train.steps=1", "run.dir=first"]
+    run("pretrain", "roberta", *words)
+    stated = [(f"{'good ' * (n % 4)}text {n}", n % 4) for n in range(32)]
+    for file, head in (("votes.csv", "text,label"), ("tickets.csv", "body,team")):
+        lines = [head, *(f"{text},{number}" for text, number in stated)]
+        Path(file).write_text("\n".join(lines), encoding="utf-8")
+    tuned = ["checkpoint=first", "task.dev_share=0.3", "task.max_length=16", "train.steps=2", *OWN]
+    run("finetune", "task=votes", "task.path=votes.csv", "run.dir=votes", *tuned)
+    run("finetune", "task=tickets", "run.dir=tickets", *tuned)
+    for folder, metric in (("votes", "spearman"), ("tickets", "macro_f1")):
+        found = json.loads(Path(f"{folder}/result.json").read_text(encoding="utf-8"))
+        assert metric in found["metrics"]["dev"]
 
 
 def test_the_command_of_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,7 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     slots = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
     wanted = {f"parts: {slot}" for slot in slots}
     wanted |= {f"settings: {verb}" for verb in [tables.SHARED, *all_commands(), *SAVED]}
+    wanted |= {f"classes: {group}" for group in tables.CLASSES}
     wanted |= {"recipes", "studies", "fields", "families", "commands", "noised"}
     marks = [mark for page in PAGES.values() for mark, _ in tables.TABLE.findall(page)]
     assert sorted(marks) == sorted(wanted)
