@@ -23,6 +23,7 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.offsets import Offsets
 from plmctl.attention.patterns.padding import Padding
+from plmctl.attention.patterns.stated import check_sight
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import parameters
@@ -131,6 +132,7 @@ class Encoder(Backbone):
         return {} if self.stack.halting is None else {"text": self.stack.halting}
 
     def set_pattern(self, pattern: Pattern) -> None:
+        check_sight(pattern)
         _check_cells(self.stack, pattern)
         _check_layers(self.stack, pattern)
         _check_heads(self.stack, pattern)

@@ -19,6 +19,7 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.order import Order
 from plmctl.attention.patterns.padding import Padding
+from plmctl.attention.patterns.stated import check_sight
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
@@ -111,6 +112,7 @@ class XLNet(Backbone):
         return self.embedding.token
 
     def set_pattern(self, pattern: Pattern) -> None:
+        check_sight(pattern)
         if pattern.layers > 1:
             allowed = "a pattern that is the same in all layers, for this model"
             raise ConfigError("pattern", f"{pattern.layers} layers", allowed, fix="model=decoder")

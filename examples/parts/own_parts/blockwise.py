@@ -14,7 +14,7 @@ class Blockwise(Pattern):
         self.size = size
 
     def sight(self, segment: int | None = None) -> Sight:
-        return Sight((Offsets.between(1 - self.size, self.size - 1),))
+        return Sight((Offsets.between(1 - self.size, self.size - 1),), exact=False)
 
     def predicate(self, seq: Seq) -> MaskMod:
         return lambda b, h, q, k: q // self.size == k // self.size

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.padding import Padding
+from plmctl.attention.patterns.stated import check_sight
 from plmctl.core.errors import UsageError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
@@ -48,6 +49,7 @@ class GraphAttention(Cell):
         super().__init__()
         check_heads(num_heads, width)
         self.num_heads, self.slope, self.dropout = num_heads, slope, dropout
+        check_sight(structure)
         self.pattern = structure & Padding() & Documents()
         self.values = nn.Linear(width, width, bias=False)
         self.ask = nn.Linear(width // num_heads, num_heads, bias=False)  # a of each head
