@@ -56,6 +56,13 @@ def read_scores(run: Path) -> dict[str, float]:
     return splits.get("dev") or next(iter(splits.values()), {})
 
 
+def list_lower(run: Path) -> list[str]:
+    """The scores of a fine-tuning of which a lower value is better."""
+    result = parse_json((run / "result.json").read_text(encoding="utf-8"))
+    found: list[str] = result.get("lower") or []
+    return found
+
+
 def list_rows(steps: Sequence[dict[str, Any]]) -> list[list[str]]:
     """The steps as lines of a table under `HEAD`."""
     return [

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.artifacts.label_rows import facts_of
-from plmctl.chain.page import read_scores
+from plmctl.chain.page import list_lower, read_scores
 from plmctl.config.build import class_of
 from plmctl.config.spec import Provenance, key_of
 from plmctl.core.errors import ConfigError, UsageError, did_you_mean, find_alike, raise_all
@@ -96,9 +96,14 @@ def self_train(words: Sequence[str], given: Provenance) -> int:
         kept = [word for word in words if not (right and key_of(word) == "threshold")]
         remark_next(what, COMMAND, *kept, *right, given=given)
     elif table:
-        best = max(table, key=lambda row: row["score"])
+        best = find_best(table)
         remark(f"best on dev: {best['round']}, {best['folder']}")
     return code
+
+
+def find_best(table: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The row of the best score, the first of equals."""
+    return (min if table[0]["lower"] else max)(table, key=lambda row: row["score"])
 
 
 def find_threshold(why: str) -> list[str]:
@@ -237,6 +242,7 @@ def describe(journal: JobJournal) -> list[dict[str, Any]]:
                 "seconds": round(journal.events.of(job.name).seconds, 3),
                 "metric": name,
                 "score": score,
+                "lower": name in list_lower(run),  # whether a lower score is better
                 "texts": sum(labels.values()),
                 "labels": labels,
             }

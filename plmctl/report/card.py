@@ -89,7 +89,8 @@ def make_card(
     import yaml
 
     head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    body = render_markdown(_body(folder, config, scores, decided, how), charts="")
+    blocks = _body(folder, config, scores, decided, how, result.get("lower") or ())
+    body = render_markdown(blocks, charts="")
     return f"---\n{head}---\n\n# {name}\n\n{body}\n{MARK}\n"
 
 
@@ -212,6 +213,7 @@ def _body(
     scores: Mapping[str, Mapping[str, float]],
     decided: Sequence[str],
     how: str,
+    lower: Sequence[str],
 ) -> list[Block]:
     log = RunLog.read_started(folder)
     size, train, task = (config.get(name) or {} for name in ("size", "train", "task"))
@@ -244,7 +246,7 @@ def _body(
     return [
         Heading("Training"),
         TableBlock(["what", "value"], rows),
-        *_evaluate(folder, log, task, scores, how),
+        *_evaluate(folder, log, task, scores, how, lower),
         *([Heading("How labels are chosen")] if decided else []),
         *(Paragraph(f"{each}.") for each in decided),
         Heading("Intended use"),
@@ -260,6 +262,7 @@ def _evaluate(
     task: Mapping[str, Any],
     scores: Mapping[str, Mapping[str, float]],
     how: str,
+    lower: Sequence[str],
 ) -> list[Block]:
     """The scores, and what is known about them."""
     held = read_held_out(folder)
@@ -286,7 +289,7 @@ def _evaluate(
         why = f"{held.describe()} were held out, too few for a validation."
         tables.append(Paragraph(why))
     if metrics := task.get("metrics"):
-        below = list_below(scores, read_baselines(folder), metrics[0])
+        below = list_below(scores, read_baselines(folder), metrics[0], lower=lower)
         tables += [Paragraph(f"{line}.") for line in below]
     if evaluated and how:
         tables.append(Paragraph(f"Scores are {how}."))

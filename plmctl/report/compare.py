@@ -34,6 +34,7 @@ from plmctl.report.predicted import (
     score_by_kind,
 )
 from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
+from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.scores.resampling import Form, Sums, Whole, draw_like, find_forms
 
 SAMPLES = 10_000
@@ -205,10 +206,14 @@ def _show(
     by: str,
     as_json: bool,
 ) -> None:
+    task = a.task or b.task
+    larger = is_larger_better if task is None else task.is_larger_better
+    lower = [name for name in found if not larger(name)]
     if as_json:
         scores = {name: {**asdict(each), "difference": each.mean} for name, each in found.items()}
         known = {"a": str(a.file), "b": str(b.file), "examples": n, "scored_as": by}
         known |= {"metrics": scores, "mcnemar": asdict(counts) if counts else None}
+        known |= {"lower": lower} if lower else {}
         decided = {side: own.decided for side, own in (("a", a), ("b", b)) if own.decided}
         known |= {"decided": decided} if decided else {}
         tell(json.dumps(round_floats(known)))
@@ -227,6 +232,8 @@ def _show(
     title = f"b against a: {counted(n, what)}, scored as {by}"
     print_columns(title, ["metric", "a", "b", "b - a", "95% interval", "p"], rows)
     tell(f"a: {a.describe()}\nb: {b.describe()}")
+    if lower:
+        tell(f"lower is better: {', '.join(lower)}")
     draws = sorted({each.samples for each in found.values()})
     many = " or ".join(f"{each:,}" for each in draws)
     tell(

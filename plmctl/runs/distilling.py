@@ -32,7 +32,6 @@ from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import batches, inference
 from plmctl.tasks.readers.label_text import spell_label
-from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.evaluation import Measured, measure
@@ -136,7 +135,7 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
     middle = np.argsort(np.abs(length - np.median(length)), kind="stable")
     timed = {rows: batches.collate(split.rows, middle[:rows]) for rows in BATCHES}
     forward: Forward = task.logits if all(answer) else _run_backbone
-    return Trial(scores, timed, forward, task.metrics[0], is_larger_better(task.metrics[0]))
+    return Trial(scores, timed, forward, task.metrics[0], task.is_larger_better(task.metrics[0]))
 
 
 def _score(

@@ -201,6 +201,8 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         "skipped": task.splits.reader.skipped,
     }
     record |= {"signatures": task.signatures} if task.signatures else {}
+    lower = task.list_lower()
+    record |= {"lower": lower} if lower else {}
     baselines = score_baselines(
         task, plan.data["train"].examples, {name: split.examples for name, split in devs.items()}
     )
@@ -218,7 +220,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         extra: dict[str, Any] = {"predictions": str(folder)} if metrics else {}
         if line := baselines.describe(task.metrics[0]):
             extra = {"baselines": Told(line), **extra}
-        if below := list_below(metrics, baselines.scores, task.metrics[0]):
+        if below := list_below(metrics, baselines.scores, task.metrics[0], lower=lower):
             extra |= {"below the baselines": Told("; ".join(below), len(below))}
         title, as_json = f"{task.name}: {best.name}", given.json
         taken = footprint.record() if as_json else footprint.describe()

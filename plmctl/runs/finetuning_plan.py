@@ -120,6 +120,9 @@ def plan(session: Session) -> FinetuningPlan:
     of_dev = {"dev": data["dev"].rows} if "dev" in data else {}
     kept = _keep_outputs(session, model, {"train": rows} | of_dev)
     sides = read_sides(session, tokenizer)
+    for asked in (task, *(each.side.task for each in sides)):
+        for line in asked.describe_directions():
+            session.say(line)
     before = {"before_epoch": kept.before_epoch} if kept else {}
     batches = mix_batches(session, make_batches(session, task, tokenizer, rows, **before), sides)
     objective = _build_objective(session, model, task, sides, rows, tokenizer)
@@ -238,11 +241,13 @@ def _describe_data(
         for name, split in data.items()
         if (line := describe(split.examples))
     ]
-    single = inference.describe_single(train.examples) if task.facts.has_classes else ""
+    # numbers and texts have no names: each may stand once
+    named = task.facts.has_classes and task.label_names is not None
+    single = inference.describe_single(train.examples) if named else ""
     for line in [
         *inference.describe_reading(task.splits.reader),
         *filter(None, [skipped, single]),
-        *(describe_names(inference.count_labels(train.examples)) if task.facts.has_classes else []),
+        *(describe_names(inference.count_labels(train.examples)) if named else []),
         *of_splits,
         *task.remarks,
         *task.describe_known(train.examples),

@@ -35,7 +35,6 @@ from plmctl.runs.task_fit import fit_language_heads, fit_task
 from plmctl.storage.gate import admit
 from plmctl.tasks import inference
 from plmctl.tasks.mixing.base import Mixing
-from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.several import MAIN, SideTask, side_name
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
@@ -112,17 +111,18 @@ def choose_metric(spec: Finetune, task: Task) -> tuple[str, bool]:
     Raises:
         ConfigError: None of the tasks has it.
     """
-    known = {name: name for name in (*task.metrics, "loss")}
+    known = {name: (task, name) for name in (*task.metrics, "loss")}
     for side in open_side_tasks(spec):
         if "dev" in side.task.splits.devs:
             own = (*side.task.metrics, "loss")
-            known |= {f"{side.name}/{name}": name for name in own}
+            known |= {f"{side.name}/{name}": (side.task, name) for name in own}
     asked = spec.train.best_metric or task.metrics[0]
     if asked not in known:
         allowed = f"one of {', '.join(known)}, what is scored here{nearest(asked, known)}"
         fix = f"train.best_metric={find_meant(asked, known) or task.metrics[0]}"
         raise ConfigError("train.best_metric", asked, allowed, fix=fix)
-    return asked, is_larger_better(known[asked])
+    owner, metric = known[asked]
+    return asked, owner.is_larger_better(metric)
 
 
 def count_updates(spec: Finetune, examples: int) -> int:

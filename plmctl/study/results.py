@@ -82,7 +82,9 @@ class Results:
         file = self.locate(name) / RUN / BASELINES
         first = self.plan.arms[cell.arm].tuned[task][0]["task"]["metrics"][0]
         scores = self._scores(name).get("metrics") or {}
-        return file.is_file() and bool(list_below(scores, read_json(file), first))
+        return file.is_file() and bool(
+            list_below(scores, read_json(file), first, lower=self._list_lower(name))
+        )
 
     def list_held_out(self) -> list[str]:
         """How much text the pretrainings have held out, and whether it validates anything."""
@@ -113,12 +115,13 @@ class Results:
         """The setting with the best mean on dev over its restarts, by the task's first metric;
         the first of equals.
         """
-        means = {}
+        means = {}  # negative where lower is better
         for number, restarts in enumerate(cell.tuned[task]):
             if self._done(restarts):
                 first = self.plan.arms[cell.arm].tuned[task][number]["task"]["metrics"][0]
                 scores = (self._scores(name)["metrics"]["dev"][first] for name in restarts)
-                means[number] = statistics.fmean(scores)
+                larger = all(first not in self._list_lower(name) for name in restarts)
+                means[number] = statistics.fmean(scores) * (1 if larger else -1)
         return max(means, key=lambda number: (means[number], -number), default=None)
 
     def runs(self, metric: Metric, by: str) -> dict[str, list[Run]]:
@@ -175,6 +178,19 @@ class Results:
             return [evals[name] for name in self._find_jobs(node.of, cell) if name in evals]
         chosen = self.choice(cell, of)
         return cell.tuned[of][chosen] if chosen is not None else []
+
+    def lower_is_better(self, metric: Metric) -> bool:
+        """Whether lower is better, as the study states it, else the task of the metric."""
+        done = (name for cell in self.plan.cells for name in self._find_jobs(metric.of, cell))
+        stated = metric.better == "auto" and metric.of in self.plan.study.tasks
+        return metric.lower_is_better or (
+            stated and any(metric.key in self._list_lower(n) for n in done if self._done([n]))
+        )
+
+    def _list_lower(self, name: str) -> Sequence[str]:
+        """The scores of a fine-tuning of which a lower value is better."""
+        found: Sequence[str] = self._scores(name).get("lower") or ()
+        return found
 
     def _score(self, name: str, metric: Metric) -> float | None:
         """The score on the dev split, or of an evaluation the average or else the first score."""

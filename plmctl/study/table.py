@@ -141,6 +141,7 @@ def write_table(
     notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
     notes += [*describe_untrained(study), *results.list_held_out()]
     notes += results.list_below()
+    lower = {name for name, metric in study.metrics.items() if results.lower_is_better(metric)}
     record = {
         "study": study.name,
         "title": study.title,
@@ -153,7 +154,7 @@ def write_table(
         "missing": missing,
         "notes": notes,
         "about": {
-            name: _describe(metric, sampled=not results.validates)
+            name: _describe(metric, lower=name in lower, sampled=not results.validates)
             for name, metric in study.metrics.items()
         },
     }
@@ -162,7 +163,6 @@ def write_table(
         record["most_seeds"] = len(study.seeds)
     write_json(folder / "table.json", record)
     write_text(folder / "table.csv", _csv(rows, costs))
-    lower = {name for name, metric in study.metrics.items() if metric.lower_is_better}
     write_text(folder / "table.tex", format_latex(record, lower))
     write_page(_blocks(study, results, record), folder / "table.md")
     return record
@@ -204,13 +204,13 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     return blocks
 
 
-def _describe(metric: Metric, *, sampled: bool) -> str:
+def _describe(metric: Metric, *, lower: bool, sampled: bool) -> str:
     held_out = ""
     if metric.validated:
         held_out = f", on {'a sample, no validation: ' if sampled else ''}the held-out documents"
     where = f"pretraining{held_out}" if metric.of == PRETRAIN else metric.of
     source = metric.published.source if metric.published else ""
-    side = "lower" if metric.lower_is_better else "higher"
+    side = "lower" if lower else "higher"
     about = f"{'exp of ' if metric.exp else ''}{metric.key} of {where}; {side} is better."
     return about + (f" Published: {source}." if source else "")
 

@@ -47,7 +47,6 @@ from plmctl.tasks import inference
 from plmctl.tasks.calibration import LabelDecision
 from plmctl.tasks.inference import Split
 from plmctl.tasks.record import Example
-from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.task import Task, as_task
 from plmctl.training.checkpoint import tensors_of
 from plmctl.use.asked_task import open_task, read_examples
@@ -260,7 +259,7 @@ def _refuse_loss(task: Task, before: RuntimeScores, after: RuntimeScores, keep: 
     """UsageError where 8 bits lose more of the score than allowed."""
     metric = task.metrics[0]
     old, new = before.metrics[metric], after.metrics[metric]
-    sign = 1 if is_larger_better(metric) else -1
+    sign = 1 if task.is_larger_better(metric) else -1
     if sign * (old - new) <= (1 - keep) * abs(old):
         return
     what = f"int8 has {metric} {new:.4f}, and fp32 {old:.4f}: more is lost than --keep {keep:g}"
@@ -315,7 +314,7 @@ def _describe_scores(
     """The scores of PyTorch in fp32 and of the file, and the rows of a second."""
     metric = task.metrics[0]
     old, new = before.metrics[metric], after.metrics[metric]
-    lost = old - new if is_larger_better(metric) else new - old
+    lost = old - new if task.is_larger_better(metric) else new - old
     scores = {
         "split": split.name,
         "examples": len(split.examples),

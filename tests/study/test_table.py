@@ -8,6 +8,7 @@ import csv
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +112,26 @@ def test_the_best_setting_on_dev_counts_with_the_mean_of_its_restarts(
     assert found.values(plan.study.metrics["perplexity"], "slow") == pytest.approx(
         {0: math.exp(2.0), 1: math.exp(2.1)}
     )
+
+
+def test_a_task_states_that_lower_is_better(plan: StudyPlan, here: Path) -> None:
+    leave(plan, here)
+    before = results(plan, here)
+    metric = plan.study.metrics["toy"]
+    assert not before.lower_is_better(metric)
+    assert before.lower_is_better(replace(metric, better="lower"))
+    for file in here.glob("finetune*/run/result.json"):
+        known = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps({**known, "lower": ["accuracy"]}), encoding="utf-8")
+    found = results(plan, here)
+    chosen = {(cell.arm, cell.seed): found.choice(cell, "toy") for cell in plan.cells}
+    for place, settings in DEV.items():
+        means = [sum(restarts) for restarts in settings]
+        assert chosen[place] == means.index(min(means))
+    assert found.lower_is_better(metric)
+    assert not found.lower_is_better(replace(metric, better="higher"))
+    table = write_table(plan.study, found, here)
+    assert table["about"]["toy"].endswith("accuracy of toy; lower is better.")
 
 
 def test_the_table(plan: StudyPlan, here: Path) -> None:

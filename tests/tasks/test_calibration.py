@@ -22,6 +22,7 @@ from plmctl.tasks.calibration import (
 )
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.labels import LabelScores
+from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.use.calibrating import (
     calibrate,
     decide_again,
@@ -38,7 +39,8 @@ def task(**more: Any) -> Any:
 
     scores = LabelScores(positive="yes")
     known = {"name": "x", "metrics": ["f1"], "scores": scores}
-    return SimpleNamespace(**{**known, "answer": None, "score": score, **more})
+    known |= {"answer": None, "score": score, "is_larger_better": is_larger_better}
+    return SimpleNamespace(**{**known, **more})
 
 
 def row(gold: str, p: float) -> dict[str, Any]:

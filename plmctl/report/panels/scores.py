@@ -77,7 +77,8 @@ def _list_below(run: ReportedRun) -> list[str]:
     """A line for each split on which the run is below models without pretraining."""
     metrics = (run.log.config.get("task") or {}).get("metrics") or []
     scores = (run.result or {}).get("metrics") or {}
-    return list_below(scores, run.baselines, metrics[0]) if metrics else []
+    lower = (run.result or {}).get("lower") or ()
+    return list_below(scores, run.baselines, metrics[0], lower=lower) if metrics else []
 
 
 def _count_examples(runs: Sequence[ReportedRun]) -> str:

@@ -47,8 +47,8 @@ def describe_names(labels: Mapping[str, int]) -> list[str]:
         labels: {name: its number of examples}.
     """
     alike = defaultdict[str, list[str]](list)
-    for label in labels:
-        alike[fold_name(label)].append(label)
+    for label in labels:  # the sign of a number is no matter of spelling
+        alike[label if _is_number(label) else fold_name(label)].append(label)
     lines = []
     for group in alike.values():
         if len(group) > 1:
@@ -58,6 +58,14 @@ def describe_names(labels: Mapping[str, int]) -> list[str]:
     if absent:
         lines.append(f"the label {', '.join(absent)} may stand for one that is missing")
     return lines
+
+
+def _is_number(label: str) -> bool:
+    try:
+        float(label)
+    except ValueError:
+        return False
+    return True
 
 
 class LabelKinds:

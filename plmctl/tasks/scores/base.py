@@ -16,11 +16,13 @@ MEAN = "mean"  # the plain mean of the other metrics
 @base_of("scores")
 class Scores(ABC):
     """Computes metrics of predictions, so that saved predictions give the same digits again.
-    `known` are the names of its metrics, `default` those of a config without any.
+    `known` are the names of its metrics, `default` those of a config without any, `lower` those of
+    which a lower value is better.
     """
 
     known: Sequence[str] = ()
     default: Sequence[str] = ()
+    lower: frozenset[str] = frozenset()
 
     def check(self, names: Sequence[str] | None, *, fix: str = "") -> list[str]:
         """`names`, or those by default; ConfigError for an unknown metric, with this fix."""

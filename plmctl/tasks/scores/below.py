@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from plmctl.tasks.scores.metrics import is_larger_better
 
@@ -11,15 +11,18 @@ Scores = Mapping[str, Mapping[str, float | None]]  # {split: {metric: value}}
 Simple = Mapping[str, Mapping[str, Mapping[str, float]]]  # {split: {model: {metric: value}}}
 
 
-def list_below(scores: Scores, simple: Simple, metric: str) -> list[str]:
+def list_below(
+    scores: Scores, simple: Simple, metric: str, *, lower: Collection[str] = ()
+) -> list[str]:
     """A line for each split on which models without pretraining have a better score.
 
     Args:
         scores: The scores of the fine-tuned model.
         simple: The scores of the others, on the same examples.
         metric: the first one of the task.
+        lower: The metrics of the task of which a lower value is better.
     """
-    lines, larger = [], is_larger_better(metric)
+    lines, larger = [], is_larger_better(metric, lower)
     for split, own in scores.items():
         value = own.get(metric)
         if value is None:

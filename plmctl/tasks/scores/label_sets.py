@@ -66,6 +66,7 @@ class SetScores(Scores):
     """
 
     known = NAMES
+    lower = frozenset({"hamming_loss"})
     f1 = "micro_f1"
 
     def measure(
@@ -87,7 +88,9 @@ class SetScores(Scores):
         ]
 
         def best(name: str) -> float:
-            return (max if is_larger_better(name) else min)(each[name] for each in constant)
+            return (max if is_larger_better(name, self.lower) else min)(
+                each[name] for each in constant
+            )
 
         threshold, f1 = find_threshold(gold, known)
         tuned = {"best_threshold": threshold, f"{self.f1}_at_best_threshold": f1}

@@ -5,8 +5,9 @@ empty input.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -16,11 +17,23 @@ LARGE = 1e60  # above it, products of squares, and of their sums, may overflow
 MOST = 32  # labels that are tried as a constant prediction
 Labels = Sequence[str]
 Entity = tuple[str, int, int]  # type, first token, last token
+LOWER = frozenset({"loss", "perplexity", "hamming_loss"})  # lower is better, whoever has them
+_ERROR = re.compile(r"(?:errors?|mae|mse|perplexity|(?<!g)loss)(?![a-z])")
 
 
-def is_larger_better(metric: str) -> bool:
-    """Whether a larger value of a metric is better."""
-    return metric not in ("loss", "perplexity", "hamming_loss")
+def is_larger_better(metric: str, lower: Collection[str] = ()) -> bool:
+    """Whether a larger value of a metric is better.
+
+    Args:
+        metric: The name of the metric.
+        lower: Further metrics of which a lower value is better.
+    """
+    return metric not in LOWER and metric not in lower
+
+
+def sounds_like_error(metric: str) -> bool:
+    """Whether the name of a metric is that of an error or a loss, as `dev_rmse` is."""
+    return _ERROR.search(metric.lower()) is not None
 
 
 def check_metrics(names: Sequence[str], known: Iterable[str], *, fix: str = "") -> list[str]:
