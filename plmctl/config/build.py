@@ -356,9 +356,8 @@ def _refuse_letter(
     )
     cells = path.rpartition(".")[0]
     target = f"{part.__module__}.{part.__qualname__}"
-    layout = (
-        f"{cells.rpartition('.')[0]}.layout='{'af'.replace(letter, free)}*${{size.num_layers}}'"
-    )
+    rounds = "af".replace(letter, free) if letter in "af" else f"{free}f"
+    layout = f"{cells.rpartition('.')[0]}.layout='{rounds}*${{size.num_layers}}'"
     fix = f"{layout} '+{cells}.{free}={{_target_:{target},_partial_:true}}'"
     return ConfigError(path, target, allowed, fix=fix)
 

@@ -61,7 +61,7 @@ def finish(
             runs_of(str(name))
     known = replace(provenance, removed=tuple(removed), written=Part(settings))
     spec, misfits = make_spec(provenance.verb, content, known, parts=True)
-    unknown = [name_line(error, stated) for error in [*misfits, *_size_keys(content)]]
+    unknown = [name_line(error, stated, settings) for error in [*misfits, *_size_keys(content)]]
     errors += [_name_file(error, provenance.config_dirs) for error in unknown]
     errors += check_table(content.get(TABLE))
     errors += _check_stated(provenance)

@@ -135,6 +135,9 @@ def guess(key: str, known: Iterable[str]) -> list[str]:
         return alike
     if meant := find_meant_beside(key, keys, least=BESIDE):
         return [meant]
+    swapped = [other for other in keys if sorted(other) == sorted(key)]  # `tpo`, too short above
+    if len(swapped) == 1:
+        return swapped
     same = [other for other in keys if other.endswith(f".{key}")]
     same = same or [other for other in keys if other.rpartition(".")[2] == name]
     nearest = max((_count_shared(key, other) for other in same), default=0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.config import schema
-from plmctl.config.build import Unknown
+from plmctl.config.build import TAKEN, Unknown
 from plmctl.config.overrides import OverrideWord
 from plmctl.config.plain_composition import Unusual, read_package
 from plmctl.config.walks import select
@@ -77,8 +77,14 @@ def refuse_classless(
                 yield ConfigError(part, ..., allowed, fix=f"{_READY}, in {file}")
 
 
-def name_line(error: Any, stated: Mapping[str, str]) -> Any:
-    """The error of an unknown setting with the line of the user's file that states it."""
+def name_line(error: Any, stated: Mapping[str, str], settings: Mapping[str, Any]) -> Any:
+    """The error of an unknown setting, or of a cell under a taken letter, with the line of the
+    user's file that states it.
+    """
+    if isinstance(error, ConfigError) and TAKEN.search(error.path) and error.path in stated:
+        letters = ", ".join(sorted(select(settings, error.path.rpartition(".")[0])))
+        allowed = f"{error.allowed}; {stated[error.path]} states it, and taken are {letters}"
+        return ConfigError(error.path, error.value, allowed, fix=error.fix)
     if not isinstance(error, Unknown) or error.path not in stated:
         return error
     line, (above, _, name) = stated[error.path], error.path.rpartition(".")

@@ -11,6 +11,7 @@ import pytest
 from plmctl.analysis.measure import find_measures
 from plmctl.config.compose import compose
 from plmctl.config.glossary import known_fields
+from plmctl.config.other_names import guess
 from plmctl.core.errors import UsageError
 from tests.command import plmctl
 
@@ -115,3 +116,9 @@ def test_a_measure_without_a_name_and_one_with_the_name_of_another_are_refused(h
         del sys.modules["frail.drift"]
     (home / "frail/drift.py").write_text(MEASURE.replace("NAME", 'name = "drift"'))
     assert "drift" in find_measures(["frail"])
+
+
+def test_two_swapped_letters_of_a_short_key_are_recognised() -> None:
+    assert guess("tpo", ["text", "top", "order"]) == ["top"]
+    assert guess("task.nmae", ["task.name", "task.path"]) == ["task.name"]
+    assert guess("tpo", ["top", "opt", "text"]) == []

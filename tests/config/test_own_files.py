@@ -170,3 +170,28 @@ def test_a_file_that_is_no_yaml_is_refused_with_its_line(
         assert f"own/{slot}/mine.yaml:" in message
         assert "not readable as YAML" in message
         assert why in message
+
+
+def test_a_taken_letter_of_a_cell_is_named_with_its_line_and_a_layout_with_the_new_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("lettered.py").write_text(
+        "from plmctl.core.parts import part_of\nfrom plmctl.nn.cells.base import Cell\n\n"
+        "@part_of('cells')\nclass Mine(Cell):\n"
+        "    def __init__(self, width: int, *, groups: int = 4) -> None:\n"
+        "        super().__init__()\n"
+    )
+    file = Path("own/model/mine.yaml")
+    file.parent.mkdir(parents=True)
+    cell = "{_target_: lettered.Mine, _partial_: true, groups: 4}"
+    file.write_text(
+        "defaults: [encoder, _self_]\nstack:\n  layout: rf*${size.num_layers}\n"
+        f"  cells:\n    r: {cell}\n"
+    )
+    with pytest.raises(UsageError) as raised:
+        compose("pretrain", "bert", ["model=mine"], config_dirs=["own"], plugins=["lettered"])
+    message = str(raised.value)
+    assert "own/model/mine.yaml:5 states it, and taken are a, " in message
+    assert "model.stack.layout='qf*${size.num_layers}' '+model.stack.cells.q=" in message
