@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from plmctl.core.errors import DataError, nearest
+from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.folding import fold_name
-from plmctl.tasks.readers.label_text import spell_names
+from plmctl.tasks.readers.label_text import SETTING, spell_names
 from plmctl.tasks.record import cut
 
 
@@ -42,6 +42,9 @@ def _explain_unknown(
     elif not learned and len(found) == len(names) and found.keys().isdisjoint(names):
         what = "is none of the rows of the head, whose names may be others"
         fix = f"{spell_names(sorted(found))}, if these stand for {', '.join(names)} in this order"
+    elif not learned and (near := find_meant(label, names)) and near not in found:
+        what = f"is none of the names in {SETTING}, or of the head's"
+        fix = spell_names([label if name == near else name for name in names])
     known = cut(", ".join(names), 160)
     hint = "" if meant is not None else nearest(label, names)
     return DataError(f"label '{cut(label, 60)}' {what}{hint}; known: {known}", file=place, fix=fix)
