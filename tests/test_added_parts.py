@@ -27,7 +27,7 @@ GENERAL = (
         "config/test_part_declarations",
         "test_recipes",
         "test_readme",
-        "artifacts/test_contract",
+        "runs/test_contract",
     ),
     *(
         "commands/test_help_command",

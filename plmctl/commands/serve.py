@@ -51,7 +51,7 @@ class Serve(Command):
     # the model learned to compare texts, else mean
     pooling: str | None = None
     batch_size: Batch = 32  # rows that are computed side by side
-    batch_tokens: Count = 16384  # tokens that are answered together, padding included
+    max_batch_tokens: Count = 16384  # tokens that are answered together, padding included
     max_texts: Count = 2048  # texts of a request
     max_queue: Count = 16384  # texts that wait; more are refused with status 429
     max_body: Count = 8388608  # bytes of a request
@@ -85,7 +85,7 @@ class Serve(Command):
             plugins=self.plugins,
         )
         limits = Limits(
-            batch_tokens=self.batch_tokens,
+            batch_tokens=self.max_batch_tokens,
             texts=self.max_texts,
             queue=self.max_queue,
             body=self.max_body,
