@@ -122,6 +122,7 @@ class _Reader:
             target = chosen[1].value
             meaning = outer or self._comment(*chosen)
             yield Setting(path, target.rpartition(".")[2], "a part", meaning, target)
+            outer = ""  # the comment of the part is none of its settings'
         else:
             target = self.classes.get(path, "")
         if target and self.types:
@@ -159,7 +160,7 @@ class _Reader:
             return str(rest.partition("#")[2]).strip()
         head = next((n for n, line in enumerate(lines) if line and line[0] != "#"), 0)
         above = takewhile(
-            lambda line: line.lstrip().startswith("#"),
+            lambda line: line.startswith(f"{' ' * key.start_mark.column}#"),
             reversed(lines[head + 1 : key.start_mark.line]),
         )
         return " ".join(line.strip().lstrip("# ") for line in reversed([*above]))

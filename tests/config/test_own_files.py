@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from plmctl.config.compose import compose
+from plmctl.config.part_help import list_settings
 from plmctl.core.errors import UsageError
 
 TASK = """\
@@ -195,3 +196,24 @@ def test_a_taken_letter_of_a_cell_is_named_with_its_line_and_a_layout_with_the_n
     message = str(raised.value)
     assert "own/model/mine.yaml:5 states it, and taken are a, " in message
     assert "model.stack.layout='qf*${size.num_layers}' '+model.stack.cells.q=" in message
+
+
+def test_a_comment_stands_at_its_own_setting_alone(tmp_path: Path) -> None:
+    file = tmp_path / "task" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text(
+        "# @package _global_\n# mine\ntask:\n  a: 1\n  # at the end of the task\nheads:\n"
+        "  # of the head\n  class: {_target_: plmctl.heads.classify.Classify, dropout: 0.1}\n"
+        "  pair: {_target_: plmctl.heads.classify.Classify, dropout: 0.2} # of the pair\n"
+        "  numbers: {small: 1, large: 2} # of both\n"
+    )
+    found = {each.path: each.meaning for each in list_settings(file, types=False)}
+    assert found == {
+        "task.a": "",
+        "heads.class": "of the head",
+        "heads.class.dropout": "",
+        "heads.pair": "of the pair",
+        "heads.pair.dropout": "",
+        "heads.numbers.small": "of both",
+        "heads.numbers.large": "of both",
+    }
