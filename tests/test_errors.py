@@ -354,7 +354,7 @@ def test_every_line_after_a_run_is_a_command_that_works(
         plmctl(*words, code=0)
     short = ("train.epochs=null", "train.steps=1", "run.dir=tuned")
     commands = read_next(plmctl(*commands[0], *short, code=0))
-    assert [words[0] for words in commands] == ["eval", "eval", "report"]
+    assert [words[0] for words in commands] == ["eval", "predict", "report"]
     for words in commands:
         done = CliRunner().invoke(make_app(), words, input="a text of mine\n")
         assert done.exit_code == 0, done.output

@@ -222,7 +222,7 @@ class TripleClassifier:
 
     def describe_other_graph(self) -> list[str]:
         """A remark if its training texts, where they still exist, are of another graph."""
-        file = Path(str(self.own.path)) / RECORD
+        file = Path(str(self.own.splits.path)) / RECORD
         if not file.is_file():
             return []
         trained = read_json(file).get("graph")

@@ -121,7 +121,7 @@ def test_the_older_layout_of_cmrc(tmp_path: Path) -> None:
     start = CHINESE.index("伦敦")
     assert (found.id, found.label) == ("a_1", (start, start + 2))
     assert found.fields["answers"] == ["伦敦", "在伦敦"]
-    assert reader.reader.skipped == {str(file): 1}
+    assert reader.splits.reader.skipped == {str(file): 1}
     for broken, message in (
         ([], "no questions"),
         ([{"context_text": "a", "qas": [{"query_id": "1"}]}], "not in CMRC 2018's layout"),

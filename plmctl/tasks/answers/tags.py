@@ -22,6 +22,7 @@ from plmctl.tasks.answers.label_ids import label_ids
 from plmctl.tasks.answers.label_loss import LabelLoss
 from plmctl.tasks.answers.tag_chain import CrfKind, TagChain, find_chain
 from plmctl.tasks.facts import ModelNeeds, TaskFacts
+from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.sentence_rows import find_states
 from plmctl.tasks.readers.schemes import (
     PlacedTags,
@@ -60,7 +61,10 @@ class TagAnswer(Answer):
     """
 
     fields: Mapping[str, Field] = {
-        "targets.tag": Field("[n, T]", "int", "tag of the word that begins here, IGNORE elsewhere")
+        "values.edges": Field(
+            "[n, 2]", "int", "1 if the first word begins its sentence, if the last one ends it"
+        ),
+        "targets.tag": Field("[n, T]", "int", "tag of the word that begins here, IGNORE elsewhere"),
     }
     facts = TaskFacts(
         needs=frozenset({"text", "targets.tag"}),
@@ -219,6 +223,10 @@ class TagAnswer(Answer):
         return ["accuracy", "macro_f1"]
 
     def label(self, rows: Rows, examples: Sequence[Example], names: list[str] | None) -> Rows:
+        if self.crf is not None:
+            sentence = rows.values["example"]
+            edges = [np.diff(sentence, prepend=-1) != 0, np.diff(sentence, append=-1) != 0]
+            rows = encode.add_values(rows, edges=np.stack(edges, 1).astype(np.int64))
         if any(example.label is None for example in examples):
             return rows
         assert names is not None

@@ -43,12 +43,9 @@ class SentenceRows(RowLayout):
     """
 
     fields: Mapping[str, Field] = {
-        "values.edges": Field(
-            "[n, 2]", "int", "1 if the first word begins its sentence, if the last one ends it"
-        ),
         "spans.word": Field(
             "[m, 4]", "int", "row, first piece, pieces, number of the word in its sentence"
-        ),
+        )
     }
 
     def __init__(
@@ -137,10 +134,7 @@ class SentenceRows(RowLayout):
                 laid_out.append(replace(row, cut=lost))
                 example_of.append(number)
         made = encode.pad(laid_out, vocab, example=example_of)
-        made = replace(made, spans={"word": np.array(words, dtype=np.int64)})
-        sentence = np.array(example_of)
-        edges = [np.diff(sentence, prepend=-1) != 0, np.diff(sentence, append=-1) != 0]
-        return encode.add_values(made, edges=np.stack(edges, 1).astype(np.int64))
+        return replace(made, spans={"word": np.array(words, dtype=np.int64)})
 
     def find_second(self, example: Example, pieces: Pieces, rows: RowSettings) -> list[int] | None:
         """The tokens of a second segment of its rows, or None."""
