@@ -72,9 +72,17 @@ def join(own: Row, prediction: Mapping[str, Any], names: Mapping[str, str]) -> R
 class OwnColumns:
     """The columns of examples in the file `source`, or their texts. `join_columns` takes them, for
     pieces of examples in the order of the file.
+
+    Args:
+        source: The file, or "-".
+        first: The first piece.
+        streamed: {place: columns} for the examples of a stream; `take` removes them.
     """
 
-    def __init__(self, source: str, first: Sequence[Example]) -> None:
+    def __init__(
+        self, source: str, first: Sequence[Example], streamed: dict[str, Row] | None = None
+    ) -> None:
+        self.streamed = {} if streamed is None else streamed
         self.rows: Iterator[tuple[str, Row]] = iter([])
         # the lines of the piece: a JSON file that is one value has no lines
         self.places: set[str] = set()
@@ -87,7 +95,8 @@ class OwnColumns:
         self.places = {example.place for example in piece}
         for example in piece:
             own = (row for place, row in self.rows if place == example.place)
-            yield _without_answers(next(own, example.fields))
+            texts = self.streamed.pop(example.place, example.fields)
+            yield _without_answers(next(own, texts))
 
 
 def _without_answers(columns: Mapping[str, Any]) -> Row:

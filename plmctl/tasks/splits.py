@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.holding import hold_out, take_fold
 from plmctl.tasks.record import Example, Reader
+from plmctl.text.tabular import Row
 
 DEV_SHARE = 0.1  # the share of a single labelled file
 
@@ -128,7 +129,19 @@ class Splits:
         """The unlabelled examples of a file that is no split, each when it is read; None where its
         reader, or the task, needs the whole file.
         """
-        reader: Any = self.reader
-        if self.streams and vars(type(reader)).get("streams", False):
-            return reader.stream_file(file, columns, labelled=False)  # type: ignore[no-any-return]
-        return None
+        reader: Any = self._streaming
+        return None if reader is None else reader.stream_file(file, columns, labelled=False)
+
+    def stream_objects(
+        self, rows: Iterable[Row], source: Path, columns: Mapping[str, Any]
+    ) -> Iterator[Example] | None:
+        """The examples of rows of JSON, as `stream_file` has those of a file."""
+        reader: Any = self._streaming
+        known = {role: column for role, column in columns.items() if column is not None}
+        return reader and reader.read_objects(rows, source, known, labelled=False)
+
+    @property
+    def _streaming(self) -> Reader | None:
+        """The reader, where it and the task read one row after another."""
+        reads = self.streams and vars(type(self.reader)).get("streams", False)
+        return self.reader if reads else None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_setting
-from plmctl.storage.atomic import is_stream
+from plmctl.core.terminal import WARN, remark
+from plmctl.storage.atomic import is_stream, write_text
 from plmctl.storage.paths import find_near
 from plmctl.tasks.predictions import NAMED
 from plmctl.tasks.readers.span_rows import TEXT
@@ -19,8 +22,9 @@ from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.text.inputs import need_lines, read_stream
 from plmctl.text.live import LiveInput
-from plmctl.text.tabular import JSON, kind_of, named_rows
+from plmctl.text.tabular import JSON, find_object, kind_of, named_rows, objects_in
 
+STREAM = "standard input"  # its name in messages
 PIECE = 2_000  # examples that are read, answered and written together
 
 
@@ -31,6 +35,7 @@ class ExamplePieces(Iterator[list[Example]]):
         open_texts: Opens the texts at their beginning.
         total: The number of examples; None of a stream, which can be read once.
         ready: Whether the next example can be read without waiting; else a piece ends.
+        own: {place: the columns of the user} for a stream, filled as it is read.
     """
 
     def __init__(
@@ -38,8 +43,9 @@ class ExamplePieces(Iterator[list[Example]]):
         open_texts: Callable[[], Iterator[Example]],
         total: int | None = None,
         ready: Callable[[], bool] = lambda: True,
+        own: dict[str, dict[str, Any]] | None = None,
     ) -> None:
-        self.total = total
+        self.total, self.own = total, {} if own is None else own
         self._open, self._ready = open_texts, ready
         self._pieces = self._cut(0)
 
@@ -89,13 +95,7 @@ def stream_unlabelled(task: Task, source: str) -> tuple[str, ExamplePieces]:
     """
     file = Path(source)
     if source == "-":
-        live = LiveInput()
-        stream: Any = live
-        lines = read_stream(stream, "standard input", cut=False)
-        parsed = _parse_lines(task, "standard input", lines)
-        return "stdin", ExamplePieces(
-            lambda: _need_some(parsed, "standard input"), ready=live.ready
-        )
+        return "stdin", _open_stream(task)
     if not file.exists():
         near = find_near(file, folders=False)
         fix = spell_setting("input", near) if near else "input=<an existing file>"
@@ -105,16 +105,83 @@ def stream_unlabelled(task: Task, source: str) -> tuple[str, ExamplePieces]:
         return name, _open_file(lambda: _parse_lines(task, file, need_lines(file)), file)
     if field := _find_texts(task, file):
         return name, _open_file(lambda: _parse_texts(task, file, field), file)
-    columns = {
-        role: column
-        for role, column in task.columns.items()
-        if role not in ("label", "labels", "clusters", "id", SHARES)
-    }
+    columns = _find_columns(task)
     whole = columns.get("bundle") is not None  # whose rows may stand anywhere
     if whole or task.splits.stream_file(file, columns) is None:
         examples = task.splits.read_file(file, columns, labelled=False)
         return name, _WholeFile(lambda: _need_some(iter(examples), file), len(examples))
     return name, _open_file(lambda: task.splits.stream_file(file, columns) or iter([]), file)
+
+
+def _find_columns(task: Task) -> dict[str, Any]:
+    """The columns of texts without labels, by their roles."""
+    return {
+        role: column
+        for role, column in task.columns.items()
+        if role not in ("label", "labels", "clusters", "id", SHARES)
+    }
+
+
+def _open_stream(task: Task) -> ExamplePieces:
+    """The lines of standard input. They are JSON lines where the first that is not blank is an
+    object with a column of the task, otherwise texts.
+    """
+    live = LiveInput()
+    stream: Any = live
+    lines = read_stream(stream, STREAM, cut=False)
+    held = []
+    for number, line in lines:
+        held.append((number, line))
+        if line.strip():
+            break
+    lines = chain(held, lines)
+    row, names = find_object(held[-1][1]) if held else None, _name_columns(task)
+    if row is not None and (not names or names & row.keys()):
+        return _open_objects(task, lines, live)
+    if row is not None:
+        what = f"the first line is a JSON object without {' or '.join(sorted(names))}"
+        remark(f"{STREAM}: {what}, so each line is a text", WARN)
+    parsed = _parse_lines(task, STREAM, lines)
+    return ExamplePieces(lambda: _need_some(parsed, STREAM), ready=live.ready)
+
+
+def _name_columns(task: Task) -> set[str]:
+    """The names that the columns of a task have in JSON: where a column is a number, its role."""
+    names: set[str] = set()
+    for role, column in _find_columns(task).items():
+        listed = isinstance(column, Sequence) and not isinstance(column, str)
+        several = column if listed else [column]
+        names |= {role if isinstance(name, int) else name for name in several if name is not None}
+    return names
+
+
+def _open_objects(task: Task, lines: Iterator[tuple[int, str]], live: LiveInput) -> ExamplePieces:
+    """The JSON lines of a stream; all at once where the reader, or the task, needs them."""
+    own: dict[str, dict[str, Any]] = {}
+
+    def keep() -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, row in objects_in(lines, STREAM):
+            own[f"{STREAM}:{number}"] = row
+            yield number, row
+
+    columns = _find_columns(task)
+    whole = columns.get("bundle") is not None  # whose rows may stand anywhere
+    examples = None if whole else task.splits.stream_objects(keep(), Path(STREAM), columns)
+    if examples is not None:
+        return ExamplePieces(partial(iter, examples), ready=live.ready, own=own)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "stream.jsonl"
+        texts: dict[int, str] = dict(lines)
+        write_text(file, "".join(f"{text}\n" for text in texts.values()))
+        try:
+            read = task.splits.read_file(file, columns, labelled=False)
+        except DataError as error:
+            raise DataError(str(error).replace(str(file), STREAM)) from None
+    places = [each.place.replace(str(file), STREAM) for each in read]
+    read = [replace(each, place=place) for each, place in zip(read, places, strict=True)]
+    found = ((f"{STREAM}:{number}", find_object(text)) for number, text in texts.items())
+    own |= {place: row for place, row in found if row is not None}
+    return _WholeFile(partial(iter, read), own=own)
 
 
 class _WholeFile(ExamplePieces):

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.terminal import WARN, remark
 from plmctl.text.inputs import open_unpacked, read_stream
+from plmctl.text.tabular import find_object
 
 
 def read_texts(prompt: str | None, file: str | None) -> tuple[str, Iterator[str]]:
@@ -50,4 +52,9 @@ def _closing(stream: BinaryIO, file: Path) -> Iterator[str]:
 
 
 def _lines(stream: BinaryIO, name: Path | str) -> Iterator[str]:
-    return (text for _, text in read_stream(stream, name, cut=False))
+    looks = True
+    for _, text in read_stream(stream, name, cut=False):
+        if looks and find_object(text) is not None:
+            remark(f"{name}: the first line is a JSON object, and is a prompt as it stands", WARN)
+        looks = looks and not text.strip()
+        yield text

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.extras import require_library
 from plmctl.core.spelling import spell_setting
 from plmctl.storage.formulas import unguard
-from plmctl.storage.reading import parse_json_at
+from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.text.bounds import long_line_error, longest_line
 from plmctl.text.inputs import Input, need_lines, open_unpacked, read_lines
 from plmctl.text.quotes import LENIENT, read_cells, read_strictly
@@ -97,7 +97,12 @@ def objects_of(file: Path, fields: Sequence[str] = (), *, strict: bool = False) 
         for line, row in _read_parquet(file, fields or [""]):  # one that is missing: all of them
             yield line, {name: _plain(value) for name, value in row.items()}
         return
-    for line, text in _read_lines(file, strict):
+    yield from objects_in(_read_lines(file, strict), file)
+
+
+def objects_in(lines: Iterable[tuple[int, str]], file: object) -> Iterator[Row]:
+    """(number, its values by name) of each numbered line of JSON that is not blank."""
+    for line, text in lines:
         if not text.strip():
             continue
         row = parse_json_at(text, file=file, line=line, fix="one JSON object a line")
@@ -109,6 +114,16 @@ def objects_of(file: Path, fields: Sequence[str] = (), *, strict: bool = False) 
                 fix="one {...} a line, not one list of them",
             )
         yield line, row
+
+
+def find_object(line: str) -> dict[Any, Any] | None:
+    """The JSON object that a line is; None for another line."""
+    if not line.lstrip().startswith("{"):
+        return None
+    try:
+        return cast(dict[Any, Any], parse_json(line))
+    except ValueError:
+        return None
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.layouts.encode import lay_out, pad
 from plmctl.tasks.layouts.texts import parse_texts
 from plmctl.text.inputs import read_lines
-from plmctl.text.tabular import has_rows, kind_of, named_rows, take_text
+from plmctl.text.tabular import find_object, has_rows, kind_of, named_rows, take_text
 from plmctl.text.unknown import describe_unknown, refuse_unknown, unknown_share
 
 SETTING = "field"  # names the column of a table, or the key of JSON lines, that has the text
@@ -168,8 +168,8 @@ def _read_contents(file: Path, field: str) -> Iterator[tuple[int, str | dict[str
         return
     lines = list(read_lines(file, cut=False))
     first = next((text for _, text in lines if text.strip()), "")
-    names_a_key = any(f'"{key}"' in first for key in (field, "input_ids"))
-    is_json = has_rows(file) or (first.lstrip().startswith("{") and names_a_key)
+    names_a_key = not {field, "input_ids"}.isdisjoint(find_object(first) or ())
+    is_json = has_rows(file) or names_a_key
     for number, text in lines:
         if not is_json or not text.strip():
             yield number, PlainLine(text)

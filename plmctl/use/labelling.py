@@ -114,7 +114,7 @@ class _Labelling:
         self.name, self.texts, self.pieces, self.journals = name, texts, pieces, journals
         self.labeller, self.known, self.done = labeller, _Known(), 0
         self.first = next(pieces)
-        self.own = OwnColumns(texts, self.first)
+        self.own = OwnColumns(texts, self.first, pieces.own)
 
     def label(self, output: Destination, seed: int) -> ScoreTable:
         """Write the answers, and return the remarks on them."""

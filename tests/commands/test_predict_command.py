@@ -401,6 +401,41 @@ def test_a_stream_is_answered_line_by_line(run: Path) -> None:
     assert (code, "rows: 5" in said) == (0, True)
 
 
+def test_json_lines_of_a_stream_are_read_as_those_of_a_file(run: Path, tmp_path: Path) -> None:
+    rows = [{"number": n, "text": f"a {word} film"} for n, word in enumerate(("fine", "dull"))]
+    (tmp_path / "new.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    out = tmp_path / "labelled.jsonl"
+    plmctl("predict", str(run), f"input={tmp_path}/new.jsonl", f"out={out}")
+    piped = Piped("predict", str(run), "input=-")
+    piped.write.write("\n")
+    answers = [piped.ask(json.dumps(row)) for row in rows]
+    for answer, line in zip(answers, out.read_text().splitlines(), strict=True):
+        wanted = json.loads(line)
+        assert [*answer] == [*wanted]
+        assert answer["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
+    assert piped.end()[0] == 0
+
+
+@pytest.mark.parametrize("broken", ['{"text":}', "[1]", "a plain film", '{"txt": "a film"}'])
+def test_a_later_line_that_is_no_object_ends_a_stream_of_json(run: Path, broken: str) -> None:
+    piped = Piped("predict", str(run), "input=-")
+    assert piped.ask('{"text": "a fine film"}')["text"] == "a fine film"
+    piped.write.write(f"{broken}\n")
+    code, said = piped.end()
+    assert (code, "standard input:2: " in said) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "warns"),
+    [("{a} fine film", False), ('{"text": broken', False), ('{"said": "a film"}', True)],
+)
+def test_a_text_that_begins_with_a_brace_is_a_text(run: Path, text: str, warns: bool) -> None:
+    piped = Piped("predict", str(run), "input=-")
+    assert piped.ask(text)["text"] == text
+    code, said = piped.end()
+    assert (code, "a JSON object without text, so each line is a text" in said) == (0, warns)
+
+
 @pytest.mark.parametrize(("end", "code"), [("interrupt", 130), ("closed", 1)])
 def test_a_stream_ends_cleanly(run: Path, end: str, code: int) -> None:
     piped = Piped("predict", str(run), "input=-")

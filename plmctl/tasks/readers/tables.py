@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from sys import intern
@@ -25,7 +25,7 @@ from plmctl.tasks.readers.label_lists import are_digits, find_flags, is_brackete
 from plmctl.tasks.readers.label_text import LabelKinds, is_absent, spell_label
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
-from plmctl.text.tabular import OBJECTS, Cells, cells_of, kind_of, objects_of, show_row
+from plmctl.text.tabular import OBJECTS, Cells, Row, cells_of, kind_of, objects_of, show_row
 
 TEXTS = ("text", "text2")  # the roles of the columns that are read
 SHARES = "probabilities"  # the role of a column with {label: its probability}
@@ -116,7 +116,8 @@ class Table(SplitFiles):
         refuse_lists(columns, self.several)
         columns = {role: column for role, column in columns.items() if column is not None}
         if kind_of(file) in OBJECTS:
-            yield from self._objects(file, columns, labelled)
+            rows = objects_of(file, list(map(str, _name_fields(columns).values())))
+            yield from self.read_objects(rows, file, columns, labelled=labelled)
         else:
             yield from self._cells(file, columns, header, labelled)
 
@@ -281,14 +282,14 @@ class Table(SplitFiles):
         if broken:
             self.why[str(file)] = list_broken(broken)
 
-    def _objects(
-        self, file: Path, columns: Mapping[str, Column], labelled: bool
+    def read_objects(
+        self, rows: Iterable[Row], file: Path, columns: Mapping[str, Column], *, labelled: bool
     ) -> Iterator[Example]:
+        """The examples of rows of JSON or Parquet, each when it is read; `file`: their source."""
         empty: list[int] = []  # lines without a label
         kinds = LabelKinds(file)
-        # fields have no numbers: where the columns of the task do, the roles are their names
-        columns = {r: r if isinstance(c, int) else c for r, c in columns.items()}
-        for number, (line, row) in enumerate(objects_of(file, list(map(str, columns.values())))):
+        columns = _name_fields(columns)
+        for number, (line, row) in enumerate(rows):
             read = {
                 r: c
                 for r, c in columns.items()
@@ -331,6 +332,17 @@ class Table(SplitFiles):
             yield _example(cells, number, f"{file}:{line}")
         if empty:
             raise explain_broken(file, {EMPTY: empty}, EMPTY, lenient=False)
+
+
+def _name_fields(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """The columns of JSON. Fields have no numbers: where the columns of the task do, the roles are
+    their names.
+    """
+    return {
+        role: role if isinstance(column, int) else column
+        for role, column in columns.items()
+        if column is not None
+    }
 
 
 class AbsentColumn(DataError):
