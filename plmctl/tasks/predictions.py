@@ -76,7 +76,7 @@ class OwnColumns:
     Args:
         source: The file, or "-".
         first: The first piece.
-        streamed: {place: columns} for the examples of a stream; `take` removes them.
+        streamed: The columns by the line of an example, for a stream; `take` removes them.
     """
 
     def __init__(

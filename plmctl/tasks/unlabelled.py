@@ -35,7 +35,7 @@ class ExamplePieces(Iterator[list[Example]]):
         open_texts: Opens the texts at their beginning.
         total: The number of examples; None of a stream, which can be read once.
         ready: Whether the next example can be read without waiting; else a piece ends.
-        own: {place: the columns of the user} for a stream, filled as it is read.
+        own: The columns of the user by the line of an example, for a stream.
     """
 
     def __init__(
