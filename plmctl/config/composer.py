@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.config.command import RECIPE, Command, find_command
+from plmctl.config.command import RECIPE, Command, find_command, list_commands
 from plmctl.config.plain_composition import (
     PartFile,
     Unusual,
@@ -374,6 +374,8 @@ def _name_owners(group: str, verb: str) -> str:
         for file in sorted(conf_dir().glob("*.yaml"))
         if slot.search(file.read_text(encoding="utf-8"))
     ]
+    names = {name.rpartition(" ")[2]: name for name in list_commands()}
+    owners = [names.get(owner, owner) for owner in owners]
     known = f"it belongs to plmctl {', '.join(owners)}" if owners else "no command has it"
     fix = (
         f"\n  fix: pretrain.overrides=[{group}=...], which replaces the study's own list"

@@ -16,7 +16,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.terminal import remark
 from plmctl.models.base import Model
 from plmctl.text.tokenizer import Tokenizer
-from plmctl.text.unknown import refuse_unknown, unknown_share
+from plmctl.text.unknown import KNOWING, refuse_unknown, unknown_share
 from plmctl.text.vocab import Vocab
 
 AHEAD = 16  # batches that are sorted by length together
@@ -120,9 +120,7 @@ class PromptReader:
         prompt = self._encode_prompt(text, number)
         ids, vocab = prompt.ids, self.vocab
         share = unknown_share(ids, vocab)
-        refuse_unknown(
-            share, file=self.source, line=line, fix="a checkpoint whose tokenizer knows this text"
-        )
+        refuse_unknown(share, file=self.source, line=line, fix=KNOWING)
         if self.kind == "fill" and vocab.mask not in ids:
             mask = self.tokenizer.roles.mask
             fix = (

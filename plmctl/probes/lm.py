@@ -93,8 +93,7 @@ class LanguageModel(Probe):
             )
         text = read_text(opened.data, path, loaded.tokenizer)
         share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)
-        fix = "a checkpoint whose tokenizer knows this text"
-        unknown.refuse_unknown(share, file=path, fix=fix)
+        unknown.refuse_unknown(share, file=path, fix=unknown.KNOWING)
         train = None
         if self.dynamic is not None and self.dynamic.train_path is not None:
             data = replace(opened.data, bytes=None)

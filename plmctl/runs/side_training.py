@@ -41,8 +41,13 @@ def encode_splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[
     task.fit_labels(train := task.read("train"))
     examples = {"train": inference.take_share(train, share)}
     examples |= {name: task.read(name) for name in task.splits.devs}
+    fix = (
+        "a checkpoint whose tokenizer knows this text;"
+        " from scratch, more tokenizer.vocab_size, or tokenizer=byte_bpe"
+    )
     return {
-        name: inference.encode_split(task, name, own, tokenizer) for name, own in examples.items()
+        name: inference.encode_split(task, name, own, tokenizer, fix=fix)
+        for name, own in examples.items()
     }
 
 

@@ -26,7 +26,7 @@ from plmctl.tasks.readers.tables import TEXTS
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.text.characters import Spelling
-from plmctl.text.unknown import count_unknown, refuse_unknown
+from plmctl.text.unknown import KNOWING, count_unknown, refuse_unknown
 from plmctl.text.vocab import Vocab
 
 PIECE = 1024  # rows whose tokens are counted at once
@@ -62,10 +62,15 @@ def is_answered(examples: Iterable[Example]) -> bool:
     return any(each.label is not None or each.fields.get("answers") for each in examples)
 
 
-def encode_split(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
-    """The examples and their rows; DataError for texts that the tokenizer does not know."""
+def encode_split(
+    task: Task, name: str, examples: list[Example], tokenizer: Any, *, fix: str = KNOWING
+) -> Split:
+    """The examples and their rows; DataError with this fix for texts that the tokenizer does not
+    know.
+    """
     split = encode_piece(task, name, examples, tokenizer)
-    _refuse_texts(unknown(split.rows, tokenizer.vocab), examples[0].place, name)
+    share = unknown(split.rows, tokenizer.vocab)
+    _refuse_texts(share, len(examples), examples[0].place, name, fix)
     return split
 
 
@@ -273,15 +278,14 @@ class ReadPieces:
 
     def refuse_unknown(self, name: str) -> None:
         """DataError where the tokenizer does not know most of the texts."""
-        _refuse_texts(self.unknown_share, self.first, name)
+        _refuse_texts(self.unknown_share, self.examples, self.first, name, KNOWING)
 
 
-def _refuse_texts(share: float, first: str, name: str) -> None:
-    fix = (
-        "a checkpoint whose tokenizer knows this text;"
-        " from scratch, more tokenizer.vocab_size, or tokenizer=byte_bpe"
-    )
-    refuse_unknown(share, file=first.rpartition(":")[0] or name, fix=fix)
+def _refuse_texts(share: float, rows: int, first: str, name: str, fix: str) -> None:
+    file, _, line = first.rpartition(":")
+    line = line.removeprefix("line ")  # a line of a text knows its number alone
+    where = f" ({counted(rows, 'row')}, from line {line} on)" if line.isdecimal() else ""
+    refuse_unknown(share, file=file or name, where=where, fix=fix)
 
 
 def _count_known(train: Sequence[Example], other: Sequence[Example]) -> int:

@@ -14,6 +14,7 @@ from plmctl.text.vocab import Vocab
 if TYPE_CHECKING:
     from plmctl.text.tokenizer import Tokenizer
 
+KNOWING = "checkpoint=RUN # a run whose tokenizer knows this text"  # the fix for new texts
 MOST = 0.5  # a text with a larger unknown share is refused
 
 
@@ -63,11 +64,13 @@ def describe_unknown(share: float) -> str:
     return f"{share:.1%} of the tokens are unknown" if share else ""
 
 
-def refuse_unknown(share: float, *, file: object = None, line: int | None = None, fix: str) -> None:
-    """Raise DataError if most of a text is unknown."""
+def refuse_unknown(
+    share: float, *, file: object = None, line: int | None = None, where: str = "", fix: str
+) -> None:
+    """Raise DataError if most of a text is unknown; `where`: words on its rows."""
     if share > MOST:
         why = (
-            f"{share:.0%} of its tokens are unknown to the tokenizer,"
+            f"{share:.0%} of its tokens are unknown to the tokenizer{where},"
             " so that little of the text is left"
         )
         raise DataError(why, file=file, line=line, fix=fix)

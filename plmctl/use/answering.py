@@ -118,6 +118,7 @@ def describe_read(read: inference.ReadPieces, task: Task) -> dict[str, Told]:
         "cut": Told(inference.spell_truncation(read.cut), read.cut["any"]),
         "unknown": Told(unknown.describe_unknown(share), share),
         "read": Told("; ".join(inference.describe_reading(task.splits.reader))),
+        "passed over": Told(inference.describe_skipped(task.splits.reader)),
         "files": Told("; ".join(task.remarks)),
     }
 

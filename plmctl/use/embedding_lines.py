@@ -18,7 +18,7 @@ from plmctl.tasks.layouts.encode import lay_out, pad
 from plmctl.tasks.layouts.texts import parse_texts
 from plmctl.text.inputs import read_lines
 from plmctl.text.tabular import find_object, has_rows, kind_of, named_rows, take_text
-from plmctl.text.unknown import describe_unknown, refuse_unknown, unknown_share
+from plmctl.text.unknown import KNOWING, describe_unknown, refuse_unknown, unknown_share
 
 SETTING = "field"  # names the column of a table, or the key of JSON lines, that has the text
 TABLES = (".csv", ".tsv", ".parquet")
@@ -109,7 +109,7 @@ def _remark_on_lines(
     ids = [i for line in lines if not line.spelled for i in line.ids]
     if ids and loaded.source.has_tokenizer:
         share = unknown_share(ids, loaded.vocab)
-        refuse_unknown(share, file=source, fix="a checkpoint whose tokenizer knows this text")
+        refuse_unknown(share, file=source, fix=KNOWING)
         if share:
             remark(f"{source}: {describe_unknown(share)}")
     if cut := sum(line.cut for line in lines):

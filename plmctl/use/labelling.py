@@ -30,7 +30,7 @@ from plmctl.storage.spool import KeptSpool, Spool
 from plmctl.tasks import inference
 from plmctl.tasks.predictions import STDOUT, OwnColumns, PredictedColumns, Row, join, spell_json
 from plmctl.tasks.record import Example
-from plmctl.tasks.unlabelled import ExamplePieces, stream_unlabelled
+from plmctl.tasks.unlabelled import STREAM, ExamplePieces, stream_unlabelled
 from plmctl.text.tabular import spelling_of
 from plmctl.use.answering import describe_read, keep_said
 from plmctl.use.asked_task import (
@@ -112,6 +112,7 @@ class _Labelling:
         journals: contextlib.ExitStack,
     ) -> None:
         self.name, self.texts, self.pieces, self.journals = name, texts, pieces, journals
+        self.source = STREAM if texts == str(STDOUT) else texts  # its name in messages
         self.labeller, self.known, self.done = labeller, _Known(), 0
         self.first = next(pieces)
         self.own = OwnColumns(texts, self.first, pieces.own)
@@ -201,7 +202,7 @@ class _Labelling:
             answers, rows, self.known.decision = labeller.answer(self.name, piece)
             self.known.read.add(piece, rows, self.labeller.vocab)
             if not begun and not self.done:
-                self.known.read.refuse_unknown(self.name)
+                self.known.read.refuse_unknown(self.source)
             made = list(zip(self.own.take(piece), answers, strict=True))
             for example, (own, told) in zip(piece, made, strict=True):
                 self.known.columns.add(own, example, told)
@@ -211,7 +212,7 @@ class _Labelling:
                 show(self.done)
 
     def _write(self, output: Destination, kept: Spool, known_as: Path | None = None) -> Path:
-        self.known.read.refuse_unknown(self.name)
+        self.known.read.refuse_unknown(self.source)
         names = self.known.columns.name()
         tell_renamed(names, self.first, self.texts)
         spelling = spelling_of(Path(self.texts))

@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 from plmctl.cli.app import main
+from plmctl.core.errors import DataError
+from plmctl.tasks.inference import ReadPieces
 from plmctl.use.labeller import WatchedRuntime
 from tests.command import plmctl
 from tests.storage.test_kills import CALLS, in_child, run_killed
@@ -461,3 +463,32 @@ def test_a_broken_line_ends_a_stream_behind_its_answers(run: Path) -> None:
     code, said = piped.end()
     assert code == 3
     assert "standard input:2: " in said
+
+
+def test_cells_behind_the_header_are_counted_where_rows_are_lenient(
+    run: Path, tmp_path: Path
+) -> None:
+    texts = tmp_path / "new.tsv"
+    texts.write_text("text\tn\na film\t2\tmore\nfine\t1\na plot\t3\t\t4\n")
+    words = ["predict", str(run), f"input={texts}", f"out={tmp_path}/labelled.csv"]
+    said = plmctl(*words, code=3)
+    assert f"{texts}:2: 3 columns where the header names 2" in said
+    said = plmctl(*words, "task=classification", "task.reader.lenient=true")
+    note = "2 rows with cells behind the last named column, which are left out"
+    assert f"{note}; the first is {texts}:2" in said
+    assert len((tmp_path / "labelled.csv").read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("first", "where"), [("b.tsv:2", "b.tsv: 90%"), ("line 1", "b.txt: 90%"), ("x", "b.txt: 90%")]
+)
+def test_unknown_text_is_refused_with_its_rows_and_a_fix_of_predict(first: str, where: str) -> None:
+    read = ReadPieces()
+    vars(read).update(unknown=9, ordinary=10, examples=2, first=first)
+    with pytest.raises(DataError) as caught:
+        read.refuse_unknown("b.txt")
+    said, fix = str(caught.value).splitlines()
+    assert said.startswith(where)
+    assert ("(2 rows, from line " in said) == (first != "x")
+    assert fix.startswith("  fix: checkpoint=RUN")
+    assert "byte_bpe" not in fix

@@ -501,6 +501,7 @@ def test_config_errors_carry_their_path(run: Compose) -> None:
             "features=mix",
             "features=: plmctl pretrain chooses no such part; it belongs to plmctl finetune",
         ),
+        ("predict", "format=blocks", "it belongs to plmctl data check, "),
         ("pretrain", "model.stack.cells={x:1}", "there is no 'x' there"),
         ("finetune", "task.search=beam", "fix: search@task.search=beam"),
         (

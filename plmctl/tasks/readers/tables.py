@@ -260,9 +260,10 @@ class Table(SplitFiles):
         names, rows, positions = self._divide(file, columns, header, labelled)
         broken: dict[str, list[int]] = {}  # problem -> lines
         first = ""  # the first of them, as it stands in the file
+        longer: list[int] = []  # lines of rows with cells that have no name
         for number, (line, cells) in enumerate(rows):
-            if names and not self.lenient:
-                _refuse_more_cells(file, line, cells, names)
+            if names and any(cell.strip() for cell in cells[len(names) :]):
+                self._take_longer(file, line, cells, names, longer)
             short = len(cells) <= max(positions.values())
             needed = labelled and not self.empty_labels
             if short or (needed and not cells[positions["label"]].strip()):
@@ -276,11 +277,29 @@ class Table(SplitFiles):
                 number,
                 f"{file}:{line}",
             )
+        if longer:
+            rest = f"{counted(len(longer), 'row')} with cells behind the last named column"
+            note = f"{rest}, which are left out; the first is {file}:{longer[0]}"
+            self.notes[str(file)] = note
         if broken and not self.lenient:
             raise explain_broken(file, broken, first)
         self.skipped[str(file)] = sum(map(len, broken.values()))
         if broken:
             self.why[str(file)] = list_broken(broken)
+
+    def _take_longer(
+        self, file: Path, line: int, cells: list[str], names: Sequence[str], longer: list[int]
+    ) -> None:
+        """Count a row that goes on behind the last column that the header names; DataError where
+        the reader is not lenient.
+        """
+        if self.lenient:
+            longer.append(line)
+            return
+        there = f"{counted(len(cells), 'column')} where the header names {len(names)}"
+        fix = "put a text with commas or tabs into quotes, as CSV has them"
+        what = f"{there}: {show_row(file, cells)[:80]!r}"
+        raise DataError(what, file=file, line=line, fix=fix)
 
     def read_objects(
         self, rows: Iterable[Row], file: Path, columns: Mapping[str, Column], *, labelled: bool
@@ -401,15 +420,6 @@ def _read_shares(cell: Any, place: str) -> dict[str, float]:
         what = f"{json.dumps(shares)[:80]} is no object of probabilities that add up to 1"
         raise DataError(what, file=place, fix='{"yes": 0.8, "no": 0.2}')
     return {str(label): float(p) for label, p in shares.items()}
-
-
-def _refuse_more_cells(file: Path, line: int, cells: list[str], names: Sequence[str]) -> None:
-    """DataError for a row that goes on behind the last column that the header names."""
-    if any(cell.strip() for cell in cells[len(names) :]):
-        there = f"{counted(len(cells), 'column')} where the header names {len(names)}"
-        fix = "put a text with commas or tabs into quotes, as CSV has them"
-        what = f"{there}: {show_row(file, cells)[:80]!r}"
-        raise DataError(what, file=file, line=line, fix=fix)
 
 
 def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str, Column]:
