@@ -184,7 +184,7 @@ class BoundOp:
         """
         rows = self.global_rows
         assert rows is not None
-        own = self.positions.expand(len(y), -1).gather(1, rows.index)
+        own = self.positions.expand(y.shape[0], -1).gather(1, rows.index)
         # keys are rotated together with queries of their own length
         q, _ = self.position.rotate(q, q, own, own)
         k, _ = self.position.rotate(k, k, self.positions, self.positions)

@@ -67,7 +67,7 @@ class Luke(Encoder):
         vectors = self.entities(entities, words).to(x.dtype)
         start, size = (entities.tracks[f"mention_{name}"] for name in ("start", "size"))
         place = (start + (size - 1).clamp(min=0) // 2).clamp(0, words - 1).long()  # the middle
-        positions = token_positions(text, 0).expand(len(x), -1)
+        positions = token_positions(text, 0).expand(x.shape[0], -1)
         tracks = {
             "real": torch.cat([text.real, entities.real], 1),
             "position": torch.cat([positions, positions.gather(1, place)], 1),

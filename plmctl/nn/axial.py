@@ -71,8 +71,8 @@ class Axial(Position):
         vectors = torch.cat(parts, -1)
         if self.training and self.dropout.rate:
             last = self.shape[-1]
-            kept = self.dropout(x.new_ones(len(x), last))  # 0, or 1 / (1 - rate)
-            vectors = vectors * kept.gather(1, (positions % last).expand(len(x), -1))[..., None]
+            kept = self.dropout(x.new_ones(x.shape[0], last))  # 0, or 1 / (1 - rate)
+            vectors = vectors * kept.gather(1, (positions % last).expand(x.shape[0], -1))[..., None]
         return x + vectors
 
 

@@ -39,7 +39,7 @@ class LearnedDistances(Position, Starting):
     def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
         distance = q_positions[:, :, None] - k_positions[:, None, :]  # [B | 1, Tq, Tk]
         q = q * q.shape[-1] ** -0.5
-        if len(distance) == 1 and _consecutive(q_positions[0]) and _consecutive(k_positions[0]):
+        if distance.shape[0] == 1 and _consecutive(q_positions[0]) and _consecutive(k_positions[0]):
             # queries and keys in a row share diagonals: each distance is multiplied once
             high, low = int(distance.max()), int(distance.min())
             occurring = torch.arange(high, low - 1, -1, device=q.device)

@@ -65,7 +65,7 @@ class Relations:
             parts.append((queries[:, None] - torch.arange(self.keys, device=device))[None])
         if self.index is not None:
             parts.append(self.high - self.index)
-        rows = max(map(len, parts))
+        rows = max(part.shape[0] for part in parts)
         distances = torch.cat([part.expand(rows, -1, -1) for part in parts], 1)
         if self.reversed is None:
             return distances

@@ -100,7 +100,7 @@ class TokenWindow:
         Returns:
             [B, T, H, D]
         """
-        rows, length = len(x), x.shape[1] - self.kernel + 1
+        rows, length = x.shape[0], x.shape[1] - self.kernel + 1
         weights = weights.expand(rows, length, -1, -1)
         if documents is not None:
             own = documents[:, self.reach : self.reach + length, None]
@@ -116,7 +116,7 @@ class TokenWindow:
     def _pad(self, x: Tensor, value: int = 0) -> Tensor:
         """[B, T + kernel - 1, ...]"""
         before, behind = (
-            x.new_full((len(x), n, *x.shape[2:]), value)
+            x.new_full((x.shape[0], n, *x.shape[2:]), value)
             for n in (self.reach, self.kernel - 1 - self.reach)
         )
         return torch.cat([before, x, behind], 1)

@@ -175,8 +175,13 @@ def _refuse_fixed(graph: ExportedProgram, signature: Signature) -> None:
     for name, node in zip(signature.inputs, _list_inputs(graph), strict=True):
         shape = node.meta["val"].shape
         axes = 1 if name.endswith(".length") or name.startswith(ONE_AXIS) else 2
-        if any(isinstance(size, int) for size in shape[:axes]):
+        if any(_is_fixed(size) for size in shape[:axes]):
             raise refuse(f"its graph reads {name} of one size, {' x '.join(map(str, shape[:2]))}")
+
+
+def _is_fixed(size: int | torch.SymInt) -> bool:
+    """Whether a size is a number, or a symbol that the trace has found to be one."""
+    return isinstance(size, int) or size.node.maybe_as_int() is not None
 
 
 def check(answer: Answer, program: Program, sample: Batch, *, exact: bool) -> None:
@@ -188,10 +193,11 @@ def check(answer: Answer, program: Program, sample: Batch, *, exact: bool) -> No
     for batch in (sample, double(sample)):
         wanted, found = program(batch), answer(batch)
         for name, own in wanted.items():
-            same = own.shape == found[name].shape
-            if same and exact:
-                same = torch.allclose(found[name].to(own), own, rtol=TOLERANCE, atol=TOLERANCE)
-            if not same:
+            if own.shape != found[name].shape:
+                shapes = [" x ".join(map(str, each.shape)) for each in (found[name], own)]
+                raise refuse(f"its '{name}' are {shapes[0]}, and those of PyTorch {shapes[1]}")
+            near = {"rtol": TOLERANCE, "atol": TOLERANCE}
+            if exact and not torch.allclose(found[name].to(own), own, **near):
                 raise refuse(f"its '{name}' differ from those of PyTorch")
 
 

@@ -90,12 +90,21 @@ def write_onnx(graph: TensorGraph, file: Path) -> Path:
     inputs, outputs = list(graph.signature.inputs), list(graph.signature.outputs)
     how: Any = {"opset_version": OPSET, "external_data": False, "verbose": False}
     how |= {"input_names": inputs, "output_names": outputs}
+    how["custom_translation_table"] = {torch.ops.aten.where.self: _choose}
     try:
         with quiet():
             torch.onnx.export(graph.exported, (), admit(file), **how)
     except Exception as error:  # whatever of the graph has no operator there
         raise refuse(f"{type(error).__name__} in the export to ONNX") from error
     return file
+
+
+def _choose(condition: Any, own: Any, other: Any) -> Any:
+    """`where`; ONNX Runtime has no implementation of it for booleans."""
+    op, boolean = _require("onnxscript").opset18, _require("onnx").TensorProto.BOOL
+    if own.dtype != boolean or other.dtype != boolean:
+        return op.Where(condition, own, other)
+    return op.Or(op.And(condition, own), op.And(op.Not(condition), other))
 
 
 def quantize(source: Path, target: Path) -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from plmctl.core.batch import Batch, Rows, Seq
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, UsageError
 from plmctl.core.tables import make_table, release
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
@@ -111,6 +111,9 @@ def run(
         batch = batch.to(device)
         logits = runtime.answer(program, batch)
         for name, values in logits.items():
+            if values.shape[0] != len(index):
+                what = f"'{name}' has {values.shape[0]} rows of answers to {len(index)} rows"
+                raise UsageError(f"{what}\n  fix: runtime=torch")
             store(outputs, name, index, values.float().cpu().numpy(), len(rows.key))
         if rows.labels or rows.targets:
             terms = task.loss(logits, batch).terms

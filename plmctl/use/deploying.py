@@ -7,7 +7,8 @@ before a folder appears.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from plmctl import __version__
 from plmctl.artifacts.adapter_base import fold_methods
 from plmctl.artifacts.convert import refuse_target
 from plmctl.artifacts.deployed import OUTSIDE, make_runtime
+from plmctl.artifacts.exportable import describe_unexportable
 from plmctl.artifacts.kept_decision import (
     describe_export,
     fold_temperature,
@@ -37,7 +39,7 @@ from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import remark
 from plmctl.runtime.base import Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
-from plmctl.runtime.graph import TOLERANCE, TensorGraph, export
+from plmctl.runtime.graph import TOLERANCE, TensorGraph, check, export
 from plmctl.runtime.signature import name_published
 from plmctl.runtime.stored import LIBRARIES
 from plmctl.storage.atomic import open_folder, write_json, write_text
@@ -53,6 +55,7 @@ from plmctl.use.asked_task import open_task, read_examples
 from plmctl.use.calibrating import decide_by_kept
 from plmctl.use.predict import BATCH
 
+TORCH = "runtime=torch"  # the fix of a runtime, and the end of its message
 CALIBRATED, TOGETHER = 256, 8  # rows that say which numbers are usual, and rows of a batch of them
 DIGITS = 6  # significant ones, for scores in model.json
 
@@ -97,9 +100,24 @@ def deploy(
         UsageError: A library is missing, it cannot compute this model, or the answers differ.
     """
     refuse_target(target)
+    with _advise(source, target, plugins):
+        _deploy(source, target, to, data, plugins, keep=keep if int8 else None)
+
+
+def _deploy(
+    source: Path,
+    target: Path,
+    to: str,
+    data: str | None,
+    plugins: Sequence[str],
+    *,
+    keep: float | None,
+) -> None:
+    """Write the folder; `keep` None: in fp32."""
+    int8 = keep is not None
     for library in EXTRAS[to].libraries:
         if int8 or library != "nncf":
-            require_library(library, to, f"--to {to}", otherwise="--to hf")
+            require_library(library, to, f"--to {to}", otherwise=TORCH)
     loaded, decision, left = _open(source, plugins)
     task = _open_task(loaded, source)
     split = _read_split(task, loaded, source, data)
@@ -111,7 +129,7 @@ def deploy(
         card = _describe(loaded, task, graph, to)
         after = _write(graph, card | {"numbers": "fp32"}, partial, loaded, task, split)
         difference = _refuse_difference(before, after)
-        if int8:
+        if keep is not None:
             batches = _choose_usual(task, loaded, split)
             card["numbers"] = "int8"
             after = _write(graph, card, partial, loaded, task, split, batches)
@@ -120,7 +138,7 @@ def deploy(
             card["outside"] = _write_outside(loaded, task, partial)
         facts: dict[str, Any] = {"numbers": "int8" if int8 else "fp32"}
         facts["largest_difference_of_fp32"] = difference
-        facts |= _describe_scores(task, split, before, after, keep if int8 else None)
+        facts |= _describe_scores(task, split, before, after, keep)
         facts |= _describe_machine(to, partial, int8=int8)
         if decision is not None and left is not None:
             facts["decided"] = [*describe_export(decision, left)]
@@ -157,7 +175,7 @@ def _open_task(loaded: Loaded, source: Path) -> Task:
         elif task.facts.ranks:
             why = f"task={name} ranks a whole corpus, and a graph answers rows"
     if task is None or why:
-        raise UsageError(f"{source}: {why}\n  fix: --to hf, or plmctl eval runtime=torch")
+        raise UsageError(f"{source}: {why}\n  fix: {TORCH}")
     return task
 
 
@@ -198,8 +216,7 @@ def _measure(
 ) -> RuntimeScores:
     """The answers to a split, decided by what is kept in a folder."""
     how: Any = {"batch_size": BATCH, "device": torch.device("cpu"), "runtime": runtime}
-    _, first = next(inference.list_batches(split.rows, BATCH))
-    runtime.answer(Program(loaded.model, task.logits), first)  # it prepares itself
+    runtime.answer(Program(loaded.model, task.logits), _take_first(split))  # it prepares itself
     start = time.perf_counter()
     with torch.no_grad():
         logits, loss = inference.run(loaded.model, task, split.rows, **how)
@@ -212,16 +229,29 @@ def _measure(
 
 def _export(loaded: Loaded, task: Task, split: Split) -> TensorGraph:
     """The graph of the answers to a task."""
+    return export(Program(loaded.model, task.logits), _take_first(split), name_published)
+
+
+def _take_first(split: Split) -> Batch:
+    """The first batch of a split, which has its longest rows."""
     _, sample = next(inference.list_batches(split.rows, BATCH))
+    return sample
+
+
+@contextmanager
+def _advise(source: Path, target: Path, plugins: Sequence[str]) -> Iterator[None]:
+    """Raise errors whose fix is to stay with PyTorch again, with a whole command as the fix."""
     try:
-        return export(Program(loaded.model, task.logits), sample, name_published)
+        yield
     except UsageError as error:
-        raise _advise(error) from error
-
-
-def _advise(error: UsageError) -> UsageError:
-    """The error of a runtime, with a fix for convert."""
-    return UsageError(f"{str(error).splitlines()[0]}\n  fix: --to hf, or plmctl eval runtime=torch")
+        said = str(error)
+        if not said.endswith(TORCH):
+            raise
+        if describe_unexportable(source, source, plugins=plugins):
+            instead = spell_line("eval", f"checkpoint={source}", TORCH)
+        else:
+            instead = spell_line("convert", source, "--to", "hf", "--out", target)
+        raise UsageError(said.removesuffix(TORCH) + instead) from error
 
 
 def _write(
@@ -235,11 +265,10 @@ def _write(
 ) -> RuntimeScores:
     """Write the file of a graph, and measure its answers."""
     library = LIBRARIES[card["format"]](int8=card["numbers"] == "int8")
-    try:
-        library.write(graph, folder, batches)
-        return _measure(make_runtime(folder, card), loaded, task, split, folder)
-    except UsageError as error:
-        raise _advise(error) from error
+    library.write(graph, folder, batches)
+    answer = library.load(folder, graph.signature)
+    check(answer, Program(loaded.model, task.logits), _take_first(split), exact=False)
+    return _measure(make_runtime(folder, card), loaded, task, split, folder)
 
 
 def _refuse_difference(before: RuntimeScores, after: RuntimeScores) -> float:
@@ -250,7 +279,7 @@ def _refuse_difference(before: RuntimeScores, after: RuntimeScores) -> float:
         difference = np.abs(found - own)
         if not (difference <= TOLERANCE * (1 + np.abs(own))).all():
             what = f"the file answers '{name}' otherwise than PyTorch, by {difference.max():.3g}"
-            raise UsageError(f"{what}\n  fix: --to hf, or plmctl eval runtime=torch")
+            raise UsageError(f"{what}\n  fix: {TORCH}")
         largest = max(largest, float(difference.max(initial=0)))
     return largest
 

@@ -107,7 +107,7 @@ class Banded(Kernel):
     def _plan_group(self, active: Pattern, part: Pattern, seq: Seq) -> KernelPlan:
         """The plan for heads that see by `part`, a part of `active`."""
         tiles = cut_tiles(part, seq, self.block)
-        if sum(tiling.scores for tiling in tiles) >= len(seq.ids) * seq.ids.shape[1] ** 2:
+        if sum(tiling.scores for tiling in tiles) >= seq.ids.shape[0] * seq.ids.shape[1] ** 2:
             return Mask.of(part, seq)
         plans = tuple(_make_plan(active, seq, tiling) for tiling in tiles)
         return plans[0] if len(plans) == 1 else ViewsPlan(active, seq, plans)
@@ -210,10 +210,10 @@ class BlockPlan(StructuredPlan):
             row, block = group.queries // count, group.queries % count
             first = row[:, None] * heads + head  # [R, H] number of the row of this head
             own = q.index_select(0, (first * count + block[:, None]).flatten())
-            own = own.view(len(row), heads, self.size, width)
+            own = own.view(row.shape[0], heads, self.size, width)
             seen = (first[..., None] * cells + group.keys[:, None]).flatten()  # [R H m]
             keys, values = (
-                x.index_select(0, seen).view(len(row), heads, -1, x.shape[-1]) for x in (k, v)
+                x.index_select(0, seen).view(row.shape[0], heads, -1, x.shape[-1]) for x in (k, v)
             )
             added = None
             if bias is not None:
@@ -333,7 +333,7 @@ def _mask(tiling: Tiling, queries: Tensor, keys: Tensor, needed: Tensor) -> Mask
     h = torch.arange(pattern.heads, device=queries.device).view(1, -1, 1, 1)
     q, k = q.clamp(max=length - 1)[:, None, :, None], k.clamp(max=length - 1)[:, None, None, :]
     allowed = pattern.bind(seq)(b, h, q, k) & real[:, None, None, :]
-    return Mask(allowed.expand(len(queries), -1, size, -1))
+    return Mask(allowed.expand(queries.shape[0], -1, size, -1))
 
 
 def _spread_heads(x: Tensor, gap: int) -> Tensor:
@@ -348,7 +348,7 @@ def _spread_heads(x: Tensor, gap: int) -> Tensor:
 
 def _unspread_heads(x: Tensor, rows: int, length: int) -> Tensor:
     """The reverse: [B gap, H, n, D] -> [B, H, T, D]."""
-    if len(x) == rows:
+    if x.shape[0] == rows:
         return x
     x = x.unflatten(0, (rows, -1)).permute(0, 2, 3, 1, 4)  # [B, H, n, gap, D]
     return x.flatten(2, 3)[:, :, :length]

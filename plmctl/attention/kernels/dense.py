@@ -117,7 +117,7 @@ class Mask(KernelPlan):
 
     def select(self, rows: Tensor) -> Mask:
         """The mask of these rows of the batch."""
-        if self.mask is None or len(self.mask) == 1:
+        if self.mask is None or self.mask.shape[0] == 1:
             return self
         return Mask(self.mask[rows], self.causal)
 

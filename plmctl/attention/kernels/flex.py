@@ -154,7 +154,7 @@ class FlexPlan(StructuredPlan):
 
     def _add(self, bias: Bias, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> ScoreMod:
         """A score function that adds `bias` to a score."""
-        most, batch = self.farthest, len(q)
+        most, batch = self.farthest, q.shape[0]
         own = q_positions.new_full((1, 1), most)
         others = torch.arange(2 * most + 1, device=q.device)[None]
         made = bias(q[:1, :, :1], own, others)

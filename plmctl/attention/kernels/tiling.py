@@ -50,7 +50,7 @@ class Tiling:
                 return None
             pattern = (thinned & Padding()).simplify(seq)
         cell = math.gcd(block, CELL)
-        cells = pattern.blocks(seq, cell).expand(len(seq.ids), -1, -1)  # [B, n, n]
+        cells = pattern.blocks(seq, cell).expand(seq.ids.shape[0], -1, -1)  # [B, n, n]
         size, needed = min(
             _cut(cells, block), key=lambda choice: int(choice[1].sum()) * (choice[0] + GATHER)
         )
@@ -134,6 +134,6 @@ def _cut(cells: Tensor, block: int) -> Iterator[tuple[int, Tensor]]:
     size, cell = block, math.gcd(block, CELL)
     while size % cell == 0 and size:
         times = size // cell
-        more = cells.new_zeros(len(cells), -cells.shape[1] % times, cells.shape[2])
+        more = cells.new_zeros(cells.shape[0], -cells.shape[1] % times, cells.shape[2])
         yield size, torch.cat([cells, more], 1).unflatten(1, (-1, times)).any(2)
         size //= 2

@@ -62,7 +62,7 @@ class Global(Pattern):
         marked = self._mark(seq)
 
         def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            row = b if len(marked) > 1 else torch.zeros_like(b)
+            row = b if marked.shape[0] > 1 else torch.zeros_like(b)
             return marked[row, q] | marked[row, k]
 
         return allowed

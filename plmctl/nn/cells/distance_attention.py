@@ -79,7 +79,7 @@ class DistanceAttention(RelativeAttention):
             ],
             -1,
         )
-        seen = torch.cat([cosine, sine], -1).expand(len(k), self.num_heads, -1, -1)
+        seen = torch.cat([cosine, sine], -1).expand(k.shape[0], self.num_heads, -1, -1)
         k = torch.cat([k, seen], -1)
         # kernels divide by the root of all columns
         q = q * (q.shape[-1] / self.head_width) ** 0.5

@@ -184,7 +184,7 @@ class KnowledgeAttention(Cell, FitsIn):
 
 def number_documents(x: Tensor, documents: Tensor | None) -> Tensor:
     """[B, T] a number of the document of each token, different in every row; -1 at padding."""
-    row = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
+    row = torch.arange(x.shape[0], device=x.device)[:, None] * x.shape[1]
     if documents is None:
         return row.expand(x.shape[:2])
     return torch.where(documents < 0, -1, row + documents)

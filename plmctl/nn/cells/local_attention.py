@@ -119,7 +119,7 @@ class LocalAttention(Cell):
         self, q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, lead: Tensor, op: BoundOp
     ) -> Tensor:
         """[B, H, L, D] for all tokens, L a multiple of `chunk`."""
-        rows, length, m = len(q), k.shape[2], self.chunk
+        rows, length, m = q.shape[0], k.shape[2], self.chunk
         tokens = (torch.arange(length, device=k.device) + lead[:, None]) % length  # [B | 1, L]
         moved = bool(lead.any())
         if moved:
@@ -132,7 +132,7 @@ class LocalAttention(Cell):
         if not self.wraps:
             allowed = allowed & (j <= i // m * m + m - 1)
         if documents is not None:
-            of = documents.gather(1, tokens.expand(len(documents), -1)).view(-1, 1, length // m, m)
+            of = documents.gather(1, tokens.expand(documents.shape[0], -1)).view(-1, 1, length // m, m)
             allowed = allowed & (of[..., None] == with_previous(of)[..., None, :])
         positions = op.positions.expand(rows, -1)
         positions = F.pad(positions, (0, length - positions.shape[1]))

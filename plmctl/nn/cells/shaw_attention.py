@@ -84,7 +84,7 @@ class ShawAttention(Cell):
         k, v = env.extend(k, v)
         # [B | 1, 1, Tq, Tk] the row of the tables for each query and key
         row = self.clip - self._count_distances(env).clamp(-self.clip, self.clip)[:, None]
-        row = row.expand(len(q), self.num_heads, -1, -1)
+        row = row.expand(q.shape[0], self.num_heads, -1, -1)
         q = q * self.head_width**-0.5
         a, b = self._find_vectors(q)
         scores = q @ k.transpose(-1, -2) + (q @ a.T).gather(-1, row)

@@ -58,7 +58,7 @@ class LearnedPrompt(Starting, FitsIn):
 
     def before(self, vectors: Tensor) -> Tensor:
         """[B, T, E] -> [B, P + T, E]."""
-        own = self.vectors.to(vectors.dtype).expand(len(vectors), -1, -1)
+        own = self.vectors.to(vectors.dtype).expand(vectors.shape[0], -1, -1)
         return torch.cat([own, vectors], 1)
 
     def _lead(self, name: str, track: Tensor) -> Tensor:
