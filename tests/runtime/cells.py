@@ -18,12 +18,25 @@ from plmctl.tasks import batches, inference
 from plmctl.text.tokenizer import Tokenizer
 from tests.tasks.test_head_matrix import BACKBONES, EXAMPLES, MARKED, WRITE, _ready
 
+# parts of modern_encoder and modern_decoder, on an encoder and on a decoder
+MODERN = [
+    "position=rotary",
+    "model.embedding.segments=0",
+    "model.stack.layout=saf*2",
+    "model.stack.cells.s.adjacent=0.2",
+    "model.stack.cells.f._target_=plmctl.nn.cells.glu.GLU",
+    "model.stack.residual._target_=plmctl.nn.residual.PreNorm",
+    "model.stack.residual.norm._target_=plmctl.nn.norm.rms_norm",
+]
+COMPARE = "+model.classifier={pooler:false,dense:true,bias:true,pooling:compare}"
+CHANGED = {"modern_encoder": ("encoder", [*MODERN, COMPARE]), "modern_decoder": ("decoder", MODERN)}
+BASES = {name: name for name in BACKBONES} | {name: base for name, (base, _) in CHANGED.items()}
 CELLS = [
     (task, backbone)
     for task in (*EXAMPLES, *MARKED)
-    for backbone in BACKBONES
-    if (task != "translation" or backbone in WRITE)
-    and (task not in MARKED or backbone in ("encoder", "encoder_decoder"))
+    for backbone, base in BASES.items()
+    if (task != "translation" or base in WRITE)
+    and (task not in MARKED or base in ("encoder", "encoder_decoder"))
 ]
 ALONE = {"bilm"}  # computes in PyTorch alone: each different word of a batch once
 GRAPHS = [cell for cell in CELLS if cell[1] not in ALONE and cell[0] != "translation"]
@@ -31,7 +44,9 @@ PAGE = Path(__file__).parents[2] / "docs/commands/convert.md"
 MARKS = "<!-- exports -->\n", "<!-- end -->"
 NAMES = {
     "encoder": "encoder (BERT, RoBERTa, ALBERT, ELECTRA)",
+    "modern_encoder": "`modern_encoder`, `modern_electra`",
     "decoder": "decoder (GPT, GPT-2)",
+    "modern_decoder": "`modern_decoder`",
     "prefix": "encoder of prefixes (UniLM)",
     "encoder_decoder": "encoder-decoder (BART, T5)",
     "two_stream": "XLNet",
@@ -87,7 +102,8 @@ def make_cell(task: str, backbone: str, *words: str) -> Trained:
     """A task on a backbone with random weights."""
     tokenizer = make_tokenizer()
     more = ["task.marks=none", "task.label_names=[no,yes]"] if task == "relation" else []
-    part, model, _ = _ready(task, backbone, tokenizer, *words, *more)
+    base, changes = CHANGED.get(backbone, (backbone, []))
+    part, model, _ = _ready(task, base, tokenizer, *changes, *words, *more)
     examples = (EXAMPLES | MARKED)[task]
     rows = inference.encode_split(part, "train", examples, tokenizer).rows
     return Trained(Program(model.float().eval(), part.logits), rows)

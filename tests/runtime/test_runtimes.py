@@ -18,14 +18,19 @@ from plmctl.runtime.auto import FastestRuntime
 from plmctl.runtime.base import Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.runtime.fields import flatten, unflatten
-from plmctl.runtime.graph import export
+from plmctl.runtime.graph import check, export
 from plmctl.runtime.onnx import OnnxRuntime, write_onnx
 from plmctl.runtime.openvino import OpenVinoRuntime
 from plmctl.runtime.signature import Signature, find_anchors, name_published
+from plmctl.tasks import inference
 from tests.marks import mark_slow
 from tests.runtime.cells import ALONE, CELLS, GRAPHS, PAGE, draw_table, make_cell
 
-QUICK = {("squad", "two_stream"), ("tagging", "encoder_decoder")}
+QUICK = {
+    ("squad", "two_stream"),
+    ("tagging", "encoder_decoder"),
+    ("pair_classification", "modern_encoder"),
+}
 SLOW = [cell for cell in GRAPHS if cell not in QUICK]
 
 
@@ -142,6 +147,40 @@ def test_a_wrong_graph_is_refused() -> None:
     )
     with pytest.raises(UsageError, match="its 'class' differ from those of PyTorch"):
         OnnxRuntime().answer(program, next(cell.batches()))
+
+
+@pytest.mark.parametrize("kind", [OnnxRuntime, OpenVinoRuntime])
+def test_a_number_of_rows_in_the_graph_is_refused_by_name(kind: type[Runtime]) -> None:
+    """`len` makes a number of a size, in the middle of a trace whose inputs had a symbol."""
+    cell = make_cell("classification", "encoder")
+
+    def compute(model: Any, batch: Any) -> dict[str, torch.Tensor]:
+        found = cell.program.compute(model, batch)["class"]
+        return {"class": found + found.new_zeros(len(found), 1)}
+
+    with pytest.raises(UsageError, match=r"(?s)reads text.ids of one size, 4 x .*fix: runtime="):
+        kind().answer(Program(cell.program.model, compute), next(cell.batches()))
+
+
+def test_answers_of_another_shape_are_refused() -> None:
+    cell = make_cell("classification", "encoder")
+
+    def double_rows(batch: Any) -> dict[str, torch.Tensor]:
+        return {name: own.repeat(2, 1) for name, own in cell.program(batch).items()}
+
+    said = "its 'class' are 4 x 2, and those of PyTorch 2 x 2"
+    for exact in (True, False):
+        with pytest.raises(UsageError, match=said):
+            check(double_rows, cell.program, next(cell.batches()), exact=exact)
+
+    class Doubled(Runtime):
+        def prepare(self, program, sample):
+            return double_rows
+
+    task = cell.program.compute.__self__
+    how = {"batch_size": 2, "device": torch.device("cpu"), "runtime": Doubled()}
+    with pytest.raises(UsageError, match=r"'class' has 4 rows of answers to 2 rows"):
+        inference.run(cell.program.model, task, cell.rows, **how)
 
 
 def test_a_batch_is_made_again_of_its_tensors() -> None:

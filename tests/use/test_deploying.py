@@ -24,6 +24,7 @@ from plmctl.artifacts.deployed import open_deployed
 from plmctl.artifacts.loading import open_source
 from plmctl.core.errors import UsageError
 from plmctl.runtime.base import Program
+from plmctl.runtime.signature import Signature
 from plmctl.use.embedding_lines import EmbeddingLine
 from plmctl.use.vectors import make_batch
 from tests.command import plmctl
@@ -352,3 +353,28 @@ def test_a_task_that_writes_is_refused(tmp_path: Path) -> None:
     told = plmctl("convert", str(run), "--to", "onnx", "--out", str(tmp_path / "x"), code=2)
     assert "task=translation writes text, token by token" in told
     assert "--to hf" in told
+
+
+def test_a_graph_that_answers_other_rows_is_refused_with_a_fix_that_runs(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch answers where transformers has no class for the model; nothing is written."""
+    real = Signature.label
+
+    def double(self: Signature, found: Any) -> dict[str, torch.Tensor]:
+        return {name: own.repeat(2, 1) for name, own in real(self, found).items()}
+
+    monkeypatch.setattr(Signature, "label", double)
+    folder = tmp_path / "deployed"
+    for published, fix in ((True, f"--to hf --out {folder}"), (False, "runtime=torch")):
+        if not published:
+            monkeypatch.setattr("plmctl.use.deploying.describe_unexportable", lambda *_, **__: "x")
+        told = plmctl("convert", str(run), "--to", "openvino", "--out", str(folder), code=2)
+        assert "its 'logits' are" in told or "its 'class' are" in told
+        assert "damaged" not in told
+        assert "convert its run again" not in told
+        assert not [*tmp_path.iterdir()]
+        (line,) = [each for each in told.splitlines() if "fix: plmctl" in each]
+        assert fix in line
+        plmctl(*line.split()[2:])
+        shutil.rmtree(folder, ignore_errors=True)

@@ -63,7 +63,9 @@ def spread(x: Tensor, gap: int, fill: int | None = None) -> Tensor:
     on; filled up with `fill`, or with the last token.
     """
     missing = -x.shape[1] % gap
-    more = x[:, -1:].expand(-1, missing) if fill is None else x.new_full((x.shape[0], missing), fill)
+    more = (
+        x[:, -1:].expand(-1, missing) if fill is None else x.new_full((x.shape[0], missing), fill)
+    )
     return torch.cat([x, more], 1).unflatten(1, (-1, gap)).transpose(1, 2).flatten(0, 1)
 
 

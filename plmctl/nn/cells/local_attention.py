@@ -132,7 +132,9 @@ class LocalAttention(Cell):
         if not self.wraps:
             allowed = allowed & (j <= i // m * m + m - 1)
         if documents is not None:
-            of = documents.gather(1, tokens.expand(documents.shape[0], -1)).view(-1, 1, length // m, m)
+            of = documents.gather(1, tokens.expand(documents.shape[0], -1)).view(
+                -1, 1, length // m, m
+            )
             allowed = allowed & (of[..., None] == with_previous(of)[..., None, :])
         positions = op.positions.expand(rows, -1)
         positions = F.pad(positions, (0, length - positions.shape[1]))
