@@ -196,7 +196,7 @@ def check(answer: Answer, program: Program, sample: Batch, *, exact: bool) -> No
             if own.shape != found[name].shape:
                 shapes = [" x ".join(map(str, each.shape)) for each in (found[name], own)]
                 raise refuse(f"its '{name}' are {shapes[0]}, and those of PyTorch {shapes[1]}")
-            near = {"rtol": TOLERANCE, "atol": TOLERANCE}
+            near: Any = {"rtol": TOLERANCE, "atol": TOLERANCE}
             if exact and not torch.allclose(found[name].to(own), own, **near):
                 raise refuse(f"its '{name}' differ from those of PyTorch")
 
