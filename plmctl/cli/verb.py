@@ -27,6 +27,7 @@ LINE = ("words", "config_dir", "plugin", "json", "dry_run", "resume")
 # a setting that names files or folders, without any
 EMPTY = re.compile(r"\+{0,2}(?:[\w./@]+\.)?(?:\w*path|init|checkpoint|teacher|out|dir|among)=")
 # Typer's words about an option's value, and the allowed values
+BOUND = re.compile(r"(less|greater) than or equal to (\S+)")
 NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
 
 
@@ -44,6 +45,8 @@ def _explain_value(message: str) -> tuple[str, str]:
     kind = next((ours for word, ours in NUMBERS.items() if word in message), "")
     if kind:
         return kind, f"<{kind}>"
+    if bound := BOUND.search(message):
+        return f"at {'most' if bound[1] == 'less' else 'least'} {bound[2]}", bound[2]
     if not (listed := re.search(r"'(.*)' is not one of (.+?)\.?$", message)):
         return "", ""
     words = re.findall(r"'([^']*)'", listed[2])
@@ -99,7 +102,8 @@ class Verb(TyperCommand):
                 raise
             given = next((word for at, word in pairwise(["", *words, ""]) if at == name), "")
             value = f"{name} {given}".strip()
-            return ctx.fail(f"{value}: must be {allowed}\n  fix: {spell_fix(f'{name} {fix}')}")
+            with mistakes.report_mistakes():
+                raise UsageError(f"{value}: must be {allowed}\n  fix: {name} {fix}") from error
 
     def _refuse_empty(self, ctx: Any, args: list[str], valued: Collection[str]) -> None:
         """Fail on the first word that an empty variable of a shell leaves.

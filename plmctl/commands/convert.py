@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -128,7 +129,8 @@ def refuse_options(
 
     for option, used in (("--int8", int8), ("--data", data is not None)):
         if used and to not in GRAPHS:
-            raise UsageError(f"{option} is of --to onnx and openvino\n  fix: --to onnx {option}")
+            value = f"{option} {shlex.quote(data)}" if option == "--data" and data else option
+            raise UsageError(f"{option} is of --to onnx and openvino\n  fix: --to onnx {value}")
     for option, used in (("--part", part != "model"), ("--max-length", max_length is not None)):
         if used and to in GRAPHS:
             first = f"convert --to plmctl {option} first, then fine-tune and convert that model"
@@ -200,8 +202,8 @@ class ConvertCommand(Tool):
             if value and max_length is None:
                 fix = f"--max-length 4096, or no {option}"
                 raise UsageError(f"{option} is of a longer model\n  fix: {fix}")
-        refuse_packing(to, max_length, compact=compact, bits=bits, group=group)
         refuse_options(to, part, max_length, int8=int8, data=data)
+        refuse_packing(to, max_length, compact=compact, bits=bits, group=group)
         if keep is not None and not int8:
             raise UsageError("--keep is of --int8: fp32 has the answers of PyTorch\n  fix: --int8")
         if to in GRAPHS:

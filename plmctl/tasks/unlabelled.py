@@ -237,4 +237,6 @@ def _parse_lines(task: Task, file: object, lines: Iterable[tuple[int, str]]) -> 
         try:
             yield task.parse(line, number)
         except ValueError as error:
-            raise DataError(str(error), file=file, line=number) from error
+            fix = "two texts with a tab between, as printf 'one\\ttwo\\n' writes them"
+            fix = fix if task.columns.get("text2") is not None else ""
+            raise DataError(str(error), file=file, line=number, fix=fix) from error

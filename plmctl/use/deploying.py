@@ -36,7 +36,7 @@ from plmctl.core.extras import EXTRAS, find_version, require_library
 from plmctl.core.machine import cpu_sums_int8, describe_cpu, list_cpu_flags
 from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.base import Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.runtime.graph import TOLERANCE, TensorGraph, check, export
@@ -68,11 +68,13 @@ class RuntimeScores:
         logits: {name: [n, ...]}.
         metrics: The scores with the loss.
         rate: Rows a second.
+        same: Whether all rows have one answer, although their labels differ.
     """
 
     logits: Mapping[str, np.ndarray]
     metrics: Mapping[str, float]
     rate: float
+    same: bool = False
 
 
 def deploy(
@@ -224,7 +226,9 @@ def _measure(
     answers = task.predict(logits, split.rows, split.examples)
     answers, _ = decide_by_kept(folder, task, answers)
     metrics = {**task.score(answers), **({} if loss is None else {"loss": loss})}
-    return RuntimeScores(logits, metrics, len(split.rows.key) / seconds)
+    guesses, labels = ({str(each.get(key)) for each in answers} for key in ("guess", "gold"))
+    same = len(guesses) == 1 < len(labels)
+    return RuntimeScores(logits, metrics, len(split.rows.key) / seconds, same)
 
 
 def _export(loaded: Loaded, task: Task, split: Split) -> TensorGraph:
@@ -287,6 +291,9 @@ def _refuse_difference(before: RuntimeScores, after: RuntimeScores) -> float:
 def _refuse_loss(task: Task, before: RuntimeScores, after: RuntimeScores, keep: float) -> None:
     """UsageError where 8 bits lose more of the score than allowed."""
     metric = task.metrics[0]
+    if before.same:
+        what = f"fp32 gives all {len(next(iter(before.logits.values())))} rows one answer"
+        remark(f"{what}, so that --keep measures nothing: the model has learned nothing", WARN)
     old, new = before.metrics[metric], after.metrics[metric]
     sign = 1 if task.is_larger_better(metric) else -1
     if sign * (old - new) <= (1 - keep) * abs(old):

@@ -7,6 +7,7 @@ from typing import Any
 
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import build
+from plmctl.config.recipes import conf_dir
 from plmctl.core.errors import ConfigError
 from plmctl.runtime.base import Runtime
 from plmctl.runtime.eager import EagerRuntime
@@ -21,7 +22,8 @@ def open_runtime(
     """
     stored = loaded.runtime if loaded else None
     if stored is not None and node is not None:
-        allowed = f"null: {stored.describe()} computes the file of this folder"
+        folder = loaded.source.folder if loaded else ""
+        allowed = f"null: {stored.describe()} computes the file of {folder}"
         raise ConfigError("runtime", _name(node), allowed, fix="leave runtime out")
     runtime = stored or _build(node, plugins)
     if not runtime.on_gpu and precision.device.type != "cpu":
@@ -39,7 +41,11 @@ def refuse_runtime(node: Any, plugins: Sequence[str], why: str) -> None:
 
 
 def _name(node: Any) -> str:
-    return str(node["_target_"].rpartition(".")[2])
+    """The name of the YAML of a runtime, as a user types it."""
+    files = sorted((conf_dir() / "runtime").glob("*.yaml"))
+    target = str(node["_target_"])
+    named = (file.stem for file in files if f"_target_: {target}" in file.read_text("utf-8"))
+    return next(named, target)
 
 
 def _build(node: Any, plugins: Sequence[str]) -> Runtime:

@@ -850,7 +850,7 @@ def test_as_a_module_it_is_the_same_program() -> None:
     assert shown.returncode == 0, shown.stderr
     assert "plmctl pretrain" in shown.stdout
     refused = subprocess.run(
-        [sys.executable, "-m", "plmctl", "pretrain", "--preview", "-3"],
+        [sys.executable, "-m", "plmctl", "pretrain", "--no-such-option"],
         capture_output=True,
         text=True,
     )

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.core.pasted import spell_fix
+from tests.command import plmctl
 
 TINY = "size=tiny data.path=t.txt format.max_length=32 train.batch_size=4 train.steps=4"
 
@@ -267,3 +268,21 @@ def test_files_of_a_task(words: str, fix: str) -> None:
     told, code = say(f"{spec} {words}")
     assert code == 3
     assert told.count(f"fix: {spell_fix(fix)}") >= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "fix"),
+    [
+        (("--keep", "2"), "--keep 2: must be at most 1", "--keep 1"),
+        (("--keep", "-1"), "--keep -1: must be at least 0", "--keep 0"),
+        (("--bits", "9"), "--bits 9: must be at most 8", "--bits 8"),
+        (("--to", "onx"), "--to onx: must be one of hf", "--to onnx"),
+        (("--int8",), "--int8 is of --to onnx and openvino", "--to onnx --int8"),
+    ],
+)
+def test_a_wrong_value_of_an_option_has_its_range_and_a_fix(
+    words: tuple[str, ...], said: str, fix: str
+) -> None:
+    found = plmctl("convert", "run", *words, "--out", "converted", code=2)
+    assert f"plmctl: {said}" in found
+    assert f"fix: {fix}" in found

@@ -21,6 +21,7 @@ import pytest
 from plmctl.cli.app import main
 from plmctl.core.errors import DataError
 from plmctl.tasks.inference import ReadPieces
+from plmctl.tasks.readers.tables import Table
 from plmctl.use.labeller import WatchedRuntime
 from tests.command import plmctl
 from tests.storage.test_kills import CALLS, in_child, run_killed
@@ -492,3 +493,11 @@ def test_unknown_text_is_refused_with_its_rows_and_a_fix_of_predict(first: str, 
     assert ("(2 rows, from line " in said) == (first != "x")
     assert fix.startswith("  fix: checkpoint=RUN")
     assert "byte_bpe" not in fix
+
+
+def test_a_pair_is_asked_for_both_columns_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "new.csv"
+    file.write_text("one,two\na,b\n")
+    with pytest.raises(DataError) as caught:
+        Table(splits={}).read_file(file, {"text": "left", "text2": "right"}, labelled=False)
+    assert "fix: task.columns.text=COLUMN task.columns.text2=COLUMN" in str(caught.value)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from plmctl.artifacts.loading import open_source
 from plmctl.core.errors import UsageError
 from plmctl.runtime.base import Program
 from plmctl.runtime.signature import Signature
+from plmctl.use import deploying
 from plmctl.use.embedding_lines import EmbeddingLine
 from plmctl.use.vectors import make_batch
 from tests.command import plmctl
@@ -215,6 +217,31 @@ def test_eight_bits_that_lose_more_than_allowed_are_refused(run: Path, tmp_path:
     assert not [*tmp_path.glob(".*")]
     plmctl(*words, "--keep", "0.5", "--out", str(folder))
     assert read_card(folder)["scores"]["lost"] == 0.5
+
+
+def test_a_model_with_one_answer_says_that_the_gate_measures_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(deploying, "remark", lambda text, level: said.append(text))
+    task: Any = SimpleNamespace(metrics=["accuracy"], is_larger_better=lambda metric: True)
+    for same in (False, True):
+        answers = {"label": np.zeros((4, 2))}
+        found = deploying.RuntimeScores(answers, {"accuracy": 0.5}, 1.0, same)
+        deploying._refuse_loss(task, found, found, 0.99)
+        assert len(said) == same
+    assert "all 4 rows one answer" in said[0]
+
+
+@pytest.mark.parametrize("name", ["torch", "onnx", "auto"])
+def test_a_folder_refuses_a_runtime_by_the_name_that_was_typed(
+    deploy: Callable[..., Path], tmp_path: Path, name: str
+) -> None:
+    folder = deploy("onnx")
+    (tmp_path / "new.txt").write_text("a film\n")
+    said = plmctl("predict", str(folder), f"input={tmp_path}/new.txt", f"runtime={name}", code=2)
+    assert f"runtime='{name}': null: ONNX Runtime" in said
+    assert f"computes the file of {folder}" in said
 
 
 def test_what_is_refused(run: Path, tmp_path: Path) -> None:

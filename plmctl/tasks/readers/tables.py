@@ -209,6 +209,9 @@ class Table(SplitFiles):
             columns,
             self.several,
         )
+        if not missing.near and {*TEXTS} <= {*missing.roles}:
+            both = " ".join(f"task.columns.{role}=COLUMN" for role in TEXTS)
+            fix = f"{both} # COLUMN: a column of the file, or its number from 0"
         return AbsentColumn(str(missing), missing.column, file=file, line=line, fix=fix)
 
     def _refuse_doubled(
@@ -385,12 +388,14 @@ class _NoColumn(Exception):
         found: Sequence[str],
         otherwise: str,
         more: str = "",
+        roles: Sequence[str] = (),
     ) -> None:
         # another column taken for it would be read as texts in silence: the name has to be close
         self.near = find_meant(column, found, least=0.75)
         meant = did_you_mean([self.near] if self.near else [])
         super().__init__(f"{what}; found {', '.join(found)}{meant}{more}")
         self.role, self.column, self.otherwise = role, column, otherwise
+        self.roles = roles  # all that are missing
 
 
 def _kind(cell: Any) -> str:
@@ -456,5 +461,5 @@ def _find_columns(
         wanted = ", ".join(map(str, missing.values()))
         what = f"expected column{'s' if len(missing) > 1 else ''} {wanted}"
         otherwise = "<a column of the file, or its number from 0>"
-        raise _NoColumn(what, role, str(column), names, otherwise, sample)
+        raise _NoColumn(what, role, str(column), names, otherwise, sample, list(missing))
     return positions
