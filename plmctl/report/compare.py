@@ -207,7 +207,7 @@ def _show(
     as_json: bool,
 ) -> None:
     task = a.task or b.task
-    larger = is_larger_better if task is None else task.is_larger_better
+    larger = is_larger_better if task is None else task.directions.larger
     lower = [name for name in found if not larger(name)]
     if as_json:
         scores = {name: {**asdict(each), "difference": each.mean} for name, each in found.items()}

@@ -135,7 +135,7 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
     middle = np.argsort(np.abs(length - np.median(length)), kind="stable")
     timed = {rows: batches.collate(split.rows, middle[:rows]) for rows in BATCHES}
     forward: Forward = task.logits if all(answer) else _run_backbone
-    return Trial(scores, timed, forward, task.metrics[0], task.is_larger_better(task.metrics[0]))
+    return Trial(scores, timed, forward, task.metrics[0], task.directions.larger(task.metrics[0]))
 
 
 def _score(

@@ -201,7 +201,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         "skipped": task.splits.reader.skipped,
     }
     record |= {"signatures": task.signatures} if task.signatures else {}
-    lower = task.list_lower()
+    lower = task.directions.lower
     record |= {"lower": lower} if lower else {}
     baselines = score_baselines(
         task, plan.data["train"].examples, {name: split.examples for name, split in devs.items()}

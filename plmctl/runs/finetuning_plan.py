@@ -121,7 +121,7 @@ def plan(session: Session) -> FinetuningPlan:
     kept = _keep_outputs(session, model, {"train": rows} | of_dev)
     sides = read_sides(session, tokenizer)
     for asked in (task, *(each.side.task for each in sides)):
-        for line in asked.describe_directions():
+        for line in asked.directions.describe():
             session.say(line)
     before = {"before_epoch": kept.before_epoch} if kept else {}
     batches = mix_batches(session, make_batches(session, task, tokenizer, rows, **before), sides)

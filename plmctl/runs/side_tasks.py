@@ -122,7 +122,7 @@ def choose_metric(spec: Finetune, task: Task) -> tuple[str, bool]:
         fix = f"train.best_metric={find_meant(asked, known) or task.metrics[0]}"
         raise ConfigError("train.best_metric", asked, allowed, fix=fix)
     owner, metric = known[asked]
-    return asked, owner.is_larger_better(metric)
+    return asked, owner.directions.larger(metric)
 
 
 def count_updates(spec: Finetune, examples: int) -> int:

@@ -215,7 +215,7 @@ def _fit_one(task: Task, rows: Sequence[Row], temperature: float, split: str) ->
     edges = np.unique(np.quantile(values, np.linspace(0, 1, TRIED + 1)))
     tried = [*((edges[1:] + edges[:-1]) / 2).tolist(), HALF]
     metric = task.metrics[0]
-    sign = 1 if task.is_larger_better(metric) else -1
+    sign = 1 if task.directions.larger(metric) else -1
 
     def rank(threshold: float) -> tuple[float, float]:
         """The threshold nearest to a half is the best of equal ones."""

@@ -25,7 +25,7 @@ from plmctl.tasks.layouts.base import RowLayout, RowSettings
 from plmctl.tasks.readers.label_text import spell_label
 from plmctl.tasks.record import Example, Reader
 from plmctl.tasks.scores.base import Scores
-from plmctl.tasks.scores.metrics import LOWER, sounds_like_error
+from plmctl.tasks.scores.directions import Directions
 from plmctl.tasks.splits import Splits
 from plmctl.tasks.transform import Transform
 
@@ -189,37 +189,11 @@ class Task(Objective):
         """
         return self.layout.describe_known(examples, self.splits.path) if self.layout else []
 
-    def is_larger_better(self, metric: str) -> bool:
-        """Whether a larger value is better, as its class states in `lower`, else by the name."""
-        return not (metric in self._stater.lower | LOWER or self._is_guessed(metric))
-
-    def list_lower(self) -> list[str]:
-        """Its metrics of which a lower value is better."""
-        return [name for name in self.metrics if not self.is_larger_better(name)]
-
-    def describe_directions(self) -> list[str]:
-        """A line on metrics whose direction is guessed from their names; none where all state
-        theirs.
-        """
-        guessed = sorted(filter(self._is_guessed, self.metrics))
-        if not guessed:
-            return []
-        stated = ", ".join(f'"{name}"' for name in guessed)
-        return [
-            f"{', '.join(guessed)}: a lower value counts as better, as the name says; to state it:"
-            f" lower = frozenset({{{stated}}}) in {type(self._stater).__name__},"
-            " and frozenset() where a higher one is"
-        ]
-
     @property
-    def _stater(self) -> Scores | Task:
-        """The part that states directions."""
-        return self if self.scores is None else self.scores
-
-    def _is_guessed(self, metric: str) -> bool:
-        """Whether the name alone says that a metric is an error."""
-        stated = metric in self._stater.lower | LOWER or _states_lower(self._stater)
-        return sounds_like_error(metric) and not stated
+    def directions(self) -> Directions:
+        """The metrics of which a lower value is better."""
+        stater = self if self.scores is None else self.scores
+        return Directions(stater, self.metrics, bases=(Scores, Task))
 
     @property
     def names(self) -> list[str]:
@@ -369,13 +343,6 @@ def need(value: Value | None) -> Value:
     if value is None:
         raise NotImplementedError("a task without this method needs a layout, an answer and scores")
     return value
-
-
-def _states_lower(part: Scores | Task) -> bool:
-    """Whether the nearest class that names metrics of `part` also states their directions."""
-    kinds = (kind for kind in type(part).__mro__ if {"known", "lower"} & vars(kind).keys())
-    nearest = next(kinds)
-    return "lower" in vars(part) or (nearest not in (Scores, Task) and "lower" in vars(nearest))
 
 
 def _settle(task: Task, examples: list[Example]) -> list[Example]:

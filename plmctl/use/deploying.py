@@ -295,7 +295,7 @@ def _refuse_loss(task: Task, before: RuntimeScores, after: RuntimeScores, keep: 
         what = f"fp32 gives all {len(next(iter(before.logits.values())))} rows one answer"
         remark(f"{what}, so that --keep measures nothing: the model has learned nothing", WARN)
     old, new = before.metrics[metric], after.metrics[metric]
-    sign = 1 if task.is_larger_better(metric) else -1
+    sign = 1 if task.directions.larger(metric) else -1
     if sign * (old - new) <= (1 - keep) * abs(old):
         return
     what = f"int8 has {metric} {new:.4f}, and fp32 {old:.4f}: more is lost than --keep {keep:g}"
@@ -350,7 +350,7 @@ def _describe_scores(
     """The scores of PyTorch in fp32 and of the file, and the rows of a second."""
     metric = task.metrics[0]
     old, new = before.metrics[metric], after.metrics[metric]
-    lost = old - new if task.is_larger_better(metric) else new - old
+    lost = old - new if task.directions.larger(metric) else new - old
     scores = {
         "split": split.name,
         "examples": len(split.examples),

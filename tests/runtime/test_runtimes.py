@@ -158,7 +158,7 @@ def test_a_number_of_rows_in_the_graph_is_refused_by_name(kind: type[Runtime]) -
         found = cell.program.compute(model, batch)["class"]
         return {"class": found + found.new_zeros(len(found), 1)}
 
-    with pytest.raises(UsageError, match=r"(?s)reads text.ids of one size, 4 x .*fix: runtime="):
+    with pytest.raises(UsageError, match=r"(?s)reads anchors of one size, 4 x .*fix: runtime="):
         kind().answer(Program(cell.program.model, compute), next(cell.batches()))
 
 

@@ -169,9 +169,9 @@ def test_a_class_states_directions(
     node = compose("finetune", None, ["task=regression", "task.path=x", "checkpoint=null"]).task
     task: Task = build(node, path="task")
     task.scores, task.metrics = scores, list(scores.known)
-    assert set(task.list_lower()) == lower
-    assert not task.is_larger_better("loss")
-    lines = task.describe_directions()
+    assert set(task.directions.lower) == lower
+    assert not task.directions.larger("loss")
+    lines = task.directions.describe()
     assert [line.partition(":")[0] for line in lines] == guessed
 
 
