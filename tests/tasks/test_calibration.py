@@ -39,7 +39,11 @@ def task(**more: Any) -> Any:
 
     scores = LabelScores(positive="yes")
     known = {"name": "x", "metrics": ["f1"], "scores": scores}
-    known |= {"answer": None, "score": score, "is_larger_better": is_larger_better}
+    known |= {
+        "answer": None,
+        "score": score,
+        "directions": SimpleNamespace(larger=is_larger_better),
+    }
     return SimpleNamespace(**{**known, **more})
 
 

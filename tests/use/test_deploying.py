@@ -224,7 +224,8 @@ def test_a_model_with_one_answer_says_that_the_gate_measures_nothing(
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(deploying, "remark", lambda text, level: said.append(text))
-    task: Any = SimpleNamespace(metrics=["accuracy"], is_larger_better=lambda metric: True)
+    directions = SimpleNamespace(larger=lambda metric: True)
+    task: Any = SimpleNamespace(metrics=["accuracy"], directions=directions)
     for same in (False, True):
         answers = {"label": np.zeros((4, 2))}
         found = deploying.RuntimeScores(answers, {"accuracy": 0.5}, 1.0, same)
