@@ -55,6 +55,9 @@ def test_clients_of_others_and_a_graceful_end(folder: Path) -> None:
             client.embeddings.create(model="films", input=[])
         with pytest.raises(openai.NotFoundError, match="no model 'gpt'"):
             client.embeddings.create(model="gpt", input="x")
+        with httpx.Client(base_url=address) as plain:  # one connection: no answer waits for an ACK
+            took = [plain.post("/predict", json={"inputs": "poor"}).elapsed for _ in range(20)]
+        assert sorted(took)[5].total_seconds() < 0.035
         answers: list[int] = []
 
         def ask() -> None:
