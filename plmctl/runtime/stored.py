@@ -32,15 +32,10 @@ class GraphLibrary(Protocol):
         ...
 
 
-def _onnx(*, int8: bool) -> GraphLibrary:
-    return OnnxRuntime(int8=int8)
-
-
-def _openvino(*, int8: bool) -> GraphLibrary:
-    return OpenVinoRuntime(int8=int8)
-
-
-LIBRARIES: Mapping[str, Callable[..., GraphLibrary]] = {"onnx": _onnx, "openvino": _openvino}
+LIBRARIES: Mapping[str, Callable[..., GraphLibrary]] = {
+    "onnx": OnnxRuntime,
+    "openvino": OpenVinoRuntime,
+}
 
 
 class StoredRuntime(Runtime):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from plmctl.artifacts.deployed import load_to_answer
 from plmctl.artifacts.loading import Loaded, Source, find_base
@@ -23,6 +23,8 @@ from plmctl.training.device.precision import Precision
 from plmctl.use.asked_task import open_task
 from plmctl.use.sentence_vectors import choose_pooling
 from plmctl.use.shared_base import load_adapters
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,15 @@ class Models:
     def __iter__(self) -> Iterator[Served]:
         return iter(self.by_name.values())
 
-    def find(self, name: str | None, ability: str, what: str, can: Any = None) -> Served:
-        """A model that has an ability: "labels", "vectors" or "prompts".
+    def find(
+        self, name: str | None, what: str, *kinds: Callable[[Served], Found | None]
+    ) -> tuple[Served, Found]:
+        """(a model, its engine of the first kind that a model has).
 
         Args:
-            name: The name of the model; None: the first with this ability.
-            ability: The ability.
+            name: The name of the model; None: the first with such an engine.
             what: The ability as a verb, for the message: "label texts".
-            can: A further condition on the model.
+            kinds: The engine of a model, or None; the best kind first.
 
         Raises:
             Refusal: There is no such model, or it lacks the ability.
@@ -76,9 +79,10 @@ class Models:
         if name is not None and name not in self.by_name:
             known = f"{nearest(name, self.by_name)}: there are {', '.join(self.by_name)}"
             raise Refusal(404, f"no model '{name}'{known}")
-        for each in self if name is None else [self.by_name[name]]:
-            if getattr(each, ability) is not None and (can is None or can(each)):
-                return each
+        for kind in kinds:
+            for each in self if name is None else [self.by_name[name]]:
+                if (engine := kind(each)) is not None:
+                    return each, engine
         has = "; ".join(f"{each.name}: {', '.join(each.list_abilities())}" for each in self)
         who = "no model here can" if name is None else f"the model {name} cannot"
         raise Refusal(424, f"{who} {what} ({has})")

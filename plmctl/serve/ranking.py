@@ -7,7 +7,18 @@ from collections.abc import Sequence
 
 from starlette.requests import Request
 
+from plmctl.serve.models import Served
+from plmctl.serve.pairs import PairEngine
 from plmctl.serve.server import Server
+from plmctl.serve.vectors import VectorEngine
+
+
+def _score_pairs(served: Served) -> PairEngine | VectorEngine | None:
+    return served.pairs
+
+
+def _make_vectors(served: Served) -> PairEngine | VectorEngine | None:
+    return served.vectors
 
 
 async def rank_texts(
@@ -26,9 +37,7 @@ async def rank_texts(
     `raw`; another one the cosine of their vectors.
     """
     server.check_count(texts)
-    named = None if model is None else server.models.find(model, "vectors", "rank texts")
-    pairs = next((each for each in server.models if each.pairs is not None), None)
-    served = named or pairs or server.models.find(None, "vectors", "rank texts")
+    served, _ = server.models.find(model, "rank texts", _score_pairs, _make_vectors)
     if (engine := served.pairs) is not None:
         asked = [(query, text) for text in texts]
         scores, _ = await server.answer(request, engine, lambda: engine.read(asked))

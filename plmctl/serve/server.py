@@ -12,8 +12,9 @@ from starlette.requests import Request
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.serve.errors import Refusal
+from plmctl.serve.labels import LabelEngine
 from plmctl.serve.metrics import Metrics
-from plmctl.serve.models import Models
+from plmctl.serve.models import Models, Served
 from plmctl.serve.queue import BatchQueue, Engine, QueuedItem
 
 
@@ -54,6 +55,20 @@ class Server:
             raise Refusal(400, "there is no text in it")
         if len(texts) > self.limits.texts:
             raise Refusal(422, f"{len(texts):,} texts, at most {self.limits.texts:,} in a request")
+
+    async def label(
+        self,
+        request: Request,
+        texts: Sequence[Any],
+        name: str | None,
+        what: str,
+        kind: Callable[[Served], LabelEngine | None],
+    ) -> tuple[Served, list[Any]]:
+        """(the model, its predictions for texts); the arguments are those of `Models.find`."""
+        self.check_count(texts)
+        served, engine = self.models.find(name, what, kind)
+        found, _ = await self.answer(request, engine, lambda: engine.read(served.name, texts))
+        return served, found
 
     async def answer(
         self, request: Request, engine: Engine, read: Callable[[], list[QueuedItem]]

@@ -307,7 +307,7 @@ def _refuse_loss(task: Task, before: RuntimeScores, after: RuntimeScores, keep: 
 def _choose_usual(task: Task, loaded: Loaded, split: Split) -> list[Batch]:
     """Batches of training rows, whose numbers are the usual ones; of the split without them."""
     try:
-        examples = inference.take_share(task.read("train"), 1)[:CALIBRATED]
+        examples = task.read("train")[:CALIBRATED]
         rows = inference.encode_split(task, "train", examples, loaded.tokenizer).rows
     except PlmctlError:
         rows = split.rows

@@ -47,7 +47,7 @@ def test_vectors_are_those_of_pytorch(
 
 
 def test_padding_inside_a_row_makes_another_graph(run: Path, tmp_path: Path) -> None:
-    """Of two batches with unlike fields each has its own."""
+    """Batches with unlike fields have graphs of their own."""
     lines = [{"input_ids": [5, 6, 7]}, {"input_ids": [5, 6, 7, 8], "padding": [0, 1, 0, 0]}]
     (tmp_path / "ids.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     asked = ["embed", f"checkpoint={run}", f"input={tmp_path}/ids.jsonl", "batch_size=1"]

@@ -26,5 +26,10 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+def list_texts(given: str | list[str]) -> list[str]:
+    """The texts of a request with one or several."""
+    return [given] if isinstance(given, str) else given
+
+
 Text = Annotated[str, AfterValidator(replace_halves)]
 Record = Annotated[dict[str, Any], AfterValidator(replace_halves)]

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from plmctl import __version__
 from plmctl.serve.errors import Refusal
 from plmctl.serve.ranking import rank_texts
-from plmctl.serve.routes.fields import Body, Record, Text
+from plmctl.serve.routes.fields import Body, Record, Text, list_texts
 from plmctl.serve.server import Server
 from plmctl.serve.vectors import shorten
 
@@ -58,24 +58,20 @@ def make_router(server: Server) -> APIRouter:
 
     @router.post("/predict", summary="The answers of a fine-tuned model")
     async def predict(body: PredictRequest, request: Request) -> Any:
-        served = server.models.find(body.model, "labels", "label texts")
+        served, engine = server.models.find(body.model, "label texts", lambda own: own.labels)
         items, alone = _list_items(body.inputs, pairs=served.reads_pairs)
         server.check_count(items)
-        engine = served.labels
-        assert engine is not None
         found, _ = await server.answer(request, engine, lambda: engine.read(served.name, items))
         answers = [_rank_labels(answer) for answer in found]
         return answers[0] if alone else answers
 
     @router.post("/embed", summary="A vector for each text")
     async def embed(body: EmbedRequest, request: Request) -> list[list[float]]:
-        texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+        texts = list_texts(body.inputs)
         server.check_count(texts)
         if not body.normalize:
             raise Refusal(422, "normalize: vectors of this server have length 1")
-        served = server.models.find(body.model, "vectors", "make vectors")
-        engine = served.vectors
-        assert engine is not None
+        _, engine = server.models.find(body.model, "make vectors", lambda own: own.vectors)
         cut = body.truncate
         found, _ = await server.answer(request, engine, lambda: engine.read(texts, cut=cut))
         return [shorten(vector, body.dimensions).tolist() for vector in found]

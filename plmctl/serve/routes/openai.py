@@ -53,9 +53,7 @@ def make_router(server: Server) -> APIRouter:
         if isinstance(texts, str) or (texts and isinstance(texts[0], int)):
             texts = [texts]
         server.check_count(texts)
-        served = server.models.find(body.model, "vectors", "make vectors")
-        engine = served.vectors
-        assert engine is not None
+        served, engine = server.models.find(body.model, "make vectors", lambda own: own.vectors)
         found, tokens = await server.answer(request, engine, lambda: engine.read(texts))
         vectors = [shorten(vector, body.dimensions) for vector in found]
         spell = SPELLINGS[body.encoding_format]

@@ -11,9 +11,10 @@ from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
 
+from plmctl.serve.labels import LabelEngine
 from plmctl.serve.models import Served
 from plmctl.serve.ranking import rank_texts
-from plmctl.serve.routes.fields import Body, Text
+from plmctl.serve.routes.fields import Body, Text, list_texts
 from plmctl.serve.server import Server
 
 
@@ -40,12 +41,8 @@ def make_router(server: Server) -> APIRouter:
 
     @router.post("/classify", summary="The label of each text, with all probabilities")
     async def classify(body: ClassifyRequest, request: Request) -> dict[str, Any]:
-        texts = [body.input] if isinstance(body.input, str) else body.input
-        server.check_count(texts)
-        served = server.models.find(body.model, "labels", "choose classes", _chooses)
-        engine = served.labels
-        assert engine is not None
-        found, _ = await server.answer(request, engine, lambda: engine.read(served.name, texts))
+        texts, what = list_texts(body.input), "choose classes"
+        served, found = await server.label(request, texts, body.model, what, _choose)
         data = [_describe(number, answer) for number, answer in enumerate(found)]
         return {"object": "list", "model": served.name, "data": data}
 
@@ -63,9 +60,10 @@ def make_router(server: Server) -> APIRouter:
     return router
 
 
-def _chooses(served: Served) -> bool:
-    """Whether the answers of a model are labels with probabilities."""
-    return served.task is not None and served.task.facts.answer in ("class", "types")
+def _choose(served: Served) -> LabelEngine | None:
+    """The engine of a model whose answers are labels with probabilities."""
+    chooses = served.task is not None and served.task.facts.answer in ("class", "types")
+    return served.labels if chooses else None
 
 
 def _describe(number: int, answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
 from pydantic import Field
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from plmctl.serve.errors import Refusal
+from plmctl.serve.labels import LabelEngine
 from plmctl.serve.models import Served
-from plmctl.serve.prompts import order_settings
-from plmctl.serve.routes.fields import Body, Text
+from plmctl.serve.prompts import PromptEngines, Settings, order_settings
+from plmctl.serve.routes.fields import Body, Text, list_texts
 from plmctl.serve.server import Server
 from plmctl.tasks.readers.span_rows import list_marked
 
@@ -53,21 +56,18 @@ def make_router(server: Server) -> APIRouter:
 
     @router.post("/tag", summary="The tags of the words of each text, and its entities")
     async def tag(body: TagRequest, request: Request) -> Any:
-        texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-        server.check_count(texts)
-        served = server.models.find(body.model, "labels", "tag words", _tags)
-        engine = served.labels
-        assert engine is not None
-        found, _ = await server.answer(request, engine, lambda: engine.read(served.name, texts))
+        texts = list_texts(body.inputs)
+        _, found = await server.label(request, texts, body.model, "tag words", _tag)
         answers = [_mark(text, answer) for text, answer in zip(texts, found, strict=True)]
         return answers[0] if isinstance(body.inputs, str) else answers
 
     @router.post("/fill", summary="The likeliest tokens at each mask")
     async def fill(body: FillRequest, request: Request) -> Any:
-        if (size := most_tokens(server, body.model)) and body.top_k > size:
+        _, prompts = server.models.find(body.model, "fill masks", partial(_answer_prompts, True))
+        size = prompts.reader.vocab.size
+        if body.top_k > size:
             raise Refusal(422, f"top_k={body.top_k}, at most {size}, the size of the vocabulary")
-        settings = order_settings({}, top=body.top_k)
-        return await _answer(server, request, body, "fill masks", True, settings)
+        return await _answer(server, request, body, prompts, order_settings({}, top=body.top_k))
 
     @router.post("/generate", summary="Texts that a model writes")
     async def write(body: GenerateRequest, request: Request) -> Any:
@@ -75,17 +75,10 @@ def make_router(server: Server) -> APIRouter:
         if body.max_new is not None and body.max_new > longest:
             raise Refusal(422, f"max_new={body.max_new}, at most {longest}")
         settings = order_settings(body.search, max_new=body.max_new)
-        return await _answer(server, request, body, "write texts", False, settings)
+        _, prompts = server.models.find(body.model, "write texts", partial(_answer_prompts, False))
+        return await _answer(server, request, body, prompts, settings)
 
     return router
-
-
-def most_tokens(server: Server, name: str | None) -> int | None:
-    """The size of the vocabulary of the model that fills masks; None without such a model."""
-    for each in server.models:
-        if each.prompts is not None and each.prompts.fills and name in (None, each.name):
-            return each.prompts.reader.tokenizer.vocab.size
-    return None
 
 
 def _mark(text: str, answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,28 +96,28 @@ def _mark(text: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     return {**marked, "entities": list_marked(tags, places, text)}
 
 
-def _tags(served: Served) -> bool:
-    """Whether the answers of a model are tags of words."""
-    return served.task is not None and served.task.facts.answer == "tags"
+def _tag(served: Served) -> LabelEngine | None:
+    """The engine of a model whose answers are tags of words."""
+    tags = served.task is not None and served.task.facts.answer == "tags"
+    return served.labels if tags else None
+
+
+def _answer_prompts(fills: bool, served: Served) -> PromptEngines | None:
+    """The engines of a model that fills masks, or of one that writes."""
+    own = served.prompts
+    return own if own is not None and own.fills is fills else None
 
 
 async def _answer(
     server: Server,
     request: Request,
     body: FillRequest | GenerateRequest,
-    what: str,
-    fills: bool,
-    settings: Any,
+    prompts: PromptEngines,
+    settings: Settings,
 ) -> Any:
     """The records of the texts of a request, one alone for one text."""
-    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    texts = list_texts(body.inputs)
     server.check_count(texts)
-
-    def can(served: Served) -> bool:
-        return served.prompts is not None and served.prompts.fills is fills
-
-    prompts = server.models.find(body.model, "prompts", what, can).prompts
-    assert prompts is not None
-    engine = prompts.engine(settings)
+    engine = await run_in_threadpool(prompts.engine, settings)  # a new one composes a config
     found, _ = await server.answer(request, engine, lambda: prompts.read(texts))
     return found[0] if isinstance(body.inputs, str) else found

@@ -34,7 +34,7 @@ class Gated(Pruning):
         find: Finds the units of a model.
         kind: The name of the units, for messages.
         normalise: Divide the importance by its L2 norm over the units of a layer.
-        scope: The least important units of each layer ("matrix"), or of the `model`.
+        scope: The least important units of each layer, or of the model.
     """
 
     rewrites = True  # a compiled model would not call what measures
@@ -49,11 +49,11 @@ class Gated(Pruning):
         end_at: float,
         every: int,
         normalise: bool,
-        scope: Scope,
+        scope: Literal["layer", "model"],
     ) -> None:
         super().__init__(sparsity=sparsity, begin_at=begin_at, end_at=end_at, every=every)
         self.find, self.kind, self.normalise = find, kind, normalise
-        self.scope: Scope = scope
+        self.scope: Scope = "matrix" if scope == "layer" else "model"
         self.units: dict[str, CellUnits] = {}
         self.importance = KeptTensors({})
         self.now: dict[str, Tensor] = {}  # importance in this update, in this process
@@ -143,7 +143,7 @@ def heads(
         end_at=end_at,
         every=every,
         normalise=normalise,
-        scope="matrix" if scope == "layer" else "model",
+        scope=scope,
     )
 
 
@@ -168,5 +168,5 @@ def neurons(
         end_at=end_at,
         every=every,
         normalise=normalise,
-        scope="matrix" if scope == "layer" else "model",
+        scope=scope,
     )
