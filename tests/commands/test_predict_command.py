@@ -24,6 +24,7 @@ from plmctl.tasks.inference import ReadPieces
 from plmctl.tasks.readers.tables import Table
 from plmctl.use.labeller import WatchedRuntime
 from tests.command import plmctl
+from tests.films import train_films
 from tests.storage.test_kills import CALLS, in_child, run_killed
 
 WORDS = ("dull", "fine", "film", "plot", "indeed", "and", "not", "a")
@@ -31,18 +32,7 @@ WORDS = ("dull", "fine", "film", "plot", "indeed", "and", "not", "a")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier of two labels, of three updates from random weights."""
-    folder = tmp_path_factory.mktemp("films")
-    for split in ("train", "dev"):
-        texts = [("dull", "fine")[n % 2] + " film" + " indeed" * (n % 5) for n in range(12)]
-        rows = [f"a {text}\t{n % 2}" for n, text in enumerate(texts)]
-        (folder / f"{split}.tsv").write_text("\n".join(["text\tlabel", *rows]))
-    place = folder / "run"
-    words = ["task=classification", f"task.path={folder}", "checkpoint=null", "model=encoder"]
-    words += ["size=tiny", "size.width=32", "size.inner_width=48", "tokenizer=word"]
-    words += ["task.max_length=16", "train.epochs=null", "train.steps=3", "train.precision=fp32"]
-    plmctl("finetune", *words, f"run.dir={place}")
-    return place
+    return train_films(tmp_path_factory.mktemp("films"))
 
 
 def write_texts(file: Path, count: int) -> Path:

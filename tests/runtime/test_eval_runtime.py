@@ -10,22 +10,12 @@ from typing import Any
 import pytest
 
 from tests.command import plmctl
+from tests.films import train_films
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier of two labels, of three updates from random weights."""
-    folder = tmp_path_factory.mktemp("films")
-    for split in ("train", "dev"):
-        texts = [("dull", "fine")[n % 2] + " film" + " indeed" * (n % 5) for n in range(12)]
-        rows = [f"a {text}\t{n % 2}" for n, text in enumerate(texts)]
-        (folder / f"{split}.tsv").write_text("\n".join(["text\tlabel", *rows]))
-    place = folder / "run"
-    words = ["task=classification", f"task.path={folder}", "checkpoint=null", "model=encoder"]
-    words += ["size=tiny", "size.width=32", "size.inner_width=48", "tokenizer=word"]
-    words += ["task.max_length=16", "train.epochs=null", "train.steps=3", "train.precision=fp32"]
-    plmctl("finetune", *words, f"run.dir={place}")
-    return place
+    return train_films(tmp_path_factory.mktemp("films"))
 
 
 def scores(run: Path, *words: str) -> dict[str, Any]:
