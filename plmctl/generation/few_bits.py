@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 GROUPS = (64, 32)  # inputs with a scale and a zero of their own, of 4-bit weights
 _OUTPUTS = 16  # the kernel computes so many at once
@@ -47,28 +48,33 @@ class Int4Map:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         outputs, inputs = weight.shape
         group = next((size for size in GROUPS if inputs % size == 0), 0)
-        if not group or outputs % _OUTPUTS:
+        if not group:
             raise ValueError(f"{outputs} x {inputs}")
         self.weight, self.bias, self.group = weight, bias, group
-        parts = weight.detach().reshape(outputs, -1, group)
+        more = -outputs % _OUTPUTS  # outputs that nobody reads
+        parts = F.pad(weight.detach(), (0, 0, 0, more)).reshape(outputs + more, -1, group)
         least, most = parts.amin(-1), parts.amax(-1)
         scale = ((most - least) / LEVELS).clamp(min=1e-12)
-        self.levels = ((parts - least[..., None]) / scale[..., None]).round().clamp(0, LEVELS)
+        levels = ((parts - least[..., None]) / scale[..., None]).round().clamp(0, LEVELS)
         pair = torch.stack([scale, least + 8 * scale], -1)  # [out, groups, 2]
         self.pair = pair.transpose(0, 1).contiguous().bfloat16()
-        whole = self.levels.reshape(outputs, inputs).to(torch.int32)
+        whole = levels.reshape(-1, inputs).to(torch.int32)
+        self.levels = levels[:outputs].to(torch.uint8)
         self.packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(whole, 1)
 
     def __call__(self, x: Tensor) -> Tensor:
         flat = x.flatten(0, -2).bfloat16()
         mm = torch.ops.aten._weight_int4pack_mm_for_cpu
-        return _finish(mm(flat, self.packed, self.group, self.pair), x, self.bias)
+        y = mm(flat, self.packed, self.group, self.pair)[:, : len(self.weight)]
+        return _finish(y, x, self.bias)
 
     @property
     def rebuilt(self) -> Tensor:
         """[out, in] the weight that the map has."""
-        scale, zero = self.pair.float().transpose(0, 1).unbind(-1)
-        return ((self.levels - 8) * scale[..., None] + zero[..., None]).reshape(self.weight.shape)
+        scale, zero = self.pair.float().transpose(0, 1)[: len(self.weight)].unbind(-1)
+        return ((self.levels.float() - 8) * scale[..., None] + zero[..., None]).reshape(
+            self.weight.shape
+        )
 
 
 def _finish(y: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:

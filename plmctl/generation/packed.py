@@ -1,15 +1,16 @@
 """Linear maps in a layout for the few rows of a decoding step, on CPU in fp32.
 
-A matrix product of few rows spends its time on reading the weights. Several rows: oneDNN's blocked
-weights, which the library otherwise makes anew at every call (32 rows of GPT-2 with 4 layers of 256
-and 8192 tokens, one thread of a Zen 4 core: 6.3 ms a token to 4.3 ms; 4 rows: 2.8 to 1.3). One row:
-the weight with its inputs in front (1.5 to 0.7).
+A matrix product of few rows spends its time on reading the weights. oneDNN's blocked weights, which
+the library otherwise makes anew at every call, suit several rows (32 rows of GPT-2 with 4 layers of
+256 and 8192 tokens, one thread of a Zen 4 core: 6.3 ms a token to 4.3 ms; 4 rows: 2.8 to 1.3). One
+row takes them or the weight with its inputs in front, and the many rows of a prompt take them or
+the weight as it is: layouts.py measures which are faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
@@ -20,10 +21,12 @@ from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError
 from plmctl.generation.few_bits import Int4Map, Int8Map
+from plmctl.generation.layouts import USUAL, LayoutPlan, find_plan
 from plmctl.heads.lm import LMHead
 
 _ROOM = 1 << 30  # bytes of weights that are worth a second copy
 _TOKENS = 2  # tokens of each row in one step: a token, perhaps with a mask behind it
+_SEEN = 1024  # weights that are compared one by one with those of the last call
 _packed_maps: WeakKeyDictionary[nn.Module, tuple[Any, PackedMap]] = WeakKeyDictionary()
 
 
@@ -43,8 +46,8 @@ class Packed:
     rows.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight, self.bias = weight, bias
+    def __init__(self, weight: Tensor, bias: Tensor | None, plan: LayoutPlan = USUAL) -> None:
+        self.weight, self.bias, self.plan = weight, bias, plan
 
     @cached_property
     def transposed(self) -> Tensor:
@@ -58,10 +61,11 @@ class Packed:
         return cast(Tensor, torch.ops.mkldnn._reorder_linear_weight(weight, None))
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.dim() > 2 and x.shape[-2] > _TOKENS:  # the prompt
+        # a prompt
+        if not self.plan.blocked_prompt and x.dim() > 2 and x.shape[-2] > _TOKENS:
             return F.linear(x, self.weight, self.bias)
         flat = x.flatten(0, -2)
-        if len(flat) > 1:
+        if len(flat) > 1 or self.plan.blocked_row:
             y = torch.ops.mkldnn._linear_pointwise(flat, self.blocked, self.bias, "none", [], "")
         else:
             y = (
@@ -72,9 +76,8 @@ class Packed:
         return y.view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
 
 
-# the layouts by the bits of a weight
+# the layouts of weights with fewer bits
 LAYOUTS: dict[str, Callable[[Tensor, Tensor | None], PackedMap]] = {
-    "fp32": Packed,
     "int8": Int8Map,
     "int4": Int4Map,
 }
@@ -83,11 +86,15 @@ LAYOUTS: dict[str, Callable[[Tensor, Tensor | None], PackedMap]] = {
 @contextmanager
 def pack_linear(model: nn.Module, weights: str = "fp32") -> Iterator[None]:
     """Replace the linear maps of `model` inside, and restore them afterwards: by `Packed` ones, if
-    that is faster, or by those of fewer bits.
+    that is faster, or by those of fewer bits. Inside of another call for the same model it does
+    nothing, so that who writes for long looks at the weights once.
 
     Raises:
         ConfigError: Weights of fewer bits, but not fp32 on a CPU.
     """
+    if any("forward" in vars(part) for part in model.modules() if type(part) is nn.Linear):
+        yield
+        return
     maps: list[tuple[nn.Module, str, Tensor, Tensor | None]]
     maps = [
         (part, "forward", part.weight, part.bias)
@@ -115,40 +122,44 @@ def pack_linear(model: nn.Module, weights: str = "fp32") -> Iterator[None]:
     if rounded and not used:
         allowed = "fp32: fewer bits are of models in fp32 on a CPU"
         raise ConfigError("weights", weights, allowed, fix="weights=fp32")
+    plan = find_plan(size) if used and known else USUAL
     try:
         for part, name, weight, bias in used:
-            setattr(part, name, _pack(part, weight, bias, LAYOUTS[weights]))
+            setattr(part, name, _pack(part, weight, bias, LAYOUTS.get(weights), plan))
         yield
     finally:
         for part, name, _, _ in used:
             part.__dict__.pop(name, None)
 
 
-def _pack(part: nn.Module, weight: Tensor, bias: Tensor | None, layout: Any) -> PackedMap:
+def _pack(
+    part: nn.Module, weight: Tensor, bias: Tensor | None, fewer: Any, plan: LayoutPlan
+) -> PackedMap:
     """The packed map, computed once for a module, and again when its weight has changed. A shape
     that no kernel of fewer bits knows stays in fp32.
     """
-    key = (layout, id(weight), id(bias), _state(weight))
+    key = (fewer, plan, id(weight), id(bias), _state(weight))
     known = _packed_maps.get(part)
     if known is not None and known[0] == key:
         return known[1]
-    try:
-        packed = layout(weight, bias)
-    except ValueError:
-        packed = Packed(weight, bias)
+    packed: PackedMap = Packed(weight, bias, plan)
+    if fewer is not None:
+        with suppress(ValueError):
+            packed = fewer(weight, bias)
     _packed_maps[part] = key, packed
     return packed
 
 
-def _state(weight: Tensor) -> tuple[int, int, int]:
+def _state(weight: Tensor) -> tuple[int, int, int, bytes]:
     """A key that changes with the weight: loaded weights, a move between devices, an optimizer's
     step.
 
-    It contains a sum of the numbers, since torch's fused optimizers change them without a new
-    version.
+    It contains a sum of all numbers and some of them one by one: fused optimizers of torch and
+    changes of `weight.data` leave the version as it is. Words of 64 bits are added, two numbers at
+    once, so that the sum takes the time of reading them.
     """
-    return (
-        weight._version,
-        weight.data_ptr(),
-        int(weight.detach().view(torch.int32).sum(dtype=torch.int64)),
-    )
+    flat = weight.detach().contiguous().view(-1)
+    pairs = flat.numel() % 2 == 0 and flat.storage_offset() % 2 == 0
+    whole = flat.view(torch.int64 if pairs else torch.int32).sum(dtype=torch.int64)
+    some = flat[:: max(1, flat.numel() // _SEEN)].numpy().tobytes()
+    return weight._version, weight.data_ptr(), int(whole), some

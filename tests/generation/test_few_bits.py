@@ -62,6 +62,14 @@ def test_the_product_is_that_of_the_rebuilt_weights(
         assert found(x).dtype == torch.float32
 
 
+def test_4_bits_of_any_number_of_outputs() -> None:
+    whole, x = draw(outputs=48), torch.randn(3, 128)
+    all_rows, some = Int4Map(whole.weight, whole.bias), Int4Map(whole.weight[:37], whole.bias[:37])
+    with torch.inference_mode():
+        torch.testing.assert_close(some(x), all_rows(x)[:, :37], rtol=0, atol=0)
+    torch.testing.assert_close(some.rebuilt, all_rows.rebuilt[:37], rtol=0, atol=0)
+
+
 def test_a_shape_that_no_kernel_knows_stays_in_fp32() -> None:
     model = nn.Sequential(nn.Linear(24, 10), nn.Linear(64, 32))
     with pack_linear(model, "int4"):
