@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.storage.packed import pack_arrays, unpack_arrays
+from plmctl.core.errors import UsageError
+from plmctl.storage.packed import is_packed, pack_arrays, unpack_arrays
 
 # tensors of a model -> those of its file, and a remark
 Pack = Callable[[Mapping[str, Tensor]], tuple[dict[str, Tensor], str]]
@@ -30,11 +33,16 @@ def pack(
         bits: Bits of a weight; None: as they are.
         group: Weights that share a scale; 0: a codebook for each matrix.
         tensors: The weights of a model.
+
+    Raises:
+        UsageError: Groups of this size end with the rows of no matrix.
     """
     if bits is None:
         return keep(tensors)
     floats = {n: t.float() if t.is_floating_point() else t for n, t in tensors.items()}
-    packed = pack_arrays({n: t.numpy() for n, t in floats.items()}, bits=bits, group=group)
+    arrays = {name: tensor.numpy() for name, tensor in floats.items()}
+    crossing = _describe_crossing(arrays, group) if group else ""
+    packed = pack_arrays(arrays, bits=bits, group=group)
     found = {name: torch.from_numpy(array) for name, array in packed.items()}
     before, after = (sum(t.nbytes for t in each.values()) for each in (floats, found))
     again = unpack_arrays(packed)
@@ -46,4 +54,18 @@ def pack(
     line = (
         f", {after / 1e6:.2f} MB instead of {before / 1e6:.2f} MB in fp32 (1/{before / after:.1f})"
     )
-    return found, f"{line}; largest relative error {error[0]:.3g} in {error[1]}"
+    return found, f"{line}; largest relative error {error[0]:.3g} in {error[1]}{crossing}"
+
+
+def _describe_crossing(arrays: Mapping[str, np.ndarray], group: int) -> str:
+    """A remark on matrices with groups that go on in the next row."""
+    rows = [math.prod(own.shape[1:]) for own in arrays.values() if is_packed(own)]
+    crossing = sum(size % group > 0 for size in rows)
+    if not crossing:
+        return ""
+    if crossing == len(rows):
+        sizes = ", ".join(map(str, sorted(set(rows))))
+        best = max((2**n for n in range(1, 8)), key=lambda g: (sum(r % g == 0 for r in rows), g))
+        what = f"--group {group} divides the rows of no matrix, which have {sizes} weights"
+        raise UsageError(f"{what}\n  fix: --group {best}")
+    return f"; groups of {group} go on in the next row in {crossing} of {len(rows)} matrices"

@@ -36,11 +36,16 @@ def pack_arrays(arrays: Mapping[str, np.ndarray], *, bits: int, group: int = 0) 
     """
     packed: Arrays = {}
     for name, array in arrays.items():
-        if array.ndim < 2 or array.size < LEAST or array.dtype.kind != "f":
-            packed[name] = array
-        else:
+        if is_packed(array):
             packed |= {f"{name}{part}": own for part, own in _pack(array, bits, group).items()}
+        else:
+            packed[name] = array
     return packed
+
+
+def is_packed(array: np.ndarray) -> bool:
+    """Whether an array is a matrix or a table that is worth a code."""
+    return array.ndim >= 2 and array.size >= LEAST and array.dtype.kind == "f"
 
 
 def is_part(name: str, names: Mapping[str, object]) -> bool:
