@@ -58,6 +58,15 @@ Labelled = Annotated[
         help="For onnx and openvino: the labelled file to score (default: dev of the task).",
     ),
 ]
+Calibrate = Annotated[
+    str | None,
+    typer.Option(
+        "--calibrate",
+        metavar="FILE",
+        help="For openvino with --int8: texts, as plmctl predict reads them, whose numbers are"
+        " usual (default: 256 rows drawn from the training set).",
+    ),
+]
 Network = Annotated[
     Literal["model", "generator", "encoder"],
     typer.Option(
@@ -137,6 +146,20 @@ def refuse_options(
             raise UsageError(f"{option} makes a model to train\n  fix: {first}")
 
 
+def refuse_eight_bits(
+    to: str | None, *, int8: bool, keep: float | None, calibrate: str | None
+) -> None:
+    """UsageError for options of 8 bits without these, or in another layout."""
+    from plmctl.core.errors import UsageError
+
+    if keep is not None and not int8:
+        raise UsageError("--keep is of --int8: fp32 has the answers of PyTorch\n  fix: --int8")
+    if calibrate is not None and not (int8 and to == "openvino"):
+        what = "--calibrate is of --to openvino --int8, which fixes the ranges of inputs"
+        fix = f"--to openvino --int8 --calibrate {shlex.quote(calibrate)}"
+        raise UsageError(f"{what}\n  fix: {fix}")
+
+
 def refuse_packing(
     to: str | None, max_length: int | None, *, compact: bool, bits: int | None, group: int
 ) -> None:
@@ -183,6 +206,7 @@ class ConvertCommand(Tool):
         int8: Int8 = False,
         keep: Keep = None,
         data: Labelled = None,
+        calibrate: Calibrate = None,
         compact: Compact = False,
         bits: Bits = None,
         group: Group = 0,
@@ -204,8 +228,7 @@ class ConvertCommand(Tool):
                 raise UsageError(f"{option} is of a longer model\n  fix: {fix}")
         refuse_options(to, part, max_length, int8=int8, data=data)
         refuse_packing(to, max_length, compact=compact, bits=bits, group=group)
-        if keep is not None and not int8:
-            raise UsageError("--keep is of --int8: fp32 has the answers of PyTorch\n  fix: --int8")
+        refuse_eight_bits(to, int8=int8, keep=keep, calibrate=calibrate)
         if to in GRAPHS:
             deploy(
                 Path(source).expanduser(),
@@ -214,6 +237,7 @@ class ConvertCommand(Tool):
                 int8=int8,
                 keep=0.99 if keep is None else keep,
                 data=data,
+                calibrate=calibrate,
                 plugins=tuple(plugin or ()),
             )
             return

@@ -54,9 +54,9 @@ from plmctl.training.checkpoint import tensors_of
 from plmctl.use.asked_task import open_task, read_examples
 from plmctl.use.calibrating import decide_by_kept
 from plmctl.use.predict import BATCH
+from plmctl.use.usual_rows import choose_usual
 
 TORCH = "runtime=torch"  # the fix of a runtime, and the end of its message
-CALIBRATED, TOGETHER = 256, 8  # rows that say which numbers are usual, and rows of a batch of them
 DIGITS = 6  # significant ones, for scores in model.json
 
 
@@ -85,6 +85,7 @@ def deploy(
     int8: bool = False,
     keep: float = 0.99,
     data: str | None = None,
+    calibrate: str | None = None,
     plugins: Sequence[str] = (),
 ) -> None:
     """Write a fine-tuned model into a folder that a library computes without PyTorch.
@@ -96,6 +97,7 @@ def deploy(
         int8: Whether weights and inputs of matrix products have 8 bits.
         keep: The least share of the score that 8 bits keep.
         data: A labelled file to score; None: the dev split of the task.
+        calibrate: Texts whose numbers are usual, for ranges of 8 bits; None: training rows.
         plugins: The packages outside plmctl that the model may be made of.
 
     Raises:
@@ -103,7 +105,7 @@ def deploy(
     """
     refuse_target(target)
     with _advise(source, target, plugins):
-        _deploy(source, target, to, data, plugins, keep=keep if int8 else None)
+        _deploy(source, target, to, data, plugins, keep=keep if int8 else None, calibrate=calibrate)
 
 
 def _deploy(
@@ -114,6 +116,7 @@ def _deploy(
     plugins: Sequence[str],
     *,
     keep: float | None,
+    calibrate: str | None,
 ) -> None:
     """Write the folder; `keep` None: in fp32."""
     int8 = keep is not None
@@ -123,6 +126,7 @@ def _deploy(
     loaded, decision, left = _open(source, plugins)
     task = _open_task(loaded, source)
     split = _read_split(task, loaded, source, data)
+    batches = choose_usual(task, loaded, split, calibrate) if int8 else []
     with open_folder(target) as partial:
         if left is not None:
             write_decision(left, partial)
@@ -132,7 +136,6 @@ def _deploy(
         after = _write(graph, card | {"numbers": "fp32"}, partial, loaded, task, split)
         difference = _refuse_difference(before, after)
         if keep is not None:
-            batches = _choose_usual(task, loaded, split)
             card["numbers"] = "int8"
             after = _write(graph, card, partial, loaded, task, split, batches)
             _refuse_loss(task, before, after, keep)
@@ -302,18 +305,6 @@ def _refuse_loss(task: Task, before: RuntimeScores, after: RuntimeScores, keep: 
     least = new / old if sign > 0 else 2 - new / old
     lower = f", or --keep {np.floor(least * 1000) / 1000:g}" if old and least > 0 else ""
     raise UsageError(f"{what} allows\n  fix: without --int8{lower}")
-
-
-def _choose_usual(task: Task, loaded: Loaded, split: Split) -> list[Batch]:
-    """Batches of training rows, whose numbers are the usual ones; of the split without them."""
-    try:
-        examples = task.read("train")[:CALIBRATED]
-        rows = inference.encode_split(task, "train", examples, loaded.tokenizer).rows
-    except PlmctlError:
-        rows = split.rows
-    batches = [batch for _, batch in inference.list_batches(rows, TOGETHER)]
-    step = max(1, len(batches) * TOGETHER // CALIBRATED)
-    return batches[::step]
 
 
 def _write_outside(loaded: Loaded, task: Task, folder: Path) -> str:
