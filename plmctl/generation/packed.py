@@ -1,10 +1,10 @@
 """Linear maps in a layout for the few rows of a decoding step, on CPU in fp32.
 
-A matrix product of few rows spends its time on reading the weights. oneDNN's blocked weights, which
-the library otherwise makes anew at every call, suit several rows (32 rows of GPT-2 with 4 layers of
-256 and 8192 tokens, one thread of a Zen 4 core: 6.3 ms a token to 4.3 ms; 4 rows: 2.8 to 1.3). One
-row takes them or the weight with its inputs in front, and the many rows of a prompt take them or
-the weight as it is: layouts.py measures which are faster.
+A matrix product of few rows spends its time on reading the weights. Several rows take oneDNN's
+blocked weights, which the library otherwise makes anew at every call. 32 rows of GPT-2 with 4
+layers of 256 and 8192 tokens take 4.3 ms a token then, not 6.3, on one thread of a Zen 4 core. One
+row takes them, or the weight with its inputs in front. The rows of a prompt take them, or the
+weight as it is. layouts.py measures which are faster.
 """
 
 from __future__ import annotations
@@ -154,9 +154,9 @@ def _state(weight: Tensor) -> tuple[int, int, int, bytes]:
     """A key that changes with the weight: loaded weights, a move between devices, an optimizer's
     step.
 
-    It contains a sum of all numbers and some of them one by one: fused optimizers of torch and
-    changes of `weight.data` leave the version as it is. Words of 64 bits are added, two numbers at
-    once, so that the sum takes the time of reading them.
+    It contains a sum of all numbers, and some of them one by one. Fused optimizers of torch leave
+    the version as it is, and changes of `weight.data` do, too. Words of 64 bits are added, two
+    numbers at once, so that the sum takes the time of reading them.
     """
     flat = weight.detach().contiguous().view(-1)
     pairs = flat.numel() % 2 == 0 and flat.storage_offset() % 2 == 0
