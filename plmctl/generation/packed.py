@@ -1,9 +1,9 @@
 """Linear maps in a layout for the few rows of a decoding step, on CPU in fp32.
 
 A matrix product of few rows spends its time on reading the weights. Several rows take oneDNN's
-blocked weights, which the library otherwise makes anew at every call. 32 rows of GPT-2 with 4
-layers of 256 and 8192 tokens take 4.3 ms a token then, not 6.3, on one thread of a Zen 4 core. One
-row takes them, or the weight with its inputs in front. The rows of a prompt take them, or the
+blocked weights, which the library otherwise makes anew at every call. With them, 32 rows of GPT-2
+with 4 layers of 256 take 4.3 ms a token, not 6.3 (one thread, Zen 4).
+One row takes them, or the weight with its inputs in front. The rows of a prompt take them, or the
 weight as it is. layouts.py measures which are faster.
 """
 
