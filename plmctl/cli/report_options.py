@@ -41,6 +41,15 @@ Probes = Annotated[
         ),
     ),
 ]
+Bits = Annotated[
+    str | None,
+    typer.Option(
+        "--sensitivity",
+        metavar="BITS,...",
+        help="Score fine-tuned runs again with one matrix at a time in so many bits, for example"
+        " 8,4 (default: none).",
+    ),
+]
 Card = Annotated[
     str | None,
     typer.Option(

@@ -41,6 +41,7 @@ class Wishes:
     sentences: Sequence[str] = ()  # the sentences for it; none: two that come with plmctl
     # labelled words, which the states of the layers are probed for
     probes: Mapping[str, Labels] = field(default_factory=dict)
+    bits: Sequence[int] = ()  # numbers of bits for which one matrix at a time is rounded
 
 
 @dataclass(frozen=True)

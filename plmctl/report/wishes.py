@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from plmctl.analysis.probing import Labels
 
 
-def parse_wishes(heads: str | None, sentences: Sequence[str], probes: Sequence[str]) -> Wishes:
+def parse_wishes(
+    heads: str | None, sentences: Sequence[str], probes: Sequence[str], bits: str | None = None
+) -> Wishes:
     """Parse the options for optional panels; UsageError for a wrong one."""
     parsed = [_head(word) for word in (heads or "").split(",") if word.strip()]
     if sentences and not parsed:
         raise UsageError("--sentence: of which heads?\n  fix: --attention 0.0 before it")
-    return Wishes(parsed, list(sentences), dict(_probe(word) for word in probes))
+    rounded = [_bits(word) for word in (bits or "").split(",") if word.strip()]
+    return Wishes(parsed, list(sentences), dict(_probe(word) for word in probes), rounded)
 
 
 def parse_facts(words: Sequence[str]) -> Mapping[str, str]:
@@ -41,6 +44,12 @@ def _head(word: str) -> tuple[int, int]:
             f"--attention {word}: layer.head, both counted from 0\n  fix: --attention 0.0,1.3"
         )
     return int(layer), int(head)
+
+
+def _bits(word: str) -> int:
+    if word.strip() not in map(str, range(2, 9)):
+        raise UsageError(f"--sensitivity {word}: numbers of bits, 2 to 8\n  fix: --sensitivity 8,4")
+    return int(word)
 
 
 def _probe(word: str) -> tuple[str, Labels]:

@@ -118,8 +118,10 @@ def _check_subject(subject: Subject, card: Path | None) -> None:
     """Raise UsageError for options that only runs have, or only one run."""
     if card is not None and len(subject.runs) != 1:
         raise UsageError("--card: of one run, not of several or of a study")
-    if subject.study and (subject.wishes.heads or subject.wishes.probes):
-        option = "--attention" if subject.wishes.heads else "--probe"
+    wishes = subject.wishes
+    options = {"--attention": wishes.heads, "--probe": wishes.probes, "--sensitivity": wishes.bits}
+    option = next((name for name, wished in options.items() if wished), "")
+    if subject.study and option:
         raise UsageError(
             f"{option}: of runs, not of a study\n"
             f"  fix: plmctl report {spell_word(str(subject.study.folder))}/jobs/<job>/run"
