@@ -20,6 +20,7 @@ PEERS = {
     "peer_trainer": "transformers, accelerate",
     "peer_loss": "transformers, accelerate",
     "generation": "transformers",
+    "runtimes": "transformers",
 }
 
 
@@ -78,6 +79,7 @@ TINY = {
     "pretrain_cpu": "--sizes tiny --rounds 1 --steps 2 --words 6000 --vocab 500",
     "recipes": "--recipes bert --tokens {tokens} --size tiny --length 32 --batch 4 --rounds 1",
     "regularisers": "--size tiny --batch 4 --length 16 --vocab 140 --rounds 1",
+    "runtimes": "--path {labels} --size tiny --vocab 45 --rows 4 --rounds 1 --only torch",
     "spans": "--limit 32 --tokens 16 --spans 8 --rounds 1",
     "time_to_loss": "{tokens} --minutes 0.02 --ours 0.02 --size tiny --length 32",
     "tokenize_text": "--megabytes 1 --kinds wordpiece --vocab 200 --processes 1 --rounds 1",
@@ -101,11 +103,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ]
     (folder / "text.txt").write_text("\n\n".join(lines), encoding="utf-8")
     (folder / "wiki.xml").write_text(WIKI, encoding="utf-8")
+    (folder / "labels").mkdir()
+    for name in ("train", "dev"):
+        rows = (f"a {('dull', 'fine')[n % 2]} {name} {n}\t{n % 2}\n" for n in range(60))
+        text = f"sentence\tlabel\n{''.join(rows)}"
+        (folder / "labels" / f"{name}.tsv").write_text(text, encoding="utf-8")
     return {
         "text": str(folder / "text.txt"),
         "wiki": str(folder / "wiki.xml"),
         "tokens": str(folder / "tokens"),
         "run": str(folder / "run"),
+        "labels": str(folder / "labels"),
         "tree": str(FOLDER.parent),
     }
 

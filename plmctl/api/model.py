@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +26,7 @@ from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.training.device.precision import Precision
 from plmctl.use.answering import answer_examples
 from plmctl.use.asked_task import ask_all, choose_task, describe_model, open_task, read_examples
-from plmctl.use.embed import check_manner, choose_manner, embed
+from plmctl.use.embed import EmbeddingManner, check_manner, choose_manner, embed
 from plmctl.use.embedding_lines import PlainLine, lay_out_lines, lay_out_text
 from plmctl.use.generate import make_answerer
 from plmctl.use.items import PLACE, Item, as_line, read_items, refuse_single, take_texts
@@ -128,7 +129,7 @@ class TrainedModel(Loaded):
         given = {"batch_size": batch_size, "input": PLACE if path is None else os.fspath(path)}
         given |= {"checkpoint": str(self.source.folder)}
         spec = spec_of("predict", given, self._provenance())
-        task = self._need_task(open_task(self, None, (), checkpoint=spec.checkpoint))
+        task = self._need_task(self._own_task)
         with ExitStack() as stack:
             if texts is None:
                 source: str | None = spec.input
@@ -249,11 +250,23 @@ class TrainedModel(Loaded):
         check_manner(weights_from=spec.weights_from, **how)
         lines = ((n, PlainLine(as_line(text, n))) for n, text in enumerate(texts, 1))
         rows = lay_out_lines(lines, self, PLACE)
-        manner = choose_manner(self, layers=spec.layers, **how)
-        manner = manner.weigh(self, rows, source=PLACE, weights_from=spec.weights_from)
+        key = (spec.pooling, repr(spec.layers), spec.normalize)
+        if key not in self._manners:
+            self._manners[key] = choose_manner(self, layers=spec.layers, **how)
+        manner = self._manners[key].weigh(self, rows, source=PLACE, weights_from=spec.weights_from)
         sizes: Any = {"batch_size": spec.batch_size, "precision": self.precision}
         sizes |= {"runtime": self.runtime}
         return dict(embed(self, rows, manner, **sizes))
+
+    @cached_property
+    def _own_task(self) -> Any:
+        """The task that it was fine-tuned on: one, so that a runtime prepares its graph once."""
+        return open_task(self, None, (), checkpoint=str(self.source.folder))
+
+    @cached_property
+    def _manners(self) -> dict[tuple[str, str, bool], EmbeddingManner]:
+        """How vectors are made, by settings: one for each, for the same reason."""
+        return {}
 
     def _provenance(self, verb: str = "", words: tuple[str, ...] = ()) -> Provenance:
         return Provenance(verb, overrides=words, plugins=tuple(self.source.plugins))

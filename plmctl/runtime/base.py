@@ -13,6 +13,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model
 
+KEPT = 8  # prepared programs: each has the weights of its model
 Answer = Callable[[Batch], Mapping[str, Tensor]]  # logits by name, of a batch
 
 
@@ -36,8 +37,8 @@ class Runtime(ABC):
     on_gpu = False  # whether it computes on a GPU, too, and in other precisions than fp32
 
     def __init__(self) -> None:
-        self._program: Program | None = None
-        self._ready: dict[tuple[str, ...], Answer] = {}  # by the fields of batches
+        # a few programs, each for batches with the same fields
+        self._ready: list[tuple[Program, tuple[str, ...], Answer]] = []
 
     @abstractmethod
     def prepare(self, program: Program, sample: Batch) -> Answer:
@@ -53,12 +54,13 @@ class Runtime(ABC):
 
     def answer(self, program: Program, batch: Batch) -> Mapping[str, Tensor]:
         """The logits of a batch; the first batch of a program with these fields prepares it."""
-        if self._program != program:
-            self._program, self._ready = program, {}
         fields = _name_fields(batch)
-        if fields not in self._ready:
-            self._ready[fields] = self.prepare(program, batch)
-        return self._ready[fields](batch)
+        for known, own, answer in self._ready:
+            if own == fields and known == program:
+                return answer(batch)
+        prepared = self.prepare(program, batch)
+        self._ready = [(program, fields, prepared), *self._ready[: KEPT - 1]]
+        return prepared(batch)
 
     def describe(self) -> str:
         """The library and its version, for people; "" for PyTorch."""

@@ -176,5 +176,5 @@ def _open_model(
     except UsageError:  # it neither fills masks nor writes
         prompts = None
     chosen = choose_pooling(loaded, pooling, path="pooling")
-    vectors = VectorEngine(loaded, chosen, precision=precision, rows=rows)
+    vectors = VectorEngine(loaded, chosen, **how)
     return Served(name, loaded.source, task, labels, vectors, prompts, pairs)

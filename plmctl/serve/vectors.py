@@ -9,6 +9,7 @@ import numpy as np
 
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
+from plmctl.runtime.base import Runtime
 from plmctl.serve.queue import QueuedItem
 from plmctl.training.device.precision import Precision
 from plmctl.use.embedding_lines import EmbeddingLine, lay_out_text
@@ -23,11 +24,17 @@ class VectorEngine:
     name = "vectors"
 
     def __init__(
-        self, loaded: Loaded, pooling: SentencePooling, *, precision: Precision, rows: int
+        self,
+        loaded: Loaded,
+        pooling: SentencePooling,
+        *,
+        precision: Precision,
+        runtime: Runtime,
+        rows: int,
     ) -> None:
         loaded.model.eval()
         self.loaded, self.pooling = loaded, pooling
-        self.precision, self.rows = precision, rows
+        self.precision, self.runtime, self.rows = precision, runtime, rows
 
     @property
     def longest(self) -> int | None:
@@ -64,6 +71,7 @@ class VectorEngine:
     def answer(self, questions: Sequence[EmbeddingLine]) -> list[np.ndarray]:
         """The vector of each text; zeros for an empty one."""
         how: Any = {"batch_size": self.rows, "precision": self.precision, "normalize": True}
+        how |= {"runtime": self.runtime}
         return [*embed_lines(self.loaded, questions, self.pooling, **how)]
 
 

@@ -98,7 +98,7 @@ class EmbeddingManner:
         if weights_from is not None:
             lines = read(Path(weights_from), loaded, field=field)
         whole = count_weights(self.whole, loaded, lines, source=weights_from or source)
-        return replace(self, whole=whole)
+        return self if whole is self.whole else replace(self, whole=whole)
 
 
 def check_manner(*, pooling: str, normalize: bool, weights_from: str | None) -> None:
@@ -146,7 +146,8 @@ def embed(
     if logits and not heads_of_states(loaded.model):
         fix = "embed with a model that was saved with one"
         raise ConfigError("logits", True, "false: this model has no head", fix=fix)
-    runtime, program = runtime or EagerRuntime(), _make_program(loaded, manner, logits=logits)
+    runtime = runtime or EagerRuntime()
+    program = Program(loaded.model, _States(loaded, manner, logits))
     empty = (len(manner.layers), *([] if manner.pool else [0]), loaded.model.backbone.width)
     for index in group_lines([len(line.ids) for line in lines], batch_size=batch_size):
         some = [lines[i] for i in index]
@@ -169,13 +170,20 @@ def embed(
         yield f"ids_{i}", np.zeros(0, np.int64)
 
 
-def _make_program(loaded: Loaded, manner: EmbeddingManner, *, logits: bool) -> Program:
-    """The computation of "hidden", [B, layers, T, W] or [B, layers, W], and of logits."""
+@dataclass(frozen=True, eq=False)
+class _States:
+    """The computation of "hidden", [B, layers, T, W] or [B, layers, W], and of logits; the same one
+    for the same manner.
+    """
 
-    def compute(model: Model, batch: Batch) -> dict[str, Tensor]:
-        hidden = model(batch, record=HIDDEN)
-        features = read_features(model, batch, hidden) if logits else None
-        answers = {} if features is None else _compute_logits(loaded, batch, features)
+    loaded: Loaded
+    manner: EmbeddingManner
+    logits: bool
+
+    def __call__(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        hidden, manner = model(batch, record=HIDDEN), self.manner
+        features = read_features(model, batch, hidden) if self.logits else None
+        answers = {} if features is None else _compute_logits(self.loaded, batch, features)
         if manner.whole is not None:
             vectors = manner.whole(model, batch, hidden)[:, None]
         else:
@@ -185,7 +193,10 @@ def _make_program(loaded: Loaded, manner: EmbeddingManner, *, logits: bool) -> P
             vectors = manner.pool(vectors.float(), batch.text.real)
         return {"hidden": F.normalize(vectors, dim=-1) if manner.normalize else vectors, **answers}
 
-    return Program(loaded.model, compute)
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _States):
+            return NotImplemented
+        return self.manner is other.manner and self.logits == other.logits
 
 
 def _compute_logits(loaded: Loaded, batch: Batch, features: Tensor) -> dict[str, Tensor]:

@@ -41,12 +41,14 @@ def predict(
     None: all. `runtime`: the library of the computation; None: PyTorch.
     """
     training = model.training
-    model.eval()
+    if training:
+        model.eval()
     with torch.no_grad(), precision.autocast():
         predictions, loss = inference.predict_split(
             model, task, split, batch_size=batch_size, device=precision.device, runtime=runtime
         )
-    model.train(training)
+    if training:
+        model.train()
     predictions = predictions if digits is None else round_floats(predictions, digits)
     labelled = all(
         example.label is not None or "answers" in example.fields for example in split.examples

@@ -137,6 +137,23 @@ def _read_tokens(line: EmbeddingLine) -> Iterable[int]:
     return compress(line.ids, line.real) if line.real else line.ids
 
 
+@dataclass(frozen=True, eq=False)
+class _Vectors:
+    """The computation of "vectors", [B, W]; the same one for the same pooling."""
+
+    pooling: SentencePooling
+    normalize: bool
+
+    def __call__(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        vectors = self.pooling(model, batch, model(batch, record=HIDDEN))
+        return {"vectors": F.normalize(vectors, dim=-1) if self.normalize else vectors}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Vectors):
+            return NotImplemented
+        return self.pooling is other.pooling and self.normalize == other.normalize
+
+
 def embed_lines(
     loaded: Loaded,
     lines: Sequence[EmbeddingLine],
@@ -151,12 +168,8 @@ def embed_lines(
 
     `runtime`: the library of the computation; None: PyTorch.
     """
-
-    def compute(model: Model, batch: Batch) -> dict[str, Tensor]:
-        vectors = pooling(model, batch, model(batch, record=HIDDEN))
-        return {"vectors": F.normalize(vectors, dim=-1) if normalize else vectors}
-
-    runtime, program = runtime or EagerRuntime(), Program(loaded.model, compute)
+    runtime = runtime or EagerRuntime()
+    program = Program(loaded.model, _Vectors(pooling, normalize))
     found: dict[int, np.ndarray] = {}
     for index in group_lines([len(line.ids) for line in lines], batch_size=batch_size):
         batch = make_batch([lines[i] for i in index], loaded.source.spelling)

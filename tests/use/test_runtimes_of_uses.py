@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import plmctl as face
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import UsageError
-from plmctl.runtime.base import Answer, Program, Runtime
+from plmctl.runtime.base import KEPT, Answer, Program, Runtime
 from tests.command import plmctl
 from tests.commands.test_predict_command import run, write_texts
 
@@ -120,5 +121,27 @@ def test_a_program_is_prepared_once_for_each_set_of_fields() -> None:
     for fields in ([], ["segment"], [], ["segment"]):
         runtime.answer(program, batch(*fields))
     assert runtime.prepared == 2
-    runtime.answer(Program(None, lambda model, batch: {}), batch())  # type: ignore[arg-type]
+    other = Program(None, lambda model, batch: {})  # type: ignore[arg-type]
+    for each in (other, program, other):
+        runtime.answer(each, batch())
     assert runtime.prepared == 3
+    for _ in range(KEPT):
+        runtime.answer(Program(None, lambda model, batch: {}), batch())  # type: ignore[arg-type]
+    assert len(runtime._ready) == KEPT
+
+
+def test_python_prepares_a_runtime_once(run: Path) -> None:
+    runtime = Counted()
+    model = replace(face.load(run), runtime=runtime)
+    for text in ("a fine film", "a dull film"):
+        model.predict([text])
+    assert runtime.prepared == 1
+    for text in ("a fine film", "a dull film"):
+        for how in ({}, {"pooling": "first"}, {"pooling": "first", "normalize": True}):
+            model.embed([text], **how)  # type: ignore[arg-type]
+    assert runtime.prepared == 4
+    both = ["a fine film", "a dull film indeed"]
+    plain = face.load(run).embed(both, pooling="idf")
+    for _ in range(2):  # the weights of tokens are numbers of the graph
+        np.testing.assert_allclose(model.embed(both, pooling="idf"), plain, atol=1e-5)
+        model.embed([*both, "a plot"], pooling="idf")
