@@ -49,8 +49,8 @@ COMMANDS = {
 TEXT = "\n\n".join(f"A line of text, number {n}.\nAnd one more beside it." for n in range(60))
 ROOMS = (
     *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
-    "runtime",
-    *("heads", "generation", "objectives", "graph", "vectors", "tasks", "distill", "attack"),
+    *("heads", "generation", "runtime"),
+    *("objectives", "graph", "vectors", "tasks", "distill", "attack"),
     *("training",),
     *("interop", "config", "inputs", "artifacts", "analysis", "use", "runs", "probes", "datasets"),
     "serve",

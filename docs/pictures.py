@@ -32,7 +32,7 @@ SLOTS = {  # the decision of each, in the order of a run
 FLOORS: dict[str, tuple[str, ...]] = {
     "files and values": ("core", "storage"),
     "text and rows": ("text", "knowledge", "noise", "data"),
-    "networks": ("attention", "nn", "models", "runtime", "heads", "generation"),
+    "networks": ("attention", "nn", "models", "heads", "generation", "runtime"),
     "questions": ("objectives", "graph", "vectors", "tasks", "distill", "attack"),
     "learning": ("training",),
     "published layouts, settings": ("interop", "config"),

@@ -22,8 +22,8 @@ MODULES = {
 }
 ORDER = (  # the rooms of the package, lowest first: each may import those before it
     *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
-    "runtime",
-    *("heads", "generation", "objectives", "graph", "vectors", "tasks", "distill", "attack"),
+    *("heads", "generation", "runtime"),
+    *("objectives", "graph", "vectors", "tasks", "distill", "attack"),
     *("training",),
     *("interop", "config", "inputs", "artifacts", "analysis", "use", "runs", "probes", "datasets"),
     "serve",

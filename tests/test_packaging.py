@@ -4,12 +4,16 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -62,13 +66,13 @@ def read_metadata(built: Path) -> tuple[Message, Message]:
 
 
 def test_wheel_and_sdist_say_what_an_index_wants(built):
-    for metadata in read_metadata(built):
-        assert metadata["Name"] == "plmctl"
-        assert metadata["Description-Content-Type"] == "text/markdown"
-        assert metadata.get_payload().startswith("# plmctl")
-        assert metadata["License-Expression"] == "Apache-2.0"
-        assert metadata["Requires-Python"] == ">=3.11"
-        assert {"docs", "test"} <= set(metadata.get_all("Provides-Extra") or ())
+    for fields in read_metadata(built):
+        assert fields["Name"] == "plmctl"
+        assert fields["Description-Content-Type"] == "text/markdown"
+        assert fields.get_payload().startswith("# plmctl")
+        assert fields["License-Expression"] == "Apache-2.0"
+        assert fields["Requires-Python"] == ">=3.11"
+        assert {"docs", "test"} <= set(fields.get_all("Provides-Extra") or ())
 
 
 def test_twine_accepts_both(built):
@@ -116,3 +120,41 @@ def test_wheel_composes_a_recipe_from_an_empty_folder(site, tmp_path):
 def test_wheel_explains_a_term_from_an_empty_folder(site, tmp_path):
     shown = in_empty_folder(site, tmp_path, "-m", "plmctl", "help", "perplexity")
     assert "exponential of the loss" in shown
+
+
+def list_required(names: list[str]) -> list[tuple[str, Requirement]]:
+    """(a package or an extra, what it requires) for packages and all that they require."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    todo = [(name, Requirement(line)) for name in names for line in extras[name]]
+    todo += [("plmctl", Requirement(line)) for line in project["dependencies"]]
+    found: list[tuple[str, Requirement]] = []
+    while todo:
+        owner, required = todo.pop()
+        if (owner, required) not in found:
+            found.append((owner, required))
+            lines = map(Requirement, metadata.requires(required.name) or ())
+            kept = [one for one in lines if one.marker is None or one.marker.evaluate()]
+            todo += [(required.name, one) for one in kept]
+    return found
+
+
+def test_the_runtimes_fit_into_one_environment() -> None:
+    """The pinned versions satisfy all that the libraries ask of each other, with torch 2.13 and
+    transformers 5.
+    """
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = (line.split("==") for line in lines if not line.startswith("#"))
+    pins = {canonicalize_name(name): version for name, version in pairs}
+    assert pins["torch"].startswith("2.13.")
+    assert pins["transformers"].startswith("5.")
+    try:
+        required = list_required(["onnx", "openvino", "ctranslate2", "test"])
+    except metadata.PackageNotFoundError as error:
+        pytest.skip(f"{error} is not installed")
+    assert {"onnxruntime", "openvino", "nncf", "ctranslate2"} <= {one.name for _, one in required}
+    for owner, one in required:
+        pin = pins[canonicalize_name(one.name)]
+        assert one.specifier.contains(pin, prereleases=True), f"{owner}: {one}, pinned {pin}"
+        own = metadata.version(one.name).partition("+")[0]
+        assert own == pin, f"{one.name}: {own} is installed, and {pin} is pinned"

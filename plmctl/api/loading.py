@@ -44,7 +44,7 @@ def load(
         device: "auto" is a GPU where there is one.
         precision: The numbers to compute with; "auto": as training chooses.
         runtime: The library that computes answers and vectors: "torch", "onnx", "openvino", "auto";
-            None: PyTorch, or the library of an exported folder.
+            or that writes texts: "ctranslate2". None: PyTorch, or that of an exported folder.
         runtime_options: Settings of the runtime: {"int8": True}.
     """
     check_path("path", path)
@@ -59,7 +59,8 @@ def load(
             found = open_runtime(node, chosen, plugins, loaded)
     except Unconfirmed as error:
         raise error.for_python() from None
-    return TrainedModel(loaded.model.to(chosen.device), loaded.source, chosen, runtime=found)
+    model = loaded.model if loaded.runtime else loaded.model.to(chosen.device)
+    return TrainedModel(model, loaded.source, chosen, runtime=found)
 
 
 def _compose_runtime(name: str, options: Settings, plugins: tuple[str, ...]) -> Any:

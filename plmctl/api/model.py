@@ -19,6 +19,7 @@ from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_in_order
+from plmctl.generation.writer import writer_of
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.runs.deciding import advise, decide
 from plmctl.tasks.task import Task, as_task
@@ -31,7 +32,7 @@ from plmctl.use.embedding_lines import PlainLine, lay_out_lines, lay_out_text
 from plmctl.use.generate import make_answerer
 from plmctl.use.items import PLACE, Item, as_line, read_items, refuse_single, take_texts
 from plmctl.use.prompting import make_prompt_reader
-from plmctl.use.runtimes import open_runtime
+from plmctl.use.runtimes import let_write, open_runtime
 
 Pooling = Literal["mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"]
 Layers = int | Sequence[int] | Literal["all"]
@@ -223,13 +224,16 @@ class TrainedModel(Loaded):
         self, texts: Sequence[str], settings: dict[str, Any], kind: type, other: str
     ) -> list[Answer]:
         listed = take_texts(texts, "[text]")
-        self._need_weights()
+        if writer_of(self.model) is None:
+            self._need_weights()
         checkpoint = {"checkpoint": self.source.folder}
         given = self._provenance("generate", to_words({**checkpoint, **settings}))
         with advise(given):
             spec: Any = decide(given)
             search = build(spec.search, {}, spec.plugins, path="search")
             reader = make_prompt_reader(self, PLACE)
+            if self.runtime is not None and reader.kind != "fill":
+                reader = let_write(reader, self.runtime)
             lengths = {"max_new": spec.max_new, "min_length": spec.search.get("min_length", 0)}
             where = self.precision.device
             answerer = make_answerer(reader, search, top=spec.top, device=where, **lengths)

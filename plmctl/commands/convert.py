@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -29,17 +30,17 @@ Out = Annotated[
     str | None, typer.Option("--out", metavar="DIR", help="The folder to write (no default).")
 ]
 To = Annotated[
-    Literal["hf", "plmctl", "peft", "onnx", "openvino"] | None,
+    Literal["hf", "plmctl", "peft", "onnx", "openvino", "ctranslate2"] | None,
     typer.Option(
         "--to",
         help="The layout to write (default: plmctl for a longer or a compact model); peft: the"
         " weights of LoRA or IA3, for the model in Hugging Face's layout; onnx, openvino: a"
-        " fine-tuned model as one file, whose answers are compared with PyTorch's.",
+        " fine-tuned model as one file; ctranslate2: a model that writes. Their answers are"
+        " compared with PyTorch's.",
     ),
 ]
 Int8 = Annotated[
-    bool,
-    typer.Option("--int8", help="For onnx and openvino: numbers of 8 bits in matrix products."),
+    bool, typer.Option("--int8", help="For another library: numbers of 8 bits in matrix products.")
 ]
 Keep = Annotated[
     float | None,
@@ -55,7 +56,8 @@ Labelled = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="For onnx and openvino: the labelled file to score (default: dev of the task).",
+        help="For another library: the labelled file to score (default: dev of the task). For a"
+        " decoder without a task, lines of text.",
     ),
 ]
 Calibrate = Annotated[
@@ -128,6 +130,7 @@ Group = Annotated[
 
 
 GRAPHS = ("onnx", "openvino")  # layouts of one graph, without weights for PyTorch
+LIBRARIES = (*GRAPHS, "ctranslate2")  # and of models that write
 
 
 def refuse_options(
@@ -136,12 +139,13 @@ def refuse_options(
     """UsageError for options that the layout does not have."""
     from plmctl.core.errors import UsageError
 
+    kinds = ", ".join(LIBRARIES)
     for option, used in (("--int8", int8), ("--data", data is not None)):
-        if used and to not in GRAPHS:
+        if used and to not in LIBRARIES:
             value = f"{option} {shlex.quote(data)}" if option == "--data" and data else option
-            raise UsageError(f"{option} is of --to onnx and openvino\n  fix: --to onnx {value}")
+            raise UsageError(f"{option} is of --to {kinds}\n  fix: --to onnx {value}")
     for option, used in (("--part", part != "model"), ("--max-length", max_length is not None)):
-        if used and to in GRAPHS:
+        if used and to in LIBRARIES:
             first = f"convert --to plmctl {option} first, then fine-tune and convert that model"
             raise UsageError(f"{option} makes a model to train\n  fix: {first}")
 
@@ -172,13 +176,23 @@ def refuse_packing(
         raise UsageError("--group is of --bits\n  fix: --bits 4")
     if bits is not None and to not in (None, "plmctl"):
         raise UsageError(f"--to {to} has no layout for --bits\n  fix: --to plmctl")
-    if compact and to in GRAPHS:
+    if compact and to in LIBRARIES:
         first = "convert --to plmctl --compact first, then convert that folder"
         raise UsageError(f"--compact writes a model in plmctl's layout\n  fix: {first}")
 
 
+def find_deployment(to: str | None, calibrate: str | None) -> Callable[..., None] | None:
+    """The function that writes a layout of another library; None for other layouts."""
+    from plmctl.use.deploying import deploy
+    from plmctl.use.deploying_writer import deploy_writer
+
+    graphs = dict.fromkeys(GRAPHS, partial(deploy, calibrate=calibrate))
+    found: dict[str | None, Callable[..., None]] = {**graphs, "ctranslate2": deploy_writer}
+    return found.get(to)
+
+
 class ConvertCommand(Tool):
-    """Convert a model to or from Hugging Face's layout, to ONNX or OpenVINO, or to longer rows.
+    """Convert a model to or from Hugging Face's layout, to another library, or to longer rows.
 
     Weights, settings and tokenizer are converted.
     """
@@ -217,7 +231,6 @@ class ConvertCommand(Tool):
         from plmctl.core.errors import UsageError
         from plmctl.report.card import make_card
         from plmctl.storage.paths import refuse_file_name
-        from plmctl.use.deploying import deploy
 
         if (place := choose_place(f"convert {source}", former, out)) is None:
             raise UsageError("Missing option '--out': the folder to write\n  fix: --out converted")
@@ -229,7 +242,7 @@ class ConvertCommand(Tool):
         refuse_options(to, part, max_length, int8=int8, data=data)
         refuse_packing(to, max_length, compact=compact, bits=bits, group=group)
         refuse_eight_bits(to, int8=int8, keep=keep, calibrate=calibrate)
-        if to in GRAPHS:
+        if (deploy := find_deployment(to, calibrate)) is not None:
             deploy(
                 Path(source).expanduser(),
                 Path(place).expanduser(),
@@ -237,7 +250,6 @@ class ConvertCommand(Tool):
                 int8=int8,
                 keep=0.99 if keep is None else keep,
                 data=data,
-                calibrate=calibrate,
                 plugins=tuple(plugin or ()),
             )
             return

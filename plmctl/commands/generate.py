@@ -43,7 +43,7 @@ class Generate(Command):
         bare="checkpoint",
         metavar="RUN",
         options="json print_config config_dir plugin",
-        slots="search",
+        slots="search runtime",
     )
 
     checkpoint: str = MISSING
@@ -54,6 +54,7 @@ class Generate(Command):
     out: str | None = None  # a .jsonl file of the results; null: they are printed
     overwrite: bool = False  # replace an existing file
     search: Any = None
+    runtime: Any = None  # library that writes: torch, ctranslate2; null: torch
     # number of tokens that each token of a model with memory sees, itself included, so that a long
     # text costs no more; null: all so far, or as in training with model.same_length
     memory: Count | None = None
@@ -76,10 +77,11 @@ class Generate(Command):
         One prompt on a terminal is answered token by token (greedy and sampled). A file of prompts
         gives a line for each. A task that writes lays out the prompts of its models.
         """
-        from plmctl.artifacts.loading import load_for
+        from plmctl.artifacts.deployed import load_to_answer
         from plmctl.generation.answers import TextAnswers, answer_in_order
         from plmctl.use.generate import limit_memory, make_answerer, open_draft
         from plmctl.use.prompting import make_prompt_reader
+        from plmctl.use.runtimes import let_write, open_runtime
 
         search = build(self.search, {}, self.plugins, path="search")
         if self.out is not None:
@@ -87,14 +89,18 @@ class Generate(Command):
                 refuse_ending(self.out, [".jsonl"], "an answer a line")
             refuse_existing(Path(self.out), self.overwrite)
         source, lines = read_texts(self.prompt, self.input)
-        loaded, precision = load_for(self.checkpoint, self.device, self.precision, self.plugins)
+        how: Any = (self.device, self.precision, self.plugins)
+        loaded, precision = load_to_answer(self.checkpoint, *how)
         limit_memory(loaded.model.backbone, self.memory)
         reader = make_prompt_reader(loaded, source)
         self._refuse_unused(reader.kind)
+        if reader.kind != "fill":
+            runtime = open_runtime(self.runtime, precision, self.plugins, loaded)
+            reader = let_write(reader, runtime)
         lengths: Any = {"max_new": self.max_new, "min_length": self.search.get("min_length", 0)}
         if self.draft is not None:
-            how: Any = {"tokens": self.draft_tokens, "device": self.device}
-            lengths["draft"] = open_draft(self.draft, loaded, **how)
+            tokens = self.draft_tokens
+            lengths["draft"] = open_draft(self.draft, loaded, tokens=tokens, device=self.device)
         answerer = make_answerer(
             reader, search, top=self.top, device=precision.device, weights=self.weights, **lengths
         )
@@ -118,7 +124,7 @@ class Generate(Command):
         """ConfigErrors for settings of writing where masks are filled, and the other way round."""
         unused, why = {"top"}, "this model writes"
         if kind == "fill":
-            unused = {"search", "max_new", "weights", "draft", "draft_tokens"}
+            unused = {"search", "runtime", "max_new", "weights", "draft", "draft_tokens"}
             why = "this model fills masks"
         words = {key_of(word): word.partition("=")[2] for word in self.provenance.overrides}
         raise_all(

@@ -33,6 +33,7 @@ EXTRAS = {
     "mlflow": Extra(("mlflow",), "numbers of runs in MLflow: run.trackers=[mlflow]"),
     "onnx": Extra(("onnx", "onnxruntime", "onnxscript"), "answers by ONNX Runtime: runtime=onnx"),
     "openvino": Extra(("openvino", "nncf"), "answers by OpenVINO: runtime=openvino"),
+    "ctranslate2": Extra(("ctranslate2",), "texts by CTranslate2: runtime=ctranslate2"),
     "serve": Extra(("fastapi", "uvicorn", "prometheus-client"), "answers over HTTP: plmctl serve"),
     "slurm": Extra(("hydra-submitit-launcher",), "jobs on a cluster of Slurm"),
     "optuna": Extra(("hydra-optuna-sweeper",), "searching settings: hydra/sweeper=optuna"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.generation.search import DecodingStep, Hypothesis, Rules, Start
+from plmctl.generation.search import DecodingStep, Hypothesis, Rules, SearchFacts, Start
 
 _CHUNK = 64  # values that `take_best` takes the maximum of first
 
@@ -74,6 +74,12 @@ class Beam:
             count,
         )
         self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
+
+    @property
+    def facts(self) -> SearchFacts:
+        """Its settings, for a library that searches itself."""
+        how: Any = {"count": self.count, "alpha": self.alpha, "penalty": self.penalty}
+        return SearchFacts(self.rules, self.width, early=self.early, **how)
 
     def divisor(self, length: int) -> float:
         """The divisor of the log-probability of a text of so many tokens."""

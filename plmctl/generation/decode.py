@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,12 +12,13 @@ from torch import Tensor
 
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch, Seq
-from plmctl.core.errors import DataError, UsageError
+from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.generation.packed import pack_linear
 from plmctl.generation.probe import check_cached
 from plmctl.generation.search import Hypothesis, Search, Start
 from plmctl.generation.speculation import Speculation
 from plmctl.generation.step import Reading, pad_left
+from plmctl.generation.writer import writer_of
 from plmctl.heads.base import about_of, heads_about
 from plmctl.models.base import Backbone, Model
 from plmctl.models.capabilities import Caching
@@ -72,13 +74,18 @@ def generate(
         UsageError: for a model that cannot write, or a draft with several rows.
         DataError: for a prompt that is empty or leaves no room for a token.
     """
+    end = vocab.eos if end is None else end
+    if (writer := writer_of(model)) is not None:
+        _refuse_steps(weights, draft)
+        prompts, limits = _find_room(model.backbone, batch, max_new)
+        how: Any = {"limits": limits.tolist(), "end": end, "watch": watch}
+        return writer.write(_list_ids(prompts), search, **how)
     head = find_writing_head(model, head)
     training = model.training
     model.eval()
     try:
         with pack_linear(model, weights):
             reading, start = _begin(model, batch, head, vocab, max_new, tracks or {})
-            end = vocab.eos if end is None else end
             start = replace(start, end=end, keys=keys, watch=watch)
             if draft is None:
                 return search(reading, start)
@@ -101,6 +108,10 @@ def score_texts(
     """[B] `sum_t log p(ids_t | prompt, ids_<t)` of texts `ids [B, T]` (below 0: none), computed as
     in `generate`.
     """
+    if (writer := writer_of(model)) is not None:
+        prompts, _ = _find_room(model.backbone, batch, ids.shape[1])
+        texts = [row[row >= 0].tolist() for row in ids]
+        return torch.tensor(writer.score(_list_ids(prompts), texts))
     step, start = _begin(model, batch, find_writing_head(model, head), vocab, ids.shape[1], {})
     logp, total = start.logp, torch.zeros(len(ids), dtype=start.logp.dtype, device=ids.device)
     for position, tokens in enumerate(ids.clamp(min=0).unbind(1)):
@@ -108,6 +119,20 @@ def score_texts(
         if position + 1 < ids.shape[1]:
             logp = step.advance(tokens)
     return total
+
+
+def _list_ids(prompts: Seq) -> list[list[int]]:
+    """The ids of each row without its padding."""
+    return [ids[real].tolist() for ids, real in zip(prompts.ids, prompts.real, strict=True)]
+
+
+def _refuse_steps(weights: str, draft: Draft | None) -> None:
+    """ConfigError for settings of steps where another library takes them."""
+    allowed = "{}: another library writes the texts, with numbers of its own"
+    if weights != "fp32":
+        raise ConfigError("weights", weights, allowed.format("fp32"), fix="weights=fp32")
+    if draft is not None:
+        raise ConfigError("draft", "...", allowed.format("null"), fix="leave draft out")
 
 
 def find_writing_head(model: Model, head: str | None = None) -> str:
@@ -147,15 +172,12 @@ def prefix_segments(backbone: Backbone) -> tuple[int, int]:
     return getattr(getattr(backbone, "pattern", None), "prefix_segments", None) or (0, 1)
 
 
-def _begin(
-    model: Model,
-    batch: Batch,
-    head: str,
-    vocab: Vocab,
-    max_new: int | None,
-    tracks: Mapping[str, Tensor],
-) -> tuple[Reading, Start]:
-    backbone = model.backbone
+def _find_room(backbone: Backbone, batch: Batch, max_new: int | None) -> tuple[Seq, Tensor]:
+    """(the prompts, [B] the most tokens that each may be followed by).
+
+    Raises:
+        DataError: A prompt is empty, or leaves no room for a token.
+    """
     source = batch.seqs[batch.input] if backbone.writes == "target" else batch.text
     if not bool(source.real.any(1).all()):
         row = int((~source.real.any(1)).nonzero()[0])
@@ -169,13 +191,31 @@ def _begin(
             " and needs at least one to write",
             fix="a shorter prompt",
         )
+    limit = backbone.max_target
+    most = LONGEST if max_new is None and limit is None else limit if max_new is None else max_new
+    assert most is not None
+    used = source.real.sum(1) * (backbone.writes == "text")
+    room = torch.full_like(used, most) if limit is None else (limit - used).clamp(max=most)
+    return source, room
+
+
+def _begin(
+    model: Model,
+    batch: Batch,
+    head: str,
+    vocab: Vocab,
+    max_new: int | None,
+    tracks: Mapping[str, Tensor],
+) -> tuple[Reading, Start]:
+    backbone = model.backbone
+    source, room = _find_room(backbone, batch, max_new)
     segmented = backbone.writes == "text" and (
         "tracks.segment" in backbone.needs or "segment" in source.tracks
     )
     if backbone.writes == "target":
         first = torch.full_like(source.ids[:, :1], _start(backbone))
         prompt = Seq(first, torch.ones_like(first[:, 0]), tracks, full=True)
-        history, used = first, torch.zeros_like(source.length)
+        history = first
     else:
         prompt = pad_left(source, pad=vocab.pad)
         if segmented:
@@ -187,11 +227,6 @@ def _begin(
             if segmented
             else prompt.ids.masked_fill(~prompt.real, -1)
         )
-        used = prompt.real.sum(1)
-    limit = backbone.max_target
-    most = LONGEST if max_new is None and limit is None else limit if max_new is None else max_new
-    assert most is not None
-    room = torch.full_like(used, most) if limit is None else (limit - used).clamp(max=most)
     mask = vocab.id("mask") if about_of(model.heads[head]) == "text" else None
     check_cached(model, batch, prompt, vocab.size)
     step = Reading(

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from plmctl.core.parts import part_of
-from plmctl.generation.search import DecodingStep, Hypothesis, Rules, Start
+from plmctl.generation.search import DecodingStep, Hypothesis, Rules, SearchFacts, Start
 from plmctl.generation.walk import walk
 
 
@@ -23,6 +23,11 @@ class Greedy:
     ) -> None:
         self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
         self.fits = self.rules.fits
+
+    @property
+    def facts(self) -> SearchFacts:
+        """Its settings, for a library that searches itself."""
+        return SearchFacts(self.rules)
 
     def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:
         self.fits(start.logp.shape[1])

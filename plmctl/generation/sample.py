@@ -12,7 +12,7 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.generation.search import DecodingStep, Hypothesis, Rules, Start
+from plmctl.generation.search import DecodingStep, Hypothesis, Rules, SearchFacts, Start
 from plmctl.generation.walk import walk
 
 
@@ -63,6 +63,19 @@ class Sample:
         )
         self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
         self.fits = self.rules.fits
+
+    @property
+    def facts(self) -> SearchFacts:
+        """Its settings, for a library that searches itself."""
+        return SearchFacts(
+            self.rules,
+            count=self.count,
+            draws=True,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            seed=self.seed,
+        )
 
     def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:
         self.fits(start.logp.shape[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -109,6 +109,37 @@ class Rules:
                     torch.from_numpy(rows).to(logp.device), torch.from_numpy(tokens).to(logp.device)
                 ] = -torch.inf
         return logp
+
+
+@dataclass(frozen=True)
+class SearchFacts:
+    """The settings of a search, for a library that has searches of its own.
+
+    Args:
+        rules: The excluded tokens.
+        width: Open texts of a beam; 1: one text, token by token.
+        count: Texts of each prompt.
+        alpha: The exponent of the length that divides scores.
+        penalty: The function of the length.
+        early: When a beam is done.
+        draws: Whether tokens are drawn.
+        temperature: The divisor of the logits of drawn tokens.
+        top_k: Tokens that are drawn from; None: all.
+        top_p: The least share of the tokens that are drawn from.
+        seed: The seed of the drawn numbers.
+    """
+
+    rules: Rules
+    width: int = 1
+    count: int = 1
+    alpha: float = 0.0
+    penalty: str = "length"
+    early: Literal["never", True, False] = True
+    draws: bool = False
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    seed: int = 0
 
 
 def find_repeats(ids: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

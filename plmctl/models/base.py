@@ -163,6 +163,8 @@ class Model(nn.Module):
         # methods that were added to the backbone, in their order; empty: the whole model is trained
         self.methods: list[Method] = []
         self.kept: KeptStates | None = None
+        # another library that writes its texts (generation/writer.py); None: it writes itself
+        self.writer: Any = None
 
     @property
     def recomputes(self) -> bool:

@@ -13,6 +13,8 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
 from plmctl.core.machine import describe_cpu
 from plmctl.core.parts import part_of
+from plmctl.generation.writer import Writer
+from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.runtime.base import Answer, Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
@@ -59,6 +61,9 @@ class FastestRuntime(Runtime):
                 self.refusals.append(f"{name}: {str(error).splitlines()[0]}")
         self.chosen = max(self.rates, key=lambda name: self.rates[name])
         return ready.get(self.chosen) or self.candidates[self.chosen].prepare(program, sample)
+
+    def open_writer(self, model: Model) -> Writer | None:
+        return None  # PyTorch, whose searches have all settings
 
     def describe(self) -> str:
         if not self.chosen:

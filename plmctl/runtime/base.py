@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from plmctl.core.batch import Batch
+from plmctl.core.errors import UsageError
 from plmctl.core.parts import base_of
+from plmctl.generation.writer import Writer
 from plmctl.models.base import Model
 
 KEPT = 8  # prepared programs: each has the weights of its model
@@ -61,6 +63,16 @@ class Runtime(ABC):
         prepared = self.prepare(program, batch)
         self._ready = [(program, fields, prepared), *self._ready[: KEPT - 1]]
         return prepared(batch)
+
+    def open_writer(self, model: Model) -> Writer | None:
+        """A library that writes the texts of a model; None: the model writes them itself.
+
+        Raises:
+            UsageError: The library computes one pass alone, or not this model.
+        """
+        name = self.describe() or type(self).__name__
+        what = f"{name} computes one pass, and a text needs one for each token"
+        raise UsageError(f"{what}\n  fix: runtime=torch")
 
     def describe(self) -> str:
         """The library and its version, for people; "" for PyTorch."""

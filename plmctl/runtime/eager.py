@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
+from plmctl.generation.writer import Writer
+from plmctl.models.base import Model
 from plmctl.runtime.base import Answer, Program, Runtime
 
 
@@ -15,3 +17,6 @@ class EagerRuntime(Runtime):
 
     def prepare(self, program: Program, sample: Batch) -> Answer:
         return program
+
+    def open_writer(self, model: Model) -> Writer | None:
+        return None

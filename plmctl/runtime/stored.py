@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -10,7 +11,10 @@ from torch import Tensor
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import DataError, UsageError
+from plmctl.generation.writer import Writer
+from plmctl.models.base import Model
 from plmctl.runtime.base import Answer, Program, Runtime
+from plmctl.runtime.ctranslate2 import CTranslate2Runtime, equip
 from plmctl.runtime.graph import TensorGraph
 from plmctl.runtime.onnx import OnnxRuntime
 from plmctl.runtime.openvino import OpenVinoRuntime
@@ -36,6 +40,7 @@ LIBRARIES: Mapping[str, Callable[..., GraphLibrary]] = {
     "onnx": OnnxRuntime,
     "openvino": OpenVinoRuntime,
 }
+WRITERS: Mapping[str, Callable[..., CTranslate2Runtime]] = {"ctranslate2": CTranslate2Runtime}
 
 
 class StoredRuntime(Runtime):
@@ -56,11 +61,8 @@ class StoredRuntime(Runtime):
         self.positions = positions
 
     def prepare(self, program: Program, sample: Batch) -> Answer:
-        try:
+        with _blame(self.folder):
             answer = self.library.load(self.folder, self.signature)
-        except UsageError as error:
-            what = f"damaged, or of another version of its library: {str(error).splitlines()[0]}"
-            raise DataError(what, file=self.folder, fix="convert its run again") from error
 
         def check_and_answer(batch: Batch) -> Mapping[str, Tensor]:
             longest = max(seq.ids.shape[1] for seq in batch.seqs.values())
@@ -73,3 +75,36 @@ class StoredRuntime(Runtime):
 
     def describe(self) -> str:
         return self.library.describe()
+
+
+class StoredWriter(Runtime):
+    """A model in a folder that writes texts, whatever the weights of another model are.
+
+    Args:
+        library: The library that computes it.
+        folder: The folder.
+    """
+
+    def __init__(self, library: CTranslate2Runtime, folder: Path) -> None:
+        super().__init__()
+        self.library, self.folder = library, folder
+
+    def prepare(self, program: Program, sample: Batch) -> Answer:
+        return Program(equip(program.model, self.open_writer(program.model)), program.compute)
+
+    def open_writer(self, model: Model) -> Writer:
+        with _blame(self.folder):
+            return self.library.load(self.folder)
+
+    def describe(self) -> str:
+        return self.library.describe()
+
+
+@contextmanager
+def _blame(folder: Path) -> Iterator[None]:
+    """Raise an error of a library about a file as one about a folder."""
+    try:
+        yield
+    except UsageError as error:
+        what = f"damaged, or of another version of its library: {str(error).splitlines()[0]}"
+        raise DataError(what, file=folder, fix="convert its run again") from error

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from plmctl.artifacts.deployed import load_to_answer
 from plmctl.artifacts.loading import Loaded, Source, find_base
 from plmctl.core.errors import UsageError, nearest
+from plmctl.generation.writer import writer_of
 from plmctl.runtime.base import Runtime
 from plmctl.serve.errors import Refusal
 from plmctl.serve.labels import LabelEngine, open_labels, share_labels
@@ -169,12 +170,15 @@ def _open_model(
         labels = open_labels(loaded, task, name, **how)
     if task is not None and task.facts.scores_pairs:
         pairs = PairEngine(loaded, task, **how)
-    if loaded.runtime is not None:  # the graph of its task, without other weights
+    stored = loaded.runtime is not None  # a folder without weights for PyTorch
+    if stored and writer_of(loaded.model) is None:
         return Served(name, loaded.source, task, labels, pairs=pairs)
     try:
-        prompts = PromptEngines(loaded, precision=precision)
+        prompts = PromptEngines(loaded, runtime, precision=precision)
     except UsageError:  # it neither fills masks nor writes
         prompts = None
+    if stored:
+        return Served(name, loaded.source, task, labels, None, prompts, pairs)
     chosen = choose_pooling(loaded, pooling, path="pooling")
     vectors = VectorEngine(loaded, chosen, **how)
     return Served(name, loaded.source, task, labels, vectors, prompts, pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -13,10 +14,12 @@ from plmctl.core.errors import UsageError
 from plmctl.generation.answers import Answerer
 from plmctl.generation.prompts import Prompt
 from plmctl.runs.deciding import decide
+from plmctl.runtime.base import Runtime
 from plmctl.serve.queue import QueuedItem
 from plmctl.training.device.precision import Precision
 from plmctl.use.generate import make_answerer
 from plmctl.use.prompting import make_prompt_reader
+from plmctl.use.runtimes import let_write
 
 Settings = tuple[tuple[str, Any], ...]  # settings of `plmctl generate`, in a fixed order
 PLACE = "inputs"
@@ -41,10 +44,13 @@ class PromptEngines:
         UsageError: The model does neither.
     """
 
-    def __init__(self, loaded: Loaded, *, precision: Precision) -> None:
+    def __init__(self, loaded: Loaded, runtime: Runtime, *, precision: Precision) -> None:
         loaded.model.eval()
         self.loaded, self.precision = loaded, precision
         self.reader = make_prompt_reader(loaded, PLACE)
+        if not self.fills:
+            with suppress(UsageError):  # graphs of other libraries write nothing: PyTorch does
+                self.reader = let_write(self.reader, runtime)
         self.engine = lru_cache(maxsize=64)(self._open)
 
     @property

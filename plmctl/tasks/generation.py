@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.generation.decode import generate, score_texts
 from plmctl.generation.search import Search
+from plmctl.generation.writer import writer_of
 from plmctl.heads.base import head_of
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
@@ -154,11 +156,8 @@ class Generation(Task):
         return written.check_writing_metrics(settings.metrics, settings.tokenize)
 
     def check_model(self, model: Model, vocab_size: int = 0) -> None:
-        try:
+        with _blame_task():
             self.search.fits(vocab_size or sys.maxsize)
-        except ConfigError as error:
-            fix = error.fix and f"task.{error.fix}"
-            raise ConfigError(f"task.{error.path}", error.value, error.allowed, fix=fix) from None
 
     def unit(self, example: Example) -> str:
         """All turns of a dialogue, because each is read as context of the next."""
@@ -255,19 +254,17 @@ class Generation(Task):
         """written [B, max_target] the ids of each row's best text, -1 behind it; nll and tokens
         [B] of the target, if any.
         """
-        vocab = self._tokenizer.vocab
-        best = [
-            candidates[0].ids
-            for candidates in generate(
+        with _blame_task(self.name):
+            texts = generate(
                 model,
                 self._prompts(batch),
-                vocab=vocab,
+                vocab=self._tokenizer.vocab,
                 search=self.search,
                 head=self.facts.head,
                 max_new=self.max_target,
                 keys=batch.values["example"].tolist(),
             )
-        ]
+        best = [candidates[0].ids for candidates in texts]
         ids = torch.full((len(best), self.max_target), _NONE)
         for row, text in enumerate(best):
             ids[row, : len(text)] = torch.tensor(text, dtype=torch.int64)
@@ -293,9 +290,12 @@ class Generation(Task):
         """One row's logits at a time: those of a whole batch would be B T V numbers."""
         if self.masked is not None:
             return self._likelihood_at_masks(model, batch)
-        targets, head = batch.require(f"targets.{self.facts.head}"), head_of(model, self.facts.head)
-        seq = batch.seqs[self.writes]
+        targets, seq = batch.require(f"targets.{self.facts.head}"), batch.seqs[self.writes]
         ids = targets.write_into(torch.full_like(seq.ids, IGNORE), targets.ids)
+        if writer_of(model) is not None:
+            logp = score_texts(model, self._prompts(batch), ids, vocab=self._tokenizer.vocab)
+            return {"nll": -logp, "tokens": (ids != IGNORE).sum(1)}
+        head = head_of(model, self.facts.head)
         states = model(batch).last
         nll = [head.loss(row, gold)[0] for row, gold in zip(states, ids, strict=True)]
         return {"nll": torch.stack(nll), "tokens": (ids != IGNORE).sum(1)}
@@ -376,6 +376,21 @@ class Generation(Task):
             predictions, self.metrics, tokenize=self.tokenize, lowercase=self.lowercase
         )
         return scores
+
+
+@contextmanager
+def _blame_task(name: str = "") -> Iterator[None]:
+    """Name the search as a setting of the task in errors about it.
+
+    Args:
+        name: The name of the task, where a command line needs it before its settings.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        before = f"task={name} " if name else ""
+        fix = error.fix and f"{before}task.{error.fix}"
+        raise ConfigError(f"task.{error.path}", error.value, error.allowed, fix=fix) from None
 
 
 def _check_masked(masked: float | None, writes: str, kind: str) -> None:

@@ -104,7 +104,7 @@ def deploy(
         UsageError: A library is missing, it cannot compute this model, or the answers differ.
     """
     refuse_target(target)
-    with _advise(source, target, plugins):
+    with advise_instead(source, target, plugins):
         _deploy(source, target, to, data, plugins, keep=keep if int8 else None, calibrate=calibrate)
 
 
@@ -123,14 +123,14 @@ def _deploy(
     for library in EXTRAS[to].libraries:
         if int8 or library != "nncf":
             require_library(library, to, f"--to {to}", otherwise=TORCH)
-    loaded, decision, left = _open(source, plugins)
-    task = _open_task(loaded, source)
-    split = _read_split(task, loaded, source, data)
+    loaded, decision, left = open_folded(source, plugins)
+    task = open_graph_task(loaded, source)
+    split = read_labelled(task, loaded, source, data)
     batches = choose_usual(task, loaded, split, calibrate) if int8 else []
     with open_folder(target) as partial:
         if left is not None:
             write_decision(left, partial)
-        before = _measure(EagerRuntime(), loaded, task, split, partial)
+        before = measure_answers(EagerRuntime(), loaded, task, split, partial)
         graph = _export(loaded, task, split)
         card = _describe(loaded, task, graph, to)
         after = _write(graph, card | {"numbers": "fp32"}, partial, loaded, task, split)
@@ -138,22 +138,22 @@ def _deploy(
         if keep is not None:
             card["numbers"] = "int8"
             after = _write(graph, card, partial, loaded, task, split, batches)
-            _refuse_loss(task, before, after, keep)
+            refuse_loss(task, before, after, keep)
         if task.facts.incomparable is not None:
             card["outside"] = _write_outside(loaded, task, partial)
         facts: dict[str, Any] = {"numbers": "int8" if int8 else "fp32"}
         facts["largest_difference_of_fp32"] = difference
-        facts |= _describe_scores(task, split, before, after, keep)
-        facts |= _describe_machine(to, partial, int8=int8)
+        facts |= describe_scores(task, split, before, after, keep)
+        facts |= describe_machine(to, partial, int8=int8)
         if decision is not None and left is not None:
             facts["decided"] = [*describe_export(decision, left)]
         write_text(partial / CONFIG, to_yaml(loaded.config))
-        _write_tokenizer(loaded, task, partial)
+        write_tokenizer(loaded, task, partial)
         write_json(partial / CARD, card | facts)
-    _remark(task, split, target, before, after)
+    remark_scores(task, split, target, before, after)
 
 
-def _open(
+def open_folded(
     source: Path, plugins: Sequence[str]
 ) -> tuple[Loaded, LabelDecision | None, LabelDecision | None]:
     """The model with the temperature in its weights, its decision, and what is left of that."""
@@ -165,7 +165,7 @@ def _open(
     return load_source(opened), decision, left
 
 
-def _open_task(loaded: Loaded, source: Path) -> Task:
+def open_graph_task(loaded: Loaded, source: Path) -> Task:
     """The task of a run; UsageError for one that no graph answers."""
     if not loaded.own_task():
         what = f"{source} was not fine-tuned by plmctl, and a graph has the answers to a task"
@@ -184,7 +184,7 @@ def _open_task(loaded: Loaded, source: Path) -> Task:
     return task
 
 
-def _read_split(task: Task, loaded: Loaded, source: Path, data: str | None) -> Split:
+def read_labelled(task: Task, loaded: Loaded, source: Path, data: str | None) -> Split:
     """The labelled examples whose scores are compared."""
     try:
         if data is None:
@@ -216,7 +216,7 @@ def _is_labelled(example: Example) -> bool:
     return example.label is not None or "answers" in example.fields
 
 
-def _measure(
+def measure_answers(
     runtime: Runtime, loaded: Loaded, task: Task, split: Split, folder: Path
 ) -> RuntimeScores:
     """The answers to a split, decided by what is kept in a folder."""
@@ -246,7 +246,7 @@ def _take_first(split: Split) -> Batch:
 
 
 @contextmanager
-def _advise(source: Path, target: Path, plugins: Sequence[str]) -> Iterator[None]:
+def advise_instead(source: Path, target: Path, plugins: Sequence[str]) -> Iterator[None]:
     """Raise errors whose fix is to stay with PyTorch again, with a whole command as the fix."""
     try:
         yield
@@ -275,7 +275,7 @@ def _write(
     library.write(graph, folder, batches)
     answer = library.load(folder, graph.signature)
     check(answer, Program(loaded.model, task.logits), _take_first(split), exact=False)
-    return _measure(make_runtime(folder, card), loaded, task, split, folder)
+    return measure_answers(make_runtime(folder, card), loaded, task, split, folder)
 
 
 def _refuse_difference(before: RuntimeScores, after: RuntimeScores) -> float:
@@ -291,7 +291,7 @@ def _refuse_difference(before: RuntimeScores, after: RuntimeScores) -> float:
     return largest
 
 
-def _refuse_loss(task: Task, before: RuntimeScores, after: RuntimeScores, keep: float) -> None:
+def refuse_loss(task: Task, before: RuntimeScores, after: RuntimeScores, keep: float) -> None:
     """UsageError where 8 bits lose more of the score than allowed."""
     metric = task.metrics[0]
     if before.same:
@@ -335,7 +335,7 @@ def _describe(loaded: Loaded, task: Task, graph: TensorGraph, to: str) -> dict[s
     }
 
 
-def _describe_scores(
+def describe_scores(
     task: Task, split: Split, before: RuntimeScores, after: RuntimeScores, keep: float | None
 ) -> dict[str, Any]:
     """The scores of PyTorch in fp32 and of the file, and the rows of a second."""
@@ -357,7 +357,7 @@ def _describe_scores(
     return found
 
 
-def _describe_machine(to: str, folder: Path, *, int8: bool) -> dict[str, Any]:
+def describe_machine(to: str, folder: Path, *, int8: bool) -> dict[str, Any]:
     """The processor, the versions and the bytes of a file."""
     packages = ("torch", *EXTRAS[to].libraries)
     versions = {"plmctl": __version__} | {name: find_version(name) for name in packages}
@@ -373,19 +373,19 @@ def _describe_machine(to: str, folder: Path, *, int8: bool) -> dict[str, Any]:
     return facts
 
 
-def _write_tokenizer(loaded: Loaded, task: Task, folder: Path) -> None:
+def write_tokenizer(loaded: Loaded, task: Task, folder: Path, *, framed: bool = True) -> None:
     """The tokenizer for plmctl, and for other tools in Hugging Face's layout."""
     loaded.tokenizer.save(folder / "tokenizer")
     template = (loaded.config.get("format") or {}).get("source_template")
     try:
         loaded.tokenizer.export_hf(
-            folder, model_max_length=task.max_length, framed=True, single=template
+            folder, model_max_length=task.max_length, framed=framed, single=template
         )
     except UsageError as error:
         remark(f"only plmctl reads this tokenizer: {str(error).splitlines()[0]}")
 
 
-def _remark(
+def remark_scores(
     task: Task, split: Split, target: Path, before: RuntimeScores, after: RuntimeScores
 ) -> None:
     metric = task.metrics[0]

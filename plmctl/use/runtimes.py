@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import build
 from plmctl.config.recipes import conf_dir
 from plmctl.core.errors import ConfigError
+from plmctl.generation.prompts import PromptReader
+from plmctl.generation.writer import writer_of
 from plmctl.runtime.base import Runtime
+from plmctl.runtime.ctranslate2 import equip
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.training.device.precision import Precision
 
@@ -32,6 +36,14 @@ def open_runtime(
         allowed = "fp32: other numbers are of runtime=torch"
         raise ConfigError("precision", precision.name, allowed, fix="precision=fp32")
     return runtime
+
+
+def let_write(reader: PromptReader, runtime: Runtime) -> PromptReader:
+    """A reader of prompts whose texts this runtime writes; UsageError where it writes none."""
+    if writer_of(reader.model) is not None:  # the library of an exported folder
+        return reader
+    writer = runtime.open_writer(reader.model)
+    return reader if writer is None else replace(reader, model=equip(reader.model, writer))
 
 
 def refuse_runtime(node: Any, plugins: Sequence[str], why: str) -> None:

@@ -277,7 +277,7 @@ def test_files_of_a_task(words: str, fix: str) -> None:
         (("--keep", "-1"), "--keep -1: must be at least 0", "--keep 0"),
         (("--bits", "9"), "--bits 9: must be at most 8", "--bits 8"),
         (("--to", "onx"), "--to onx: must be one of hf", "--to onnx"),
-        (("--int8",), "--int8 is of --to onnx and openvino", "--to onnx --int8"),
+        (("--int8",), "--int8 is of --to onnx, openvino, ctranslate2", "--to onnx --int8"),
     ],
 )
 def test_a_wrong_value_of_an_option_has_its_range_and_a_fix(

@@ -39,6 +39,7 @@ CELLS = [
     and (task not in MARKED or base in ("encoder", "encoder_decoder"))
 ]
 ALONE = {"bilm"}  # computes in PyTorch alone: each different word of a batch once
+WRITTEN = {("translation", "decoder"), ("translation", "encoder_decoder")}  # by CTranslate2
 GRAPHS = [cell for cell in CELLS if cell[1] not in ALONE and cell[0] != "translation"]
 PAGE = Path(__file__).parents[2] / "docs/commands/convert.md"
 MARKS = "<!-- exports -->\n", "<!-- end -->"
@@ -61,15 +62,16 @@ HEADS = {
     "squad": "answer in a passage",
     "choice": "choice",
     "wic": "words in a text",
-    "translation": "text that is written",
+    "translation": "text that is written (`ctranslate2`)",
 }
 
 
 def draw_table() -> str:
-    """The backbones by the kinds of answers, each in both formats."""
+    """The backbones by the kinds of answers: in both formats of graphs, or for CTranslate2."""
 
     def mark(task: str, backbone: str) -> str:
-        return "yes" if (task, backbone) in GRAPHS else "1" if (task, backbone) in CELLS else ""
+        exported = (task, backbone) in {*GRAPHS, *WRITTEN}
+        return "yes" if exported else "1" if (task, backbone) in CELLS else ""
 
     rows = [[name, *(mark(task, backbone) for task in HEADS)] for backbone, name in NAMES.items()]
     rows = [["backbone", *HEADS.values()], ["---"] * (len(HEADS) + 1), *rows]

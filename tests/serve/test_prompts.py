@@ -9,7 +9,9 @@ import pytest
 
 import plmctl
 from plmctl.core.errors import UsageError
+from plmctl.runtime.ctranslate2 import CTranslate2Runtime
 from plmctl.serve.prompts import order_settings
+from tests.command import plmctl as command_line
 from tests.serve.served import open_all, serve
 
 
@@ -75,3 +77,22 @@ def test_settings_are_names_and_plain_values() -> None:
     for search in ({"a b": 1}, {"a": "x=y"}, {"name": "../beam"}, {"a": [1]}):
         with pytest.raises(UsageError, match="search: "):
             order_settings(search)
+
+
+def test_an_exported_folder_writes_as_its_run(folder: Path, client: Any) -> None:
+    """A folder of CTranslate2, and a run that this library writes for."""
+    (folder / "lines.txt").write_text("a fine film\nan awful film and a fine film\n")
+    words = [f"{folder}/writes", "--to", "ctranslate2", "--data", f"{folder}/lines.txt"]
+    command_line("convert", *words, "--out", f"{folder}/written")
+    body = {"inputs": ["a film", "fine"], "max_new": 4}
+    own = client.post("/generate", json=body).json()
+    run = open_all([folder / "writes"], runtime=lambda precision, loaded: CTranslate2Runtime())
+    for models in (open_all([folder / "written"]), run):
+        with serve(models) as other:
+            found = other.post("/generate", json=body).json()
+            wrong = {**body, "search": {"name": "beam"}}
+            reply = other.post("/generate", json=wrong)
+        for mine, wanted in zip(found, own, strict=True):
+            assert mine["texts"][0]["text"] == wanted["texts"][0]["text"]
+        assert reply.status_code == 422, reply.text
+        assert "search.early=False: true: " in reply.json()["error"]

@@ -232,7 +232,7 @@ def test_a_model_with_one_answer_says_that_the_gate_measures_nothing(
     for same in (False, True):
         answers = {"label": np.zeros((4, 2))}
         found = deploying.RuntimeScores(answers, {"accuracy": 0.5}, 1.0, same)
-        deploying._refuse_loss(task, found, found, 0.99)
+        deploying.refuse_loss(task, found, found, 0.99)
         assert len(said) == same
     assert "all 4 rows one answer" in said[0]
 
