@@ -28,7 +28,7 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
 }
 LATER = {  # defaults of later settings: they make no other job
-    **{(verb, "runtime"): None for verb in ("eval", "embed", "attack")},
+    **{(verb, "runtime"): None for verb in ("eval", "embed", "attack", "generate")},
     **{(verb, "pruning"): None for verb in ("pretrain", "finetune", "distill")},
 }
 FILES = {("inject", "words")}  # settings that name files, and in other commands something else
