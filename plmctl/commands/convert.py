@@ -186,8 +186,8 @@ def find_deployment(to: str | None, calibrate: str | None) -> Callable[..., None
     from plmctl.use.deploying import deploy
     from plmctl.use.deploying_writer import deploy_writer
 
-    graphs = dict.fromkeys(GRAPHS, partial(deploy, calibrate=calibrate))
-    found: dict[str | None, Callable[..., None]] = {**graphs, "ctranslate2": deploy_writer}
+    found: dict[str | None, Callable[..., None]] = {"ctranslate2": deploy_writer}
+    found |= {name: partial(deploy, calibrate=calibrate) for name in GRAPHS}
     return found.get(to)
 
 

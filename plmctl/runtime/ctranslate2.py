@@ -37,8 +37,8 @@ class CTranslate2Runtime(Runtime):
     """CTranslate2: texts of encoder-decoders and decoders, by searches of its own.
 
     Args:
-        int8: Whether weights and embeddings are 8-bit integers, with a scale for each row. Inputs of
-            matrix products are then rounded to 8 bits as they come.
+        int8: Whether weights and embeddings are 8-bit integers, with a scale for each row. Inputs
+            of matrix products are then rounded to 8 bits as they come.
         threads: The number of threads; None: as many as PyTorch has.
     """
 
