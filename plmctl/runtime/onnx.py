@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from plmctl.core.parts import part_of
 from plmctl.runtime.base import Answer, Program, Runtime
 from plmctl.runtime.graph import TensorGraph, check, export, quiet, refuse
 from plmctl.runtime.signature import Signature
+from plmctl.runtime.whole_numbers import round_to, widen
 from plmctl.storage.gate import admit
 
 # the first version with attention as one operator, which ONNX Runtime computes as such
@@ -90,7 +92,11 @@ def write_onnx(graph: TensorGraph, file: Path) -> Path:
     inputs, outputs = list(graph.signature.inputs), list(graph.signature.outputs)
     how: Any = {"opset_version": OPSET, "external_data": False, "verbose": False}
     how |= {"input_names": inputs, "output_names": outputs}
-    how["custom_translation_table"] = {torch.ops.aten.where.self: _choose}
+    how["custom_translation_table"] = {
+        torch.ops.aten.where.self: _choose,
+        widen._opoverload: _widen,
+        round_to._opoverload: _round_to,
+    }
     try:
         with quiet():
             torch.onnx.export(graph.exported, (), admit(file), **how)
@@ -105,6 +111,26 @@ def _choose(condition: Any, own: Any, other: Any) -> Any:
     if own.dtype != boolean or other.dtype != boolean:
         return op.Where(condition, own, other)
     return op.Or(op.And(condition, own), op.And(op.Not(condition), other))
+
+
+def _widen(q: Any, scale: float) -> Any:
+    op = _require("onnxscript").opset23
+    return op.DequantizeLinear(q, _keep(np.float32(scale)), _keep(np.int8(0)))
+
+
+def _round_to(x: Any, scale: float, most: int) -> Any:
+    """Whole numbers and back; the library joins both with the next product."""
+    op = _require("onnxscript").opset23
+    step, zero = _keep(np.float32(scale)), _keep(np.int8(0))
+    if most < -np.iinfo(np.int8).min - 1:  # of 8 bits the operator leaves one number more
+        x = op.Clip(x, *(_keep(np.float32(sign * most * scale)) for sign in (-1, 1)))
+    return op.DequantizeLinear(op.QuantizeLinear(x, step, zero), step, zero)
+
+
+def _keep(number: Any) -> Any:
+    """A constant of the graph."""
+    tensor = _require("onnx").numpy_helper.from_array(np.asarray(number))
+    return _require("onnxscript").opset23.Constant(value=tensor)
 
 
 def quantize(source: Path, target: Path) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from plmctl.runtime.signature import Signature
 from plmctl.storage.gate import admit
 
 FILE = "model.xml"  # with model.bin
+WHOLE = 127  # the largest number of 8 bits with its negative
 ATTENTION = "ScaledDotProductAttention"  # the operator that is one for a layer
 
 
@@ -94,7 +96,7 @@ def make_model(graph: TensorGraph) -> Any:
     ov, signature = _require("openvino"), graph.signature
     try:
         with quiet(), _unobserved():
-            model = ov.convert_model(graph.exported)
+            model = ov.convert_model(graph.exported, extension=_list_extensions())
     except Exception as error:  # whatever of the graph has no operator there
         raise refuse(f"{type(error).__name__} in the conversion to OpenVINO") from error
     if len(model.inputs) != len(signature.inputs):
@@ -104,6 +106,29 @@ def make_model(graph: TensorGraph) -> Any:
     for name, own in zip(signature.outputs, model.outputs, strict=True):
         own.get_tensor().set_names({name})
     return model
+
+
+def _list_extensions() -> list[Any]:
+    """The operators of our own: int8 weights as such, and inputs that kernels of 8 bits round."""
+    _require("openvino")
+    frontend = _require("openvino.frontend.pytorch")
+    op = _require("openvino.opset13")
+
+    def widen(context: Any) -> Any:
+        scale = float(context.get_values_from_const_input(1))
+        q = op.convert(context.get_input(0), "f32")
+        return op.multiply(q, op.constant(np.float32(scale))).outputs()
+
+    def round_to(context: Any) -> Any:
+        x, scale, most = context.get_input(0), *map(context.get_values_from_const_input, (1, 2))
+        if most < WHOLE:  # kernels know 2 WHOLE + 1 levels alone
+            x = op.clamp(x, -most * scale, most * scale)
+        ends = [op.constant(np.float32(sign * WHOLE * scale)) for sign in (-1, 1)]
+        return op.fake_quantize(x, *ends, *ends, 2 * WHOLE + 1).outputs()
+
+    named = {"widen": widen, "round_to": round_to}
+    extend = frontend.ConversionExtension
+    return [extend(f"plmctl.{name}.default", translate) for name, translate in named.items()]
 
 
 def quantize(model: Any, signature: Signature, batches: Sequence[Batch]) -> Any:

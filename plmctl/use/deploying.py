@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from plmctl.runtime.eager import EagerRuntime
 from plmctl.runtime.graph import TOLERANCE, TensorGraph, check, export
 from plmctl.runtime.signature import name_published
 from plmctl.runtime.stored import LIBRARIES
+from plmctl.runtime.whole_numbers import round_model
 from plmctl.storage.atomic import open_folder, write_json, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.settings_file import to_yaml
@@ -54,9 +55,13 @@ from plmctl.training.checkpoint import tensors_of
 from plmctl.use.asked_task import open_task, read_examples
 from plmctl.use.calibrating import decide_by_kept
 from plmctl.use.predict import BATCH
+from plmctl.use.trained_ranges import find_ranges
 from plmctl.use.usual_rows import choose_usual
 
 TORCH = "runtime=torch"  # the fix of a runtime, and the end of its message
+# the origin of the ranges of inputs: as libraries find them, or of training
+RANGES = {"onnx": "of each batch (dynamic)", "openvino": "of usual rows (static)"}
+TRAINED = "of training (stabiliser=[quantised])"
 DIGITS = 6  # significant ones, for scores in model.json
 
 
@@ -126,7 +131,11 @@ def _deploy(
     loaded, decision, left = open_folded(source, plugins)
     task = open_graph_task(loaded, source)
     split = read_labelled(task, loaded, source, data)
-    batches = choose_usual(task, loaded, split, calibrate) if int8 else []
+    ranges = find_ranges(loaded.source) if int8 else None
+    if ranges and calibrate is not None:
+        what = f"{source} has the ranges of its training, which no text replaces"
+        raise UsageError(f"{what}\n  fix: without --calibrate")
+    batches = choose_usual(task, loaded, split, calibrate) if int8 and not ranges else []
     with open_folder(target) as partial:
         if left is not None:
             write_decision(left, partial)
@@ -136,7 +145,10 @@ def _deploy(
         after = _write(graph, card | {"numbers": "fp32"}, partial, loaded, task, split)
         difference = _refuse_difference(before, after)
         if keep is not None:
-            card["numbers"] = "int8"
+            card |= {"numbers": "int8", "ranges": RANGES[to] if ranges is None else TRAINED}
+            if ranges is not None:
+                rounded = round_model(loaded.model, ranges)
+                graph = _export(replace(loaded, model=rounded), task, split)
             after = _write(graph, card, partial, loaded, task, split, batches)
             refuse_loss(task, before, after, keep)
         if task.facts.incomparable is not None:
@@ -271,7 +283,7 @@ def _write(
     batches: Sequence[Batch] = (),
 ) -> RuntimeScores:
     """Write the file of a graph, and measure its answers."""
-    library = LIBRARIES[card["format"]](int8=card["numbers"] == "int8")
+    library = LIBRARIES[card["format"]](int8=card.get("ranges") in RANGES.values())
     library.write(graph, folder, batches)
     answer = library.load(folder, graph.signature)
     check(answer, Program(loaded.model, task.logits), _take_first(split), exact=False)

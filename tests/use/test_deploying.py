@@ -26,8 +26,10 @@ from plmctl.artifacts.loading import open_source
 from plmctl.core.errors import UsageError
 from plmctl.runtime.base import Program
 from plmctl.runtime.signature import Signature
+from plmctl.storage.reading import read_tensors
 from plmctl.use import deploying
 from plmctl.use.embedding_lines import EmbeddingLine
+from plmctl.use.trained_ranges import find_ranges
 from plmctl.use.vectors import make_batch
 from tests.command import plmctl
 from tests.task_samples import find_samples
@@ -409,3 +411,53 @@ def test_a_graph_that_answers_other_rows_is_refused_with_a_fix_that_runs(
         assert fix in line
         plmctl(*line.split()[2:])
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def quantised(run: Path) -> Path:
+    """The same classifier, trained with whole numbers of 8 bits."""
+    place, files = run.parent / "quantised", f"task.path={run.parent}"
+    config = open_source(run).config
+    words = [f"checkpoint={run}", "task=pair_classification", files, "task.max_length=16"]
+    words += ["train.epochs=null", "train.steps=10", "train.precision=fp32", "optim.lr=0.001"]
+    assert config["stabiliser"] is None
+    plmctl("finetune", *words, "stabiliser=[quantised]", f"run.dir={place}")
+    return place
+
+
+@pytest.mark.parametrize("to", ["onnx", "openvino"])
+def test_the_ranges_of_training_are_those_of_the_file(
+    quantised: Path, to: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "deployed"
+    plmctl("convert", str(quantised), "--to", to, "--int8", "--out", str(folder))
+    card = read_card(folder)
+    assert card["ranges"] == "of training (stabiliser=[quantised])"
+    state = read_tensors(find_checkpoint(quantised) / "objective.safetensors")
+    steps = sorted(float(own) / 127 for name, own in state.items() if ".ranges." in name)
+    if to == "onnx":
+        graph = onnx.load(folder / "model.onnx").graph
+        nodes = [node for node in graph.node if node.op_type == "QuantizeLinear"]
+        known = {own.name: onnx.numpy_helper.to_array(own) for own in graph.initializer}
+        found = sorted(float(known[node.input[1]]) for node in nodes)
+    else:
+        model = importlib.import_module("openvino").Core().read_model(str(folder / "model.xml"))
+        nodes = [each for each in model.get_ops() if each.get_type_name() == "FakeQuantize"]
+        ends = [each.input_value(4).get_node().get_data() for each in nodes]
+        found = sorted(float(end.reshape(-1)[0]) / 127 for end in ends)
+    assert found == pytest.approx(steps, rel=1e-6)
+    assert count_attention(folder) == LAYERS
+
+
+def test_ranges_that_are_not_there_are_measured_with_a_warning(
+    quantised: Path, tmp_path: Path, caplog: Any
+) -> None:
+    texts = ["--calibrate", str(quantised.parent / "train.tsv"), "--out", str(tmp_path / "x")]
+    words = ["--to", "openvino", "--int8", *texts]
+    told = plmctl("convert", str(quantised), *words, code=2)
+    assert "has the ranges of its training, which no text replaces" in told
+    (tmp_path / "run").mkdir()
+    to_plmctl(open_source(quantised), tmp_path / "run")
+    assert find_ranges(open_source(tmp_path / "run")) is None
+    assert "has no objective.safetensors with the ranges" in caplog.text
+    assert find_ranges(open_source(quantised)) is not None

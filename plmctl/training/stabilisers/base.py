@@ -17,6 +17,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output
+from plmctl.runtime.whole_numbers import TrainedRanges
 
 UNFROZEN = "leave peft and train.frozen out"
 
@@ -82,6 +83,12 @@ class Stabiliser(nn.Module):
         Raises:
             ConfigError: The model or the task is none that it serves.
         """
+
+    def find_ranges(self, state: Mapping[str, Tensor]) -> TrainedRanges | None:
+        """The ranges of the inputs of linear maps in its saved state; None for a stabiliser without
+        any.
+        """
+        return None
 
     def reading(self, model: Model) -> AbstractContextManager[Any]:
         """The time in which the objective reads a batch in training."""

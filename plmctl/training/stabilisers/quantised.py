@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate, Rate, Rule
 from plmctl.models.base import Model
+from plmctl.runtime.whole_numbers import TrainedRanges
 from plmctl.training.stabilisers.base import UNFROZEN, Beginning, KeptTensors, Stabiliser
 from plmctl.training.stabilisers.rounded import fake_round, find_scale
 
@@ -88,6 +89,14 @@ class Quantised(Stabiliser):
             own.copy_(torch.where(own > 0, own.lerp(largest, 1 - self.decay), largest))
         scale = find_scale(own, self.bits).to(x.dtype)
         return (torch.where(own > 0, fake_round(x, scale, self.bits), x), *given[1:])
+
+    def find_ranges(self, state: Mapping[str, Tensor]) -> TrainedRanges:
+        def select(kind: str) -> dict[str, Tensor]:
+            own = {name: each for name, each in state.items() if name.startswith(kind)}
+            return {name.removeprefix(kind).replace("/", "."): own[name] for name in own}
+
+        inputs = {name: float(own) for name, own in select("ranges.").items()}
+        return TrainedRanges(self.bits, [*select("trained.")], inputs)
 
     @contextmanager
     def reading(self, model: Model) -> Iterator[None]:
