@@ -122,7 +122,7 @@ def _round_to(x: Any, scale: float, most: int) -> Any:
     """Whole numbers and back; the library joins both with the next product."""
     op = _require("onnxscript").opset23
     step, zero = _keep(np.float32(scale)), _keep(np.int8(0))
-    if most < -np.iinfo(np.int8).min - 1:  # of 8 bits the operator leaves one number more
+    if most < -np.iinfo(np.int8).min - 1:  # the operator leaves -128, too
         x = op.Clip(x, *(_keep(np.float32(sign * most * scale)) for sign in (-1, 1)))
     return op.DequantizeLinear(op.QuantizeLinear(x, step, zero), step, zero)
 
