@@ -8,7 +8,7 @@ from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.whole_numbers import TrainedRanges
 from plmctl.storage.reading import read_tensors
 
-STATE = "objective.safetensors"  # of a checkpoint of a run
+STATE = "objective.safetensors"  # in a checkpoint of a run
 
 
 def find_ranges(source: Source) -> TrainedRanges | None:
