@@ -1,11 +1,15 @@
-"""Tokens a second that plmctl and `transformers` generate write, with a cache on both sides, from
-the same GPT-2 weights.
+"""Tokens a second that plmctl and others write, with a cache on all sides, from the same weights.
 
-    python benchmarks/generation.py [--rounds 5] [--new 48] [--prompt 16] [--only greedy,1]
+    python benchmarks/generation.py [--shape gpt2 marian] [--search greedy beam] [--batch 1 8 32]
+        [--weights fp32 int8 int4] [--rounds 5] [--new 32] [--prompt 16] [--clock cpu]
 
-4 layers of 256, vocabulary 8192, random weights; no text ends before `--new` tokens. Runs
-alternate; the ratio is that of the medians. Both sides write the same tokens, which is checked
-first.
+`gpt2`: GPT-2 small. `marian`: a translation model, 6 and 6 layers of 512, vocabulary 8,000.
+`small`: a GPT-2 with 4 layers of 256, vocabulary 8192. All have random weights, and no text ends
+before `--new` tokens. Writers alternate; the ratio is that of the medians. A first run of each
+compares the texts: those of fp32 are the same as the peers'.
+
+Another library is a column: a function in `PEERS` that makes a `Write` of a folder in the form of
+`transformers`, and the search.
 """
 
 from __future__ import annotations
@@ -15,10 +19,11 @@ import logging
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,69 +36,136 @@ from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.runs.contract.stand_in import TINY
 
-if TYPE_CHECKING:
+# (prompts [B, T], beams, new tokens) -> the tokens of each text
+Write = Callable[[torch.Tensor, int, int], list[list[int]]]
+BEAMS = {"greedy": 1, "beam": 4}
+
+
+def make_gpt2(**numbers: int) -> Any:
     import transformers
 
-SIZE = 8192
+    special = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**numbers, **special))
 
 
-def models() -> tuple[transformers.GPT2LMHeadModel, plmctl.Loaded]:
+def make_marian(layers: int, width: int, heads: int, size: int) -> Any:
     import transformers
 
-    torch.manual_seed(0)
-    numbers = {"n_embd": 256, "n_layer": 4, "n_head": 4, "n_positions": 512, "vocab_size": SIZE}
-    theirs = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(**numbers, bos_token_id=0, eos_token_id=None, pad_token_id=0)
+    stacks: dict[str, int] = {}
+    for name in ("encoder", "decoder"):
+        stacks |= {f"{name}_layers": layers, f"{name}_attention_heads": heads}
+        stacks |= {f"{name}_ffn_dim": 4 * width}
+    special = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": None}
+    special |= {"forced_eos_token_id": None, "bos_token_id": None}
+    config = transformers.MarianConfig(
+        vocab_size=size, d_model=width, max_position_embeddings=512, **stacks, **special
     )
+    return transformers.MarianMTModel(config)
+
+
+SHAPES: dict[str, tuple[int, Callable[[], Any]]] = {  # vocabulary, model
+    "gpt2": (50257, make_gpt2),
+    "marian": (8000, partial(make_marian, 6, 512, 8, 8000)),
+    "small": (
+        8192,
+        partial(make_gpt2, n_embd=256, n_layer=4, n_head=4, n_positions=512, vocab_size=8192),
+    ),
+    "tiny": (64, partial(make_gpt2, n_embd=16, n_layer=1, n_head=2, n_positions=64, vocab_size=64)),
+    "tiny-marian": (64, partial(make_marian, 1, 16, 2, 64)),
+}
+
+
+def save_model(make: Callable[[], Any], folder: Path) -> None:
+    torch.manual_seed(0)
+    model = make()
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in model.parameters():
             # so that not all texts are one token again and again
             parameter.mul_(2.0 if parameter.dim() > 1 else 1.0)
+    model.save_pretrained(folder)
+
+
+def open_ours(folder: Path, size: int, weights: str) -> Write:
+    model = plmctl.load(str(folder)).model
+    vocab = replace(TINY, size=size, eos=None)
+
+    def write(ids: torch.Tensor, beams: int, new: int) -> list[list[int]]:
+        search: Any = Greedy()
+        if beams > 1:
+            search = Beam(width=beams, alpha=1.0, penalty="length", early=False)
+        seq = Seq(ids, torch.full((len(ids),), ids.shape[1]), full=True)
+        name = "source" if model.backbone.writes == "target" else "text"
+        batch = Batch(torch.arange(len(ids)), {name: seq})
+        found = generate(model, batch, vocab=vocab, search=search, max_new=new, weights=weights)
+        return [texts[0].ids for texts in found]
+
+    return write
+
+
+def open_transformers(folder: Path, size: int) -> Write:
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder)
+    model = getattr(transformers, config.architectures[0]).from_pretrained(folder).eval()
+    source = 0 if config.is_encoder_decoder else None
+
+    def write(ids: torch.Tensor, beams: int, new: int) -> list[list[int]]:
+        mask = torch.ones_like(ids)
+        how = {"num_beams": beams, "do_sample": False, "use_cache": True, "max_new_tokens": new}
+        out = model.generate(ids, attention_mask=mask, **how)
+        return out[:, ids.shape[1] if source is None else 1 :].tolist()
+
+    return write
+
+
+PEERS: Mapping[str, Callable[[Path, int], Write]] = {"transformers": open_transformers}
+
+
+def measure(
+    sides: Sequence[Callable[[], object]], rounds: int, clock: Callable[[], float]
+) -> list[float]:
+    """The median seconds of each side, alternating."""
+    times: list[list[float]] = []
+    for _ in range(rounds):
+        row = []
+        for side in sides:
+            began = clock()
+            side()
+            row.append(clock() - began)
+        times.append(row)
+    return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
+def measure_shape(shape: str, given: argparse.Namespace, clock: Callable[[], float]) -> None:
+    size, make = SHAPES[shape]
     with tempfile.TemporaryDirectory() as place:
-        theirs.save_pretrained(place)
-        return theirs.eval(), plmctl.load(place)
-
-
-def ours(model: plmctl.Loaded, ids: torch.Tensor, beams: int, new: int) -> list[list[int]]:
-    vocab = replace(TINY, size=SIZE, eos=None)
-    search = Greedy() if beams == 1 else Beam(width=beams, alpha=1.0, penalty="length", early=False)
-    seq = Seq(ids, torch.full((len(ids),), ids.shape[1]), full=True)
-    found = generate(
-        model.model,
-        Batch(torch.arange(len(ids)), {"text": seq}),
-        vocab=vocab,
-        search=search,
-        max_new=new,
-    )
-    return [texts[0].ids for texts in found]
-
-
-def others(
-    model: transformers.GPT2LMHeadModel, ids: torch.Tensor, beams: int, new: int
-) -> list[list[int]]:
-    out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=new,
-        num_beams=beams,
-        do_sample=False,
-        use_cache=True,
-    )
-    return out[:, ids.shape[1] :].tolist()
-
-
-def seconds(run: Callable[[], object], clock: Callable[[], float]) -> float:
-    began = clock()
-    run()
-    return clock() - began
+        save_model(make, Path(place))
+        writers = {f"plmctl {kind}": open_ours(Path(place), size, kind) for kind in given.weights}
+        writers |= {name: open_(Path(place), size) for name, open_ in PEERS.items()}
+    for name in given.search:
+        for rows in given.batch:
+            numbers = np.random.default_rng(0).integers(1, size, (rows, given.prompt))
+            task = torch.from_numpy(numbers), BEAMS[name], given.new
+            texts = {who: write(*task) for who, write in writers.items()}  # warm-up too
+            base = texts[next(iter(PEERS))]
+            sides = [partial(write, *task) for write in writers.values()]
+            seconds = dict(zip(writers, measure(sides, given.rounds, clock), strict=True))
+            for who, taken in seconds.items():
+                ratios = [f"{seconds[peer] / taken:.2f}" for peer in PEERS]
+                same = sum(x == y for x, y in zip(texts[who], base, strict=True))
+                cells = [shape, name, str(rows), who, f"{rows * given.new / taken:,.1f}", *ratios]
+                print(f"| {' | '.join(cells)} | {same} of {rows} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--shape", nargs="+", choices=SHAPES, default=["gpt2", "marian"])
+    parser.add_argument("--search", nargs="+", choices=BEAMS, default=[*BEAMS])
+    parser.add_argument("--batch", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--weights", nargs="+", default=["fp32", "int8", "int4"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--new", type=int, default=48)
+    parser.add_argument("--new", type=int, default=32)
     parser.add_argument("--prompt", type=int, default=16)
-    parser.add_argument("--only", default="", help="greedy,1 or beam,32: one of the four")
     parser.add_argument(
         "--clock",
         choices=["wall", "cpu"],
@@ -104,40 +176,14 @@ def main() -> None:
     need("transformers")
     clock = time.perf_counter if given.clock == "wall" else time.process_time
     logging.disable(logging.WARNING)
-    theirs, mine = models()
     print(
         f"{torch.get_num_threads()} threads, {given.prompt} tokens and {given.new} new ones,"
-        f" {given.rounds} rounds, ",
-        end="",
+        f" {given.rounds} rounds, {given.clock} time\n"
     )
-    print(f"{given.clock} time\n")
-    print(
-        "| search | batch | plmctl tokens/s | transformers tokens/s | ratio | same texts"
-        " |\n|---|---|---|---|---|---|"
-    )
-    for name, beams in (("greedy", 1), ("beam 4", 4)):
-        for rows in (1, 32):
-            if given.only and given.only != f"{name.split()[0]},{rows}":
-                continue
-            ids = torch.from_numpy(np.random.default_rng(0).integers(1, SIZE, (rows, given.prompt)))
-            # warm-up too
-            a, b = (
-                run(model, ids, beams, given.new) for run, model in ((ours, mine), (others, theirs))
-            )
-            same = sum(x == y for x, y in zip(a, b, strict=True))
-            sides = (
-                partial(ours, mine, ids, beams, given.new),
-                partial(others, theirs, ids, beams, given.new),
-            )
-            times = [[seconds(side, clock) for side in sides] for _ in range(given.rounds)]
-            fast, slow = (
-                rows * given.new / statistics.median(column) for column in zip(*times, strict=True)
-            )
-            print(
-                f"| {name} | {rows} | {fast:,.0f} | {slow:,.0f} | {fast / slow:.2f} | {same} of"
-                f" {rows} |",
-                flush=True,
-            )
+    names = ["shape", "search", "batch", "writer", "tokens/s", *(f"times {p}" for p in PEERS)]
+    print(f"| {' | '.join(names)} | same texts |\n|{'---|' * (len(names) + 1)}")
+    for shape in given.shape:
+        measure_shape(shape, given, clock)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ TINY = {
     "cached_eval": "--lengths 32 --layers 1 --width 16 --heads 2 --window 8 --tokens 2",
     "config_path": "train.clip=0.4375",
     "formats": "--length 32 --only 'blocks, best'",
-    "generation": "--rounds 1 --new 4 --prompt 4 --only greedy,1",
+    "generation": "--shape tiny tiny-marian --rounds 1 --new 4 --prompt 4 --batch 1",
     "graph_embeddings": "--width 8 --batch 64 --epochs 1 --rounds 1 --ranked 20",
     "layer_costs": "--cells dense --lengths 32 --widths 16 --rounds 1 --most 0.1",
     "linking": "--export {wiki} --pages 2 --rounds 1",

@@ -79,11 +79,11 @@ class TextAnswers:
     def answer(self, prompts: Sequence[Prompt]) -> list[Answer]:
         """The texts of each prompt."""
         pairs = zip(prompts, self._write(prompts), strict=True)
-        return [self._record(prompt, texts) for prompt, texts in pairs]
+        return [self.record(prompt, texts) for prompt, texts in pairs]
 
     def blank(self, prompt: Prompt) -> Answer:
         """A record without texts."""
-        return self._record(prompt, [])
+        return self.record(prompt, [])
 
     def spell(self, answer: Answer) -> str:
         """A line for each text; for a prompt without texts, as many blank lines."""
@@ -123,7 +123,8 @@ class TextAnswers:
             **more,
         )
 
-    def _record(self, prompt: Prompt, texts: Sequence[Hypothesis]) -> Answer:
+    def record(self, prompt: Prompt, texts: Sequence[Hypothesis]) -> Answer:
+        """The answer with these texts."""
         records = [
             {
                 "text": self.reader.spell(prompt, text.ids),

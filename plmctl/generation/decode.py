@@ -85,7 +85,7 @@ def generate(
     model.eval()
     try:
         with pack_linear(model, weights):
-            reading, start = _begin(model, batch, head, vocab, max_new, tracks or {})
+            reading, start = begin(model, batch, head, vocab, max_new, tracks or {})
             start = replace(start, end=end, keys=keys, watch=watch)
             if draft is None:
                 return search(reading, start)
@@ -93,7 +93,7 @@ def generate(
                 raise UsageError("a draft is for one prompt at the same time")
             with pack_linear(draft.model, weights):
                 own_head = find_writing_head(draft.model)
-                other, own = _begin(draft.model, batch, own_head, vocab, max_new, tracks or {})
+                other, own = begin(draft.model, batch, own_head, vocab, max_new, tracks or {})
                 room = int(min(start.limits[0], own.limits[0]))
                 step = Speculation(reading, other, tokens=draft.tokens, room=room)
                 return search(step, start)
@@ -112,7 +112,7 @@ def score_texts(
         prompts, _ = _find_room(model.backbone, batch, ids.shape[1])
         texts = [row[row >= 0].tolist() for row in ids]
         return torch.tensor(writer.score(_list_ids(prompts), texts))
-    step, start = _begin(model, batch, find_writing_head(model, head), vocab, ids.shape[1], {})
+    step, start = begin(model, batch, find_writing_head(model, head), vocab, ids.shape[1], {})
     logp, total = start.logp, torch.zeros(len(ids), dtype=start.logp.dtype, device=ids.device)
     for position, tokens in enumerate(ids.clamp(min=0).unbind(1)):
         total += logp.gather(1, tokens[:, None])[:, 0].masked_fill(ids[:, position] < 0, 0.0)
@@ -199,14 +199,21 @@ def _find_room(backbone: Backbone, batch: Batch, max_new: int | None) -> tuple[S
     return source, room
 
 
-def _begin(
+def begin(
     model: Model,
     batch: Batch,
     head: str,
     vocab: Vocab,
     max_new: int | None,
     tracks: Mapping[str, Tensor],
+    *,
+    joins: bool = False,
 ) -> tuple[Reading, Start]:
+    """Read the prompts of `batch`, as `generate` says.
+
+    Args:
+        joins: Other rows may come later.
+    """
     backbone = model.backbone
     source, room = _find_room(backbone, batch, max_new)
     segmented = backbone.writes == "text" and (
@@ -215,9 +222,10 @@ def _begin(
     if backbone.writes == "target":
         first = torch.full_like(source.ids[:, :1], _start(backbone))
         prompt = Seq(first, torch.ones_like(first[:, 0]), tracks, full=True)
+        prompt = pad_left(prompt, pad=vocab.pad, always=True) if joins else prompt
         history = first
     else:
-        prompt = pad_left(source, pad=vocab.pad)
+        prompt = pad_left(source, pad=vocab.pad, always=joins)
         if segmented:
             prompt = prompt.with_tracks(
                 segment=torch.full_like(prompt.ids, prefix_segments(backbone)[0])
@@ -229,6 +237,8 @@ def _begin(
         )
     mask = vocab.id("mask") if about_of(model.heads[head]) == "text" else None
     check_cached(model, batch, prompt, vocab.size)
+    # more than the usual text has no room from the start
+    new = min(int(room.max()), LONGEST) + (mask is not None)
     step = Reading(
         model=model,
         head=model.heads[head],
@@ -237,6 +247,7 @@ def _begin(
         size=vocab.size,
         mask=mask,
         segment=prefix_segments(backbone)[1] if segmented else None,
+        room=prompt.ids.shape[1] + new,
     )
     return step, Start(
         logp=step.begin(), limits=room.cpu().numpy().astype(np.int64), history=history.cpu().numpy()

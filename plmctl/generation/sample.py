@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -78,34 +76,15 @@ class Sample:
         )
 
     def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:
-        self.fits(start.logp.shape[1])
-        rows = np.repeat(np.arange(len(start.logp)), self.count)
-        keys = range(len(start.logp)) if start.keys is None else start.keys
-        if self.count > 1:
-            every = torch.from_numpy(rows).to(start.logp.device)
-            start = replace(
-                start, logp=start.logp[every], limits=start.limits[rows], history=start.read[rows]
-            )
-            step.select(every)
-        numbers = self.numbers(
-            [(keys[row], index % self.count) for index, row in enumerate(rows.tolist())],
-            int(start.limits.max()),
-        )
+        return walk(step, start, self)
 
-        def choose(logp: Tensor, rows: np.ndarray, written: int) -> tuple[Tensor, Tensor]:
-            tokens = self.draw(logp, torch.from_numpy(numbers[rows, written]).to(logp))
-            return tokens, logp.gather(1, tokens[:, None])[:, 0]
-
-        texts = walk(step, start, self.rules, choose)
-        groups = [texts[index : index + self.count] for index in range(0, len(texts), self.count)]
-        return [sorted(group, key=lambda text: -text.score) for group in groups]
-
-    def numbers(self, keys: list[tuple[int, int]], length: int) -> np.ndarray:
-        """[N, length] uniform in [0, 1), a stream for each (prompt, text); multiples of 2^-24,
-        so that fp32 makes none a 1.
-        """
-        drawn = np.stack([np.random.default_rng([self.seed, *key]).random(length) for key in keys])
+    def draw_numbers(self, key: int, text: int, length: int) -> np.ndarray:
+        # multiples of 2^-24, so that fp32 makes none a 1
+        drawn = np.random.default_rng([self.seed, key, text]).random(length)
         return np.floor(drawn * (1 << 24)) / (1 << 24)
+
+    def choose(self, logp: Tensor, numbers: Tensor) -> Tensor:
+        return self.draw(logp, numbers)
 
     def draw(self, logp: Tensor, numbers: Tensor) -> Tensor:
         """[N] the token at which the running sum of probabilities, the largest first, passes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -69,6 +69,34 @@ class Search(Protocol):
     def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]: ...
 
 
+@runtime_checkable
+class Walking(Protocol):
+    """A search that writes each text token by token, whatever the others are: `walk.TextWalk`."""
+
+    count: int  # texts of each row
+    rules: Rules
+
+    def fits(self, size: int) -> None:
+        """Raise ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
+
+    def draw_numbers(self, key: int, text: int, length: int) -> np.ndarray:
+        """[length] the random numbers of a text, one a token; empty: it needs none.
+
+        Args:
+            key: The number of the prompt.
+            text: The number of the text, of `count`.
+            length: The most tokens.
+        """
+
+    def choose(self, logp: Tensor, numbers: Tensor) -> Tensor:
+        """[N] the next tokens.
+
+        Args:
+            logp: [N, V] their log-probabilities.
+            numbers: [N] the random numbers of these tokens, or none.
+        """
+
+
 class Rules:
     """Excludes tokens: their log-probabilities become -inf, without renormalisation.
 
@@ -92,22 +120,23 @@ class Rules:
                 "search.first", self.first, f"an id below {size}, the size of the vocabulary"
             )
 
-    def __call__(self, logp: Tensor, written: int, end: int | None, ids: np.ndarray) -> Tensor:
+    def __call__(
+        self, logp: Tensor, written: int | np.ndarray, end: int | None, ids: np.ndarray
+    ) -> Tensor:
         """`logp [N, V]`, changed in place, for rows whose last `written` tokens in `ids [N, T]`
-        were written.
+        were written, by row or in all rows.
         """
-        if written == 0 and self.first is not None:
-            return torch.full_like(logp, -torch.inf).index_fill_(
-                1, torch.tensor(self.first, device=logp.device), 0.0
-            )
-        if written < self.min_length and end is not None:
-            logp[:, end] = -torch.inf
+        written = np.broadcast_to(written, len(logp))
+        begins = written == 0 if self.first is not None else np.zeros(len(logp), bool)
+        if self.min_length and end is not None:
+            logp[_at(logp, written < self.min_length), end] = -torch.inf
         if self.no_repeat_ngram:
             rows, tokens = find_repeats(ids, self.no_repeat_ngram)
             if len(rows):
-                logp[
-                    torch.from_numpy(rows).to(logp.device), torch.from_numpy(tokens).to(logp.device)
-                ] = -torch.inf
+                logp[_at(logp, rows), _at(logp, tokens)] = -torch.inf
+        if begins.any():
+            logp[_at(logp, begins)] = -torch.inf
+            logp[_at(logp, begins), self.first] = 0.0
         return logp
 
 
@@ -140,6 +169,10 @@ class SearchFacts:
     top_k: int | None = None
     top_p: float = 1.0
     seed: int = 0
+
+
+def _at(like: Tensor, values: np.ndarray) -> Tensor:
+    return torch.from_numpy(values).to(like.device)
 
 
 def find_repeats(ids: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

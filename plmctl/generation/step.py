@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
-from plmctl.models.capabilities import make_cache
+from plmctl.models.capabilities import Remembering, make_cache
+from plmctl.nn.cache import Cache
 
 Tracks = dict[str, Tensor]
 
@@ -19,6 +20,7 @@ class Reading:
 
     `prompt` is read first: for a decoder the text so far, for an encoder-decoder the start token;
     `batch` holds the source then. Prompts of different lengths are padded at the left (`pad_left`).
+    `room`: the tokens of prompt and text, for which the cache has room from the start.
     """
 
     def __init__(
@@ -31,9 +33,12 @@ class Reading:
         size: int | None = None,
         segment: int | None = None,
         mask: int | None = None,
+        room: int = 0,
     ) -> None:
         self.model, self.head, self.size, self.segment, self.mask = model, head, size, segment, mask
         self.cache = make_cache(model.backbone, batch)
+        if isinstance(self.cache, Cache):
+            self.cache.reserve(room)
         self.prompt, self.shared = prompt, prompt.ids.shape[1]
         # tracks of the last token, for the tokens after it
         self.tracks = {name: track[:, -1:] for name, track in prompt.tracks.items()}
@@ -65,6 +70,27 @@ class Reading:
         if not same_prompt:
             self.key = torch.arange(len(rows), device=rows.device)
             self.tracks = {name: track[rows] for name, track in self.tracks.items()}
+
+    @property
+    def joins(self) -> bool:
+        """Whether rows can come later: the model keeps nothing but keys and values of tokens."""
+        backbone = self.model.backbone
+        other = isinstance(backbone, Remembering) or "query" in backbone.streams
+        tracked = {"real", "position"} <= self.prompt.tracks.keys()
+        return tracked and self.mask is None and not other and self.cache.joins
+
+    def join(self, other: Reading) -> None:
+        """Append the rows of another one of this model, which `joins`, too."""
+        self.cache.join(other.cache)
+        self.tracks = {
+            name: torch.cat([track, other.tracks[name]]) for name, track in self.tracks.items()
+        }
+        self.key = torch.arange(len(self.key) + len(other.key), device=self.key.device)
+
+    def leave(self, rows: Tensor) -> None:
+        """Continue with these rows, and without the padding that only others needed."""
+        self.select(rows)
+        self.cache.trim()
 
     def _predict(self, seq: Seq) -> Tensor:
         """Predict at the last token of `seq`; with `mask`, at a mask after it, which is not
@@ -114,13 +140,13 @@ class Reading:
         return moved
 
 
-def pad_left(seq: Seq, *, pad: int) -> Seq:
-    """The rows with their padding at the left, if there is any: the tracks `real` and `position`
-    say where the text is.
+def pad_left(seq: Seq, *, pad: int, always: bool = False) -> Seq:
+    """The rows with their padding at the left, if there is any, or `always`: the tracks `real` and
+    `position` say where the text is.
     """
     real = seq.real
     length = real.sum(1)
-    if bool((length == seq.ids.shape[1]).all()):
+    if not always and bool((length == seq.ids.shape[1]).all()):
         kept = {name: track for name, track in seq.tracks.items() if name != "real"}
         return replace(seq, tracks=kept, full=True)
     longest = int(length.max())

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from plmctl.core.batch import Seq
 
-_GROWTH = 2  # buffers double in size, so that each token is copied at most about twice
+# buffers without a known room double in size: each token is copied at most about twice
+_GROWTH = 2
 
 
 class Slot:
@@ -22,8 +24,9 @@ class Slot:
     that the cell replaces (the state of an LSTM). Parts of a cell may have slots of their own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 0) -> None:
         self.length = 0
+        self.room = room  # tokens that will come, as far as known
         self.buffers: list[Tensor] = []  # [B, H, room, D] each
         self.fixed: tuple[Tensor, ...] | None = None
         self.kept: tuple[Tensor, ...] | None = None
@@ -32,13 +35,14 @@ class Slot:
 
     def part(self, name: str) -> Slot:
         """The slot of a part of the cell."""
-        return self.parts.setdefault(name, Slot())
+        return self.parts.setdefault(name, Slot(self.room))
 
     def extend(self, *new: Tensor) -> tuple[Tensor, ...]:
         """Append each of `new [B, H, T, D]` to its buffer, and return all of it."""
         end = self.length + new[0].shape[2]
         if not self.buffers or end > self.buffers[0].shape[2]:
-            self.buffers = [self._grow(index, x, _GROWTH * end) for index, x in enumerate(new)]
+            room = self.room if end <= self.room else _GROWTH * end
+            self.buffers = [self._grow(index, x, room) for index, x in enumerate(new)]
         for buffer, x in zip(self.buffers, new, strict=True):
             buffer[:, :, self.length : end] = x
         self.length = end
@@ -92,6 +96,23 @@ class Slot:
         for part in self.parts.values():
             part.select(rows, same_source=same_source, shared=shared)
 
+    def join(self, other: Slot) -> None:
+        """Append the rows of another slot; the last tokens of both stand in the last column."""
+        length = max(self.length, other.length)
+        both = zip(self.buffers, other.buffers, strict=True)
+        self.buffers = [self._stack(own, new, other.length, length) for own, new in both]
+        self.length = length
+        if self.fixed is not None and other.fixed is not None:
+            self.fixed = tuple(map(stack_padded, self.fixed, other.fixed))
+
+    def _stack(self, own: Tensor, new: Tensor, tokens: int, length: int) -> Tensor:
+        """[B + B', H, room, D] the rows of two buffers, whose new one holds so many `tokens`."""
+        rows, room = len(own), max(own.shape[2], new.shape[2], length)
+        buffer = own.new_zeros(rows + len(new), own.shape[1], room, own.shape[3])
+        buffer[:rows, :, length - self.length : length] = own[:, :, : self.length]
+        buffer[rows:, :, length - tokens : length] = new[:, :, :tokens]
+        return buffer
+
     @property
     def holds_states(self) -> bool:
         """Whether a cell keeps states that each token replaces, so that none can be undone."""
@@ -124,6 +145,34 @@ class Cache:
     def of(cls, steps: int) -> Cache:
         """An empty cache for so many steps."""
         return cls([Slot() for _ in range(steps)])
+
+    def reserve(self, tokens: int) -> None:
+        """Let every buffer have room for so many tokens from the start."""
+        for slot in self.slots:
+            slot.room = tokens
+
+    @property
+    def joins(self) -> bool:
+        """Whether rows can be appended: all that it keeps are keys and values of tokens."""
+        return not self.memory and not any(s.holds_states or s.parts for s in self.slots)
+
+    def join(self, other: Cache) -> None:
+        """Append the rows of another cache, whose tokens stand at the right, as those here do:
+        padding fills the left. Both have the tracks `real` and `position`.
+        """
+        assert self.seen is not None
+        assert other.seen is not None
+        for own, new in zip(self.slots, other.slots, strict=True):
+            own.join(new)
+        if self.source is not None:
+            self.source = self.source.join(other.source)
+        self.seen = _stack(self.seen, other.seen)
+
+    def trim(self) -> None:
+        """Forget the columns at the left in which every row has padding."""
+        assert self.seen is not None
+        if surplus := int(self.seen.real.any(0).nonzero()[0]):
+            self.keep_last(self.length - surplus)
 
     @property
     def length(self) -> int:
@@ -177,6 +226,28 @@ class Cache:
             self.seen = replace(
                 self.seen, ids=self.seen.ids[:, :-tokens], length=length, tracks=tracks
             )
+
+
+def stack_padded(one: Tensor, other: Tensor, axis: int = -2) -> Tensor:
+    """The rows of both; the shorter `axis` is filled with zeros at its end."""
+    length = max(one.shape[axis], other.shape[axis])
+
+    def fill(x: Tensor) -> Tensor:
+        behind = [0, 0] * (-1 - axis)
+        return F.pad(x, (*behind, 0, length - x.shape[axis]))
+
+    return torch.cat([fill(one), fill(other)])
+
+
+def _stack(one: Seq, other: Seq) -> Seq:
+    """The rows of both, with padding at the left of the shorter ones."""
+    length = max(one.ids.shape[1], other.ids.shape[1])
+
+    def stack(x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([F.pad(z, (length - z.shape[1], 0)) for z in (x, y)])
+
+    tracks = {name: stack(track, other.tracks[name]) for name, track in one.tracks.items()}
+    return Seq(stack(one.ids, other.ids), torch.cat([one.length, other.length]), tracks)
 
 
 def _join(old: Seq, new: Seq) -> Seq:

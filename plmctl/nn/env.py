@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
 from plmctl.core.batch import Seq
-from plmctl.nn.cache import Cache, Slot
+from plmctl.nn.cache import Cache, Slot, stack_padded
 from plmctl.nn.recorder import Recorder
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +41,7 @@ class Streams:
 
     def replace(self, name: str, tensor: Tensor) -> Streams:
         """These streams with another tensor for one of them."""
-        return replace(self, tensors={**self.tensors, name: tensor})
+        return _alter(self, tensors={**self.tensors, name: tensor})
 
     def at(self, layer: int) -> Streams:
         """These streams for one layer, with the layer's own streams among them."""
@@ -117,8 +120,8 @@ class Env:
         """This environment for one step of the layout; itself if nothing depends on the step."""
         same = self.cache is None and self.remembered is None
         if not self.by_layer:
-            return self if same else replace(self, step=step)
-        return replace(self, step=step, ops={**self.ops, "text": self.by_layer[layer]})
+            return self if same else _alter(self, step=step)
+        return _alter(self, step=step, ops={**self.ops, "text": self.by_layer[layer]})
 
     def enter(self, name: str) -> Env:
         """This environment for a part of the cell, which has a cache of its own."""
@@ -126,7 +129,17 @@ class Env:
 
     def without_cache(self) -> Env:
         """This environment without cache and recorder."""
-        return replace(self, cache=None, recorder=None)
+        return _alter(self, cache=None, recorder=None)
+
+
+def _alter(value: Made, **fields: Any) -> Made:
+    """`dataclasses.replace` in a fraction of its time, which counts in a step of one token."""
+    if torch.compiler.is_compiling():
+        return replace(value, **fields)  # type: ignore[type-var]
+    made = object.__new__(type(value))
+    vars(made).update(vars(value))
+    vars(made).update(fields)
+    return made
 
 
 def _number_documents(seq: Seq | None) -> Tensor | None:
@@ -152,3 +165,18 @@ class SourceStates:
         plan = self.op.plan
         assert isinstance(plan, Mask)
         return SourceStates(self.states[rows], replace(self.op, plan=plan.select(rows)))
+
+    def join(self, other: SourceStates) -> SourceStates:
+        """These states and those of other rows; the shorter ones are padded at the end."""
+        seen = stack_padded(self._list_visible(), other._list_visible(), axis=-1)
+        longer = max(self, other, key=lambda each: each.states.shape[1])
+        op = replace(longer.op, plan=Mask(seen))
+        return SourceStates(stack_padded(self.states, other.states), op)
+
+    def _list_visible(self) -> Tensor:
+        """[B, 1, 1, S] bool: the states of each row that every query sees."""
+        (rows, size), plan = self.states.shape[:2], self.op.plan
+        assert isinstance(plan, Mask)
+        if plan.mask is None:
+            return self.states.new_ones(rows, 1, 1, size, dtype=torch.bool)
+        return plan.mask.expand(rows, -1, -1, -1)

@@ -307,7 +307,9 @@ class Stack(nn.Module):
     def _read(self, steps: Round, streams: Streams) -> tuple[Block, Streams]:
         """(the block with the norms, the input of all cells of the round)."""
         first = self.block(steps[0][1])
-        reads = frozenset().union(*(self.block(step).cell.facts.reads for _, step in steps))
+        reads = first.cell.facts.reads
+        if len(steps) > 1:
+            reads = reads.union(*(self.block(step).cell.facts.reads for _, step in steps[1:]))
         return first, first.normalize(streams, reads)
 
     @outside_graphs  # a compiled graph cannot hold what a step keeps for the backward pass

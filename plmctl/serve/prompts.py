@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -11,8 +11,11 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import build
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
-from plmctl.generation.answers import Answerer
-from plmctl.generation.prompts import Prompt
+from plmctl.generation.answers import Answerer, TextAnswers
+from plmctl.generation.prompts import Prompt, PromptReader
+from plmctl.generation.search import Walking
+from plmctl.generation.together import TextOrder, Together
+from plmctl.generation.writer import writer_of
 from plmctl.runs.deciding import decide
 from plmctl.runtime.base import Runtime
 from plmctl.serve.queue import QueuedItem
@@ -37,6 +40,64 @@ class AnswerEngine:
             return list(self.answerer.answer(questions))
 
 
+class WritingFlow:
+    """The texts that a model writes for requests with any settings, all in one running batch."""
+
+    def __init__(self, reader: PromptReader, precision: Precision) -> None:
+        self.reader, self.precision = reader, precision
+        self.together = Together(reader.model, vocab=reader.vocab, head=reader.head)
+        self.asked: dict[Hashable, tuple[TextAnswers, Prompt]] = {}
+
+    @property
+    def joins(self) -> bool:
+        """Whether questions can join now."""
+        return self.together.joins
+
+    def join(
+        self,
+        tickets: Sequence[Hashable],
+        engines: Sequence[WritingEngine],
+        questions: Sequence[Prompt],
+    ) -> None:
+        """Begin the texts of prompts."""
+        orders = [
+            TextOrder(ticket, engine.search, prompt.number, engine.answerer.max_new)
+            for ticket, engine, prompt in zip(tickets, engines, questions, strict=True)
+        ]
+        batch = self.reader.batch(questions).to(self.precision.device)
+        with self.precision.autocast():
+            self.together.join(batch, orders)
+        answerers = (engine.answerer for engine in engines)
+        self.asked |= dict(zip(tickets, zip(answerers, questions, strict=True), strict=True))
+
+    def step(self) -> list[tuple[Hashable, dict[str, Any]]]:
+        """Write a token of every text; the records of the prompts whose texts end here."""
+        with self.precision.autocast():
+            ended = self.together.step()
+        found = []
+        for ticket, texts in ended:
+            answerer, prompt = self.asked.pop(ticket)
+            found.append((ticket, answerer.record(prompt, texts)))
+        return found
+
+    def drop(self, gone: Callable[[Hashable], bool]) -> None:
+        """Write nothing more for the tickets that are `gone`."""
+        self.together.drop(gone)
+        self.asked = {ticket: own for ticket, own in self.asked.items() if not gone(ticket)}
+
+
+class WritingEngine(AnswerEngine):
+    """Writes the texts of prompts by one group of settings, in the batch of the model."""
+
+    answerer: TextAnswers
+
+    def __init__(
+        self, answerer: TextAnswers, search: Walking, precision: Precision, flow: WritingFlow
+    ) -> None:
+        super().__init__("write", answerer, precision)
+        self.search, self.flow = search, flow
+
+
 class PromptEngines:
     """The engines of a model that writes or fills masks, one for each group of settings.
 
@@ -52,6 +113,8 @@ class PromptEngines:
             with suppress(UsageError):  # graphs of other libraries write nothing: PyTorch does
                 self.reader = let_write(self.reader, runtime)
         self.engine = lru_cache(maxsize=64)(self._open)
+        steps = not self.fills and writer_of(self.reader.model) is None
+        self.flow = WritingFlow(self.reader, precision) if steps else None
 
     @property
     def fills(self) -> bool:
@@ -78,7 +141,12 @@ class PromptEngines:
             top=spec.top,
             device=self.precision.device,
         )
-        return AnswerEngine("fill" if self.fills else "write", answerer, self.precision)
+        # the texts of a beam depend on each other
+        if self.flow is None or not isinstance(search, Walking):
+            return AnswerEngine("fill" if self.fills else "write", answerer, self.precision)
+        assert isinstance(answerer, TextAnswers)
+        search.fits(self.reader.vocab.size)
+        return WritingEngine(answerer, search, self.precision, self.flow)
 
 
 def order_settings(search: Mapping[str, Any], **others: Any) -> Settings:

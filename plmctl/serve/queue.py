@@ -6,9 +6,9 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from plmctl.serve.errors import Refusal
 
@@ -21,6 +21,32 @@ class Engine(Protocol):
     def answer(self, questions: Sequence[Any]) -> list[Any]:
         """The answer to each question."""
         ...
+
+
+class Flow(Protocol):
+    """A computation that questions join while it runs; it answers each as soon as it can."""
+
+    @property
+    def joins(self) -> bool:
+        """Whether questions can join now."""
+        ...
+
+    def join(self, tickets: Sequence[Hashable], engines: Sequence[Any], questions: Any) -> None:
+        """Begin with questions, each by its ticket, for its engine."""
+
+    def step(self) -> list[tuple[Any, Any]]:
+        """Go on a little: (a ticket, its answer) of each question that is answered now."""
+        ...
+
+    def drop(self, gone: Callable[[Any], bool]) -> None:
+        """Forget the questions whose ticket is `gone`."""
+
+
+@runtime_checkable
+class Flowing(Protocol):
+    """An engine whose questions run in a flow, perhaps with those of others."""
+
+    flow: Flow
 
 
 class Observer(Protocol):
@@ -68,19 +94,24 @@ class _Request:
             self.loop.call_soon_threadsafe(tell)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Waiting:
     engine: Engine
     question: QueuedItem
     request: _Request
     place: int
 
+    @property
+    def flow(self) -> Flow | None:
+        return self.engine.flow if isinstance(self.engine, Flowing) else None
+
 
 class BatchQueue:
     """First come, first served. The thread takes the oldest question, and as many behind it for the
     same engine as `batch_tokens` allows: `questions * longest <= batch_tokens`.
 
-    No question waits for others to come: a batch is what has come during the last one.
+    No question waits for others to come: a batch is what has come during the last one. Questions of
+    a flow join it between two of its steps, and each leaves it with its answer.
 
     Args:
         batch_tokens: The most tokens of a batch, padding included.
@@ -93,6 +124,7 @@ class BatchQueue:
         self._waiting = deque[_Waiting]()
         self._changed = threading.Condition()
         self._open = True
+        self._running: dict[Flow, list[_Waiting]] = {}
         self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
 
     def __len__(self) -> int:
@@ -140,38 +172,94 @@ class BatchQueue:
             request.left = True
 
     def _work(self) -> None:
-        while batch := self._take():
-            waited = time.monotonic() - batch[0].request.started
-            tokens = sum(each.question.tokens for each in batch)
-            self._answer(batch)
-            self.observer.answered(batch[0].engine.name, len(batch), tokens, waited)
+        while (batch := self._take()) or self._running:
+            if batch and (flow := batch[0].flow) is not None:
+                self._join(flow, batch)
+            elif batch:
+                self._answer(batch)
+                self._observe(batch)
+            for flow in [*self._running]:
+                self._step(flow)
+
+    def _observe(self, batch: Sequence[_Waiting]) -> None:
+        waited = time.monotonic() - batch[0].request.started
+        tokens = sum(each.question.tokens for each in batch)
+        self.observer.answered(batch[0].engine.name, len(batch), tokens, waited)
 
     def _take(self) -> list[_Waiting]:
-        """The next batch; [] at the end."""
+        """The next batch; [] at the end, or where only flows go on."""
         with self._changed:
             while True:
                 batch = self._collect()
-                if batch or not self._open:
+                if batch or not self._open or self._running:
                     return batch
                 self._changed.wait()
 
     def _collect(self) -> list[_Waiting]:
-        """The oldest question whose client still waits, and others that fit."""
-        batch, others, longest = list[_Waiting](), list[_Waiting](), 0
+        """The oldest question whose client still waits and that may run now, and others that
+        fit.
+        """
+        batch, others = list[_Waiting](), list[_Waiting]()
+        full = {flow for flow in self._running if not flow.joins}
         while self._waiting:
             each = self._waiting.popleft()
             if each.request.left:
                 continue
-            if batch and each.engine is not batch[0].engine:
+            kind: Any = each.flow or each.engine
+            if kind in full or (batch and kind is not (batch[0].flow or batch[0].engine)):
                 others.append(each)
                 continue
-            longest = max(longest, each.question.tokens)
-            if batch and (len(batch) + 1) * longest > self.batch_tokens:
+            running = self._running.get(kind, [])
+            if not self._fits([*running, *batch], each):
                 others.append(each)
-                break
+                if batch:
+                    break
+                full.add(kind)  # the younger ones wait behind it
+                continue
             batch.append(each)
         self._waiting.extendleft(reversed(others))
         return batch
+
+    def _fits(self, running: Sequence[_Waiting], each: _Waiting) -> bool:
+        longest = max(other.question.tokens for other in [*running, each])
+        return not running or (len(running) + 1) * longest <= self.batch_tokens
+
+    def _join(self, flow: Flow, batch: Sequence[_Waiting]) -> None:
+        """Let questions join a flow; where that fails, each is answered alone."""
+        engines = [each.engine for each in batch]
+        try:
+            flow.join(batch, engines, [each.question.content for each in batch])
+        except Exception:
+            self._answer_alone(batch)
+            return
+        self._running.setdefault(flow, []).extend(batch)
+
+    def _step(self, flow: Flow) -> None:
+        """A step of a flow; where it fails, its questions are answered alone."""
+        running = self._running[flow]
+        gone = {each for each in running if each.request.left}
+        try:
+            if gone:
+                flow.drop(lambda each: each in gone)
+            answers = flow.step()
+        except Exception:
+            flow.drop(lambda each: True)
+            self._answer_alone(running)
+            del self._running[flow]
+            return
+        for each, answer in answers:
+            each.request.put(each.place, answer)
+        done = {each for each, _ in answers}
+        if done:
+            self._observe([each for each in running if each in done])
+        self._running[flow] = [each for each in running if each not in done | gone]
+        if not self._running[flow]:
+            del self._running[flow]
+
+    def _answer_alone(self, batch: Sequence[_Waiting]) -> None:
+        for each in batch:
+            if not each.request.left:
+                self._answer([each])
 
     def _answer(self, batch: Sequence[_Waiting]) -> None:
         """Answer a batch; where it fails, each question alone, so that one fails alone."""
@@ -182,9 +270,7 @@ class BatchQueue:
             if len(batch) == 1:
                 batch[0].request.fail(error)
                 return
-            for each in batch:
-                if not each.request.left:
-                    self._answer([each])
+            self._answer_alone(batch)
             return
         for each, answer in zip(batch, answers, strict=True):
             each.request.put(each.place, answer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,46 @@ def test_texts_are_written(client: Any, folder: Path, search: dict[str, Any]) ->
     assert [[each["text"] for each in answer["texts"]] for answer in found] == [
         [each["text"] for each in answer["texts"]] for answer in own
     ]
+
+
+def test_requests_with_unlike_settings_are_written_together(folder: Path) -> None:
+    models = open_all([folder / "writes"])
+    own, counts = plmctl.load(folder / "writes"), []
+    asked: list[dict[str, Any]] = [
+        {"inputs": ["a film", "fine"], "max_new": 9},
+        {"inputs": ["a fine film"], "max_new": 2},
+        {"inputs": ["fine"], "max_new": 7, "search": {"name": "sample", "seed": 3, "count": 2}},
+        {"inputs": ["a film a film"], "max_new": 5, "search": {"name": "greedy", "min_length": 3}},
+        {"inputs": ["a film"], "max_new": 5, "search": {"name": "beam", "width": 2}},
+    ]
+    (served,) = models
+    assert served.prompts is not None
+    flow = served.prompts.flow
+    assert flow is not None
+    for body in asked:  # composing settings takes time, in which the others would be written
+        served.prompts.engine(order_settings(body.get("search", {}), max_new=body["max_new"]))
+    step = flow.step
+
+    def count_then_step() -> Any:
+        if not counts:  # meanwhile the other requests come
+            time.sleep(0.3)
+        counts.append(len(flow.together))
+        return step()
+
+    flow.step = count_then_step  # type: ignore[method-assign]
+    with serve(models) as client, ThreadPoolExecutor(len(asked)) as pool:
+        found = [*pool.map(lambda body: client.post("/generate", json=body).json(), asked)]
+    for body, answers in zip(asked, found, strict=True):
+        options = {**body.get("search", {})}
+        name = options.pop("name", "greedy")
+        for number, text in enumerate(body["inputs"]):
+            how: Any = {"max_new": body["max_new"], "search": name, "options": options}
+            wanted = own.generate(body["inputs"], **how)[number]
+            assert [each["text"] for each in answers[number]["texts"]] == [
+                each["text"] for each in wanted["texts"]
+            ], text
+    assert max(counts) > 2  # texts of two requests at least
+    assert len(flow.together) == 0
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -192,5 +192,145 @@ def test_the_end_answers_what_waits_and_refuses_what_comes() -> None:
         engine.free.set()
         assert [await first, await waits] == [[0], [49]]
         await stopping
+
+    run(scene)
+
+
+class Countdown:
+    """A flow whose question n is answered in its n-th step; notes what runs in each step."""
+
+    def __init__(self) -> None:
+        self.left: dict[Any, int] = {}
+        self.steps: list[list[int]] = []
+        self.begun, self.free = threading.Event(), threading.Event()
+        self.joins = True
+
+    def join(self, tickets: Sequence[Any], engines: Sequence[Any], questions: Any) -> None:
+        assert all(engine.flow is self for engine in engines)
+        if "bad" in questions:
+            raise ValueError("not a number")
+        self.left |= dict(zip(tickets, questions, strict=True))
+
+    def step(self) -> list[tuple[Any, Any]]:
+        self.begun.set()
+        assert self.free.wait(10)
+        self.steps.append(sorted(self.left.values()))
+        if 13 in self.left.values():
+            raise RuntimeError("unlucky")
+        self.left = {ticket: number - 1 for ticket, number in self.left.items()}
+        ended = [ticket for ticket, number in self.left.items() if not number]
+        for ticket in ended:
+            del self.left[ticket]
+        return [(ticket, "together") for ticket in ended]
+
+    def drop(self, gone: Callable[[Any], bool]) -> None:
+        self.left = {ticket: own for ticket, own in self.left.items() if not gone(ticket)}
+
+
+@dataclass(eq=False)
+class Counter:
+    flow: Countdown
+    name: str = "counter"
+
+    def answer(self, questions: Sequence[Any]) -> list[Any]:
+        if "bad" in questions or 13 in questions:
+            raise ValueError("not a number")
+        return ["alone"] * len(questions)
+
+
+@pytest.fixture
+def flow() -> Iterator[Countdown]:
+    made = Countdown()
+    yield made
+    made.free.set()
+
+
+async def begin(queue: BatchQueue, flow: Countdown, *numbers: Any) -> asyncio.Future[list[Any]]:
+    """Questions that run, in a first step that waits until the flow is free."""
+    first = asyncio.ensure_future(queue.ask(Counter(flow), ask(*numbers), seconds=10))
+    await asyncio.to_thread(flow.begun.wait, 10)
+    return first
+
+
+def test_questions_join_a_flow_while_it_runs_and_leave_at_once(flow: Countdown) -> None:
+    async def scene(queue: BatchQueue) -> list[str]:
+        order: list[str] = []
+
+        async def note(name: str, waiting: Awaitable[list[Any]]) -> None:
+            assert await waiting == ["together"]
+            order.append(name)
+
+        long = note("long", await begin(queue, flow, 5))
+        short = note("short", queue.ask(Counter(flow), ask(2), seconds=10))
+        both = asyncio.gather(long, short)
+        await asyncio.sleep(0.05)
+        flow.free.set()
+        await both
+        return order
+
+    assert run(scene) == ["short", "long"]
+    assert flow.steps == [[5], [2, 4], [1, 3], [2], [1]]
+
+
+def test_other_engines_answer_between_the_steps_of_a_flow(flow: Countdown) -> None:
+    squares = Squares()
+    squares.free.set()
+
+    async def scene(queue: BatchQueue) -> None:
+        long = await begin(queue, flow, 10**6)
+        other = asyncio.ensure_future(queue.ask(squares, ask(3), seconds=10))
+        await asyncio.sleep(0.05)
+        flow.free.set()
+        assert await other == [9]
+        assert not long.done()
+        long.cancel()  # its client leaves, and the flow forgets it
+
+    run(scene)
+    assert flow.left == {}
+
+
+def test_a_flow_takes_no_more_tokens_than_a_batch(flow: Countdown) -> None:
+    async def scene(queue: BatchQueue) -> None:
+        first = await begin(queue, flow, 2, 2)
+        rest = asyncio.ensure_future(queue.ask(Counter(flow), ask(1, 1, 1), seconds=10))
+        await asyncio.sleep(0.05)
+        flow.free.set()
+        assert await first == ["together"] * 2
+        assert await rest == ["together"] * 3
+
+    run(scene, batch_tokens=3)
+    assert flow.steps == [[2, 2], [1, 1, 1], [1, 1]]
+
+
+def test_a_flow_that_nothing_joins_is_waited_for(flow: Countdown) -> None:
+    async def scene(queue: BatchQueue) -> None:
+        flow.joins = False
+        first = await begin(queue, flow, 2)
+        rest = asyncio.ensure_future(queue.ask(Counter(flow), ask(1), seconds=10))
+        await asyncio.sleep(0.05)
+        flow.free.set()
+        assert await first == ["together"]
+        assert await rest == ["together"]
+
+    run(scene)
+    assert flow.steps == [[2], [1], [1]]
+
+
+def test_what_a_flow_cannot_answer_is_answered_alone(flow: Countdown) -> None:
+    async def scene(queue: BatchQueue) -> None:
+        flow.free.set()
+        with pytest.raises(ValueError, match="not a number"):
+            await queue.ask(Counter(flow), ask(1, "bad"), seconds=10)
+        assert await queue.ask(Counter(flow), ask(2), seconds=10) == ["together"]
+        flow.free.clear()
+        flow.begun.clear()
+        first = await begin(queue, flow, 5)
+        unlucky = asyncio.ensure_future(queue.ask(Counter(flow), ask(13), seconds=10))
+        await asyncio.sleep(0.05)
+        flow.free.set()
+        with pytest.raises(ValueError, match="not a number"):
+            await unlucky
+        assert await first == ["alone"]
+        assert flow.left == {}
 
     run(scene)
