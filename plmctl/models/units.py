@@ -48,6 +48,13 @@ def find_neurons(cell: Cell) -> CellUnits | None:
     return CellUnits(cell.down, cell.down.in_features, 1)
 
 
+def count_parameters(cell: Cell, units: CellUnits) -> float:
+    """The parameters of a cell that go with one unit: all but the bias of its last map."""
+    own = sum(weight.numel() for weight in cell.parameters())
+    kept = 0 if units.output.bias is None else units.output.bias.numel()
+    return (own - kept) / units.count
+
+
 def list_heads(module: nn.Module) -> list[CellUnits]:
     """The heads of each cell of attention in the stacks of a module."""
     found = [find_heads(cell) for _, cell in list_cells(module)]

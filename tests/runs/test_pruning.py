@@ -57,6 +57,7 @@ WAYS = {
     "magnitude": ("pruning=[magnitude]", "pruning.magnitude.end_at=0.8"),
     "movement": ("pruning=[movement]", "pruning.movement.block=[2,2]"),
     "l0": ("pruning=[l0]", "pruning.l0.start=-2.38"),
+    "budget": ("pruning=[budget]", "pruning.budget.lr=0.1"),
     "units": ("pruning=[heads,neurons]", "pruning.heads.every=4", "pruning.neurons.every=4"),
 }
 
