@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +16,10 @@ from plmctl.core.errors import UsageError
 from plmctl.core.parts import base_of
 from plmctl.generation.writer import Writer
 from plmctl.models.base import Model
+
+# A forked process has none of the threads of libraries. Their models would wait for them for ever
+# when garbage is collected there, so it never collects what it has inherited.
+os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
 
 KEPT = 8  # prepared programs: each has the weights of its model
 Answer = Callable[[Batch], Mapping[str, Tensor]]  # logits by name, of a batch
