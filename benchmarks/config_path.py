@@ -54,7 +54,7 @@ ROOMS = (
     *("training",),
     *("interop", "config", "inputs", "artifacts", "analysis", "use", "runs", "probes", "datasets"),
     "serve",
-    *("report", "jobs", "study", "chain", "cli", "commands", "api"),
+    *("report", "jobs", "study", "chain", "compress", "cli", "commands", "api"),
 )
 
 

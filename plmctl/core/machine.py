@@ -54,10 +54,28 @@ def list_cpu_flags() -> list[str]:
     return [flag for flag in (*WIDE_ON_CPU, *INT8_ON_CPU, *BF16_ON_CPU) if flag in found]
 
 
+def measure_memory() -> int:
+    """Bytes that this process holds now, its libraries included; where the system does not say it,
+    those that it has held at most.
+    """
+    return _read_status("VmRSS") or measure_peak_memory()
+
+
 def measure_peak_memory() -> int:
     """Bytes that this process has held at most since it began, its libraries included."""
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2) of either system
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    # getrusage(2) of Linux counts what the process before exec(2) has held, too
+    return _read_status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _read_status(name: str) -> int:
+    """The bytes under a name in /proc/self/status; 0 if it is missing."""
+    try:
+        with open("/proc/self/status", encoding="utf-8") as file:
+            lines = (line.split() for line in file if line.startswith(f"{name}:"))
+            return next((1024 * int(words[1]) for words in lines), 0)
+    except OSError:
+        return 0
 
 
 def find_cuda_of_torch() -> str:

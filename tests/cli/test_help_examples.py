@@ -46,6 +46,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "attack": ("finetune",),
     "compare": ("finetune",),
     "convert": ("pretrain",),
+    "compress": ("finetune",),
     "embed": ("convert",),
     "inject": ("pretrain", "data contexts"),
     "extend": ("pretrain",),

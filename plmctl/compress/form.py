@@ -1,0 +1,38 @@
+"""The kinds of files that a model is written as."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from plmctl.core.errors import UsageError
+from plmctl.core.extras import EXTRAS, find_version, install_command
+from plmctl.runtime.stored import LIBRARIES
+
+
+class Form(NamedTuple):
+    """The library that computes a file, and whether its numbers have 8 bits."""
+
+    library: str
+    int8: bool = True
+
+    def describe(self) -> str:
+        """The form for people: "openvino, 8 bits"."""
+        return f"{self.library}, {'8' if self.int8 else '32'} bits"
+
+
+def list_forms(libraries: Sequence[str] = ()) -> list[Form]:
+    """The kinds of files in 8 bits that are computed here.
+
+    Args:
+        libraries: The libraries that may compute them; none: all.
+
+    Raises:
+        UsageError: None of them is installed.
+    """
+    wanted = tuple(libraries) or tuple(LIBRARIES)
+    there = [name for name in wanted if all(map(find_version, EXTRAS[name].libraries))]
+    if not there:
+        fix = ", or ".join(install_command(name) for name in wanted)
+        raise UsageError(f"a small model is computed by {' or '.join(wanted)}\n  fix: {fix}")
+    return [Form(name) for name in there]

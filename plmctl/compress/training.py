@@ -1,0 +1,77 @@
+"""The training of a smaller model: as the run was trained, with the run as its teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from plmctl.compress.shape import Shape
+from plmctl.config import groups
+from plmctl.config.saved import read_spec
+from plmctl.config.spec import RunSpec, thaw
+from plmctl.core.errors import UsageError
+from plmctl.core.spelling import spell_line
+from plmctl.jobs.job import Config
+
+SLOTS = ("distill", "pruning", "stabiliser", "optim", "schedule")
+# the other settings of a fine-tuning that a user may change
+VALUES = ("train", "seed")
+LENGTHS = tuple(f"train.{name}" for name in groups.LENGTHS)
+# what a smaller model brings itself, or needs no more
+FREE: Config = {
+    **dict.fromkeys(("recipe", "checkpoint_into", "peft", "first_vectors", "teacher_weights")),
+    **dict.fromkeys(("teacher_cache", "head_seed", "kept_layers")),
+    "beside": {},
+    "run": thaw(groups.Run()),
+}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The settings of the command line for the trainings.
+
+    Args:
+        parts: {slot: its part}, those that a user named, and the teacher's lesson.
+        pruning: {name: pruning}, whose sparsity follows from the shape.
+        values: {dotted key: value}.
+    """
+
+    parts: Mapping[str, Any]
+    pruning: Mapping[str, Any]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, asked: RunSpec) -> Changes:
+        """The changes that a command line asks for."""
+        keys, lengths = asked.provenance.keys, {key: asked.select(key) for key in LENGTHS}
+        named = {slot for slot in SLOTS if slot in keys} | {"distill"}
+        inner = {key for key in keys if key.partition(".")[0] in {*SLOTS, *VALUES} - named}
+        inner -= {key for key in inner if key.startswith("pruning.")}
+        parts = {slot: thaw(asked.select(slot)) for slot in named - {"pruning"}}
+        values = lengths | {key: thaw(asked.select(key)) for key in inner}
+        return cls(parts, thaw(asked.select("pruning")) or {}, values)
+
+
+def plan_training(folder: Path, shape: Shape, changes: Changes) -> Config:
+    """The config of the fine-tuning that gives a run this shape.
+
+    Args:
+        folder: The checkpoint of the run, which is the teacher and the first weights.
+        shape: The shape.
+        changes: What differs from the training of the run.
+    """
+    saved = read_spec(folder)
+    if saved is None or "task" not in saved:
+        fix = spell_line("finetune", "task=<name>", f"checkpoint={folder}")
+        raise UsageError(f"{folder} has no settings of a fine-tuning\n  fix: {fix}")
+    saved = saved.replace(changes.values)
+    config: Config = {**thaw(saved), **FREE, **changes.parts}
+    config |= {"checkpoint": str(folder), "teacher": str(folder)}
+    config["kept_layers"] = shape.kept_layers
+    config["pruning"] = None
+    if shape.width < 1:
+        decided = {"sparsity": float(1 - shape.width), "scope": "layer"}
+        config["pruning"] = {name: node | decided for name, node in changes.pruning.items()}
+    return config

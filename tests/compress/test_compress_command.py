@@ -1,0 +1,170 @@
+"""`plmctl compress`: a tiny classifier of films becomes smaller, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plmctl.artifacts.loading import load_source, open_source
+from plmctl.compress import bench, works
+from plmctl.compress.shape import Shape
+from plmctl.nn.tables import count
+from plmctl.training.pruning.base import Pruning
+from tests.command import plmctl
+from tests.films import train_films
+
+WORDS = ("keep=0.01", "to=onnx", "train.steps=4", "train.save_every=1")
+WIDTH, LAYERS, HEADS, INNER = 32, 2, 2, 48
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick() -> Iterator[None]:
+    """Times are not compared here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "ENOUGH", 0.0)
+        patch.setattr(bench, "ROUNDS", 2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_films(tmp_path_factory.mktemp("films"))
+
+
+@pytest.fixture(scope="module")
+def small(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A third of the multiply-adds."""
+    out = tmp_path_factory.mktemp("compressed") / "small"
+    plmctl("compress", str(run), "target=flops:3x", *WORDS, f"out={out}")
+    return out
+
+
+def read_table(out: Path) -> dict[str, Any]:
+    """The table without times, which no two measurements have in common."""
+    table: dict[str, Any] = json.loads((out / "table.json").read_text())
+    for rung in (table["run"], *table["rungs"]):
+        for costs in filter(None, (rung["costs"], rung["predicted"])):
+            assert costs.pop("latency") > 0
+            assert costs.pop("faster") > 0
+    return table
+
+
+def count_by_hand(layers: int, heads: int, inner: int, rest: int) -> int:
+    """The numbers of a model whose layers have so many heads and neurons."""
+    attention = 4 * WIDTH * heads * (WIDTH // HEADS) + 3 * heads * (WIDTH // HEADS) + WIDTH
+    feed_forward = 2 * WIDTH * inner + inner + WIDTH
+    return rest + layers * (attention + feed_forward + 4 * WIDTH)
+
+
+def test_a_shape_has_as_many_numbers_as_its_layers(run: Path) -> None:
+    source = open_source(run)
+    whole = count(load_source(source).model)
+    rest = whole - count_by_hand(LAYERS, HEADS, INNER, 0)
+    for layers, heads in ((1, 2), (2, 1), (1, 1)):
+        shape = Shape(layers, LAYERS, works.Fraction(heads, HEADS))
+        inner = INNER * heads // HEADS
+        cut = load_source(shape.cut(source)).model
+        assert count(cut) == count_by_hand(layers, heads, inner, rest)
+
+
+def test_the_target_is_reached_and_the_folder_answers(small: Path) -> None:
+    table = read_table(small)
+    chosen = table["rungs"][table["chosen"]]
+    assert chosen["shape"] == {"layers": 1, "all_layers": 2, "width": 0.5}
+    assert table["run"]["costs"]["flops"] / chosen["costs"]["flops"] >= 3
+    scores = json.loads((small / "model/model.json").read_text())["scores"]
+    assert scores["after"]["accuracy"] == pytest.approx(chosen["score"], abs=1e-4)
+    found = json.loads(plmctl("eval", f"checkpoint={small / 'model'}", "--json"))
+    assert found["metrics"]["dev"]["accuracy"] == pytest.approx(chosen["score"], abs=1e-4)
+    assert (small / "compress_files/latency.svg").is_file()
+
+
+def test_the_prediction_is_the_file(small: Path) -> None:
+    """Bytes, multiply-adds and numbers are known before the training."""
+    table = read_table(small)
+    chosen = table["rungs"][table["chosen"]]
+    predicted = chosen["predicted"]
+    assert (predicted["flops"], predicted["parameters"]) == (
+        chosen["costs"]["flops"],
+        chosen["costs"]["parameters"],
+    )
+    assert predicted["size"] == pytest.approx(chosen["costs"]["size"], rel=0.02)
+
+
+def test_stopped_anywhere_it_ends_in_the_same_table(
+    run: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, before, steps = tmp_path / "small", Pruning.after_step, []
+    shutil.copytree(small, out)
+    last = read_table(small)["rungs"][-1]["job"]
+    for folder in (*out.glob("jobs/finetune-*/run"), out / "jobs" / last / "run"):
+        shutil.rmtree(folder)  # as before the training
+    journal = out / "jobs/journal.jsonl"
+    once = journal.read_text().count("finished")
+    line = ("compress", str(run), "target=flops:3x", *WORDS, f"out={out}")
+
+    def stop_in_third(self: Pruning, *args: Any) -> None:
+        steps.append(1)
+        if len(steps) == 3:
+            raise KeyboardInterrupt
+        before(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pruning, "after_step", stop_in_third)
+        said = plmctl(*line, code=130)
+    assert "finished stays so. To go on:\n  plmctl compress " in said
+    with monkeypatch.context() as patch:
+        patch.setattr(works, "deploy", stop)
+        plmctl(*line, code=130)
+    plmctl(*line)
+    assert read_table(out) == read_table(small)
+    assert journal.read_text().count("finished") == once + 2
+    ended = journal.read_text()
+    plmctl(*line)  # nothing is left to do
+    assert journal.read_text() == ended
+
+
+def stop(*args: Any, **settings: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_dry_run_writes_nothing_and_says_the_same_sizes(run: Path, small: Path) -> None:
+    words = (f"out={small.parent / 'dry'}", "--dry-run", "--json")
+    found = json.loads(plmctl("compress", str(run), "target=flops:3x", *WORDS, *words))
+    assert not (small.parent / "dry").exists()
+    chosen = read_table(small)["rungs"][read_table(small)["chosen"]]
+    rung = next(each for each in found["rungs"] if each["reach"] >= 1)
+    assert rung["score"] is None
+    assert rung["costs"]["size"] == chosen["predicted"]["size"]
+
+
+def test_a_target_out_of_reach_is_answered_before_any_training(run: Path, small: Path) -> None:
+    line = ("compress", str(run), "target=flops:1000x", *WORDS, f"out={small}")
+    said = plmctl(*line, code=1)
+    assert "nothing reaches the target" in said
+    assert "1 of 2 layers, 50% of heads and neurons" in said
+    assert not (small / "model").exists()
+    assert len([*small.glob("jobs/finetune-*")]) == 1  # that of the other target
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("target=flop:3x",), 2, "did you mean 'flops'?"),
+        ((), 2, "target"),
+        (("target=size:2x", "checkpoint=nowhere"), 3, "there is no such run"),
+        (("target=size:2x", "distill=tinybrt"), 2, "tinybert"),
+        (("target=size:2x", "pruning=[neuron]"), 2, "neurons"),
+        (("target=size:2x", "keep=1.2"), 2, "at most 1"),
+    ],
+)
+def test_mistakes(run: Path, tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    named = any(word.startswith("checkpoint=") for word in words)
+    own = [] if named else [str(run)]
+    assert said in plmctl("compress", *own, *words, f"out={tmp_path / 'out'}", code=code)
+    assert not (tmp_path / "out/model").exists()
