@@ -9,7 +9,7 @@ from typing import Any, Literal
 from plmctl.config.build import MISSING
 from plmctl.config.command import About, Command, Result
 from plmctl.config.groups import TrainOnTask
-from plmctl.core.values import Batch, Share, Whole
+from plmctl.core.values import Batch, Share
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,15 @@ class Compress(Command):
     # first: stop at the first model that reaches the target; best: train all, and take the best
     # score
     until: Literal["first", "best"] = "first"
-    distill: Any = None  # what smaller models learn from the run
-    pruning: Any = None  # how heads and neurons become fewer; their number follows from the target
+    distill: Any = None  # lesson of smaller models: signals from the run
+    # methods that take heads and neurons away; the shares follow from the target
+    pruning: Any = None
     stabiliser: Any = None  # [quantised]: smaller models learn with numbers of 8 bits
     optim: Any = None  # a part, or single settings of it; the others are those of the run
     schedule: Any = None  # the same
-    train: TrainOnTask = TrainOnTask()  # of each training; the others are those of the run
-    seed: Whole | None = None  # null: that of the run
+    train: TrainOnTask = (
+        TrainOnTask()
+    )  # length and settings of each training; the others are those of the run
 
     def perform(self) -> Result:
         """Climb down the ladder, and say what came of it."""

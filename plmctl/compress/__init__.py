@@ -1,15 +1,15 @@
 """From a fine-tuned run to a smaller and faster model with nearly the same score.
 
-target.py    what is to be reached: latency:8x, size:5MB
+target.py    the target that a user types: latency:8x, size:5MB
 shape.py     layers, heads and neurons that stay, and the run's own weights cut to them
 form.py      the libraries that compute a file
-bench.py     the rows on which every model is timed, and what a model costs
+bench.py     the rows that time every model, and the costs of a model
 memory.py    the memory of a process that answers
-ladder.py    which shapes are trained, from the largest on
+ladder.py    the shapes to train, from the largest on
 training.py  the training of a shape, with the run as its teacher
 works.py     the work of the other steps: measure the run, time a shape, write a model
 climb.py     the steps one after the other, as jobs
-rung.py      a model on the ladder, and which one is chosen
+rung.py      a model on the ladder, and the choice among them
 page.py      the table and the picture
 run.py       the command
 """

@@ -1,4 +1,4 @@
-"""The rows on which every model is timed, and what a model costs."""
+"""The rows that time every model, and the costs of a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENOUGH, ROUNDS = 1.0, 3  # seconds of timing, and rounds, at least
 
 @dataclass(frozen=True)
 class Costs:
-    """What a model costs, and how many times less than the run.
+    """The costs of a model, and the ratio of its latency to that of the run.
 
     Args:
         latency: Milliseconds of a row.
@@ -114,7 +114,7 @@ class Bench:
 
         Args:
             answer: Computes it.
-            model: The model, for what is counted.
+            model: The model, whose numbers are counted.
             size: The bytes of its file.
             opening: Opens it in another process.
         """

@@ -12,7 +12,7 @@ from plmctl.artifacts.loading import find, open_source
 from plmctl.compress.bench import Bench, Costs
 from plmctl.compress.form import Form, list_forms
 from plmctl.compress.ladder import find_rungs
-from plmctl.compress.rung import Outcome, Rung
+from plmctl.compress.rung import LadderResult, Rung
 from plmctl.compress.shape import Shape, count_heads, list_depths, list_widths
 from plmctl.compress.target import Target
 from plmctl.compress.training import Changes, plan_training
@@ -34,11 +34,11 @@ TIMED = ("latency", "memory")  # quantities of which two measurements differ
 
 @dataclass(frozen=True)
 class Wish:
-    """What a user wants.
+    """The wish of a user.
 
     Args:
         checkpoint: The run.
-        target: What is to be reached.
+        target: The target.
         keep: The least share of its score.
         out: The folder of all steps.
         libraries: The libraries that may compute the small model; none: all that are installed.
@@ -69,7 +69,7 @@ class Climb:
     """The way down the ladder, from the run to the smallest model.
 
     Args:
-        wish: What the user wants.
+        wish: The wish of the user.
         bench: The run and its rows.
         given: The options of the command line.
         folder: The folder of the jobs.
@@ -89,7 +89,7 @@ class Climb:
         self.journal, self.work = JobJournal({}, folder), work_with(bench)
         self.run = Rung("the run", self.whole, "torch, 32 bits")
 
-    def predict(self) -> Outcome:
+    def predict(self) -> LadderResult:
         """Measure the shape of each rung, before any training."""
         self._measure_run()
         rungs = [self._predict(self.whole, form) for form in self.forms]
@@ -97,7 +97,7 @@ class Climb:
             return self._conclude(rungs)
         return self._conclude([*rungs, *self._find_rungs(self._choose_form(rungs))])
 
-    def climb(self) -> Outcome:
+    def climb(self) -> LadderResult:
         """Write the run in 8 bits, then train smaller shapes until one is good enough."""
         self._measure_run()
         rungs = [self._write(self.whole, form) for form in self.forms]
@@ -141,10 +141,10 @@ class Climb:
         config = plan_training(self.checkpoint, smallest, self.wish.changes)
         command.check(spec_of(TRAIN, config, Provenance(TRAIN, plugins=self.plugins)))
 
-    def _conclude(self, rungs: Sequence[Rung]) -> Outcome:
+    def _conclude(self, rungs: Sequence[Rung]) -> LadderResult:
         bench, wish = self.bench, self.wish
         larger = bench.task.directions.larger(bench.metric)
-        return Outcome(self.run, rungs, wish.target, wish.keep, bench.metric, larger)
+        return LadderResult(self.run, rungs, wish.target, wish.keep, bench.metric, larger)
 
     def _measure_run(self) -> None:
         found = self._do(self._plan(RUN, "measure the run", {}))
@@ -157,7 +157,7 @@ class Climb:
         return Rung(shape.describe(), shape, form.describe(), **found)
 
     def _find_rungs(self, form: Form) -> list[Rung]:
-        """The shapes to train, with what they cost; the smallest one alone where none will do."""
+        """The shapes to train, with their costs; the smallest one alone where none will do."""
         known: dict[Shape, Rung] = {}
 
         def reaches(shape: Shape) -> bool:
@@ -178,7 +178,7 @@ class Climb:
         return self.wish.target.reach(costs.of(quantity), times) >= sure
 
     def _choose_form(self, rungs: Sequence[Rung]) -> Form:
-        """The form that goes on: of those that keep the score, the one nearest to the target."""
+        """The form that is nearest to the target and keeps the score."""
         outcome = self._conclude(rungs)
         able = [rung for rung in rungs if rung.costs is not None]
         if not able:
@@ -220,7 +220,7 @@ class Climb:
         return Path(self.journal.runs[job.name])
 
     def _do(self, job: Job) -> dict[str, Any]:
-        """What a job has measured, as fields of a rung."""
+        """The results of a job, as fields of a rung."""
         found = read_json(self._run(job) / MEASURED)
         fields = {key: found[key] for key in ("score", "refused") if key in found}
         return fields | {"costs": read_costs(found)}

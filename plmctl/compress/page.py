@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from plmctl.compress.rung import Outcome, Rung
+from plmctl.compress.rung import LadderResult, Rung
 from plmctl.core.terminal import FAIL, print_parts, remark, tell
 from plmctl.report.charts import draw_lines
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
 
 
-def show(outcome: Outcome, *, as_json: bool) -> int:
+def show(outcome: LadderResult, *, as_json: bool) -> int:
     """Print the table and what came of it; returns the exit code."""
     if as_json:
         tell(json.dumps(outcome.to_json()))
@@ -23,7 +23,7 @@ def show(outcome: Outcome, *, as_json: bool) -> int:
     return 0 if found else 1
 
 
-def write(outcome: Outcome, out: Path) -> Path:
+def write(outcome: LadderResult, out: Path) -> Path:
     """Write `compress.md` and `compress.html` into a folder; returns the former."""
     head, rows = make_table(outcome)
     blocks: list[Block] = [
@@ -36,14 +36,14 @@ def write(outcome: Outcome, out: Path) -> Path:
     return out / "compress.md"
 
 
-def make_table(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
+def make_table(outcome: LadderResult) -> tuple[list[str], list[list[str]]]:
     """(head, rows): the run and each rung."""
     head = ["model", "file", outcome.metric, "kept", "ms a row", "faster", "MB", "smaller"]
     head += ["MFLOPs a row", "parameters", ""]
     return head, [_spell(outcome, rung) for rung in (outcome.run, *outcome.rungs)]
 
 
-def _spell(outcome: Outcome, rung: Rung) -> list[str]:
+def _spell(outcome: LadderResult, rung: Rung) -> list[str]:
     share, run, costs = outcome.share(rung), outcome.run.costs, rung.costs
     score = "" if rung.score is None else f"{rung.score:.4f}"
     cells = [rung.name, rung.form, score, "" if share is None else f"{share:.1%}"]
@@ -63,7 +63,7 @@ def _spell(outcome: Outcome, rung: Rung) -> list[str]:
     ]
 
 
-def describe(outcome: Outcome) -> str:
+def describe(outcome: LadderResult) -> str:
     """One line on what came of it."""
     if (chosen := outcome.chosen) is not None:
         return f"chosen: {chosen.name} ({chosen.form}): {_say(outcome, chosen)}"
@@ -81,7 +81,7 @@ def describe(outcome: Outcome) -> str:
     return "; ".join(lines)
 
 
-def _say(outcome: Outcome, rung: Rung) -> str:
+def _say(outcome: LadderResult, rung: Rung) -> str:
     share, costs = outcome.share(rung), rung.costs
     said = [] if share is None else [f"{outcome.metric} {rung.score:.4f} ({share:.1%})"]
     if costs is not None and outcome.run.costs is not None:
@@ -90,13 +90,13 @@ def _say(outcome: Outcome, rung: Rung) -> str:
     return ", ".join(said)
 
 
-def _find_predicted(outcome: Outcome) -> Rung | None:
+def _find_predicted(outcome: LadderResult) -> Rung | None:
     """The first rung that reaches the target, where no score is measured."""
     met = (rung for rung in outcome.rungs if rung.score is None and outcome.meets(rung))
     return next(met, None)
 
 
-def _draw(outcome: Outcome) -> list[Block]:
+def _draw(outcome: LadderResult) -> list[Block]:
     """The score against latency, and against size."""
     pictures: list[Block] = []
     for name, x in (("latency", "milliseconds a row"), ("size", "bytes of the weights")):

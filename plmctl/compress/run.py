@@ -13,7 +13,7 @@ from pathlib import Path
 from plmctl.compress import page
 from plmctl.compress.bench import Bench
 from plmctl.compress.climb import Climb, Ended, Wish
-from plmctl.compress.rung import Outcome
+from plmctl.compress.rung import LadderResult
 from plmctl.compress.works import MODEL
 from plmctl.config.spec import Provenance
 from plmctl.core.spelling import spell_line
@@ -58,7 +58,7 @@ def compress(wish: Wish, given: Provenance) -> int:
     return page.show(outcome, as_json=given.json)
 
 
-def _write(outcome: Outcome, climb: Climb, out: Path) -> None:
+def _write(outcome: LadderResult, climb: Climb, out: Path) -> None:
     """Write the table, the page and the folder of the chosen model."""
     chosen, place = outcome.chosen, out / MODEL
     if chosen is None:

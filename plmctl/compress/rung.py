@@ -20,9 +20,9 @@ class Rung:
         shape: Its shape.
         form: The library and the numbers of its file.
         score: Its score on dev; None: not measured.
-        costs: What it costs; None: its library refuses it.
+        costs: Its costs; None: its library refuses it.
         refused: Why its library refuses it.
-        predicted: What its shape cost before the training.
+        predicted: The costs of its shape before the training.
         job: The job that wrote it.
     """
 
@@ -37,13 +37,13 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LadderResult:
     """The rungs so far, and which of them is chosen.
 
     Args:
         run: The run itself.
         rungs: All others, in the order in which they were made.
-        target: What is to be reached.
+        target: The target.
         keep: The least share of the score.
         metric: The name of the score.
         larger: Whether a larger score is better.
@@ -58,9 +58,7 @@ class Outcome:
 
     @property
     def chosen(self) -> Rung | None:
-        """The best score of those that reach the target and keep the score; of equals the one that
-        reaches more.
-        """
+        """The rung with the best score, if it reaches the target and keeps the score."""
         good = [rung for rung in self.rungs if self.meets(rung) and self.keeps(rung)]
         return max(good, key=self._rank, default=None)
 

@@ -18,7 +18,7 @@ DEPTHS = (1, Fraction(3, 4), Fraction(1, 2), Fraction(3, 8), Fraction(1, 4), Fra
 
 @dataclass(frozen=True)
 class Shape:
-    """What stays of a model.
+    """The layers, heads and neurons that stay.
 
     Args:
         layers: The number of layers, spread from the lowest to the highest.

@@ -11,10 +11,10 @@ from plmctl.core.spelling import spell_word
 
 # {quantity: {unit: its size}}, the quantities of a model of which less is better
 UNITS: Mapping[str, Mapping[str, float]] = {
-    "latency": {"ms": 1.0, "us": 1e-3, "s": 1e3},  # of a row, in milliseconds
-    "size": {"KB": 1e3, "MB": 1e6, "GB": 1e9, "B": 1.0},  # of the weights, in bytes
+    "latency": {"ms": 1.0, "us": 1e-3, "s": 1e3},  # milliseconds of a row
+    "size": {"KB": 1e3, "MB": 1e6, "GB": 1e9, "B": 1.0},  # bytes of the weights
     "flops": {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9},  # multiply-adds of a row
-    "memory": {"MB": 1e6, "KB": 1e3, "GB": 1e9, "B": 1.0},  # while it answers, in bytes
+    "memory": {"MB": 1e6, "KB": 1e3, "GB": 1e9, "B": 1.0},  # bytes of the process
 }
 EXAMPLES = {"latency": "latency:8x", "size": "size:5MB", "flops": "flops:4x", "memory": "memory:4x"}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)([A-Za-z]*)")
@@ -39,7 +39,7 @@ class Target:
 
         Args:
             amount: The quantity of a model.
-            times: How many times less it is than that of the run.
+            times: The quantity of the run, divided by it.
         """
         if self.times is not None:
             return times / self.times

@@ -16,10 +16,8 @@ from plmctl.core.spelling import spell_line
 from plmctl.jobs.job import Config
 
 SLOTS = ("distill", "pruning", "stabiliser", "optim", "schedule")
-# the other settings of a fine-tuning that a user may change
-VALUES = ("train", "seed")
 LENGTHS = tuple(f"train.{name}" for name in groups.LENGTHS)
-# what a smaller model brings itself, or needs no more
+# settings of the run that a smaller model does without
 FREE: Config = {
     **dict.fromkeys(("recipe", "checkpoint_into", "peft", "first_vectors", "teacher_weights")),
     **dict.fromkeys(("teacher_cache", "head_seed", "kept_layers")),
@@ -33,7 +31,7 @@ class Changes:
     """The settings of the command line for the trainings.
 
     Args:
-        parts: {slot: its part}, those that a user named, and the teacher's lesson.
+        parts: {slot: its part}, named by the user, and the lesson of the teacher.
         pruning: {name: pruning}, whose sparsity follows from the shape.
         values: {dotted key: value}.
     """
@@ -47,7 +45,7 @@ class Changes:
         """The changes that a command line asks for."""
         keys, lengths = asked.provenance.keys, {key: asked.select(key) for key in LENGTHS}
         named = {slot for slot in SLOTS if slot in keys} | {"distill"}
-        inner = {key for key in keys if key.partition(".")[0] in {*SLOTS, *VALUES} - named}
+        inner = {key for key in keys if key.partition(".")[0] in {*SLOTS, "train"} - named}
         inner -= {key for key in inner if key.startswith("pruning.")}
         parts = {slot: thaw(asked.select(slot)) for slot in named - {"pruning"}}
         values = lengths | {key: thaw(asked.select(key)) for key in inner}
@@ -60,7 +58,7 @@ def plan_training(folder: Path, shape: Shape, changes: Changes) -> Config:
     Args:
         folder: The checkpoint of the run, which is the teacher and the first weights.
         shape: The shape.
-        changes: What differs from the training of the run.
+        changes: The differences to the training of the run.
     """
     saved = read_spec(folder)
     if saved is None or "task" not in saved:

@@ -55,8 +55,8 @@ def list_cpu_flags() -> list[str]:
 
 
 def measure_memory() -> int:
-    """Bytes that this process holds now, its libraries included; where the system does not say it,
-    those that it has held at most.
+    """Bytes that this process holds now, its libraries included; on systems that do not say it,
+    the peak so far.
     """
     return _read_status("VmRSS") or measure_peak_memory()
 

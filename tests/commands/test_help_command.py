@@ -172,14 +172,15 @@ def test_kinds_are_words() -> None:
                 "train.minutes=null  wall-clock time, evaluation included; a recipe with budgets"
                 " (plmctl help budgets) chooses size, batch, rate and rows by it, unless you"
                 " set them; a number (more than 0) or null [plmctl pretrain, plmctl finetune,"
-                " plmctl graph]"
+                " plmctl compress, plmctl graph]"
             ],
         ),
         (
             "train.precision",
             [
                 "train.precision=auto  number type of the computation; weights stay fp32;"
-                " one of auto, fp32, bf16, fp16 [plmctl pretrain, plmctl finetune, plmctl graph]"
+                " one of auto, fp32, bf16, fp16 [plmctl pretrain, plmctl finetune,"
+                " plmctl compress, plmctl graph]"
             ],
         ),
         (

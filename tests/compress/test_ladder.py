@@ -10,7 +10,7 @@ import pytest
 
 from plmctl.compress.bench import Costs
 from plmctl.compress.ladder import find_rungs
-from plmctl.compress.rung import Outcome, Rung
+from plmctl.compress.rung import LadderResult, Rung
 from plmctl.compress.shape import Shape, list_depths, list_widths
 from plmctl.compress.target import Target
 
@@ -64,9 +64,9 @@ def make_rung(score: float | None, faster: float, size: int = 10) -> Rung:
     return Rung(f"{score} {faster}", Shape(1, 2), "onnx", score, costs)
 
 
-def conclude(rungs: list[Rung], larger: bool = True, keep: float = 0.9) -> Outcome:
+def conclude(rungs: list[Rung], larger: bool = True, keep: float = 0.9) -> LadderResult:
     run = make_rung(0.8, 1.0, 40)
-    return Outcome(run, rungs, Target("latency", times=4), keep, "accuracy", larger)
+    return LadderResult(run, rungs, Target("latency", times=4), keep, "accuracy", larger)
 
 
 def test_the_best_score_at_the_target_is_chosen() -> None:
