@@ -25,8 +25,8 @@ class Compress(Command):
         "compress",
         place=92,
         examples=(
-            "plmctl compress runs/sst2 target=latency:8x --dry-run",
-            "plmctl compress runs/sst2 target=flops:3x keep=0.9 train.epochs=2 out=small",
+            "plmctl compress runs/sst2 target=flops:2x --dry-run",
+            "plmctl compress runs/sst2 target=flops:2x keep=0.5 train.steps=20 out=small",
         ),
         bare="checkpoint",
         metavar="RUN",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
 
+from plmctl.artifacts.deployed import open_deployed
 from plmctl.artifacts.loading import load
 from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
@@ -71,3 +73,12 @@ def open_file(library: str, folder: Path, signature: Signature, *, int8: bool) -
     computing = LIBRARIES[library](int8=int8)
     computing.describe()  # imports it
     return lambda: computing.load(folder, signature)
+
+
+def open_exported(folder: Path, plugins: Sequence[str]) -> Open:
+    """Open an exported folder in its library, which reads the file for the first answer."""
+    loaded = open_deployed(folder, plugins=plugins)
+    task, runtime = open_graph_task(loaded, folder), loaded.runtime
+    assert runtime is not None
+    runtime.describe()  # imports it
+    return lambda: partial(runtime.answer, Program(loaded.model, task.logits))

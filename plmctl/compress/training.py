@@ -10,11 +10,13 @@ from typing import Any
 from plmctl.compress.shape import Shape
 from plmctl.config import groups
 from plmctl.config.saved import read_spec
-from plmctl.config.spec import RunSpec, thaw
+from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.core.errors import UsageError
 from plmctl.core.spelling import spell_line
+from plmctl.jobs.configs import Configs
 from plmctl.jobs.job import Config
 
+TUNE, NEW = "finetune", ("task=classification", "task.path=builtin", "checkpoint=null")
 SLOTS = ("distill", "pruning", "stabiliser", "optim", "schedule")
 LENGTHS = tuple(f"train.{name}" for name in groups.LENGTHS)
 # settings of the run that a smaller model does without
@@ -65,7 +67,9 @@ def plan_training(folder: Path, shape: Shape, changes: Changes) -> Config:
         fix = spell_line("finetune", "task=<name>", f"checkpoint={folder}")
         raise UsageError(f"{folder} has no settings of a fine-tuning\n  fix: {fix}")
     saved = saved.replace(changes.values)
-    config: Config = {**thaw(saved), **FREE, **changes.parts}
+    own = {name: value for name, value in thaw(saved).items() if value is not None}
+    config: Config = {**Configs(Provenance(TUNE)).compose(TUNE, NEW), **own, **FREE}
+    config |= changes.parts
     config |= {"checkpoint": str(folder), "teacher": str(folder)}
     config["kept_layers"] = shape.kept_layers
     config["pruning"] = None

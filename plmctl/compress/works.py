@@ -14,7 +14,7 @@ from plmctl.artifacts.convert import convert
 from plmctl.artifacts.deployed import make_runtime
 from plmctl.artifacts.loading import CARD, load, load_source, open_source
 from plmctl.compress.bench import Bench, Costs
-from plmctl.compress.memory import open_file
+from plmctl.compress.memory import open_exported, open_file
 from plmctl.compress.shape import Shape
 from plmctl.core.errors import UsageError
 from plmctl.jobs.command import execute
@@ -94,7 +94,7 @@ def export_model(bench: Bench, config: Mapping[str, Any], folder: Path) -> dict[
     runtime = make_runtime(place, card)
     answer = partial(runtime.answer, bench.program)
     model = load(source, plugins=bench.plugins).model
-    opening = partial(open_file, library, place, runtime.signature, int8=int8)
+    opening = partial(open_exported, place, bench.plugins)
     costs = bench.cost(answer, model, _measure_size(place), opening)
     return {"score": card["scores"]["after"][bench.metric], "costs": asdict(costs)}
 

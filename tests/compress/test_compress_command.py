@@ -79,7 +79,9 @@ def test_the_target_is_reached_and_the_folder_answers(small: Path) -> None:
     assert table["run"]["costs"]["flops"] / chosen["costs"]["flops"] >= 3
     scores = json.loads((small / "model/model.json").read_text())["scores"]
     assert scores["after"]["accuracy"] == pytest.approx(chosen["score"], abs=1e-4)
-    found = json.loads(plmctl("eval", f"checkpoint={small / 'model'}", "--json"))
+    found = json.loads(
+        plmctl("eval", f"checkpoint={small / 'model'}", f"out={small / 'o'}", "--json")
+    )
     assert found["metrics"]["dev"]["accuracy"] == pytest.approx(chosen["score"], abs=1e-4)
     assert (small / "compress_files/latency.svg").is_file()
 
