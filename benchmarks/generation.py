@@ -35,6 +35,7 @@ from plmctl.generation.beam import Beam
 from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.runs.contract.stand_in import TINY
+from plmctl.runtime.ctranslate2 import CTranslate2Runtime
 
 # (prompts [B, T], beams, new tokens) -> the tokens of each text
 Write = Callable[[torch.Tensor, int, int], list[list[int]]]
@@ -118,7 +119,23 @@ def open_transformers(folder: Path, size: int) -> Write:
     return write
 
 
-PEERS: Mapping[str, Callable[[Path, int], Write]] = {"transformers": open_transformers}
+def open_ctranslate2(folder: Path, size: int, *, int8: bool) -> Write:
+    """The library alone, of a model that plmctl has written; token 0, the end, is excluded."""
+    writer = CTranslate2Runtime(int8=int8).open_writer(plmctl.load(str(folder)).model)
+
+    def write(ids: torch.Tensor, beams: int, new: int) -> list[list[int]]:
+        how: dict[str, Any] = {"beam_size": beams, "length_penalty": 1.0, "end_token": [0]}
+        how |= {writer.words["least"]: new, writer.words["most"]: new, "return_scores": True}
+        return [texts[0][0] for texts in writer.ask(ids.tolist(), how)]
+
+    return write
+
+
+PEERS: Mapping[str, Callable[[Path, int], Write]] = {
+    "transformers": open_transformers,
+    "ctranslate2 fp32": partial(open_ctranslate2, int8=False),
+    "ctranslate2 int8": partial(open_ctranslate2, int8=True),
+}
 
 
 def measure(
@@ -173,7 +190,7 @@ def main() -> None:
         help="cpu: on a machine that others use too",
     )
     given = parser.parse_args()
-    need("transformers")
+    need("transformers", "ctranslate2")
     clock = time.perf_counter if given.clock == "wall" else time.process_time
     logging.disable(logging.WARNING)
     print(
