@@ -184,15 +184,16 @@ def open_graph_task(loaded: Loaded, source: Path) -> Task:
         fix = spell_line("finetune", "task=<name>", f"checkpoint={source}")
         raise UsageError(f"{what}\n  fix: {fix}, and convert its run")
     task = as_task(open_task(loaded, None, (), checkpoint=source))
-    why = "it asks no labels of the model"
+    why, fix = "it asks no labels of the model", TORCH
     if task is not None:
         name, why = task.name, ""
         if task.lengths.written:
             why = f"task={name} writes text, token by token, and a graph computes one pass"
+            fix = spell_line("convert", source, "--to", "ctranslate2", "--out", "written")
         elif task.facts.ranks:
             why = f"task={name} ranks a whole corpus, and a graph answers rows"
     if task is None or why:
-        raise UsageError(f"{source}: {why}\n  fix: {TORCH}")
+        raise UsageError(f"{source}: {why}\n  fix: {fix}")
     return task
 
 

@@ -385,7 +385,7 @@ def test_a_task_that_writes_is_refused(tmp_path: Path) -> None:
     run = tune("translation", tmp_path, *words, "search@task.search=greedy")
     told = plmctl("convert", str(run), "--to", "onnx", "--out", str(tmp_path / "x"), code=2)
     assert "task=translation writes text, token by token" in told
-    assert "--to hf" in told
+    assert f"fix: plmctl convert {run} --to ctranslate2 --out written" in told
 
 
 def test_a_graph_that_answers_other_rows_is_refused_with_a_fix_that_runs(

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
+import torch
 
 import plmctl as package
 from plmctl.artifacts.convert import to_plmctl
@@ -229,6 +231,47 @@ def test_other_texts_than_those_of_pytorch_are_refused(
     assert ("log-probabilities" if changed == "score" else "of 24 texts otherwise") in said
     assert "plmctl convert" in said or "plmctl eval" in said
     assert not (tmp_path / "x").exists()
+
+
+def save_published(kind: str, folder: Path) -> None:
+    """A model of transformers with random weights, and its tokenizer."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    special = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "vocab_size": 12}
+    sizes: dict[str, Any] = {"d_model": 16, "decoder_start_token_id": 2}
+    for end in ("encoder", "decoder"):
+        sizes |= {f"{end}_layers": 2, f"{end}_attention_heads": 2, f"{end}_ffn_dim": 24}
+    if kind == "T5":
+        sizes |= {"d_kv": 8, "num_heads": 2, "num_layers": 2, "d_ff": 24}
+        sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    config = getattr(transformers, f"{kind}Config")(**special, **sizes)
+    name = "MarianMTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration"
+    model = getattr(transformers, name)(config)
+    for parameter in model.parameters():
+        parameter.data *= 3 if parameter.dim() > 1 else 1
+    model.save_pretrained(folder)
+    vocab = {word: n for n, word in enumerate(["<pad>", "<s>", "</s>", "<unk>", *WORDS, "x"])}
+    level = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab, unk_token="<unk>"))
+    level.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    roles = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    roles |= {"cls_token": "<s>", "sep_token": "</s>"}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=level, **roles)
+    fast.save_pretrained(folder)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("kind", ["Bart", "Marian", "T5"])
+def test_a_published_model_is_written_with_pairs(kind: str, tmp_path: Path, prompts: Path) -> None:
+    save_published(kind, tmp_path / "published")
+    pairs = [f"{source}\t{source}" for source, _ in make_rows(9)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["source\ttarget", *pairs]))
+    folder = tmp_path / "deployed"
+    words = ["convert", str(tmp_path / "published"), "--to", "ctranslate2", "--out", str(folder)]
+    assert "--data pairs.tsv" in plmctl(*words, code=3)
+    plmctl(*words, "--data", str(tmp_path / "pairs.tsv"))
+    assert read_card(folder)["scores"]["metric"] == "perplexity"
+    how = ["max_new=6", "search=beam", "search.early=true"]
+    same_texts(write(tmp_path / "published", prompts, *how), write(folder, prompts, *how))
 
 
 def copy_changed(run: Path, folder: Path, **changes: Any) -> Path:
