@@ -58,6 +58,7 @@ WAYS = {
     "movement": ("pruning=[movement]", "pruning.movement.block=[2,2]"),
     "l0": ("pruning=[l0]", "pruning.l0.start=-2.38"),
     "budget": ("pruning=[budget]", "pruning.budget.lr=0.1"),
+    "joint": ("pruning=[joint]", "pruning.joint.start=0"),
     "units": ("pruning=[heads,neurons]", "pruning.heads.every=4", "pruning.neurons.every=4"),
 }
 

@@ -32,7 +32,7 @@ def test_factors_learn_as_gates_and_pay_for_parameters() -> None:
     named, hooks = dict(model.named_parameters()), []
     kept = {name: (part.masks.of(name) != 0) for name in values}
     for name, own in gates.items():
-        units = part.units[name]
+        units = part.factors.units[name]
         wide = own.repeat_interleave(units.width) * kept[name][0]
         hooks.append(
             units.output.register_forward_pre_hook(lambda m, x, w=wide: (x[0] * w.to(x[0]),))
@@ -56,7 +56,7 @@ def test_factors_learn_as_gates_and_pay_for_parameters() -> None:
     task: Any = None
     (found + term.weight * term.total / part.counts(task, batch)["budget"]).backward()
     for (name, own), gradient in zip(gates.items(), wanted, strict=True):
-        grad = part.factors[name.replace(".", "/")].grad
+        grad = part.values[name.replace(".", "/")].grad
         alive = kept[name].view(len(own), -1).any(1)
         torch.testing.assert_close(grad.double()[alive], gradient[alive], rtol=1e-4, atol=1e-6)
 
@@ -71,7 +71,7 @@ def test_the_smallest_factors_are_cut_one_by_one(pruned: float) -> None:
     named = dict(model.named_parameters())
     part.choose({name: named[name] for name in part.names}, pruned)
     units = sorted(
-        (abs(value), part.prices[name], name, number)
+        (abs(value), part.factors.prices[name], name, number)
         for name in part.names
         for number, value in enumerate(part.of(name).tolist())
     )
@@ -84,7 +84,7 @@ def test_the_smallest_factors_are_cut_one_by_one(pruned: float) -> None:
         gone.add((name, number))
         left -= price
     for name in part.names:
-        width = part.units[name].width
+        width = part.factors.units[name].width
         wanted = [
             0.0 if (name, number) in gone else value
             for number, value in enumerate(part.of(name).tolist())
@@ -97,7 +97,7 @@ def test_the_smallest_factors_are_cut_one_by_one(pruned: float) -> None:
 def test_the_budget_is_reached_and_stays() -> None:
     part = Budgeted(**HOW)
     model = take_up(part, layers=2)
-    groups = [{"params": model.parameters()}, {"params": part.factors.parameters(), "lr": 0.1}]
+    groups = [{"params": model.parameters()}, {"params": part.values.parameters(), "lr": 0.1}]
     optimizer = torch.optim.AdamW(groups, lr=0.02, weight_decay=0.1)
     zeros = []
     for step in range(1, 11):
@@ -105,7 +105,7 @@ def test_the_budget_is_reached_and_stays() -> None:
         named = dict(model.named_parameters())
         zeros.append([(named[name] == 0).all(0).tolist() for name in part.names])
     assert zeros[5] == zeros[-1] != zeros[0]
-    assert 0.5 <= part.figures()["sparsity"] < 0.5 + max(part.prices.values())
+    assert 0.5 <= part.figures()["sparsity"] < 0.5 + max(part.factors.prices.values())
     assert not part.unfinished
 
 
