@@ -1,12 +1,15 @@
 """Tokens a second that plmctl and others write, with a cache on all sides, from the same weights.
 
     python benchmarks/generation.py [--shape gpt2 marian] [--search greedy beam] [--batch 1 8 32]
-        [--weights fp32 int8 int4] [--rounds 5] [--new 32] [--prompt 16] [--clock cpu]
+        [--weights fp32 int8 int4 w8a8] [--rounds 5] [--new 32] [--prompt 16] [--clock cpu]
 
 `gpt2`: GPT-2 small. `marian`: a translation model, 6 and 6 layers of 512, vocabulary 8,000.
 `small`: a GPT-2 with 4 layers of 256, vocabulary 8192. All have random weights, and no text ends
 before `--new` tokens. Writers alternate; the ratio is that of the medians. A first run of each
 compares the texts: those of fp32 are the same as the peers'.
+
+`--arrivals 16`: instead, so many prompts of unlike lengths come one after the other, as to a
+server. One running batch (`Together`) writes them, or each is written alone after the one before.
 
 Another library is a column: a function in `PEERS` that makes a `Write` of a folder in the form of
 `transformers`, and the search.
@@ -34,6 +37,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.generation.beam import Beam
 from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
+from plmctl.generation.together import TextOrder, Together
 from plmctl.runs.contract.stand_in import TINY
 from plmctl.runtime.ctranslate2 import CTranslate2Runtime
 
@@ -86,6 +90,12 @@ def save_model(make: Callable[[], Any], folder: Path) -> None:
     model.save_pretrained(folder)
 
 
+def make_batch(model: Any, ids: torch.Tensor) -> Batch:
+    seq = Seq(ids, torch.full((len(ids),), ids.shape[1]), full=True)
+    name = "source" if model.backbone.writes == "target" else "text"
+    return Batch(torch.arange(len(ids)), {name: seq})
+
+
 def open_ours(folder: Path, size: int, weights: str) -> Write:
     model = plmctl.load(str(folder)).model
     vocab = replace(TINY, size=size, eos=None)
@@ -94,9 +104,7 @@ def open_ours(folder: Path, size: int, weights: str) -> Write:
         search: Any = Greedy()
         if beams > 1:
             search = Beam(width=beams, alpha=1.0, penalty="length", early=False)
-        seq = Seq(ids, torch.full((len(ids),), ids.shape[1]), full=True)
-        name = "source" if model.backbone.writes == "target" else "text"
-        batch = Batch(torch.arange(len(ids)), {name: seq})
+        batch = make_batch(model, ids)
         found = generate(model, batch, vocab=vocab, search=search, max_new=new, weights=weights)
         return [texts[0].ids for texts in found]
 
@@ -174,12 +182,60 @@ def measure_shape(shape: str, given: argparse.Namespace, clock: Callable[[], flo
                 print(f"| {' | '.join(cells)} | {same} of {rows} |", flush=True)
 
 
+def write_arrivals(model: Any, prompts: Sequence[Any], size: int, pause: int) -> list[list[int]]:
+    """The texts of prompts of which one comes every `pause` steps of the running batch."""
+    vocab = replace(TINY, size=size, eos=None)
+    together, found, coming = Together(model, vocab=vocab), {}, list(enumerate(prompts))
+    step = 0
+    while coming or len(together):
+        if coming and step % pause == 0:
+            number, (ids, new) = coming.pop(0)
+            together.join(make_batch(model, ids), [TextOrder(number, Greedy(), max_new=new)])
+        found |= {ticket: texts[0].ids for ticket, texts in together.step()}
+        step += 1
+    return [found[number] for number in range(len(prompts))]
+
+
+def measure_arrivals(shape: str, given: argparse.Namespace, clock: Callable[[], float]) -> None:
+    size, make = SHAPES[shape]
+    with tempfile.TemporaryDirectory() as place:
+        save_model(make, Path(place))
+        model = plmctl.load(str(Path(place))).model
+    draw = np.random.default_rng(0)
+    prompts = [
+        (
+            torch.from_numpy(draw.integers(1, size, (1, int(draw.integers(1, 2 * given.prompt))))),
+            int(draw.integers(1, 2 * given.new)),
+        )
+        for _ in range(given.arrivals)
+    ]
+    vocab = replace(TINY, size=size, eos=None)
+
+    def write_each() -> list[list[int]]:
+        texts = (
+            generate(model, make_batch(model, ids), vocab=vocab, search=Greedy(), max_new=new)
+            for ids, new in prompts
+        )
+        return [own[0][0].ids for own in texts]
+
+    running = partial(write_arrivals, model, prompts, size, 2)
+    same = sum(a == b for a, b in zip(running(), write_each(), strict=True))
+    together, each = measure([running, write_each], given.rounds, clock)
+    print(
+        f"{shape}: {given.arrivals} prompts, one every 2 tokens: together {together:.2f} s, one"
+        f" after another {each:.2f} s, {each / together:.2f} times as fast, {same} of"
+        f" {given.arrivals} texts the same",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--shape", nargs="+", choices=SHAPES, default=["gpt2", "marian"])
     parser.add_argument("--search", nargs="+", choices=BEAMS, default=[*BEAMS])
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 8, 32])
-    parser.add_argument("--weights", nargs="+", default=["fp32", "int8", "int4"])
+    parser.add_argument("--weights", nargs="+", default=["fp32", "int8", "int4", "w8a8"])
+    parser.add_argument("--arrivals", type=int, default=0, help="prompts that come over time")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--new", type=int, default=32)
     parser.add_argument("--prompt", type=int, default=16)
@@ -197,6 +253,10 @@ def main() -> None:
         f"{torch.get_num_threads()} threads, {given.prompt} tokens and {given.new} new ones,"
         f" {given.rounds} rounds, {given.clock} time\n"
     )
+    for shape in given.shape if given.arrivals else ():
+        measure_arrivals(shape, given, clock)
+    if given.arrivals:
+        return
     names = ["shape", "search", "batch", "writer", "tokens/s", *(f"times {p}" for p in PEERS)]
     print(f"| {' | '.join(names)} | same texts |\n|{'---|' * (len(names) + 1)}")
     for shape in given.shape:

@@ -60,8 +60,9 @@ class Generate(Command):
     memory: Count | None = None
     # most tokens of a text; null: as many as the model has positions, or 128
     max_new: Count | None = None
-    # numbers of the weights, on a CPU: fewer bits are faster, and may change texts
-    weights: Literal["fp32", "int8", "int4"] = "fp32"
+    # numbers of the weights, on a CPU: fewer bits are faster, and may change texts; w8a8: the
+    # inputs of maps have 8 bits, too
+    weights: Literal["fp32", "int8", "int4", "w8a8"] = "fp32"
     # a smaller model with the same tokenizer; it drafts tokens: the same text, sooner
     draft: str | None = None
     draft_tokens: Count = 4  # tokens that it drafts before the model reads them in one pass

@@ -73,7 +73,7 @@ class TextAnswers:
     search: Search
     max_new: int | None
     device: torch.device
-    weights: str = "fp32"  # fp32, int8, int4: the numbers of the weights
+    weights: str = "fp32"  # fp32, int8, int4, w8a8: the numbers of the weights
     draft: Draft | None = None
 
     def answer(self, prompts: Sequence[Prompt]) -> list[Answer]:

@@ -67,7 +67,7 @@ def generate(
         keys: numbers of the prompts, for searches that draw.
         watch: receives the tokens of every step.
         tracks: [B, 1] tracks of every token that an encoder-decoder writes, such as its language.
-        weights: the numbers of the weights: fp32, int8 or int4.
+        weights: the numbers of the weights: fp32, int8, int4 or w8a8.
         draft: a smaller model that drafts tokens; None: none.
 
     Raises:

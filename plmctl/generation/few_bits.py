@@ -1,10 +1,12 @@
 """Linear maps with weights of 8 or 4 bits, for the few rows of a decoding step on a CPU.
 
-A step reads all weights once, so that its time is that of their bytes. Inputs are rounded to bf16,
-as the kernels of PyTorch need them.
+A step of one row reads all weights once, so that its time is that of their bytes. Inputs are
+rounded to bf16, as the kernels of PyTorch need them, or to 8 bits.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from torch.nn import functional as F
 
 GROUPS = (64, 32)  # inputs with a scale and a zero of their own, of 4-bit weights
 _OUTPUTS = 16  # the kernel computes so many at once
+_TOP, _SHIFT, _LEAST = 127, 128, 1e-12  # the largest number, the shift, the least scale
 LEVELS = 15  # steps between the 16 numbers of 4 bits
 
 
@@ -35,6 +38,35 @@ class Int8Map:
     def rebuilt(self) -> Tensor:
         """[out, in] the weight that the map has."""
         return self.rounded.float() * self.scale.float()[:, None]
+
+
+class Int8Product:
+    """`y = t s (Q q) + b` with the Q and s of `Int8Map`, and for each row of x a scale `t = max|x|
+    / 127`, `q = round(x / t)` (dynamic quantisation by token; Dettmers et al., 2022,
+    arXiv:2208.07339, sec. 2.1.1).
+
+    Sums of whole numbers are exact: a row is the same whatever others are computed with it. Many
+    rows are faster, too, where the processor has units for such sums (`cpu_sums_int8`).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+        self.scale = weight.detach().abs().amax(1).clamp(min=_LEAST) / _TOP
+        rounded = (weight.detach() / self.scale[:, None]).round().to(torch.int8)
+        self.zero = torch.zeros(len(weight), dtype=torch.int32)
+        self.packed = torch.ops.onednn.qlinear_prepack(rounded, None)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        flat = x.flatten(0, -2)
+        top = torch.linalg.vector_norm(flat, torch.inf, -1, keepdim=True).clamp_(min=_LEAST)
+        # the kernel multiplies numbers from 0 to 255, and subtracts the shift
+        shifted = (flat * (_TOP / top)).round_().add_(_SHIFT).to(torch.uint8)
+        kernel = torch.ops.onednn.qlinear_pointwise
+        how: Any = (None, 1.0, 0, torch.float32, "none", [], "")
+        y = kernel(shifted, 1.0, _SHIFT, self.packed, self.scale, self.zero, *how)
+        top.mul_(1 / _TOP)
+        y = y.mul_(top) if self.bias is None else torch.addcmul(self.bias, y, top)
+        return y.view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
 
 
 class Int4Map:

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError
-from plmctl.generation.few_bits import Int4Map, Int8Map
+from plmctl.core.machine import cpu_sums_int8
+from plmctl.generation.few_bits import Int4Map, Int8Map, Int8Product
 from plmctl.generation.layouts import USUAL, LayoutPlan, find_plan
 from plmctl.heads.lm import LMHead
 
@@ -80,6 +81,7 @@ class Packed:
 LAYOUTS: dict[str, Callable[[Tensor, Tensor | None], PackedMap]] = {
     "int8": Int8Map,
     "int4": Int4Map,
+    "w8a8": Int8Product,
 }
 
 
@@ -90,8 +92,11 @@ def pack_linear(model: nn.Module, weights: str = "fp32") -> Iterator[None]:
     nothing, so that who writes for long looks at the weights once.
 
     Raises:
-        ConfigError: Weights of fewer bits, but not fp32 on a CPU.
+        ConfigError: Weights of fewer bits, but not fp32 on a CPU, or not on this one.
     """
+    if weights == "w8a8" and not cpu_sums_int8():
+        allowed = "int8: this processor lacks VNNI, without which sums of products overflow"
+        raise ConfigError("weights", weights, allowed, fix="weights=int8")
     if any("forward" in vars(part) for part in model.modules() if type(part) is nn.Linear):
         yield
         return

@@ -58,8 +58,8 @@ class Together:
         model: The model.
         vocab: The vocabulary.
         head: The head that writes; None: the first that predicts tokens.
-        weights: The numbers of the weights: fp32, int8 or int4. The weights must stay as they are
-            while texts are written.
+        weights: The numbers of the weights: fp32, int8, int4 or w8a8. The weights must stay as they
+            are while texts are written.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ def make_answerer(
         min_length: Tokens of a text at least, by the search.
         top: Candidates for each mask.
         device: The device of the model.
-        weights: The numbers of the weights of a model that writes: fp32, int8 or int4.
+        weights: The numbers of the weights of a model that writes: fp32, int8, int4 or w8a8.
         draft: A smaller model that drafts tokens; None: none.
     """
     if reader.kind == "fill":

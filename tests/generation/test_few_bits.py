@@ -9,8 +9,12 @@ import torch
 from torch import nn
 
 from plmctl.core.errors import ConfigError
-from plmctl.generation.few_bits import Int4Map, Int8Map
+from plmctl.core.machine import cpu_sums_int8
+from plmctl.generation import packed
+from plmctl.generation.few_bits import Int4Map, Int8Map, Int8Product
 from plmctl.generation.packed import LAYOUTS, Packed, pack_linear
+
+units = pytest.mark.skipif(not cpu_sums_int8(), reason="a processor without VNNI")
 
 
 def draw(outputs: int = 32, inputs: int = 128) -> nn.Linear:
@@ -44,6 +48,49 @@ def test_4_bits_by_a_loop(inputs: int, group: int) -> None:
                 assert float(rebuilt[row, place]) == pytest.approx(
                     own, abs=2**-6 * max(map(abs, some))
                 )
+
+
+@units
+@pytest.mark.parametrize("bias", [True, False])
+def test_8_bits_of_inputs_by_a_loop(bias: bool) -> None:
+    linear, x = draw(), 3 * torch.randn(2, 3, 128)
+    x[0, 0] = 0
+    found = Int8Product(linear.weight, linear.bias if bias else None)
+    with torch.inference_mode():
+        y = found(x)
+    assert y.shape == (2, 3, 32)
+    for row, result in zip(x.view(6, -1).tolist(), y.view(6, -1).tolist(), strict=True):
+        top = max(1e-12, *(abs(value) for value in row))
+        inputs = [round(value * 127 / top) for value in row]
+        for n, (weights, own) in enumerate(zip(linear.weight.tolist(), result, strict=True)):
+            scale = max(abs(weight) for weight in weights) / 127
+            whole = sum(round(w / scale) * q for w, q in zip(weights, inputs, strict=True))
+            wanted = whole * scale * top / 127 + (linear.bias.tolist()[n] if bias else 0.0)
+            # of x.5, fp32 may round one number to the other side
+            assert own == pytest.approx(wanted, abs=1.01 * scale * 127 * top / 127, rel=1e-5)
+    torch.testing.assert_close(y, linear(x) - (0 if bias else linear.bias), rtol=0, atol=0.05)
+
+
+@units
+def test_sums_of_8_bits_are_exact_and_no_row_changes_another() -> None:
+    inputs, outputs = 1024, 48
+    x = torch.randint(-127, 128, (7, inputs)).float()
+    x[0], x[:, 0] = 127, 127  # the largest sums
+    weight = torch.randint(-127, 128, (outputs, inputs)).float()
+    weight[0], weight[:, 0] = 127, 127
+    found = Int8Product(weight, None)
+    with torch.inference_mode():
+        torch.testing.assert_close(found(x), x @ weight.t(), rtol=1e-6, atol=0.5)
+        for row in range(len(x)):
+            assert torch.equal(found(x[row : row + 1])[0], found(x)[row])
+
+
+def test_without_units_inputs_keep_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "cpu_sums_int8", lambda: False)
+    model = nn.Sequential(nn.Linear(64, 32))
+    with pytest.raises(ConfigError, match="VNNI"), pack_linear(model, "w8a8"):
+        pass
+    assert "forward" not in vars(model[0])
 
 
 @pytest.mark.parametrize("bias", [True, False])
