@@ -78,6 +78,7 @@ class Bench:
         self, checkpoint: str, batch_size: int, *, memory: bool, plugins: Sequence[str] = ()
     ) -> None:
         self.checkpoint, self.memory, self.plugins = checkpoint, memory, tuple(plugins)
+        self.threads = torch.get_num_threads()  # a training may change it
         self.loaded: Loaded = load(checkpoint, plugins=plugins)
         self.task: Task = open_graph_task(self.loaded, Path(checkpoint))
         self.split: Split = read_labelled(self.task, self.loaded, Path(checkpoint), None)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from plmctl.compress.rung import LadderResult, Rung
+from plmctl.compress.target import spell_amount
 from plmctl.core.terminal import FAIL, print_parts, remark, tell
 from plmctl.report.charts import draw_lines
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
@@ -37,34 +38,36 @@ def write(outcome: LadderResult, out: Path) -> Path:
 
 
 def make_table(outcome: LadderResult) -> tuple[list[str], list[list[str]]]:
-    """(head, rows): the run and each rung."""
-    head = ["model", "file", outcome.metric, "kept", "ms a row", "faster", "MB", "smaller"]
-    head += ["MFLOPs a row", "parameters", ""]
-    return head, [_spell(outcome, rung) for rung in (outcome.run, *outcome.rungs)]
+    """(head, rows): the run and each rung. Columns without any number are left out."""
+    rows = [_spell(outcome, rung) for rung in (outcome.run, *outcome.rungs)]
+    filled = [name for name in rows[0] if any(row[name] for row in rows)]
+    return filled, [[row[name] for name in filled] for row in rows]
 
 
-def _spell(outcome: LadderResult, rung: Rung) -> list[str]:
+def _spell(outcome: LadderResult, rung: Rung) -> dict[str, str]:
+    """{column: cell} of a rung."""
     share, run, costs = outcome.share(rung), outcome.run.costs, rung.costs
-    score = "" if rung.score is None else f"{rung.score:.4f}"
-    cells = [rung.name, rung.form, score, "" if share is None else f"{share:.1%}"]
-    if costs is None or run is None:
-        return [*cells, *[""] * 6, rung.refused]
-    marks = ["chosen"] if rung is outcome.chosen else []
-    marks += ["reaches the target"] if outcome.meets(rung) and not marks else []
-    return [
-        *cells,
-        f"{costs.latency:.3f}",
-        f"{costs.faster:.1f}x",
-        f"{costs.size / 1e6:.2f}",
-        f"{costs.times_less('size', run):.1f}x",
-        f"{costs.flops / 1e6:.1f}",
-        f"{costs.parameters:,}",
-        *(marks or [""]),
-    ]
+    known = costs is not None and run is not None
+    marks = {"chosen": rung is outcome.chosen, "reaches the target": outcome.meets(rung)}
+    cells: dict[str, tuple[str, float | None]] = {
+        outcome.metric: (".4f", rung.score),
+        "kept": (".1%", share),
+        "ms a row": (".3f", costs.latency if costs else None),
+        "predicted": (".3f", rung.predicted.latency if rung.predicted else None),
+        "times faster": (".1f", costs.faster if costs else None),
+        "MB": (".2f", costs.size / 1e6 if costs else None),
+        "times smaller": (".1f", costs.times_less("size", run) if costs and run else None),
+        "MFLOPs a row": (".1f", costs.flops / 1e6 if costs else None),
+        "parameters": (",", costs.parameters if costs else None),
+        "MB of memory": (".1f", costs.memory / 1e6 if costs and costs.memory else None),
+    }
+    spelled = {name: "" if v is None else format(v, how) for name, (how, v) in cells.items()}
+    said = next((name for name, holds in marks.items() if holds), "") if known else rung.refused
+    return {"model": rung.name, "file": rung.form, **spelled, "remark": said}
 
 
 def describe(outcome: LadderResult) -> str:
-    """One line on what came of it."""
+    """One line on the result."""
     if (chosen := outcome.chosen) is not None:
         return f"chosen: {chosen.name} ({chosen.form}): {_say(outcome, chosen)}"
     if (found := _find_predicted(outcome)) is not None:
@@ -77,16 +80,18 @@ def describe(outcome: LadderResult) -> str:
         lines.append(f"the best score at the target: {met.name}, {_say(outcome, met)}")
     if met is None and outcome.rungs:
         most = max(outcome.rungs, key=outcome.reach)
-        lines.append(f"the most at all: {most.name} ({most.form}), {_say(outcome, most)}")
+        how = "is measured to need" if most.score is not None else "is predicted to need"
+        lines.append(f"the smallest: {most.name} ({most.form}) {how} {_say(outcome, most)}")
     return "; ".join(lines)
 
 
 def _say(outcome: LadderResult, rung: Rung) -> str:
-    share, costs = outcome.share(rung), rung.costs
+    share, costs, target = outcome.share(rung), rung.costs, outcome.target
     said = [] if share is None else [f"{outcome.metric} {rung.score:.4f} ({share:.1%})"]
     if costs is not None and outcome.run.costs is not None:
-        quantity = outcome.target.quantity
-        said.append(f"{quantity} {costs.times_less(quantity, outcome.run.costs):.1f}x less")
+        times = costs.times_less(target.quantity, outcome.run.costs)
+        amount = spell_amount(target.quantity, costs.of(target.quantity))
+        said.append(f"{target.quantity} {amount}, {times:.1f}x less")
     return ", ".join(said)
 
 

@@ -69,3 +69,11 @@ def parse(word: str) -> Target:
     spelled = ", ".join(unit for unit in units if unit)
     allowed = f"{quantity}:<times>x, more than 1, or {quantity}:<number> with {spelled} behind it"
     raise ConfigError("target", word, allowed, fix=spell_word(f"target={EXAMPLES[quantity]}"))
+
+
+def spell_amount(quantity: str, amount: float) -> str:
+    """An amount with the largest unit that leaves 1 or more in front: "5.20 MB"."""
+    units = sorted(UNITS[quantity].items(), key=lambda unit: -unit[1])
+    fitting = [unit for unit in units if amount >= unit[1]] or units[-1:]
+    name, size = fitting[0]
+    return f"{amount / size:.3g} {name}".rstrip()

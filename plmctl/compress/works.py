@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from plmctl.artifacts.convert import convert
 from plmctl.artifacts.deployed import make_runtime
 from plmctl.artifacts.loading import CARD, load, load_source, open_source
@@ -48,6 +50,7 @@ def _do(
     model is a result, too.
     """
     shutil.rmtree(admit(folder), ignore_errors=True)
+    torch.set_num_threads(bench.threads)
     with open_folder(folder) as unfinished:
         try:
             found = work(bench, record["config"], unfinished)

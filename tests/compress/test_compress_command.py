@@ -149,7 +149,7 @@ def test_a_target_out_of_reach_is_answered_before_any_training(run: Path, small:
     line = ("compress", str(run), "target=flops:1000x", *WORDS, f"out={small}")
     said = plmctl(*line, code=1)
     assert "nothing reaches the target" in said
-    assert "1 of 2 layers, 50% of heads and neurons" in said
+    assert "1 of 2 layers, 50% of heads and neurons (onnx, 8 bits) is predicted to need" in said
     assert not (small / "model").exists()
     assert len([*small.glob("jobs/finetune-*")]) == 1  # that of the other target
 

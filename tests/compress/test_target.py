@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plmctl.compress.target import Target, parse
+from plmctl.compress.target import Target, parse, spell_amount
 from plmctl.core.errors import ConfigError
 
 
@@ -55,3 +55,22 @@ def test_the_reach_is_1_where_a_target_is_just_met() -> None:
     assert Target("latency", times=8).reach(0.5, 4.0) == 0.5
     assert Target("size", most=5e6).reach(5e6, 1.0) == 1
     assert Target("size", most=5e6).reach(10e6, 100.0) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("quantity", "amount", "text"),
+    [
+        ("latency", 0.25, "250 us"),
+        ("latency", 5.0, "5 ms"),
+        ("latency", 2500.0, "2.5 s"),
+        ("size", 5.25e6, "5.25 MB"),
+        ("flops", 900.0, "900"),
+        ("flops", 21.7e6, "21.7 M"),
+        ("memory", 0.0, "0 B"),
+    ],
+)
+def test_amounts_are_spelled_as_they_are_typed(quantity: str, amount: float, text: str) -> None:
+    assert spell_amount(quantity, amount) == text
+    if amount:
+        typed = parse(f"{quantity}:{text.replace(' ', '')}").most
+        assert typed == pytest.approx(amount)
