@@ -9,9 +9,10 @@ from typing import Any
 
 from plmctl.compress.shape import Shape
 from plmctl.config import groups
+from plmctl.config.build import check_parts
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import Provenance, RunSpec, thaw
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.spelling import spell_line
 from plmctl.jobs.configs import Configs
 from plmctl.jobs.job import Config
@@ -76,4 +77,8 @@ def plan_training(folder: Path, shape: Shape, changes: Changes) -> Config:
     if shape.width < 1:
         decided = {"sparsity": float(1 - shape.width), "scope": "layer"}
         config["pruning"] = {name: node | decided for name, node in changes.pruning.items()}
+        if wrong := check_parts(config["pruning"], path="pruning"):
+            allowed = f"heads and neurons, shares of each layer: {str(wrong[0]).splitlines()[0]}"
+            fix = "pruning=[heads,neurons]"
+            raise ConfigError("pruning", list(changes.pruning), allowed, fix=fix)
     return config
