@@ -113,15 +113,18 @@ class Embed(Command):
         counts: dict[str, Any] = {"lines": len(lines), "tokens": tokens}
         counts |= {"cut": sum(line.cut for line in lines), "width": loaded.model.backbone.width}
         words = f"{counted(len(lines), 'line')}, {counted(tokens, 'token')}, {manner.words}"
-        counts |= {"of": manner.words} | ({"runtime": said} if (said := runtime.describe()) else {})
-        return self._report(words, counts)
+        counts["of"] = manner.words
+        return self._report(words, counts, runtime.describe())
 
-    def _report(self, words: str, counts: Mapping[str, Any]) -> Result:
-        """Print what was written."""
+    def _report(self, words: str, counts: Mapping[str, Any], runtime: str = "") -> Result:
+        """Print what was written, and the library that computed it."""
+        said = {"runtime": runtime} if runtime else {}
         if self.provenance.json:
-            tell(json.dumps({"out": self.out, **counts}))
+            tell(json.dumps({"out": self.out, **counts, **said}))
         else:
             remark(f"{self.out}: {words}")
+            for key, value in said.items():
+                remark(f"{key}: {value}")
         return 0
 
     def _embed_static(self, file: Path) -> Result:
@@ -169,7 +172,8 @@ class Embed(Command):
         source = Path(self.input).expanduser()
         lines, texts = read(source, loaded, field=self.field), read_texts(source, self.field)
         sizes: Any = {"top": self.top, "batch_size": self.batch_size, "precision": precision}
-        sizes |= {"runtime": open_runtime(self.runtime, precision, self.plugins)}
+        runtime = open_runtime(self.runtime, precision, self.plugins)
+        sizes |= {"runtime": runtime}
         answers = list(find_nearest(file, loaded, lines, texts, among=among, **sizes))
         rows = (json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
         write_text(Path(self.out), "".join(rows))
@@ -180,4 +184,5 @@ class Embed(Command):
                     tell(f"  {each['score']:.4f}  line {each['line']}: {each['text'][:100]}")
         count = len(file.vectors)
         words = f"{counted(len(answers), 'question')}, among {counted(count, 'line')}"
-        return self._report(words, {"questions": len(answers), "among": count})
+        counts: dict[str, Any] = {"questions": len(answers), "among": count}
+        return self._report(words, counts, runtime.describe())

@@ -15,6 +15,8 @@ import torch
 from plmctl.artifacts.cost import cost
 from plmctl.artifacts.loading import Loaded, load
 from plmctl.compress.memory import Open, measure_growth, open_run
+from plmctl.core.machine import describe_cpu
+from plmctl.core.spelling import spell_line
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.runtime.base import Answer, Program
@@ -23,9 +25,10 @@ from plmctl.tasks import inference
 from plmctl.tasks.inference import Split
 from plmctl.tasks.task import Task
 from plmctl.training.checkpoint import tensors_of
-from plmctl.use.deploying import measure_answers, open_graph_task, read_labelled
+from plmctl.use.deploying import advise, measure_answers, open_graph_task, read_labelled
 
 ROWS, LEAST, MOST = 256, 8, 32  # rows that are timed, and their batches, at least and at most
+HELD_OUT = "task.dev_share=0.1, in the training of the run"
 ENOUGH, ROUNDS = 1.0, 3  # seconds of timing, and rounds, at least
 
 
@@ -80,8 +83,11 @@ class Bench:
         self.checkpoint, self.memory, self.plugins = checkpoint, memory, tuple(plugins)
         self.threads = torch.get_num_threads()  # a training may change it
         self.loaded: Loaded = load(checkpoint, plugins=plugins)
-        self.task: Task = open_graph_task(self.loaded, Path(checkpoint))
-        self.split: Split = read_labelled(self.task, self.loaded, Path(checkpoint), None)
+        source = Path(checkpoint)
+        others = ("task=<name>", f"teacher={source}", "kept_layers=spread")
+        with advise(lambda: spell_line("distill", *others)):
+            self.task: Task = open_graph_task(self.loaded, source)
+        self.split: Split = read_labelled(self.task, self.loaded, source, None, fix=HELD_OUT)
         batches = [batch for _, batch in inference.list_batches(self.split.rows, batch_size)]
         count = min(len(batches), max(LEAST, min(MOST, ROWS // batch_size)))
         self.longest = batches[0]
@@ -95,6 +101,12 @@ class Bench:
     def metric(self) -> str:
         """The score that is kept."""
         return self.task.metrics[0]
+
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        """All that decides measured numbers except the model: the rows, and the machine."""
+        machine = {"processor": describe_cpu(), "threads": self.threads}
+        return {"task": self.loaded.own_task(), "measured_on": machine}
 
     def time(self, answer: Answer) -> tuple[float, float]:
         """(milliseconds of a row, how many times faster than the run).

@@ -205,7 +205,7 @@ class Climb:
         config = dict(settings)
         if kind != TRAIN:
             config |= {"checkpoint": str(self.checkpoint), "batch_size": self.wish.batch_size}
-            config["memory"] = self.bench.memory
+            config |= {"memory": self.bench.memory, **self.bench.surroundings}
         name = f"{kind}-{compute_key(kind, config)[:12]}"
         return Job(name, kind, label, config, plugins=self.plugins)
 

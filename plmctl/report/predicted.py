@@ -109,11 +109,11 @@ def _find_file(place: Path, split: str) -> Path:
             file=place,
             fix=f"--split {there[0]}",
         )
-    raise DataError(
-        "no predictions in it (predictions/*.jsonl, eval/*.jsonl)",
-        file=place,
-        fix=f"plmctl eval {spell_setting('checkpoint', place)} {spell_setting('split', split)}",
-    )
+    # without `out=` the answers of an exported folder do not lie in it
+    asked = {"checkpoint": place, "split": split, "out": place / FOLDERS[1]}
+    words = " ".join(spell_setting(key, value) for key, value in asked.items())
+    what = "no predictions in it (predictions/*.jsonl, eval/*.jsonl)"
+    raise DataError(what, file=place, fix=f"plmctl eval {words}")
 
 
 def _read_rows(file: Path, columns: ColumnNames, kind: str | None) -> list[Row]:

@@ -7,7 +7,7 @@ before a folder appears.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,6 +62,7 @@ TORCH = "runtime=torch"  # the fix of a runtime, and the end of its message
 # the origin of the ranges of inputs: as libraries find them, or of training
 RANGES = {"onnx": "of each batch (dynamic)", "openvino": "of usual rows (static)"}
 TRAINED = "of training (stabiliser=[quantised])"
+ONE_FILE = "--data dev.tsv, a labelled file in the layout of the task"
 DIGITS = 6  # significant ones, for scores in model.json
 
 
@@ -182,7 +183,7 @@ def open_graph_task(loaded: Loaded, source: Path) -> Task:
     if not loaded.own_task():
         what = f"{source} was not fine-tuned by plmctl, and a graph has the answers to a task"
         fix = spell_line("finetune", "task=<name>", f"checkpoint={source}")
-        raise UsageError(f"{what}\n  fix: {fix}, and convert its run")
+        raise UsageError(f"{what}\n  fix: {fix}, and take its run")
     task = as_task(open_task(loaded, None, (), checkpoint=source))
     why, fix = "it asks no labels of the model", TORCH
     if task is not None:
@@ -197,8 +198,21 @@ def open_graph_task(loaded: Loaded, source: Path) -> Task:
     return task
 
 
-def read_labelled(task: Task, loaded: Loaded, source: Path, data: str | None) -> Split:
-    """The labelled examples whose scores are compared."""
+def read_labelled(
+    task: Task, loaded: Loaded, source: Path, data: str | None, fix: str = ONE_FILE
+) -> Split:
+    """The labelled examples whose scores are compared.
+
+    Args:
+        task: The task.
+        loaded: Its model.
+        source: The run.
+        data: A labelled file; None: the dev split of the task.
+        fix: The advice if no example is labelled.
+
+    Raises:
+        DataError: No example is labelled, or the file cannot be read.
+    """
     try:
         if data is None:
             name, examples = read_examples(task, "dev")
@@ -207,11 +221,11 @@ def read_labelled(task: Task, loaded: Loaded, source: Path, data: str | None) ->
     except PlmctlError as error:
         first = str(error).splitlines()[0]
         what = first if data else f"the dev split of {source} cannot be read: {first}"
-        raise _need_labels(what) from error
+        raise DataError(what, fix=fix) from error
     unlabelled = next((one for one in examples if not _is_labelled(one)), None)
     if unlabelled is not None or not examples:
         place = unlabelled.place if unlabelled else data or source
-        raise _need_labels(f"{place}: no label, so the file cannot be scored")
+        raise DataError(f"{place}: no label, so the file cannot be scored", fix=fix)
     return inference.encode_split(task, name, examples, loaded.tokenizer)
 
 
@@ -219,10 +233,6 @@ def _read_file(task: Task, file: Path) -> list[Example]:
     if not file.is_file():
         raise DataError("no such file", file=file)
     return task.splits.read_file(file, task.columns)
-
-
-def _need_labels(what: str) -> DataError:
-    return DataError(what, fix="--data dev.tsv, a labelled file in the layout of the task")
 
 
 def _is_labelled(example: Example) -> bool:
@@ -261,17 +271,26 @@ def _take_first(split: Split) -> Batch:
 @contextmanager
 def advise_instead(source: Path, target: Path, plugins: Sequence[str]) -> Iterator[None]:
     """Raise errors whose fix is to stay with PyTorch again, with a whole command as the fix."""
+
+    def find_other() -> str:
+        if describe_unexportable(source, source, plugins=plugins):
+            return spell_line("eval", f"checkpoint={source}", TORCH)
+        return spell_line("convert", source, "--to", "hf", "--out", target)
+
+    with advise(find_other):
+        yield
+
+
+@contextmanager
+def advise(find_other: Callable[[], str]) -> Iterator[None]:
+    """Raise errors whose fix is to stay with PyTorch again, with another fix."""
     try:
         yield
     except UsageError as error:
         said = str(error)
         if not said.endswith(TORCH):
             raise
-        if describe_unexportable(source, source, plugins=plugins):
-            instead = spell_line("eval", f"checkpoint={source}", TORCH)
-        else:
-            instead = spell_line("convert", source, "--to", "hf", "--out", target)
-        raise UsageError(said.removesuffix(TORCH) + instead) from error
+        raise UsageError(said.removesuffix(TORCH) + find_other()) from error
 
 
 def _write(

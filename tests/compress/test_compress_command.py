@@ -171,3 +171,25 @@ def test_mistakes(run: Path, tmp_path: Path, words: tuple[str, ...], code: int, 
     own = [] if named else [str(run)]
     assert said in plmctl("compress", *own, *words, f"out={tmp_path / 'out'}", code=code)
     assert not (tmp_path / "out/model").exists()
+
+
+def test_changed_rows_are_measured_again_and_no_rows_are_refused(tmp_path: Path) -> None:
+    """A finished step is that of the files that it read."""
+    own = train_films(tmp_path)
+    line = ("compress", str(own), "target=latency:1.1x", *WORDS, f"out={tmp_path / 'out'}")
+    plmctl(*line)
+    before = read_table(tmp_path / "out")["run"]["score"]
+    rows = (tmp_path / "dev.tsv").read_text().splitlines()
+    answers = plmctl("predict", str(own), f"input={tmp_path / 'dev.tsv'}", "out=-").splitlines()
+    wrong = [
+        row
+        for row, said in zip(rows[1:], answers, strict=False)
+        if json.loads(said)["guess"] != row[-1]
+    ]
+    (tmp_path / "dev.tsv").write_text("\n".join([rows[0], *wrong]))
+    plmctl(*line)
+    assert before > 0 == read_table(tmp_path / "out")["run"]["score"]
+    (tmp_path / "dev.tsv").unlink()
+    said = plmctl(*line, code=3)
+    assert "task.dev_share=0.1" in said
+    assert "--data" not in said

@@ -195,3 +195,13 @@ def test_a_file_outside_a_run_has_no_task(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(to_yaml({"version": 2}), encoding="utf-8")
     file = write(tmp_path / "own/dev.jsonl", LEFT)
     assert read_predicted(file, "dev", ColumnNames(), None).task is None
+
+
+def test_the_fix_of_absent_answers_leads_to_them(tmp_path: Path) -> None:
+    """Answers of an exported folder lie elsewhere, unless `out=` says so."""
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    said = invoke(folder, folder).output
+    place = said.split(" out=")[1].split()[0]
+    write(Path(place) / "dev.jsonl", LEFT)
+    assert compared(folder, folder)["metrics"]["accuracy"]["first"] == 4 / 8

@@ -47,6 +47,17 @@ def test_vectors_are_those_of_pytorch(
                 assert (other[key] == one[key]).all()
 
 
+def test_embed_says_which_library_was_chosen(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = write_texts(tmp_path / "new.txt", 3)
+    asked = ["embed", f"checkpoint={run}", f"input={texts}", "pooling=mean", "layers=-1"]
+    plmctl(*asked, f"out={tmp_path / 'a.npz'}", "runtime=auto")
+    assert ", the fastest here, in rows/s: " in caplog.messages[-1]
+    plmctl(*asked, f"out={tmp_path / 'b.npz'}")
+    assert "b.npz: 3 lines" in caplog.messages[-1]
+
+
 def test_padding_inside_a_row_makes_another_graph(run: Path, tmp_path: Path) -> None:
     """Batches with unlike fields have graphs of their own."""
     lines = [{"input_ids": [5, 6, 7]}, {"input_ids": [5, 6, 7, 8], "padding": [0, 1, 0, 0]}]
