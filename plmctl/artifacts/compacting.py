@@ -16,14 +16,12 @@ from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.artifacts.shrinking import find_stacks
 from plmctl.config.build import parameters_of
 from plmctl.core.errors import ConfigError
-from plmctl.models.units import find_heads, find_neurons, list_cells
+from plmctl.models.units import HEADS, NEURONS, find_heads, find_neurons, list_cells
 from plmctl.nn.cells.base import Cell
 from plmctl.nn.cells.feedforward import PositionWise
 
 if TYPE_CHECKING:
     from plmctl.artifacts.loading import Source
-
-PER_HEAD = "num_heads"  # a part with this setting has numbers for each head
 
 
 @dataclass
@@ -54,7 +52,7 @@ class Cut:
     def states(self) -> dict[str, int]:
         """The settings of the cell afterwards."""
         own = {self.setting: int(self.kept.sum())}
-        return own | ({"head_width": self.width} if self.setting == PER_HEAD else {})
+        return own | ({"head_width": self.width} if self.setting == HEADS else {})
 
     def apply(self, tensors: dict[str, Tensor]) -> None:
         """Cut the tensors of the cell."""
@@ -90,7 +88,7 @@ def compact_source(source: Source) -> tuple[Source, str]:
         for path, cell in list_cells(model.backbone)
         for cut in find_cuts(cell, f"backbone.{path}", tensors)
     ]
-    heads = sum(cut.lost for cut in cuts if cut.setting == PER_HEAD)
+    heads = sum(cut.lost for cut in cuts if cut.setting == HEADS)
     neurons = sum(cut.lost for cut in cuts) - heads
     if not heads + neurons:
         allowed = "a model with heads or neurons that are 0; here each adds something"
@@ -107,9 +105,9 @@ def compact_source(source: Source) -> tuple[Source, str]:
             cut.apply(tensors)
     every = {
         setting: sum(len(cut.kept) for cut in cuts if cut.setting == setting)
-        for setting in (PER_HEAD, "inner_width")
+        for setting in (HEADS, NEURONS)
     }
-    line = f"left out, since they add nothing: {heads} of {every[PER_HEAD]} heads, "
+    line = f"left out, since they add nothing: {heads} of {every[HEADS]} heads, "
     line += f"{neurons:,} of {every['inner_width']:,} neurons"
     return replace(source, config=config, tensors=tensors), line
 
@@ -122,7 +120,7 @@ def find_cuts(cell: Cell, place: str, tensors: dict[str, Tensor]) -> Iterator[Cu
         place: Its name before its tensors.
         tensors: The weights of the model.
     """
-    for find, setting in ((find_heads, PER_HEAD), (find_neurons, "inner_width")):
+    for find, setting in ((find_heads, HEADS), (find_neurons, NEURONS)):
         units = find(cell)
         if units is None:
             continue
@@ -191,7 +189,7 @@ def _check_parts(source: Source) -> None:
     """ConfigError for positions or patterns with numbers for each head of all layers."""
     for slot in ("position", "pattern"):
         node = source.config[slot]
-        if PER_HEAD in (parameters_of(node, source.plugins) or {}):
+        if HEADS in (parameters_of(node, source.plugins) or {}):
             own = node["_target_"].rpartition(".")[2]
             allowed = f"parts that are the same for all heads; {own} has numbers for each"
             raise ConfigError(slot, own, allowed, fix="pruning=[neurons] in its training")

@@ -84,6 +84,7 @@ class Climb:
         self.checkpoint = find(wish.checkpoint)
         self.layers = bench.loaded.model.backbone.num_layers
         self.whole = Shape(self.layers, self.layers)
+        self.units = wish.changes.find_units(self.plugins)
         self.depths, self.widths = self._find_cuts()
         self._check_training()
         self.journal, self.work = JobJournal({}, folder), work_with(bench)
@@ -124,7 +125,8 @@ class Climb:
         """The numbers of layers and the widths that this model can have."""
         source = open_source(self.checkpoint, plugins=self.plugins)
         depths, widths = list_depths(self.layers), list_widths(count_heads(source))
-        smallest = (Shape(1, self.layers), Shape(self.layers, self.layers, widths[0]))
+        narrow = Shape(self.layers, self.layers, widths[0], self.units)
+        smallest = (Shape(1, self.layers), narrow)
         able = []
         for shape in smallest:
             try:
@@ -137,7 +139,7 @@ class Climb:
 
     def _check_training(self) -> None:
         """Raise what would end a training."""
-        smallest = Shape(self.depths[-1], self.layers, self.widths[0])
+        smallest = Shape(self.depths[-1], self.layers, self.widths[0], self.units)
         config = plan_training(self.checkpoint, smallest, self.wish.changes)
         command.check(spec_of(TRAIN, config, Provenance(TRAIN, plugins=self.plugins)))
 
@@ -164,7 +166,7 @@ class Climb:
             known[shape] = self._predict(shape, form)
             return self._meets(known[shape].costs)
 
-        shapes = find_rungs(self.depths, self.widths, reaches)
+        shapes = find_rungs(self.depths, self.widths, reaches, self.units)
         smallest = sorted(known, key=lambda shape: shape.share)[:1]
         return [known[shape] for shape in shapes or smallest]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from plmctl.core.errors import UsageError
-from plmctl.core.extras import EXTRAS, find_version, install_command
+from plmctl.core.extras import EXTRAS, install_command
 from plmctl.runtime.stored import LIBRARIES
 
 
@@ -31,8 +32,17 @@ def list_forms(libraries: Sequence[str] = ()) -> list[Form]:
         UsageError: None of them is installed.
     """
     wanted = tuple(libraries) or tuple(LIBRARIES)
-    there = [name for name in wanted if all(map(find_version, EXTRAS[name].libraries))]
+    there = [name for name in wanted if all(map(_can_import, EXTRAS[name].libraries))]
     if not there:
         fix = ", or ".join(install_command(name) for name in wanted)
         raise UsageError(f"a small model is computed by {' or '.join(wanted)}\n  fix: {fix}")
     return [Form(name) for name in there]
+
+
+def _can_import(module: str) -> bool:
+    """Whether a library is there and can be imported: what a step fails with is stored."""
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    return True

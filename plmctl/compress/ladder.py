@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
-from plmctl.compress.shape import Shape
+from plmctl.compress.shape import UNITS, Shape
 
 
 def find_rungs(
-    depths: Sequence[int], widths: Sequence[Fraction], reaches: Callable[[Shape], bool]
+    depths: Sequence[int],
+    widths: Sequence[Fraction],
+    reaches: Callable[[Shape], bool],
+    units: tuple[str, ...] = tuple(UNITS),
 ) -> list[Shape]:
     """For each number of layers the widest shape that reaches the target, the largest shape first.
 
@@ -20,16 +23,20 @@ def find_rungs(
         depths: Numbers of layers, the first of them all layers of the run.
         widths: Shares of heads and neurons, ascending, the last of them 1.
         reaches: Whether a shape is predicted to reach the target.
+        units: The units whose shares these are.
     """
-    found = list(_list_widest(depths, widths, reaches))
+    found = list(_list_widest(depths, widths, reaches, units))
     return sorted(found, key=lambda shape: -shape.share)
 
 
 def _list_widest(
-    depths: Sequence[int], widths: Sequence[Fraction], reaches: Callable[[Shape], bool]
+    depths: Sequence[int],
+    widths: Sequence[Fraction],
+    reaches: Callable[[Shape], bool],
+    units: tuple[str, ...],
 ) -> Iterator[Shape]:
     for layers in depths:
-        shapes = [Shape(layers, depths[0], width) for width in widths]
+        shapes = [Shape(layers, depths[0], width, units) for width in widths]
         shapes = [shape for shape in shapes if not shape.whole]
         low, high = 0, len(shapes)  # shapes below `low` reach it, those from `high` on do not
         while low < high:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from plmctl.artifacts.assemble import build_model, without_weights
-from plmctl.artifacts.compacting import PER_HEAD, Cut, compact_source, find_cuts, name_map
+from plmctl.artifacts.compacting import Cut, compact_source, find_cuts, name_map
 from plmctl.artifacts.loading import Source
 from plmctl.artifacts.shrinking import shrink_source
-from plmctl.models.units import list_cells
+from plmctl.models.units import HEADS, NEURONS, list_cells
 
+UNITS = {HEADS: "heads", NEURONS: "neurons"}
 DEPTHS = (1, Fraction(3, 4), Fraction(1, 2), Fraction(3, 8), Fraction(1, 4), Fraction(1, 8))
 
 
@@ -23,12 +24,14 @@ class Shape:
     Args:
         layers: The number of layers, spread from the lowest to the highest.
         all_layers: The layers of the run.
-        width: The share of the heads of each layer, and of its neurons.
+        width: The share of the units of each layer that stay.
+        units: Those units, by the settings that count them.
     """
 
     layers: int
     all_layers: int
     width: Fraction = Fraction(1)
+    units: tuple[str, ...] = tuple(UNITS)
 
     @property
     def whole(self) -> bool:
@@ -51,12 +54,20 @@ class Shape:
         if self.layers < self.all_layers:
             parts.append(f"{self.layers} of {self.all_layers} layers")
         if self.width < 1:
-            parts.append(f"{float(self.width):.0%} of heads and neurons")
+            named = " and ".join(UNITS[setting] for setting in self.units)
+            parts.append(f"{float(self.width):.0%} of {named}")
         return ", ".join(parts) or "all layers"
 
     def spell(self) -> dict[str, Any]:
         """The shape as plain settings."""
-        return {"layers": self.layers, "all_layers": self.all_layers, "width": str(self.width)}
+        counts = {"layers": self.layers, "all_layers": self.all_layers}
+        return counts | {"width": str(self.width), "units": list(self.units)}
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Shape:
+        """The shape that `spell` has spelled."""
+        width, units = Fraction(config["width"]), tuple(config["units"])
+        return cls(config["layers"], config["all_layers"], width, units)
 
     def cut(self, source: Source) -> Source:
         """A model of this shape with weights of `source`, which no training has healed.
@@ -66,7 +77,7 @@ class Shape:
         """
         if self.kept_layers is not None:
             source = shrink_source(source, self.kept_layers)
-        return source if self.width == 1 else _narrow(source, self.width)
+        return source if self.width == 1 else _narrow(source, self.width, self.units)
 
 
 def list_depths(layers: int) -> list[int]:
@@ -82,7 +93,7 @@ def list_widths(heads: int) -> list[Fraction]:
 
 def count_heads(source: Source) -> int:
     """The heads of the layer with the fewest; 1 without heads."""
-    return min((len(cut.kept) for cut in _list_cuts(source) if cut.setting == PER_HEAD), default=1)
+    return min((len(cut.kept) for cut in _list_cuts(source) if cut.setting == HEADS), default=1)
 
 
 def _list_cuts(source: Source) -> Iterator[Cut]:
@@ -93,10 +104,10 @@ def _list_cuts(source: Source) -> Iterator[Cut]:
         yield from find_cuts(cell, f"backbone.{path}", dict(source.tensors))
 
 
-def _narrow(source: Source, width: Fraction) -> Source:
-    """`source` with the first heads and neurons of each layer alone."""
+def _narrow(source: Source, width: Fraction, units: Collection[str]) -> Source:
+    """`source` with the first of these units of each layer alone."""
     tensors = dict(source.tensors)
-    for cut in _list_cuts(source):
+    for cut in (each for each in _list_cuts(source) if each.setting in units):
         name = f"{name_map(cut, cut.cell.projection)}.weight"
         kept = len(cut.kept) - round(float(1 - width) * len(cut.kept))
         tensors[name] = tensors[name].clone()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plmctl.compress.shape import Shape
+from plmctl.compress.shape import UNITS, Shape
 from plmctl.config import groups
-from plmctl.config.build import check_parts
+from plmctl.config.build import build, check_parts
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.core.errors import ConfigError, UsageError
@@ -54,6 +54,25 @@ class Changes:
         values = lengths | {key: thaw(asked.select(key)) for key in inner}
         return cls(parts, thaw(asked.select("pruning")) or {}, values)
 
+    def prune(self, sparsity: float) -> Config:
+        """The prunings that take this share of units from each layer.
+
+        Raises:
+            ConfigError: One of them takes no shares of units.
+        """
+        decided = {"sparsity": sparsity, "scope": "layer"}
+        config = {name: node | decided for name, node in self.pruning.items()}
+        if wrong := check_parts(config, path="pruning"):
+            allowed = f"heads and neurons, shares of each layer: {str(wrong[0]).splitlines()[0]}"
+            fix = "pruning=[heads,neurons]"
+            raise ConfigError("pruning", list(self.pruning), allowed, fix=fix)
+        return config
+
+    def find_units(self, plugins: Sequence[str]) -> tuple[str, ...]:
+        """The units that the prunings take away, by the settings that count them."""
+        parts = [build(node, {}, plugins, path="pruning") for node in self.prune(0.5).values()]
+        return tuple(name for name in UNITS if any(part.setting == name for part in parts))
+
 
 def plan_training(folder: Path, shape: Shape, changes: Changes) -> Config:
     """The config of the fine-tuning that gives a run this shape.
@@ -75,10 +94,5 @@ def plan_training(folder: Path, shape: Shape, changes: Changes) -> Config:
     config["kept_layers"] = shape.kept_layers
     config["pruning"] = None
     if shape.width < 1:
-        decided = {"sparsity": float(1 - shape.width), "scope": "layer"}
-        config["pruning"] = {name: node | decided for name, node in changes.pruning.items()}
-        if wrong := check_parts(config["pruning"], path="pruning"):
-            allowed = f"heads and neurons, shares of each layer: {str(wrong[0]).splitlines()[0]}"
-            fix = "pruning=[heads,neurons]"
-            raise ConfigError("pruning", list(changes.pruning), allowed, fix=fix)
+        config["pruning"] = changes.prune(float(1 - shape.width))
     return config

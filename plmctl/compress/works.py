@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,7 @@ def measure_run(bench: Bench, config: Mapping[str, Any], folder: Path) -> dict[s
 
 def measure_shape(bench: Bench, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The costs of a shape in a library: the run's own weights cut, exported and timed."""
-    shape = Shape(config["layers"], config["all_layers"], Fraction(config["width"]))
+    shape = Shape.read(config)
     loaded = load_source(shape.cut(open_source(bench.checkpoint, plugins=bench.plugins)))
     graph = export(Program(loaded.model, bench.task.logits), bench.longest, name_published)
     library = LIBRARIES[config["library"]](int8=config["int8"])

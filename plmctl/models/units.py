@@ -12,6 +12,8 @@ from plmctl.nn.cells.feedforward import PositionWise
 from plmctl.nn.residual import Block
 from plmctl.nn.stack import Stack
 
+HEADS, NEURONS = "num_heads", "inner_width"  # the settings of cells that count their units
+
 
 @dataclass(frozen=True)
 class CellUnits:

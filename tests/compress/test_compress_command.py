@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from plmctl.artifacts.loading import load_source, open_source
 from plmctl.compress import bench, works
 from plmctl.compress.shape import Shape
+from plmctl.compress.training import Changes
 from plmctl.nn.tables import count
 from plmctl.training.pruning.base import Pruning
 from tests.command import plmctl
@@ -20,6 +23,7 @@ from tests.films import train_films
 
 WORDS = ("keep=0.01", "to=onnx", "train.steps=4", "train.save_every=1")
 WIDTH, LAYERS, HEADS, INNER = 32, 2, 2, 48
+UNITS = ["num_heads", "inner_width"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -66,16 +70,36 @@ def test_a_shape_has_as_many_numbers_as_its_layers(run: Path) -> None:
     whole = count(load_source(source).model)
     rest = whole - count_by_hand(LAYERS, HEADS, INNER, 0)
     for layers, heads in ((1, 2), (2, 1), (1, 1)):
-        shape = Shape(layers, LAYERS, works.Fraction(heads, HEADS))
+        shape = Shape(layers, LAYERS, Fraction(heads, HEADS))
         inner = INNER * heads // HEADS
         cut = load_source(shape.cut(source)).model
         assert count(cut) == count_by_hand(layers, heads, inner, rest)
+    how = {"begin_at": 0.1, "end_at": 0.7, "every": 1, "normalise": True}
+    for name, heads, inner in (("heads", 1, INNER), ("neurons", HEADS, INNER // HEADS)):
+        pruning = {name: {**how, "_target_": f"plmctl.training.pruning.units.{name}"}}
+        units = Changes({}, pruning).find_units(())
+        narrow = Shape(LAYERS, LAYERS, Fraction(1, HEADS), units)
+        assert narrow.describe() == f"50% of {name}"
+        cut = load_source(narrow.cut(source)).model
+        assert count(cut) == count_by_hand(LAYERS, heads, inner, rest)
+
+
+def test_a_library_that_is_missing_is_no_result(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be there when the command starts again."""
+    words = ["compress", str(run), "target=size:1.1x", "keep=0.1", "to=onnx", f"out={tmp_path}/o"]
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "onnxruntime", None)
+        assert "pip install" in plmctl(*words, code=2)
+    plmctl(*words, code=1)  # 8 bits alone make a tiny file no smaller
+    assert read_table(tmp_path / "o")["rungs"][0]["score"] is not None
 
 
 def test_the_target_is_reached_and_the_folder_answers(small: Path) -> None:
     table = read_table(small)
     chosen = table["rungs"][table["chosen"]]
-    assert chosen["shape"] == {"layers": 1, "all_layers": 2, "width": 0.5}
+    assert chosen["shape"] == {"layers": 1, "all_layers": 2, "width": 0.5, "units": UNITS}
     assert table["run"]["costs"]["flops"] / chosen["costs"]["flops"] >= 3
     scores = json.loads((small / "model/model.json").read_text())["scores"]
     assert scores["after"]["accuracy"] == pytest.approx(chosen["score"], abs=1e-4)

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate, Rate
 from plmctl.models.base import Model
-from plmctl.models.units import CellUnits, list_heads, list_neurons
+from plmctl.models.units import HEADS, NEURONS, CellUnits, list_heads, list_neurons
 from plmctl.training.pruning.base import Pruning, Scope, keep_largest, refuse_model
 from plmctl.training.stabilisers.base import Beginning, KeptTensors
 
@@ -33,6 +33,7 @@ class Gated(Pruning):
     Args:
         find: Finds the units of a model.
         kind: The name of the units, for messages.
+        setting: The setting of a cell that counts them.
         normalise: Divide the importance by its L2 norm over the units of a layer.
         scope: The least important units of each layer, or of the model.
     """
@@ -44,6 +45,7 @@ class Gated(Pruning):
         *,
         find: Find,
         kind: str,
+        setting: str,
         sparsity: float,
         begin_at: float,
         end_at: float,
@@ -52,7 +54,7 @@ class Gated(Pruning):
         scope: Literal["layer", "model"],
     ) -> None:
         super().__init__(sparsity=sparsity, begin_at=begin_at, end_at=end_at, every=every)
-        self.find, self.kind, self.normalise = find, kind, normalise
+        self.find, self.kind, self.setting, self.normalise = find, kind, setting, normalise
         self.scope: Scope = "matrix" if scope == "layer" else "model"
         self.units: dict[str, CellUnits] = {}
         self.importance = KeptTensors({})
@@ -138,6 +140,7 @@ def heads(
     return Gated(
         find=list_heads,
         kind="heads of attention",
+        setting=HEADS,
         sparsity=sparsity,
         begin_at=begin_at,
         end_at=end_at,
@@ -163,6 +166,7 @@ def neurons(
     return Gated(
         find=list_neurons,
         kind="feed-forward neurons",
+        setting=NEURONS,
         sparsity=sparsity,
         begin_at=begin_at,
         end_at=end_at,
