@@ -25,7 +25,7 @@ class Shape:
         layers: The number of layers, spread from the lowest to the highest.
         all_layers: The layers of the run.
         width: The share of the units of each layer that stay.
-        units: Those units, by the settings that count them.
+        units: The units, by the settings that count them.
     """
 
     layers: int
