@@ -72,7 +72,7 @@ def open_deployed(folder: str | os.PathLike[str], *, plugins: Sequence[str] = ()
 
 def make_runtime(folder: Path, card: Mapping[str, Any]) -> Runtime:
     """The runtime of the model in a folder."""
-    return FORMATS[card["format"]].open(folder, card)
+    return FORMATS[card["format"]].make(folder, card)
 
 
 def _open_graph(folder: Path, card: Mapping[str, Any]) -> Runtime:
@@ -90,7 +90,7 @@ class FolderFormat(NamedTuple):
 
     module: str  # the library that computes it
     card: type  # the part of `model.json` that is read
-    open: Callable[[Path, Mapping[str, Any]], Runtime]
+    make: Callable[[Path, Mapping[str, Any]], Runtime]
 
 
 FORMATS = {

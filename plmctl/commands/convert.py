@@ -65,8 +65,8 @@ Calibrate = Annotated[
     typer.Option(
         "--calibrate",
         metavar="FILE",
-        help="For openvino with --int8: texts, as plmctl predict reads them, whose numbers are"
-        " usual (default: 256 rows drawn from the training set).",
+        help="Texts of the usual kind, as plmctl predict reads them, for --to openvino with 8 bits"
+        " (default: 256 rows drawn from the training set).",
     ),
 ]
 Network = Annotated[

@@ -82,12 +82,12 @@ def plan_training(folder: Path, shape: Shape, changes: Changes) -> Config:
         shape: The shape.
         changes: The differences to the training of the run.
     """
-    saved = read_spec(folder)
-    if saved is None or "task" not in saved:
+    spec = read_spec(folder)
+    if spec is None or "task" not in spec:
         fix = spell_line("finetune", "task=<name>", f"checkpoint={folder}")
         raise UsageError(f"{folder} has no settings of a fine-tuning\n  fix: {fix}")
-    saved = saved.replace(changes.values)
-    own = {name: value for name, value in thaw(saved).items() if value is not None}
+    spec = spec.replace(changes.values)
+    own = {name: value for name, value in thaw(spec).items() if value is not None}
     config: Config = {**Configs(Provenance(TUNE)).compose(TUNE, NEW), **own, **FREE}
     config |= changes.parts
     config |= {"checkpoint": str(folder), "teacher": str(folder)}
