@@ -65,7 +65,7 @@ Calibrate = Annotated[
     typer.Option(
         "--calibrate",
         metavar="FILE",
-        help="Texts of the usual kind, as plmctl predict reads them, for --to openvino with 8 bits"
+        help="For openvino with 8 bits: texts of the usual kind, as plmctl predict reads them"
         " (default: 256 rows drawn from the training set).",
     ),
 ]
