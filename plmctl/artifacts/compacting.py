@@ -1,5 +1,5 @@
-"""A trained model without the heads and neurons that pruning has made 0: its layers have unlike
-widths, and it computes the same.
+"""A trained model without the heads, neurons and residual columns that pruning has made 0: its
+layers have unlike widths, and it computes the same.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model, without_weights
+from plmctl.artifacts.narrowing import narrow_source
 from plmctl.artifacts.shrinking import find_stacks
 from plmctl.config.build import parameters_of
 from plmctl.core.errors import ConfigError
@@ -22,6 +23,8 @@ from plmctl.nn.cells.feedforward import PositionWise
 
 if TYPE_CHECKING:
     from plmctl.artifacts.loading import Source
+
+LEFT_OUT = "left out, since they add nothing: "
 
 
 @dataclass
@@ -71,15 +74,17 @@ class Cut:
 
 
 def compact_source(source: Source) -> tuple[Source, str]:
-    """`source` without units that add nothing, and a line that says how many there were.
+    """`source` without units and residual columns that add nothing, and a line that says how many
+    there were.
 
     A unit adds nothing if the next map does not read it, `W_out[:, i] = 0`. A neuron of which all
     weights are 0 is the constant `f(b_i)`, which moves into the bias of the next map. One head and
     one neuron of each cell stay in any case. `model.stack.by_layer` states what each cell has.
 
     Raises:
-        ConfigError: There is no such unit, or a part has numbers for each head.
+        ConfigError: There is none of both, or a part has numbers for each head or column.
     """
+    source, columns = narrow_source(source)
     with without_weights():
         model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
     config, tensors = copy.deepcopy(source.config), dict(source.tensors)
@@ -91,6 +96,8 @@ def compact_source(source: Source) -> tuple[Source, str]:
     heads = sum(cut.lost for cut in cuts if cut.setting == HEADS)
     neurons = sum(cut.lost for cut in cuts) - heads
     if not heads + neurons:
+        if columns:
+            return source, f"{LEFT_OUT}{columns}"
         allowed = "a model with heads or neurons that are 0; here each adds something"
         raise ConfigError("--compact", ..., allowed, fix="pruning=[heads,neurons] in its training")
     if heads:
@@ -107,8 +114,9 @@ def compact_source(source: Source) -> tuple[Source, str]:
         setting: sum(len(cut.kept) for cut in cuts if cut.setting == setting)
         for setting in (HEADS, NEURONS)
     }
-    line = f"left out, since they add nothing: {heads} of {every[HEADS]} heads, "
+    line = f"{LEFT_OUT}{heads} of {every[HEADS]} heads, "
     line += f"{neurons:,} of {every['inner_width']:,} neurons"
+    line += f", {columns}" if columns else ""
     return replace(source, config=config, tensors=tensors), line
 
 

@@ -39,6 +39,24 @@ def spell_layouts(node: Any) -> Any:
     return spelled
 
 
+def fold_layers(node: Any, width: int) -> Any:
+    """The node with settings of cells instead of `by_layer`, where they are the same in all layers
+    and the heads are together as wide as the stream.
+    """
+    if not isinstance(node, Mapping):
+        return node
+    folded = {key: fold_layers(child, width) for key, child in node.items()}
+    by_layer, cells = dict(folded.get("by_layer") or {}), dict(folded.get("cells") or {})
+    for letter, settings in (folded.get("by_layer") or {}).items():
+        if letter in cells and all(len(set(values)) == 1 for values in settings.values()):
+            cell = {**cells[letter], **{name: values[0] for name, values in settings.items()}}
+            own = cell.get("head_width")
+            if own is None or own * cell.get("num_heads", 0) == width:
+                cells[letter] = cell | ({} if own is None else {"head_width": None})
+                del by_layer[letter]
+    return folded | ({"by_layer": by_layer, "cells": cells} if folded.get("by_layer") else {})
+
+
 def _spell_layout(layout: str) -> str:
     steps = parse(layout)
     if len(steps) > sum(count_copies(steps).values()):  # some run more than once

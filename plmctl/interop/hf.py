@@ -23,7 +23,7 @@ from plmctl.interop.bart import BartFamily
 from plmctl.interop.bert import BertFamily
 from plmctl.interop.big_bird import BigBirdFamily
 from plmctl.interop.classes import architecture_for, architecture_of, bare_in
-from plmctl.interop.difference import spell_layouts
+from plmctl.interop.difference import fold_layers, spell_layouts
 from plmctl.interop.electra import ElectraFamily
 from plmctl.interop.family import TOKENS, Family, compare_heads, drop_aliases, find_token_tables
 from plmctl.interop.gpt1 import GPTFamily
@@ -183,6 +183,9 @@ def export(
         pad: The id of the padding token.
     """
     several = labels.has_several(config)
+    if counted := next((name for name in tensors if name.endswith(".counted")), ""):
+        allowed = "norms that count all columns: no published class leaves some out"
+        raise ConfigError("model", counted, allowed, fix="--compact --to hf")
     config, tensors, unread = _simplify(config, tensors)
     family, numbers, misfits = _match_family(config, tensors, _pad_of(config, pad))
     heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
@@ -347,7 +350,8 @@ def _simplify(
     for each in FAMILIES:
         config, tensors, unused = each.simplify(config, tensors)
         unread += unused
-    return {**config, "model": spell_layouts(config["model"])}, tensors, unread
+    model = fold_layers(spell_layouts(config["model"]), config["size"]["width"])
+    return {**config, "model": model}, tensors, unread
 
 
 def _match_family(

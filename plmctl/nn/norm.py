@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 
@@ -19,3 +22,80 @@ def layer_norm(*, width: int, eps: float) -> nn.Module:
 def rms_norm(*, width: int, eps: float) -> nn.Module:
     """`x / sqrt(mean(x^2) + eps) * weight` (Zhang and Sennrich, 2019, arXiv:1910.07467)."""
     return nn.RMSNorm(width, eps=eps)
+
+
+class CountedLayerNorm(nn.LayerNorm):
+    """`layer_norm` of the columns that `counted` marks, as if there were no others; the others
+    are 0. It computes in fp32 or more.
+
+    Args:
+        norm: The norm whose weights it takes.
+    """
+
+    counted: Tensor
+
+    def __init__(self, norm: nn.LayerNorm) -> None:
+        super().__init__(norm.normalized_shape, eps=norm.eps, device="meta")
+        self.weight, self.bias = norm.weight, norm.bias
+        self.register_buffer("counted", torch.ones_like(norm.weight, dtype=torch.bool))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, counted, number = _mark(x, self.counted)
+        centred = (x - x.sum(-1, keepdim=True) / number) * counted
+        variance = centred.square().sum(-1, keepdim=True) / number
+        scaled = centred * torch.rsqrt(variance + self.eps) * self.weight
+        out = scaled if self.bias is None else scaled + self.bias * counted
+        return out.to(self.weight.dtype)
+
+
+class CountedRMSNorm(nn.RMSNorm):
+    """`rms_norm` of the columns that `counted` marks, as if there were no others; the others are 0.
+    It computes in fp32 or more.
+
+    Args:
+        norm: The norm whose weights it takes.
+    """
+
+    counted: Tensor
+
+    def __init__(self, norm: nn.RMSNorm) -> None:
+        super().__init__(norm.normalized_shape, eps=norm.eps, device="meta")
+        self.weight = norm.weight
+        self.register_buffer("counted", torch.ones_like(norm.weight, dtype=torch.bool))
+
+    def forward(self, x: Tensor) -> Tensor:
+        eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
+        x, _, number = _mark(x, self.counted)
+        mean = x.square().sum(-1, keepdim=True) / number
+        out: Tensor = x * torch.rsqrt(mean + eps) * self.weight
+        return out.to(self.weight.dtype)
+
+
+def count_columns(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
+    """{name: norm that counts columns} for norms of a model, each of which such a norm replaces.
+    All columns count at first. A name without a norm is left out.
+
+    Args:
+        names: The names of the norms in the model.
+    """
+    named = dict(model.named_modules(remove_duplicate=False))
+    made: dict[int, nn.Module] = {}
+    for name in names:
+        norm = named.get(name)
+        if isinstance(norm, CountedLayerNorm | CountedRMSNorm):
+            made[id(norm)] = norm
+        elif isinstance(norm, nn.LayerNorm):
+            made[id(norm)] = CountedLayerNorm(norm)
+        elif isinstance(norm, nn.RMSNorm):
+            made[id(norm)] = CountedRMSNorm(norm)
+    for part in {id(part): part for part in named.values()}.values():
+        for key, child in part._modules.items():
+            part._modules[key] = made.get(id(child), child)
+    return {name: made[id(named[name])] for name in names if id(named.get(name)) in made}
+
+
+def _mark(x: Tensor, counted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(x with 0 in columns that do not count, 1 where a column counts, how many count)."""
+    x = x.float() if x.dtype.itemsize < 4 else x
+    marks = counted.to(x.dtype)
+    return x * marks, marks, marks.sum()

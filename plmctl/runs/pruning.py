@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from plmctl.artifacts.loading import open_source
+from plmctl.artifacts.narrowing import Axes, find_axes
 from plmctl.config.build import build
+from plmctl.config.model_settings import model_settings
 from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
@@ -36,7 +38,10 @@ def prune(spec: Any, model: Model, objective: Objective, *, resumed: bool) -> Ob
     def open_weights(run: str) -> Mapping[str, Tensor]:
         return open_source(Path(run).expanduser(), plugins=spec.plugins).tensors
 
-    given = {"open_weights": open_weights}
+    def find_stream_axes() -> Axes:
+        return find_axes(model_settings(spec), plugins=spec.plugins)
+
+    given = {"open_weights": open_weights, "find_axes": find_stream_axes}
     parts: dict[str, Pruning] = {
         name: build(node, given, spec.plugins, path=f"pruning.{name}")
         for name, node in nodes.items()

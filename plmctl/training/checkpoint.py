@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from plmctl.core.errors import DataError, PlmctlError, list_some
 from plmctl.core.terminal import DETAIL, remark, tell
 from plmctl.core.values import Count, Whole
+from plmctl.nn.norm import count_columns
 from plmctl.nn.tables import real
 from plmctl.storage.atomic import write_json
 from plmctl.storage.durable import sync
@@ -328,7 +329,12 @@ class Fit:
 def load_tensors(
     module: nn.Module, tensors: Mapping[str, Tensor], *, without: nn.Module | None = None
 ) -> Fit:
-    """Copy what agrees in name and shape into `module`, and say what did not."""
+    """Copy what agrees in name and shape into `module`, and say what did not. Norms that count
+    columns in the file count them in the module, too.
+    """
+    counts = [name for name in tensors if name.endswith(".counted")]
+    if counts:
+        count_columns(module, [name.removesuffix(".counted") for name in counts])
     own = tensors_of(module, without=without)
     aliases = module.state_dict(keep_vars=True)
     targets = real(module, aliases)

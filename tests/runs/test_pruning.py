@@ -60,6 +60,7 @@ WAYS = {
     "budget": ("pruning=[budget]", "pruning.budget.lr=0.1"),
     "joint": ("pruning=[joint]", "pruning.joint.start=0"),
     "units": ("pruning=[heads,neurons]", "pruning.heads.every=4", "pruning.neurons.every=4"),
+    "width": ("pruning=[width]", "pruning.width.every=4"),
 }
 
 
