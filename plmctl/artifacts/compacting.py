@@ -98,7 +98,7 @@ def compact_source(source: Source) -> tuple[Source, str]:
     if not heads + neurons:
         if columns:
             return source, f"{LEFT_OUT}{columns}"
-        allowed = "a model with heads or neurons that are 0; here each adds something"
+        allowed = "a model with heads, neurons or columns that are 0; here each adds something"
         raise ConfigError("--compact", ..., allowed, fix="pruning=[heads,neurons] in its training")
     if heads:
         _check_parts(source)

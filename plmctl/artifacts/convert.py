@@ -74,7 +74,7 @@ def convert(
         reach: With `max_length`, tokens that a token sees to either side; None: as many as before,
             or as many as an old row has, at most 256.
         without: With `max_length`, what is left out: "copies", "projections".
-        compact: Leave out heads and neurons that are 0 (compacting.py).
+        compact: Leave out heads, neurons and columns that are 0 (compacting.py).
         packing: The layout of weights in the file, for `to="plmctl"` (packing.py).
         card: Writes the model card of an export in Hugging Face's layout.
     """

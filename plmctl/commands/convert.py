@@ -105,8 +105,8 @@ Compact = Annotated[
     bool,
     typer.Option(
         "--compact",
-        help="Leave out heads and neurons that pruning has made 0: the model computes the same in"
-        " less time.",
+        help="Leave out heads, neurons and residual columns that pruning has made 0: the model"
+        " computes the same in less time.",
     ),
 ]
 Bits = Annotated[

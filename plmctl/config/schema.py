@@ -60,7 +60,7 @@ class Pretrain(RunSpec):
     heads: Any = None
     # learns from changed vectors of words, too; null: from the text alone
     regulariser: Any = None
-    # weights, heads or neurons that become 0: [magnitude]; [] or null: nothing
+    # weights, heads, neurons or columns that become 0: [magnitude]; [] or null: nothing
     pruning: Any = None
     optim: Any = MISSING
     schedule: Any = MISSING
@@ -137,7 +137,7 @@ class Finetune(RunSpec):
     regulariser: Any = None
     # methods that keep training on few examples from failing: [mixout], [ema]; [] or null: nothing
     stabiliser: Any = None
-    # weights, heads or neurons that become 0: [magnitude]; [] or null: nothing
+    # weights, heads, neurons or columns that become 0: [magnitude]; [] or null: nothing
     pruning: Any = None
     # vector of a row for its class: first, last, mean, compare, concat; null: the model's own
     # choice

@@ -68,11 +68,12 @@ class ResidualWidth(Pruning):
         self.norms = count_columns(given.model, names)
         if not any(name.startswith(BACKBONE) for name in self.norms):
             raise refuse_model("norms of its residual columns")
-        counted = next(iter(self.norms.values())).counted
+        first = names[0]
+        counted = self.norms[first].get_buffer("counted")
         covered = {name: weights[name] for name in self.axes}
         self.cover(covered, {name: self._spread(name, counted) for name in self.axes})
-        own = next(iter(self.norms.values())).weight
-        self.kept = KeptTensors({KEPT: counted, IMPORTANCE: torch.zeros_like(own)})
+        zeros = torch.zeros_like(weights[f"{first}.weight"])
+        self.kept = KeptTensors({KEPT: counted, IMPORTANCE: zeros})
 
     def figures(self) -> dict[str, float]:
         """The share of the residual columns that are 0."""
