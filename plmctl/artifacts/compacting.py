@@ -74,15 +74,14 @@ class Cut:
 
 
 def compact_source(source: Source) -> tuple[Source, str]:
-    """`source` without units and residual columns that add nothing, and a line that says how many
-    there were.
+    """`source` without units and residual columns that add nothing, and a line with their numbers.
 
     A unit adds nothing if the next map does not read it, `W_out[:, i] = 0`. A neuron of which all
     weights are 0 is the constant `f(b_i)`, which moves into the bias of the next map. One head and
     one neuron of each cell stay in any case. `model.stack.by_layer` states what each cell has.
 
     Raises:
-        ConfigError: There is none of both, or a part has numbers for each head or column.
+        ConfigError: Each unit and column adds something, or a part has numbers for each head.
     """
     source, columns = narrow_source(source)
     with without_weights():

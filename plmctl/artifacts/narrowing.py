@@ -37,8 +37,8 @@ ALIKE = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, Padded)
 
 
 def find_axes(config: Any, *, plugins: Sequence[str] = ()) -> Axes:
-    """The axes of residual columns in each tensor of the model of `config`: those that are twice as
-    long if `size.width` is, while heads and inner widths stay.
+    """The axes of residual columns in each tensor of the model of `config`. They are twice as long
+    where `size.width` is twice as large, while heads and inner widths stay.
 
     Raises:
         ConfigError: A part ties these columns to something else; it names the part.
@@ -83,8 +83,8 @@ def restate_width(config: Any, width: int, plugins: Sequence[str] = ()) -> dict[
 
 
 def narrow_source(source: Source) -> tuple[Source, str]:
-    """`source` without the residual columns that its norms do not count, and a line that says how
-    many there were; "" if there is none.
+    """`source` without the residual columns that its norms do not count, and a line with their
+    number; "" if norms count all.
 
     Raises:
         ConfigError: Such a column is not 0 in some tensor, or a part ties it to something else.

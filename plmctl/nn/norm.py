@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor, nn
 
@@ -69,29 +67,6 @@ class CountedRMSNorm(nn.RMSNorm):
         mean = x.square().sum(-1, keepdim=True) / number
         out: Tensor = x * torch.rsqrt(mean + eps) * self.weight
         return out.to(self.weight.dtype)
-
-
-def count_columns(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
-    """{name: norm that counts columns} for norms of a model, each of which such a norm replaces.
-    All columns count at first. A name without a norm is left out.
-
-    Args:
-        names: The names of the norms in the model.
-    """
-    named = dict(model.named_modules(remove_duplicate=False))
-    made: dict[int, nn.Module] = {}
-    for name in names:
-        norm = named.get(name)
-        if isinstance(norm, CountedLayerNorm | CountedRMSNorm):
-            made[id(norm)] = norm
-        elif isinstance(norm, nn.LayerNorm):
-            made[id(norm)] = CountedLayerNorm(norm)
-        elif isinstance(norm, nn.RMSNorm):
-            made[id(norm)] = CountedRMSNorm(norm)
-    for part in {id(part): part for part in named.values()}.values():
-        for key, child in part._modules.items():
-            part._modules[key] = made.get(id(child), child)
-    return {name: made[id(named[name])] for name in names if id(named.get(name)) in made}
 
 
 def _mark(x: Tensor, counted: Tensor) -> tuple[Tensor, Tensor, Tensor]:

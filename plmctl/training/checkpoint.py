@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from plmctl.core.errors import DataError, PlmctlError, list_some
 from plmctl.core.terminal import DETAIL, remark, tell
 from plmctl.core.values import Count, Whole
-from plmctl.nn.norm import count_columns
+from plmctl.models.counted_norms import count_columns
 from plmctl.nn.tables import real
 from plmctl.storage.atomic import write_json
 from plmctl.storage.durable import sync

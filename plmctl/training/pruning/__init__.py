@@ -1,1 +1,1 @@
-"""Pruning: weights, heads, neurons and columns that become 0 while a model is trained, and stay 0."""
+"""Pruning: weights, heads, neurons and columns become 0 in training, and stay 0."""

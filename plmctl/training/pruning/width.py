@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate, Rate
 from plmctl.models.base import Model
-from plmctl.nn.norm import count_columns
+from plmctl.models.counted_norms import count_columns
 from plmctl.training.pruning.base import Pruning, keep_largest, refuse_model
 from plmctl.training.stabilisers.base import Beginning, KeptTensors
 
@@ -57,7 +57,7 @@ class ResidualWidth(Pruning):
         self.axes: dict[str, tuple[int, ...]] = {}
         self.kept = KeptTensors({})
         self.norms: dict[str, nn.Module] = {}
-        self.now: list[dict[int, Tensor]] = []  # of each pass: {rows: a dL/da [rows, W]}
+        self.now: list[dict[int, Tensor]] = []  # one for each pass, {rows: a dL/da [rows, W]}
 
     def begin(self, given: Beginning) -> None:
         axes, weights = self.find_axes(), dict(given.model.named_parameters())

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
-from plmctl.nn.norm import CountedLayerNorm, CountedRMSNorm, count_columns
+from plmctl.models.counted_norms import count_columns
+from plmctl.nn.norm import CountedLayerNorm, CountedRMSNorm
 from plmctl.training.pruning.width import ResidualWidth
 from tests.objectives.contrastive import W
 from tests.training.pruning.driven import SCALE, loss_of, make_batch, take_up, update
