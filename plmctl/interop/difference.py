@@ -40,8 +40,8 @@ def spell_layouts(node: Any) -> Any:
 
 
 def fold_layers(node: Any, width: int) -> Any:
-    """The node with settings of cells instead of equal ones `by_layer`, if all heads together are as
-    wide as the stream.
+    """The node with settings of cells instead of equal ones `by_layer`, if all heads together
+    are as wide as the stream.
     """
     if not isinstance(node, Mapping):
         return node

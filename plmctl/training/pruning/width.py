@@ -68,7 +68,7 @@ class ResidualWidth(Pruning):
         self.norms = count_columns(given.model, names)
         if not any(name.startswith(BACKBONE) for name in self.norms):
             raise refuse_model("norms of its residual columns")
-        first = names[0]
+        first = next(iter(self.norms))
         counted = self.norms[first].get_buffer("counted")
         covered = {name: weights[name] for name in self.axes}
         self.cover(covered, {name: self._spread(name, counted) for name in self.axes})
