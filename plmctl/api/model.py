@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from plmctl.api.records import RowList
-from plmctl.api.settings import Settings, check_path, to_words
+from plmctl.api.settings import Settings, check_path, take_value, to_words
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import build
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
+from plmctl.core.values import Batch
 from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_in_order
 from plmctl.generation.writer import writer_of
 from plmctl.heads.sentences import REDUCTIONS
@@ -127,17 +128,16 @@ class TrainedModel(Loaded):
             refuse_single(texts, "model.predict([text]), or model.predict(path=...) of a file")
         else:
             check_path("path", path)
-        given = {"batch_size": batch_size, "input": PLACE if path is None else os.fspath(path)}
-        given |= {"checkpoint": str(self.source.folder)}
-        spec = spec_of("predict", given, self._provenance())
+        size = take_value("batch_size", batch_size, Batch)
         task = self._need_task(self._own_task)
         with ExitStack() as stack:
             if texts is None:
-                source: str | None = spec.input
-                examples = read_unlabelled(task, spec.input)[1]
+                file = os.fspath(cast(Any, path))
+                source: str | None = file
+                examples = read_unlabelled(task, file)[1]
             else:
                 source, examples = stack.enter_context(read_items(task, texts))
-            how: Any = {"precision": self.precision, "batch_size": spec.batch_size}
+            how: Any = {"precision": self.precision, "batch_size": size}
             how |= {"runtime": self.runtime}
             answered = answer_examples(self, task, PLACE, examples, new_texts=True, **how)
             return RowList(answered.rows(source))

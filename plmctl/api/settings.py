@@ -7,8 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from plmctl.config.build import refuse_value
 from plmctl.core.errors import UsageError
 from plmctl.core.spelling import is_literal, spell
+from plmctl.core.values import fit
 
 Settings = Mapping[str, Any]  # {"optim.lr": 1e-3, "data.path": Path("notes.txt")}
 
@@ -25,6 +27,14 @@ def check_path(name: str, value: object) -> None:
     """UsageError for an argument `name` that must be a path and is none."""
     if not isinstance(value, str | os.PathLike):
         raise UsageError(f"{name}={value!r}: must be a path, as a text or a Path")
+
+
+def take_value(name: str, value: object, kind: Any) -> Any:
+    """The argument `name` as its annotation wants it; ConfigError for another value."""
+    try:
+        return fit(value, kind)
+    except ValueError as error:
+        raise refuse_value(name, value, kind, error) from None
 
 
 def _spell_setting(key: str, value: Any) -> str:
