@@ -102,7 +102,7 @@ def prepare(given: argparse.Namespace, folder: Path) -> tuple[Texts, Path, Path]
 
 
 def cut(texts: Texts, given: argparse.Namespace) -> Iterator[list[Any]]:
-    """What arrives at a time: one text in a stream, otherwise all."""
+    """Pieces of the texts as they arrive: single ones in a stream, otherwise all together."""
     listed: list[Any] = [each[0] if len(each) == 1 else each for each in texts]
     size = 1 if given.batch == 1 else len(listed)
     yield from (listed[n : n + size] for n in range(0, len(listed), size))

@@ -75,7 +75,7 @@ class BitSensitivity:
             DataError: The split cannot be read.
         """
         examples = task.read(split)
-        some = inference.take_share(examples, min(1.0, ROWS / max(1, len(examples))))
+        some = inference.take_some(examples, ROWS)
         rows = inference.encode_split(task, split, some, opened.tokenizer)
         model, metric = opened.model, task.metrics[0]
         device = next(model.parameters()).device

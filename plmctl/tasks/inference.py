@@ -57,6 +57,11 @@ def take_share(examples: list[Example], share: float) -> list[Example]:
     return examples if share == 1 else [examples[index] for index in sorted(taken.tolist())]
 
 
+def take_some(examples: list[Example], most: int) -> list[Example]:
+    """`most` of the examples, or all of fewer, drawn as `take_share` does."""
+    return take_share(examples, min(1.0, most / max(1, len(examples))))
+
+
 def is_answered(examples: Iterable[Example]) -> bool:
     """Whether any example has a label or an answer, so that there is something to score."""
     return any(each.label is not None or each.fields.get("answers") for each in examples)

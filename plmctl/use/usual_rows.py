@@ -44,13 +44,13 @@ def choose_usual(task: Task, loaded: Loaded, split: Split, file: str | None = No
 
     trained = _read_training(task)
     if file is not None:
-        rows = encode(file, _draw(_read_file(task, file), MOST))
+        rows = encode(file, inference.take_some(_read_file(task, file), MOST))
         if len(trained) > 1:
-            both = _draw(trained, 2 * MOST)
+            both = inference.take_some(trained, 2 * MOST)
             halves = encode("train", both[::2]), encode("train", both[1::2])
             _warn_unlike(file, rows, halves, loaded.tokenizer.vocab)
     else:
-        rows = encode("train", _draw(trained, MOST)) if trained else split.rows
+        rows = encode("train", inference.take_some(trained, MOST)) if trained else split.rows
     batches = [batch for _, batch in inference.list_batches(rows, TOGETHER)]
     step = max(1, len(batches) * TOGETHER // MOST)  # an example may have several rows
     return batches[::step]
@@ -72,11 +72,6 @@ def _read_file(task: Task, file: str) -> list[Example]:
         what = f"{counted(len(examples), 'row')} to calibrate with: at least {LEAST} are needed"
         raise DataError(what, file=file, fix=AGAIN)
     return examples
-
-
-def _draw(examples: list[Example], most: int) -> list[Example]:
-    """As many at most, with a fixed seed."""
-    return inference.take_share(examples, min(1.0, most / len(examples)))
 
 
 def _warn_unlike(file: str, rows: Rows, trained: tuple[Rows, Rows], vocab: Vocab) -> None:

@@ -16,8 +16,8 @@ from plmctl.compress.target import Target
 
 
 def find_slowly(depths: list[int], widths: list[Fraction], most: float) -> list[Shape]:
-    """Of all shapes but that of the run, those that cost at most so much; of each number of layers
-    the widest; and no shape that another one of full width is larger than.
+    """The widest shape of each number of layers that costs at most so much, without the run itself.
+    Shapes of fewer layers than one of full width are left out.
     """
     shapes = [Shape(d, depths[0], w) for d, w in itertools.product(depths, widths)]
     reaching = [shape for shape in shapes if not shape.whole and weigh(shape) <= most]

@@ -73,10 +73,14 @@ class Pruning(Stabiliser):
 
     def figures(self) -> dict[str, float]:
         """The share of the covered weights that are 0."""
-        sizes = [(self.masks.of(name), name) for name in self.names]
-        every = sum(mask.numel() for mask, _ in sizes)
-        zeros = sum(int((mask == 0).sum()) for mask, _ in sizes)
+        masks = self.list_masks().values()
+        every = sum(mask.numel() for mask in masks)
+        zeros = sum(int((mask == 0).sum()) for mask in masks)
         return {"sparsity": zeros / every} if every else {}
+
+    def list_masks(self) -> dict[str, Tensor]:
+        """{name: the mask of a weight}."""
+        return {name: self.masks.of(name) for name in self.names}
 
     def cover(self, weights: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> None:
         """Keep a mask of each weight, of a shape that fits it; gradients of masked weights are 0.

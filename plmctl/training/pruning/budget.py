@@ -16,8 +16,9 @@ from plmctl.core.values import Amount, DropoutRate, Rate
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.training.pruning.base import Pruning
+from plmctl.training.pruning.dense import add_gradient
 from plmctl.training.pruning.factors import UnitFactors
-from plmctl.training.stabilisers.base import Beginning, merge_terms
+from plmctl.training.stabilisers.base import Beginning, merge_terms, to_key
 
 TERM = "budget"
 
@@ -50,12 +51,12 @@ class Budgeted(Pruning):
         self.factors = UnitFactors(given.model)
         for name, own in self.factors.units.items():
             ones = self.factors.weights[name].new_ones(own.count).detach()
-            self.values[_spell(name)] = nn.Parameter(ones)
+            self.values[to_key(name)] = nn.Parameter(ones)
         self.cover(self.factors.weights, self.factors.draw_ones())
 
     def of(self, name: str) -> Tensor:
         """[count] the factors of the units that a weight reads."""
-        values: Tensor = self.values[_spell(name)]
+        values: Tensor = self.values[to_key(name)]
         return values
 
     def own_rates(self) -> dict[nn.Parameter, float]:
@@ -63,8 +64,7 @@ class Budgeted(Pruning):
 
     def figures(self) -> dict[str, float]:
         """The share of the parameters of heads and neurons that is cut."""
-        masks = {name: self.masks.of(name) for name in self.names}
-        return {"sparsity": self.factors.measure_cut(masks)}
+        return {"sparsity": self.factors.measure_cut(self.list_masks())}
 
     def counts(self, task: Objective, batch: Batch) -> dict[str, int]:
         return {TERM: len(batch.key)}
@@ -76,9 +76,7 @@ class Budgeted(Pruning):
 
     def pass_back(self, name: str, gradient: Tensor) -> Tensor:
         if self.unfinished:
-            values = self.values[_spell(name)]
-            change = self.factors.learn(name, gradient).to(values.dtype)
-            values.grad = change if values.grad is None else values.grad + change
+            add_gradient(self.values[to_key(name)], self.factors.learn(name, gradient))
         return gradient * self.masks.of(name)
 
     @torch.no_grad()
@@ -93,8 +91,4 @@ class Budgeted(Pruning):
 
     def mask(self, weights: Mapping[str, Tensor]) -> None:
         self.factors.take(weights)
-        self.factors.write(weights, {name: self.masks.of(name) for name in self.names})
-
-
-def _spell(name: str) -> str:
-    return name.replace(".", "/")
+        self.factors.write(weights, self.list_masks())

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from plmctl.models.base import Model
 from plmctl.models.units import CellUnits, count_parameters, find_heads, find_neurons, list_cells
 from plmctl.training.pruning.base import refuse_model
-from plmctl.training.stabilisers.base import KeptTensors
+from plmctl.training.pruning.dense import DenseWeights
 
 
-class UnitFactors(nn.Module):
-    """A factor f of the columns that each head and each neuron writes. The model holds `W' = W f`
-    between two updates, W only while one is made, so that `dL/df = sum of dL/dW' W` over the
-    columns.
+class UnitFactors(DenseWeights):
+    """A factor f of the columns that each head and each neuron writes, `W' = W f`, so that `dL/df =
+    sum of dL/dW' W` over the columns.
 
     Args:
         model: The model.
@@ -26,22 +25,22 @@ class UnitFactors(nn.Module):
     """
 
     def __init__(self, model: Model) -> None:
-        super().__init__()
         names = {id(weight): name for name, weight in model.named_parameters()}
-        self.units: dict[str, CellUnits] = {}  # by the weight that reads them
+        units: dict[str, CellUnits] = {}  # by the weight that reads them
         costs: dict[str, float] = {}
         for _, cell in list_cells(model.backbone):
             own = find_heads(cell) or find_neurons(cell)
             if own is not None and own.output.weight.requires_grad:
                 name = names[id(own.output.weight)]
-                self.units[name], costs[name] = own, count_parameters(cell, own)
-        if not self.units:
+                units[name], costs[name] = own, count_parameters(cell, own)
+        if not units:
             raise refuse_model("trained heads of attention or feed-forward neurons in its layers")
-        total = sum(costs[name] * own.count for name, own in self.units.items())
+        weights = {name: own.output.weight for name, own in units.items()}
+        super().__init__(weights)
+        self.units, self.weights = units, weights
+        total = sum(costs[name] * own.count for name, own in units.items())
         # the share of the parameters of all units that go with one of them
         self.prices = {name: cost / total for name, cost in costs.items()}
-        self.weights = {name: own.output.weight for name, own in self.units.items()}
-        self.dense = KeptTensors(self.weights)
 
     def draw_ones(self) -> dict[str, Tensor]:
         """{name: a factor of 1 for each column}."""
@@ -55,21 +54,6 @@ class UnitFactors(nn.Module):
     def spread(self, name: str, factors: Tensor) -> Tensor:
         """[1, columns] of one factor for each unit."""
         return factors.repeat_interleave(self.units[name].width)[None]
-
-    def restore(self, weights: Mapping[str, Tensor]) -> None:
-        """Put W into the model."""
-        for name in self.units:
-            weights[name].copy_(self.dense.of(name))
-
-    def take(self, weights: Mapping[str, Tensor]) -> None:
-        """Keep the W of the model."""
-        for name in self.units:
-            self.dense.of(name).copy_(weights[name])
-
-    def write(self, weights: Mapping[str, Tensor], factors: Mapping[str, Tensor]) -> None:
-        """Put `W f` into the model, with a factor for each column."""
-        for name in self.units:
-            weights[name].copy_(self.dense.of(name) * factors[name])
 
     def cut(self, factors: Mapping[str, Tensor], pruned: float) -> dict[str, Tensor]:
         """The factors, 0 for the smallest |f|: as few units as have a share `pruned` of the

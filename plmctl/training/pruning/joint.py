@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -17,9 +16,10 @@ from plmctl.core.values import Amount, DropoutRate, Rate
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.training.pruning.base import Pruning, SavedNumber
+from plmctl.training.pruning.dense import add_gradient
 from plmctl.training.pruning.factors import UnitFactors
 from plmctl.training.pruning.rules import HardConcrete
-from plmctl.training.stabilisers.base import Beginning, KeptTensors, merge_terms
+from plmctl.training.stabilisers.base import Beginning, KeptTensors, merge_terms, to_key
 
 TERM = "sparsity"
 
@@ -81,8 +81,7 @@ class Joint(Pruning):
 
     def figures(self) -> dict[str, float]:
         """The share of the parameters of heads and neurons whose gates are closed."""
-        masks = {name: self.masks.of(name) for name in self.names}
-        return {"sparsity": self.factors.measure_cut(masks)}
+        return {"sparsity": self.factors.measure_cut(self.list_masks())}
 
     def counts(self, task: Objective, batch: Batch) -> dict[str, int]:
         return {TERM: len(batch.key)}
@@ -111,9 +110,7 @@ class Joint(Pruning):
         return gradient * self.masks.of(name)
 
     def _learn(self, key: str, gradient: Tensor) -> None:
-        values = self.scores[key]
-        change = (gradient * self.slopes.of(key)).to(values.dtype)
-        values.grad = change if values.grad is None else values.grad + change
+        add_gradient(self.scores[key], gradient * self.slopes.of(key))
 
     @torch.no_grad()
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
@@ -126,12 +123,7 @@ class Joint(Pruning):
 
     def choose(self, weights: Mapping[str, Tensor], pruned: float) -> None:
         last = self.share.value >= self.end_at
-        words = np.random.SeedSequence([self.seed, self.step]).generate_state(1, np.uint64)
-        generator = torch.Generator().manual_seed(int(words[0]))  # the same in all processes
-        for key, own in self._list_scores().items():
-            gate, slope = self.rule.draw(own, generator)
-            self.gates.of(key).copy_(gate)
-            self.slopes.of(key).copy_(slope)
+        self.rule.draw_into(self.gates, self.slopes, self._list_scores(), [self.seed, self.step])
         drawn = {key: self.gates.of(key) for key in self.scores}
         for name, own in (self._settle() if last else self._multiply(drawn)).items():
             self.masks.of(name).copy_(self.factors.spread(name, own))
@@ -157,12 +149,12 @@ class Joint(Pruning):
 
     def mask(self, weights: Mapping[str, Tensor]) -> None:
         self.factors.take(weights)
-        self.factors.write(weights, {name: self.masks.of(name) for name in self.names})
+        self.factors.write(weights, self.list_masks())
 
     @torch.no_grad()
     def exchange(self, model: Model) -> None:
         self.shown.set(1 - self.shown.value)
-        masks = {name: self.masks.of(name) for name in self.names}
+        masks = self.list_masks()
         if self.shown.value and self.unfinished and self.begun:
             own = self._multiply(self.rule.masks(self._list_scores(), 1.0))
             masks = {name: self.factors.spread(name, each) for name, each in own.items()}
@@ -173,4 +165,4 @@ KINDS = ("cell", "unit")
 
 
 def _spell(kind: str, name: str) -> str:
-    return f"{kind}/{name.replace('.', '/')}"
+    return f"{kind}/{to_key(name)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -102,29 +101,21 @@ class Scored(Pruning):
             for name, mask in self.rule.masks(scores, pruned).items():
                 self.masks.of(name).copy_(mask)
             return
-        words = np.random.SeedSequence([self.seed, self.step]).generate_state(1, np.uint64)
-        generator = torch.Generator().manual_seed(int(words[0]))  # the same in all processes
-        for name, own in scores.items():
-            mask, slope = self.rule.draw(own, generator)
-            self.masks.of(name).copy_(mask)
-            self.slopes.of(name).copy_(slope)
+        self.rule.draw_into(self.masks, self.slopes, scores, [self.seed, self.step])
 
     def mask(self, weights: Mapping[str, Tensor]) -> None:
         self.scores.take(weights)
-        self.scores.write(weights, self._masks())
+        self.scores.write_blocks(weights, self.list_masks())
 
     @torch.no_grad()
     def exchange(self, model: Model) -> None:
         if not self.rule.random:
             return
         self.shown.set(1 - self.shown.value)
-        masks = self._masks()
+        masks = self.list_masks()
         if self.shown.value and self.unfinished and self.begun:
             masks = self.rule.masks(self.scores.all(), self.rise())
-        self.scores.write(dict(model.named_parameters()), masks)
-
-    def _masks(self) -> dict[str, Tensor]:
-        return {name: self.masks.of(name) for name in self.names}
+        self.scores.write_blocks(dict(model.named_parameters()), masks)
 
 
 @part_of("pruning")

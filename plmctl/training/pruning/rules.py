@@ -5,12 +5,14 @@ random.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
 from plmctl.training.pruning.base import Scope, keep_largest
+from plmctl.training.stabilisers.base import KeptTensors
 
 Masks = dict[str, Tensor]
 LEAST = 0.005  # share of a matrix that a threshold leaves, as in the released code
@@ -41,6 +43,21 @@ class MaskRule:
     def draw(self, scores: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
         """A mask of training where it is `random`, and its derivative by the scores."""
         raise NotImplementedError(type(self).__name__)
+
+    def draw_into(
+        self,
+        masks: KeptTensors,
+        slopes: KeptTensors,
+        scores: Mapping[str, Tensor],
+        seed: Sequence[int],
+    ) -> None:
+        """Draw the masks of an update, and their derivatives: the same in all processes."""
+        words = np.random.SeedSequence([*seed]).generate_state(1, np.uint64)
+        generator = Generator().manual_seed(int(words[0]))
+        for name, own in scores.items():
+            mask, slope = self.draw(own, generator)
+            masks.of(name).copy_(mask)
+            slopes.of(name).copy_(slope)
 
     def price(self, scores: Tensor) -> Tensor:
         """The price of each score."""

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError
-from plmctl.training.stabilisers.base import KeptTensors
+from plmctl.training.pruning.dense import DenseWeights, add_gradient
+from plmctl.training.stabilisers.base import to_key
 
 Block = Sequence[int]  # rows and columns that have one score
 BLOCK = "two whole numbers, rows and columns, that divide those of all matrices"
 
 
-class WeightScores(nn.Module):
-    """A score S of each block of r x c weights, and the weights W themselves. The model holds `W' =
-    W M` between two updates, W only while one is made.
+class WeightScores(DenseWeights):
+    """A score S of each block of r x c weights W, which decides about the mask M of the block.
 
     The gradients are straight-through, `dL/dS = sum over the block of dL/dW' W dM/dS` (Sanh et al.,
     2020, arXiv:2005.07683, sec. 4.1), and `dL/dW = dL/dW' M`.
@@ -29,21 +29,20 @@ class WeightScores(nn.Module):
     def __init__(
         self, weights: Mapping[str, nn.Parameter], block: Block = (1, 1), start: float = 0.0
     ) -> None:
-        super().__init__()
+        super().__init__(weights)
         self.block = check_block(weights, block)
-        self.dense = KeptTensors(weights)
         self.values = nn.ParameterDict()
         self.shapes: dict[str, tuple[int, int]] = {}  # blocks of a matrix
         for name, weight in weights.items():
             rows, columns = (n // size for n, size in zip(weight.shape, self.block, strict=True))
             # a vector, which no optimizer takes for a matrix of the model
             flat = weight.new_full((rows * columns,), start).detach()
-            self.values[_spell(name)] = nn.Parameter(flat)
+            self.values[to_key(name)] = nn.Parameter(flat)
             self.shapes[name] = (rows, columns)
 
     def of(self, name: str) -> Tensor:
         """[rows / r, columns / c] the scores of a matrix."""
-        values: Tensor = self.values[_spell(name)]
+        values: Tensor = self.values[to_key(name)]
         return values.view(self.shapes[name])
 
     def all(self) -> dict[str, Tensor]:
@@ -66,30 +65,16 @@ class WeightScores(nn.Module):
         rows, columns = self.shapes[name]
         own = (gradient * self.dense.of(name)).view(rows, self.block[0], columns, self.block[1])
         change = own.sum((1, 3)) if slope is None else own.sum((1, 3)) * slope
-        values = self.values[_spell(name)]
-        flat = change.flatten().to(values.dtype)
-        values.grad = flat if values.grad is None else values.grad + flat
+        add_gradient(self.values[to_key(name)], change.flatten())
 
-    def restore(self, weights: Mapping[str, Tensor]) -> None:
-        """Put W into the model."""
-        for name in self.shapes:
-            weights[name].copy_(self.dense.of(name))
-
-    def take(self, weights: Mapping[str, Tensor]) -> None:
-        """Keep the W of the model."""
-        for name in self.shapes:
-            self.dense.of(name).copy_(weights[name])
-
-    def write(self, weights: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> None:
+    def write_blocks(self, weights: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> None:
         """Put `W M` into the model.
 
         Args:
             weights: The weights of the model.
             masks: {name: M, one value for each block}.
         """
-        for name in self.shapes:
-            mask = self.spread(masks[name]).to(self.dense.of(name).dtype)
-            weights[name].copy_(self.dense.of(name) * mask)
+        self.write(weights, {name: self.spread(mask) for name, mask in masks.items()})
 
 
 def check_block(weights: Mapping[str, Tensor], block: Block) -> tuple[int, int]:
@@ -102,7 +87,3 @@ def check_block(weights: Mapping[str, Tensor], block: Block) -> tuple[int, int]:
             allowed = f"{BLOCK}: {name} has {weight.shape[0]} x {weight.shape[1]}"
             raise ConfigError("block", list(block), allowed, fix="block=[1,1]")
     return sizes[0], sizes[1]
-
-
-def _spell(name: str) -> str:
-    return name.replace(".", "/")

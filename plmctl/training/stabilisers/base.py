@@ -186,17 +186,22 @@ class Stabilised(Objective):
             part.exchange(model)
 
 
+def to_key(name: str) -> str:
+    """The name of a tensor as that of a parameter or a buffer, which has no dots."""
+    return name.replace(".", "/")
+
+
 class KeptTensors(nn.Module):
     """Tensors by names with dots, saved as buffers."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         for name, tensor in tensors.items():
-            self.register_buffer(name.replace(".", "/"), tensor.detach().clone())
+            self.register_buffer(to_key(name), tensor.detach().clone())
 
     def of(self, name: str) -> Tensor:
         """The tensor of this name."""
-        return self.get_buffer(name.replace(".", "/"))
+        return self.get_buffer(to_key(name))
 
 
 def check_stabilisers(parts: Mapping[str, Stabiliser], *, pretrained: bool) -> None:
