@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import MISSING, plain
 from plmctl.config.command import About, Command, Result
 from plmctl.config.groups import Data
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import WARN, remark
-from plmctl.core.values import Processes, Whole
+from plmctl.core.values import Count, Processes, Whole
 from plmctl.storage.paths import refuse_file_name
+
+if TYPE_CHECKING:
+    from plmctl.data.parts import Parts
+    from plmctl.data.tokenizing import TokenizingJob
 
 
 @dataclass(frozen=True)
@@ -36,12 +41,15 @@ class Tokenize(Command):
     tokenizer: Any = MISSING
     out: str = MISSING  # folder of the tokens and their tokenizer
     processes: Processes | None = None  # null: one for each core
+    # processes or machines that each tokenize a part, with part=; without part=, the parts are
+    # joined; null: one process does all
+    parts: Count | None = None
+    part: Whole | None = None  # the number of the part that this process tokenizes, from 0 on
     seed: Whole = 0
 
     def perform(self) -> Result:
         """Write `out` and say what is in it."""
         from plmctl.config.texts import Texts
-        from plmctl.data import tokenizing
         from plmctl.data.described import (
             describe_tokens,
             refuse_other_tokens,
@@ -51,6 +59,7 @@ class Tokenize(Command):
             warn_of_text,
         )
         from plmctl.data.shards import Shards, is_tokens
+        from plmctl.data.tokenizing import tokenize
         from plmctl.inputs.tokenize import make_job, show_progress, spell_command
         from plmctl.text.tokenizer import Tokenizer
 
@@ -59,13 +68,59 @@ class Tokenize(Command):
             allowed = "holds tokens already; give the text they were made from"
             raise ConfigError("data.path", path, allowed)
         refuse_file_name(self.out)
+        self._check_part()
         with show_progress("" if given.within else spell_command(given)) as say:
             work = make_job(Texts.of(self), path, say=say, processes=self.processes)
+            if self.part is not None:
+                return self._tokenize_part(work)
             refuse_other_tokens(work, Path(self.out).expanduser())
-            manifest = tokenizing.tokenize(work, self.out)
+            manifest = self._list_parts(work).join() if self.parts else tokenize(work, self.out)
         warnings = warn_of_poor_fit(Shards.open(self.out), Tokenizer.load(self.out).vocab)
         if given.json:
             for line in (*warn_of_large_share(manifest), *warn_of_text(manifest), *warnings):
                 remark(line, WARN)
         lines = (*describe_tokens(manifest, self.out), *warnings)
         return self.report(sum_up_tokens(manifest, self.out), lines)
+
+    def _check_part(self) -> None:
+        """ConfigError for a part that is none of `parts`."""
+        if self.part is None:
+            return
+        if self.parts is None:
+            raise ConfigError(
+                "part", self.part, "goes with parts, which is not set", fix="parts=16"
+            )
+        if self.part >= self.parts:
+            allowed = f"a number from 0 to {self.parts - 1}, as parts={self.parts}"
+            raise ConfigError("part", self.part, allowed)
+
+    def _tokenize_part(self, work: TokenizingJob) -> Result:
+        from plmctl.data.dividing import list_whole
+
+        assert self.part is not None
+        assert self.parts is not None
+        whole = list_whole(work.source)
+        if whole and len(whole) < self.parts:
+            few = f"{whole[0]} cannot be divided: one part reads all of it"
+            remark(few if len(whole) == 1 else f"{few}, as of {len(whole) - 1} other files", WARN)
+        self._list_parts(work).write(self.part)
+        line = f"part {self.part} of {self.parts} is done; {self._spell()} joins all"
+        return self.report({"out": self.out, "part": self.part, "parts": self.parts}, [line])
+
+    def _list_parts(self, work: TokenizingJob) -> Parts:
+        from plmctl.data.parts import Parts
+
+        assert self.parts is not None
+        return Parts(work, Path(self.out).expanduser().absolute(), self.parts, self._spell)
+
+    def _spell(self, parts: Sequence[int] = ()) -> str:
+        """The command that tokenizes some parts; without one, it joins all."""
+        from plmctl.inputs.tokenize import spell_command
+
+        given = self.provenance
+        words = tuple(word for word in given.overrides if not word.startswith("part="))
+        command = spell_command(replace(given, overrides=words), "tokenize")
+        if len(parts) == 1:
+            return f"{command} part={parts[0]}"
+        every = " ".join(map(str, parts))
+        return f"for part in {every}; do {command} part=$part; done" if parts else command

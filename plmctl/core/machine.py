@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
 import os
 import platform
 import re
 import resource
 import sys
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +33,12 @@ class Card:
 def count_processors() -> int:
     """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def name_machine() -> str:
+    """A short name of this machine, which no other machine on the same file system has."""
+    known = f"{platform.node()}/{uuid.getnode()}"
+    return hashlib.blake2b(known.encode(), digest_size=4).hexdigest()
 
 
 def describe_cpu() -> str:

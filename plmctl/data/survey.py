@@ -8,7 +8,7 @@ import hashlib
 import heapq
 import platform
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from plmctl.text.document import Document
 from plmctl.text.inputs import Input, find_all, read_lines
 from plmctl.text.layout import TextLayout
 from plmctl.text.markup import measure_html
-from plmctl.text.reader import BUILTIN, read_documents, read_pairs
+from plmctl.text.pieces import Stretch
+from plmctl.text.reader import BUILTIN, detect_layout, read_documents, read_pairs
 from plmctl.text.running import Span
 from plmctl.text.strings import Strings
 from plmctl.text.tabular import has_rows
@@ -31,6 +32,8 @@ from plmctl.text.tabular import has_rows
 # the current step, bytes of text done, bytes in all (0: not known)
 _SPACE = 1 << 64  # number of possible document hashes
 _STEP = 1 << 22
+_EDGE = 1 << 16  # bytes at each end of a file that identify it
+Ranked = tuple[int, int, int, Document]  # (hash, -part, -number, a part of a document)
 BEGINNING = 1 << 20  # characters that are read before a run begins
 # least characters that a document counts in a sample: its memory besides the text
 _LEAST = 128
@@ -55,6 +58,7 @@ class TextSource:
     target: Any = None  # the file of translations, for parallel text in two files
     fields: tuple[str, ...] = ()  # source and target, for parallel text in one file
     span: Span | None = None  # bytes of the running text that are read
+    pieces: tuple[Stretch, ...] | None = None  # the pieces of the files that are read; None: all
 
     def __post_init__(self) -> None:
         check_names(self.spans, self.tags)
@@ -72,7 +76,9 @@ class TextSource:
     def documents(self, layouts: dict[str, TextLayout] | None = None) -> Iterator[Document]:
         """The documents in order; `layouts` receives how each file is read."""
         if self.pairs:
-            return read_pairs(self.path, targets=self.target, fields=self.fields)
+            return read_pairs(
+                self.path, targets=self.target, fields=self.fields, pieces=self.pieces
+            )
         return read_documents(
             self.path,
             field=self.field,
@@ -82,7 +88,15 @@ class TextSource:
             layouts=layouts,
             span=self.span,
             known=self.entities(),
+            pieces=self.pieces,
         )
+
+    def find_layouts(self) -> dict[str, TextLayout]:
+        """How each file is read."""
+        if self.pairs or self.path in BUILTIN:
+            return {}
+        known = {"field": self.field, "lines": self.lines}
+        return {str(file): detect_layout(file, **known) for file in self.files()}
 
     def entities(self) -> dict[str, int]:
         """{the field of entities: their number}, if the text has them."""
@@ -123,6 +137,19 @@ class TextSource:
         hashed = sum(file.stat().st_size for file in files if isinstance(file, Path)) <= exact
         return [{"path": str(file), **_state(file, hashed)} for file in files]
 
+    def outline(self) -> list[dict[str, Any]]:
+        """Name and size of each file, and a hash of its ends. They are the same on every machine
+        with a copy, and quick for any size.
+        """
+        if self.path in BUILTIN:
+            return self.content()
+        return [
+            {"path": file.name, "bytes": file.stat().st_size, "ends": hash_ends(file)}
+            if isinstance(file, Path)
+            else {"path": str(file), **file.state()}
+            for file in self.files()
+        ]
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -162,6 +189,25 @@ class Survey:
         return cls(**{**saved, "layouts": layouts}, sample=[], identities=identities)
 
 
+@dataclass(frozen=True)
+class Tally:
+    """The documents of a text, or of a part of it, as one pass over them has counted them.
+
+    Args:
+        identities: [n] uint64, the hash of each document, in order.
+        sizes: [n] uint64 characters.
+        best: The documents with the largest hashes, each behind its (hash, -part, -number).
+        layouts: The layout of each file.
+        joined: Lines of files that were joined to those before them.
+    """
+
+    identities: np.ndarray
+    sizes: np.ndarray
+    best: Iterable[Ranked]
+    layouts: dict[str, TextLayout]
+    joined: int = 0
+
+
 def survey_text(
     source: TextSource, *, valid_share: float, sample_bytes: int, say: Say = ignore_progress
 ) -> Survey:
@@ -175,8 +221,19 @@ def survey_text(
     Raises:
         DataError: if there are no documents.
     """
+    check_share(valid_share)
+    tally = count_documents(source, sample_bytes=sample_bytes, say=say)
+    return survey_tallies(source, [tally], valid_share=valid_share, sample_bytes=sample_bytes)
+
+
+def check_share(valid_share: float) -> None:
+    """ConfigError unless a share of documents can be held out."""
     if isinstance(valid_share, bool) or not 0 <= valid_share < 1:
         raise ConfigError("data.valid_share", valid_share, "0 <= share < 1")
+
+
+def count_documents(source: TextSource, *, sample_bytes: int, say: Say = ignore_progress) -> Tally:
+    """Read all documents once."""
     identities, sizes, size = array("Q"), array("Q"), 0
     layouts: dict[str, TextLayout] = {}
     largest = _Sample(sample_bytes)
@@ -190,58 +247,71 @@ def survey_text(
         sizes[-1] += length
         size += length
         joined += document.joined
-        largest.add(document, -parts, -len(identities))
+        largest.add((document.identity, -parts, -len(identities), document))
         if len(identities) % 256 == 0:
             say("reading", size, 0)
-    if not identities:
+    hashes, lengths = (np.frombuffer(each, np.uint64) for each in (identities, sizes))
+    return Tally(hashes, lengths, largest.best, layouts, joined)
+
+
+def survey_tallies(
+    source: TextSource, tallies: Sequence[Tally], *, valid_share: float, sample_bytes: int
+) -> Survey:
+    """The survey of a text whose parts were counted apart, in their order; all arguments as for
+    `survey_text`. The number of parts changes nothing.
+    """
+    if not sum(len(tally.identities) for tally in tallies):
         raise DataError(
             "there are no documents in it", file=source.path, fix="data.path=<files with text>"
         )
-    hashes = np.frombuffer(identities, np.uint64)
-    lengths = np.frombuffer(sizes, np.uint64)
+    largest, before = _Sample(sample_bytes), 0
+    for tally in tallies:
+        for identity, part, number, document in tally.best if sample_bytes else ():
+            largest.add((identity, part, number - before, document))
+        before += len(tally.identities)
+    hashes = _join([tally.identities for tally in tallies])
+    lengths = _join([tally.sizes for tally in tallies])
     above, threshold = find_held_out(hashes, lengths, valid_share)
     held = int(lengths[(hashes > above) & (hashes <= threshold)].sum())
     hashes.sort()  # in place: there may be a billion
-    sample = [each for each in largest.documents if not above < each.identity <= threshold]
+    ranked = sorted(largest.best, key=lambda each: each[:3], reverse=True)
+    sample = [each[3] for each in ranked if not above < each[0] <= threshold]
     return Survey(
         documents=len(hashes),
         duplicates=_repeats(hashes),
-        bytes=size,
+        bytes=int(lengths.sum()),
         threshold=threshold,
         sample=sample,
         identities=hashes,
-        layouts=layouts,
-        joined=joined,
+        layouts={file: each for tally in tallies for file, each in tally.layouts.items()},
+        joined=sum(tally.joined for tally in tallies),
         html=measure_html("\n".join(document.paragraphs) for document in sample),
         above=above,
         held=held,
     )
 
 
+def _join(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
 class _Sample:
-    """The documents with the largest hashes, in so many bytes."""
+    """The documents with the largest hashes, in so many bytes: the fewest that fill them."""
 
     def __init__(self, size: int) -> None:
         self.size, self._kept = size, 0
-        # (hash, -part, -number, document), smallest first
-        self._best: list[tuple[int, int, int, Document]] = []
+        self.best: list[Ranked] = []  # a heap: the smallest first
 
-    def add(self, document: Document, *order: int) -> None:
-        """Add a document and drop a document with a larger hash; `order` decides between equal
-        ones.
-        """
-        best = self._best
-        if self.size and (self._kept < self.size or document.identity > best[0][0]):
-            heapq.heappush(best, (document.identity, *order, document))  # type: ignore[misc]
-            self._kept += _room(document)
-            while len(best) > 1 and self._kept - (least := _room(best[0][3])) >= self.size:
-                heapq.heappop(best)
+    def add(self, ranked: Ranked) -> None:
+        """Add a document, and drop the smallest ones if the others fill the bytes."""
+        if self.size and (self._kept < self.size or ranked[:3] > self.best[0][:3]):
+            heapq.heappush(self.best, ranked)
+            self._kept += _room(ranked[3])
+            while (
+                len(self.best) > 1 and self._kept - (least := _room(self.best[0][3])) >= self.size
+            ):
+                heapq.heappop(self.best)
                 self._kept -= least
-
-    @property
-    def documents(self) -> list[Document]:
-        """The documents, that with the largest hash first."""
-        return [each[3] for each in sorted(self._best, key=lambda e: e[:3], reverse=True)]
 
 
 def find_held_out(hashes: np.ndarray, sizes: np.ndarray, share: float) -> tuple[int, int]:
@@ -305,6 +375,16 @@ def _length(document: Document) -> int:
 
 def _room(document: Document) -> int:
     return max(_length(document), _LEAST)
+
+
+def hash_ends(file: Path) -> str:
+    """A hash of the first and the last bytes of a file."""
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        digest.update(stream.read(_EDGE))
+        stream.seek(max(0, file.stat().st_size - _EDGE))
+        digest.update(stream.read(_EDGE))
+    return digest.hexdigest()
 
 
 def _state(file: Input, hashed: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import json
 import os
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -55,6 +55,7 @@ class TokenizingJob:
     segment: str | None = None
     at_most: bool = False  # the vocabulary is smaller where the text yields fewer tokens
     processes: int | None = None  # changes nothing but the time
+    shard_tokens: int | None = None  # tokens of a shard; None: one array for all
     say: Say = field(default=ignore_progress, compare=False)
     tell: Tell = field(default=ignore_line, compare=False)
 
@@ -103,7 +104,7 @@ def tokenize(job: TokenizingJob, out: str | os.PathLike[str]) -> dict[str, Any]:
         Its manifest.
     """
     folder = Path(out).expanduser().absolute()
-    _refuse(folder)
+    refuse_folder(folder)
     with open_journal(folder, _identity(job), tell=job.tell) as journal:
         manifest = _write(job, journal)
         journal.finish(folder)
@@ -162,32 +163,51 @@ def _write(job: TokenizingJob, journal: Journal) -> dict[str, Any]:
     """
     survey, held = _survey(job, journal)
     tokenizer = _tokenizer(job, journal)
-    counted = _SplitDocuments(survey, held)
-    kinds = {"ids": tokenizer.dtype, **choose_tracks(tokenizer, job.wanted)}
-    entries, left = _encode_arrays(
-        job, journal, counted, kinds, survey.bytes + (held.bytes if held else 0)
-    )
+    size = survey.bytes + (held.bytes if held else 0)
+    surveys, home = (survey, held), journal.folder / "tokenizer"
+    entries, left, dropped = encode_arrays(job, journal, surveys, tokenizer, home, size)
+    sample = _read_sample(journal.scratch / SAMPLE)
+    return finish_tokens(job, journal.folder, tokenizer, entries, surveys, sample, (left, dropped))
+
+
+def finish_tokens(
+    job: TokenizingJob,
+    folder: Path,
+    tokenizer: Tokenizer,
+    entries: dict[str, Any],
+    surveys: tuple[Survey, Survey | None],
+    sample: Iterable[str],
+    missing: tuple[Counter[str], int],
+) -> dict[str, Any]:
+    """Write the manifest of arrays that are complete.
+
+    Args:
+        folder: The folder of the arrays.
+        entries: The manifest's entry of each split.
+        surveys: The surveys of the text and of the held-out text.
+        sample: The texts of the tokenizer.
+        missing: The counts of marks and pairs that were left out, and of dropped documents.
+    """
     if not entries["train"]["tokens"]:
         raise DataError(
             "no text is left to train on",
             file=job.source.path,
             fix="more text, or a smaller data.valid_share",
         )
+    survey, held = surveys
     manifest = _manifest(job, tokenizer, entries, survey, held)
     manifest["text"] = {
         "joined": survey.joined + (held.joined if held else 0),
         "html": survey.html,
-        "letters": measure_changed(
-            tokenizer.normalize, _read_sample(journal.scratch / SAMPLE)
-        ).settings(),
+        "letters": measure_changed(tokenizer.normalize, iter(sample)).settings(),
     }
     manifest |= {
-        "tracks": [*kinds][1:],
-        "left_out": dict(left),
-        "dropped_from_train": counted.dropped,
+        "tracks": [*choose_tracks(tokenizer, job.wanted)],
+        "left_out": dict(missing[0]),
+        "dropped_from_train": missing[1],
     }
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    write_text(journal.folder / MANIFEST, text)
+    write_text(folder / MANIFEST, text)
     return manifest
 
 
@@ -225,16 +245,18 @@ def _tokenizer(job: TokenizingJob, journal: Journal) -> Tokenizer:
     folder = journal.folder / "tokenizer"
     if "tokenizer" in journal.state:
         return Tokenizer.load(folder)
-    if job.recipe.path:
-        tokenizer = Tokenizer.load(job.recipe.path)
-    else:
-        job.say("training the tokenizer", 0, 0)
-        texts = partial(_read_sample, journal.scratch / SAMPLE)
-        tell = job.tell if job.at_most else None
-        tokenizer = Tokenizer.learn_most(texts, job.recipe, tell)
+    tokenizer = learn_tokenizer(job, partial(_read_sample, journal.scratch / SAMPLE))
     tokenizer.save(folder)
     journal.commit(tokenizer=tokenizer.fingerprint)
     return tokenizer
+
+
+def learn_tokenizer(job: TokenizingJob, texts: Callable[[], Iterator[str]]) -> Tokenizer:
+    """The tokenizer that is given, or one that is trained on texts."""
+    if job.recipe.path:
+        return Tokenizer.load(job.recipe.path)
+    job.say("training the tokenizer", 0, 0)
+    return Tokenizer.learn_most(texts, job.recipe, job.tell if job.at_most else None)
 
 
 def _read_sample(file: Path) -> Iterator[str]:
@@ -242,18 +264,27 @@ def _read_sample(file: Path) -> Iterator[str]:
         yield from map(json.loads, lines)
 
 
-def _encode_arrays(
+def encode_arrays(
     job: TokenizingJob,
     journal: Journal,
-    counted: _SplitDocuments,
-    kinds: dict[str, np.dtype[Any]],
+    surveys: tuple[Survey, Survey | None],
+    tokenizer: Tokenizer,
+    home: Path,
     total: int,
-) -> tuple[dict[str, Any], Counter[str]]:
+) -> tuple[dict[str, Any], Counter[str], int]:
     """Encode the documents that the journal does not have yet.
 
+    Args:
+        surveys: The surveys of the text and of the held-out text.
+        home: The folder of the tokenizer.
+        total: characters of the documents.
+
     Returns:
-        The manifest's entry of each split, and how much was left out, by reason.
+        The manifest's entry of each split, how much was left out, by reason, and how many
+        documents were dropped.
     """
+    counted = _SplitDocuments(*surveys)
+    kinds = {"ids": tokenizer.dtype, **choose_tracks(tokenizer, job.wanted)}
     done = journal.state.get("done", {"documents": 0, "characters": 0, "splits": {}})
     count, size = done["documents"], done["characters"]
     splits = {
@@ -261,9 +292,7 @@ def _encode_arrays(
         for name in SPLITS
     }
     documents, safe = islice(counted.documents(job), count, None), size
-    for chunk in encode_documents(
-        documents, journal.folder / "tokenizer", job.wanted, job.processes or count_processors()
-    ):
+    for chunk in encode_documents(documents, home, job.wanted, job.processes or count_processors()):
         for name, encoded in chunk.items():
             splits[name].append(encoded)
             count += encoded.read
@@ -274,7 +303,7 @@ def _encode_arrays(
             journal.commit(done={"documents": count, "characters": size, "splits": states})
             safe = size
     left = sum((split.left for split in splits.values()), Counter[str]())
-    return {name: split.close() for name, split in splits.items()}, left
+    return {name: split.close() for name, split in splits.items()}, left, counted.dropped
 
 
 class _SplitDocuments:
@@ -350,7 +379,8 @@ def choose_training_texts(documents: Iterable[Document], recipe: Recipe) -> Iter
             yield text
 
 
-def _refuse(folder: Path) -> None:
+def refuse_folder(folder: Path) -> None:
+    """UsageError for a folder that holds other things than tokens."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"out={str(folder)!r}: is a file\n  fix: out=<new folder>")
     if folder.is_dir() and any(folder.iterdir()) and not is_tokens(folder):

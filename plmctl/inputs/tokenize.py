@@ -69,7 +69,9 @@ def find_sources(
     for name in ("target_path", "valid_path", "valid_target_path"):
         if data[name] is not None:
             find_all(data[name], f"data.{name}")
-    marked = {name: tuple(map(str, data[name])) for name in ("spans", "tags", "fields")}
+    marked: dict[str, Any] = {
+        name: tuple(map(str, data[name])) for name in ("spans", "tags", "fields")
+    }
     lines = data["lines"]
     spans = [
         check_span(data[name], lines, setting=f"data.{name}") for name in ("bytes", "valid_bytes")

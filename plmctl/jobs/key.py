@@ -30,6 +30,7 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
 LATER = {  # defaults of later settings: they make no other job
     **{(verb, "runtime"): None for verb in ("eval", "embed", "attack", "generate")},
     **{(verb, "pruning"): None for verb in ("pretrain", "finetune", "distill")},
+    **{("tokenize", name): None for name in ("parts", "part")},
 }
 FILES = {("inject", "words")}  # settings that name files, and in other commands something else
 _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and time of change count

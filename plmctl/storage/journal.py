@@ -59,12 +59,15 @@ class Journal:
         admit(new).replace(admit(self.scratch / FILE))
         sync(self.scratch)
 
-    def finish(self, place: Path) -> None:
+    def finish(self, place: Path, *, replace: bool = True) -> None:
         """Give the folder its name; an earlier one of that name goes only when this one is
         complete on the disk.
+
+        Args:
+            replace: Whether an earlier folder is replaced; else OSError is raised.
         """
         _sync_all(self.folder)
-        if place.exists():
+        if replace and place.exists():
             admit(place).rename(admit(self.scratch / "old"))
         admit(self.folder).rename(admit(place))
         sync(place.parent)
@@ -124,15 +127,23 @@ class Journal:
 
 @contextlib.contextmanager
 def open_journal(
-    place: Path, job: Mapping[str, Any], *, wait: bool = False, tell: Tell = ignore_line
+    place: Path,
+    job: Mapping[str, Any],
+    *,
+    wait: bool = False,
+    tell: Tell = ignore_line,
+    machine: str = "",
 ) -> Iterator[Journal]:
     """The journal of the future file or folder `place`, for one process at a time; another process
     is refused, or made to `wait`.
 
+    Locks may not hold between machines. Where several write to one `place`, each has a journal of
+    its own, named by `machine`.
+
     The scratch folder is removed in the end. It stays if a part of the work is done and the
     interruption (a signal, a full disk) is no fault of the text or the settings.
     """
-    scratch = own(_find_scratch(place), ours=True)
+    scratch = own(_find_scratch(place, machine), ours=True)
     journal, lock, keep = Journal(scratch, job), None, False
     try:
         lock = _lock(scratch, place, wait, tell)
@@ -170,8 +181,8 @@ def has_left(place: Path) -> bool:
     return _find_scratch(place).is_dir()
 
 
-def _find_scratch(place: Path) -> Path:
-    return place.with_name(f".{place.name}.partial")
+def _find_scratch(place: Path, machine: str = "") -> Path:
+    return place.with_name(f".{place.name}{machine and '.'}{machine}.partial")
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:

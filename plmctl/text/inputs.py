@@ -158,14 +158,15 @@ def need_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_stream(
-    stream: BinaryIO, file: Path | str, *, cut: bool = True
+    stream: BinaryIO, file: Path | str, *, cut: bool = True, first: int = 1
 ) -> Iterator[tuple[int, str]]:
-    """`read_lines` for a stream that is open already; `file` is its name in messages.
+    """`read_lines` for a stream that is open already; `file` is its name in messages, `first` the
+    number of its first line.
 
     A byte order mark at the start of a line is left out: there one file was joined to another.
     """
     limit = _LINE if cut else longest_line() + 1
-    number, rest, blank = 1, b"", 0
+    number, rest, blank = first, b"", 0
     while chunk := stream.readline(limit):
         line, rest = rest + chunk if rest else chunk.removeprefix(BOM_UTF8), b""
         complete = line.endswith(b"\n")

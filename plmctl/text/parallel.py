@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.text import inputs
 from plmctl.text.document import Document
 from plmctl.text.inputs import read_lines
-from plmctl.text.tabular import TSV, Row, cells_of, has_rows, kind_of, read_rows, take_text
+from plmctl.text.pieces import Stretch, number_lines, read_piece_rows
+from plmctl.text.tabular import TSV, Row, cells_of, has_rows, kind_of, take_text
 
 
 def pair_files(
@@ -41,7 +43,7 @@ def pair_files(
             yield Document([left[1].strip(), right[1].strip()], f"{source}:{left[0]}", pair=True)
 
 
-def pair_fields(sources: Sequence[inputs.Input], fields: Sequence[str]) -> Iterator[Document]:
+def pair_fields(pieces: Iterable[Stretch], fields: Sequence[str]) -> Iterator[Document]:
     """Yield two fields of each row, or two columns of a .tsv: by the names in its first line, or by
     their numbers from 1.
     """
@@ -52,7 +54,8 @@ def pair_fields(sources: Sequence[inputs.Input], fields: Sequence[str]) -> Itera
             "two different fields: source and target",
             fix="data.fields=[en,de]",
         )
-    for source in sources:
+    for piece in pieces:
+        source = piece.source
         table = isinstance(source, Path) and kind_of(source) == TSV
         if not table and not has_rows(source):
             raise DataError(
@@ -60,13 +63,20 @@ def pair_fields(sources: Sequence[inputs.Input], fields: Sequence[str]) -> Itera
                 file=source,
                 fix="data.target_path=<the file with the other language> instead of data.fields",
             )
-        if isinstance(source, Path) and table:
-            rows = _table(source, fields)
-        else:
-            rows = read_rows(source, fields)
-        for number, row in rows:
-            sides = [take_text(row, name, source, number, "data.fields") for name in fields]
-            yield Document([side.strip() for side in sides], f"{source}:{number}", pair=True)
+        yield from number_lines(piece, partial(_pair_rows, piece, table, fields))
+
+
+def _pair_rows(
+    piece: Stretch, table: bool, fields: Sequence[str], first: int
+) -> Iterator[Document]:
+    source = piece.source
+    if isinstance(source, Path) and table:
+        rows = _table(source, fields)
+    else:
+        rows = read_piece_rows(piece, fields, first)
+    for number, row in rows:
+        sides = [take_text(row, name, source, number, "data.fields") for name in fields]
+        yield Document([side.strip() for side in sides], f"{source}:{number}", pair=True)
 
 
 def _table(file: Path, fields: Sequence[str]) -> Iterator[Row]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import layout, marks
@@ -18,13 +20,21 @@ from plmctl.text.inputs import Input, find_all, read_lines
 from plmctl.text.layout import RUNNING, TextLayout
 from plmctl.text.marks import Marks, count_characters, select_marks
 from plmctl.text.parallel import pair_fields, pair_files
+from plmctl.text.pieces import (
+    DOC,
+    Stretch,
+    find_document,
+    find_row,
+    number_lines,
+    read_piece_lines,
+    read_piece_rows,
+)
 from plmctl.text.running import Span, read_running
 from plmctl.text.tabular import has_rows, read_rows, take_text
 
 BUILTIN = (None, "builtin")  # paths that mean the text of `corpus.py`
 PART = 1 << 22  # characters of a document in memory; a longer document comes in parts
 Paths = str | Path | Iterable[str | Path] | None
-_DOC = re.compile(r"<doc\b[^>]*>\s*")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 
@@ -39,6 +49,7 @@ def read_documents(
     layouts: dict[str, TextLayout] | None = None,
     span: Span | None = None,
     known: Mapping[str, int] | None = None,
+    pieces: Sequence[Stretch] | None = None,
 ) -> Iterator[Document]:
     """Yield the documents of files in order, or of the built-in corpus.
 
@@ -51,15 +62,17 @@ def read_documents(
         layouts: receives the layout of each file.
         span: The bytes of a running text to read.
         known: The number of entities, for fields whose ids mean entities outside of the text.
+        pieces: The pieces of the files to read; None: all of each.
     """
     names = dict.fromkeys(spans, False) | dict.fromkeys(tags, True)
     if paths is None or paths in BUILTIN:
         if names:
             raise _no_rows("builtin", names)
-        for text in load_documents():
+        for text in load_documents() if pieces is None else ():
             yield Document(text.paragraphs, f"builtin: {text.name}")
         return
-    for source in find_all(paths):
+    for piece in map(Stretch, find_all(paths)) if pieces is None else pieces:
+        source = piece.source
         if names and not has_rows(source):
             raise _no_rows(source, names)
         layout_of_file = detect_layout(source, field=field, lines=lines)
@@ -71,11 +84,12 @@ def read_documents(
         if span is not None:
             allowed = f"null: {source} has rows, and parts by bytes are those of a text file"
             raise ConfigError("data.bytes", list(span), allowed, fix="data.bytes=null")
-        yield from (
-            _row_documents(source, field, names, layout_of_file, known)
+        read = (
+            partial(_row_documents, piece, field, names, layout_of_file, known)
             if has_rows(source)
-            else _text_documents(source, layout_of_file)
+            else partial(_text_documents, piece, layout_of_file)
         )
+        yield from number_lines(piece, read)
 
 
 def read_sentences(paths: Paths, *, field: str = "text", lines: str = "auto") -> Iterator[str]:
@@ -85,9 +99,15 @@ def read_sentences(paths: Paths, *, field: str = "text", lines: str = "auto") ->
 
 
 def read_pairs(
-    paths: Paths, *, targets: Paths = None, fields: Sequence[str] = ()
+    paths: Paths,
+    *,
+    targets: Paths = None,
+    fields: Sequence[str] = (),
+    pieces: Sequence[Stretch] | None = None,
 ) -> Iterator[Document]:
-    """Yield parallel text: the lines of files and of `targets`, or two `fields` of each row."""
+    """Yield parallel text: the lines of files and of `targets`, or two `fields` of each row of the
+    files, or of `pieces` of them.
+    """
     if paths is None or paths in BUILTIN:
         raise ConfigError(
             "data.path",
@@ -101,9 +121,11 @@ def read_pairs(
             list(fields),
             "either data.fields (one file) or data.target_path (two), not both",
         )
-    sources = find_all(paths)
+    sources = find_all(paths) if pieces is None else [piece.source for piece in pieces]
     yield from (
-        pair_fields(sources, fields) if targets is None else pair_files(sources, find_all(targets))
+        pair_fields(map(Stretch, sources) if pieces is None else pieces, fields)
+        if targets is None
+        else pair_files(sources, find_all(targets) if sources else [])
     )
 
 
@@ -118,7 +140,7 @@ def _no_rows(source: object, names: Iterable[str]) -> DataError:
 def detect_layout(source: Input, *, field: str = "text", lines: str = "auto") -> TextLayout:
     """Detect how the lines of a file are to be read, from its first megabyte."""
     sample: list[str] = []
-    size, blocks = 0, False
+    size = 0
     if has_rows(source):
         for number, row in islice(read_rows(source, [field]), 200):
             text = _clean(take_text(row, field, source, number))
@@ -127,12 +149,7 @@ def detect_layout(source: Input, *, field: str = "text", lines: str = "auto") ->
             if size > PART:
                 break
         return layout.detect_layout(sample, lines, blocks=True, rows=True)
-    for _, line in read_lines(source):  # type: ignore[arg-type]
-        size += len(line) + 1
-        blocks = blocks or _DOC.fullmatch(line) is not None
-        sample.append(line)
-        if size > 1 << 20:
-            break
+    sample, blocks = _read_beginning(source)
     return layout.detect_layout(
         [line for line in sample if not (blocks and line.startswith(("<doc", "</doc>")))],
         lines,
@@ -140,14 +157,42 @@ def detect_layout(source: Input, *, field: str = "text", lines: str = "auto") ->
     )
 
 
+def _read_beginning(source: Input) -> tuple[list[str], bool]:
+    """The lines of the first megabyte of a text, and whether a `<doc ...>` is among them."""
+    sample: list[str] = []
+    size = 0
+    for _, line in read_lines(source):  # type: ignore[arg-type]
+        size += len(line) + 1
+        sample.append(line)
+        if size > 1 << 20:
+            break
+    return sample, any(line.startswith("<doc") and DOC.fullmatch(line) for line in sample)
+
+
+def find_document_at(file: Path, byte: int, *, lines: str = "auto") -> int:
+    """The first byte, from `byte` on, at which a document of a file begins; its size without one.
+
+    Args:
+        file: A file that `pieces.is_divisible`.
+        byte: Any byte of it.
+        lines: The kind of a line, as for `read_documents`.
+    """
+    if has_rows(file):
+        return find_row(file, byte)
+    gap = detect_layout(file, lines=lines).gap
+    return find_document(file, byte, gap=gap, blocks=_read_beginning(file)[1])
+
+
 def _row_documents(
-    source: Input,
+    piece: Stretch,
     field: str,
     names: dict[str, bool],
     layout_of_file: TextLayout,
     known: Mapping[str, int] | None,
+    first: int,
 ) -> Iterator[Document]:
-    for number, row in read_rows(source, [field, *names]):
+    source = piece.source
+    for number, row in read_piece_rows(piece, [field, *names], first):
         text = take_text(row, field, source, number)
         marked = (
             marks.read(row, text, names, file=source, line=number, known=known) if names else {}
@@ -180,13 +225,14 @@ def _clean(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _text_documents(file: Input, layout_of_file: TextLayout) -> Iterator[Document]:
+def _text_documents(piece: Stretch, layout_of_file: TextLayout, first: int) -> Iterator[Document]:
     """Documents end at blank lines (`gap` of them), or, where one began with `<doc ...>`, at
     `</doc>`.
     """
+    file = piece.source
     collector, blanks, inside, title = _Collector(f"{file}:1", layout_of_file), 0, False, ""
-    for number, line in read_lines(file):  # type: ignore[arg-type]
-        if (line.startswith("<doc") and _DOC.fullmatch(line)) or line == "</doc>":
+    for number, line in read_piece_lines(piece, first=first):
+        if (line.startswith("<doc") and DOC.fullmatch(line)) or line == "</doc>":
             yield from collector.close()
             inside = line != "</doc>"
             named = _TITLE.search(line)
@@ -208,7 +254,20 @@ def _text_documents(file: Input, layout_of_file: TextLayout) -> Iterator[Documen
             yield from collector.add(line)
         title = title if line.startswith("<doc") else ""
         blanks = 0
+    if inside and piece.end is not None:
+        _refuse_open_block(piece)
     yield from collector.close()
+
+
+def _refuse_open_block(piece: Stretch) -> None:
+    """DataError where a piece ends inside of a `<doc ...>` that is not closed there."""
+    file = cast(Path, piece.source)
+    with file.open("rb") as stream:
+        stream.seek(piece.end or 0)
+        following = stream.readline(1 << 16).decode("utf-8", "replace")
+    if following and not DOC.fullmatch(following.rstrip("\r\n")):
+        what = "documents end at blank lines first, and at </doc> later on: it is read in one part"
+        raise DataError(what, file=file, fix="leave parts= out, or one kind of documents a file")
 
 
 class _Collector:
