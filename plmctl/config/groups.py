@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from plmctl.config.spec import Part, Record
-from plmctl.core.values import Amount, Batch, Count, Number, Processes, Share, Whole
+from plmctl.core.values import Amount, Batch, Count, FromTo, Number, Processes, Share, Whole
 
 # settings of train; a run sets exactly one of them
 LENGTHS = ("steps", "tokens", "epochs", "minutes")
@@ -90,6 +90,8 @@ class Train(Record):
     # about a third more time; the same numbers
     checkpoint_activations: bool = False
     deterministic: bool = False  # refuse GPU kernels whose result depends on the order of execution
+    # the first and the last update that torch's profiler records, as [20,22]; []: none
+    profile: FromTo = ()
     # updates; null: 10, or ten lines of a run below 100 updates; 0: the first and the last only
     log_every: Whole | None = None
     # log the gradient norm of every layer in the first update: start/grad_norm/<layer>
@@ -139,8 +141,8 @@ class Run(Record):
     dir: str | None = None  # null: runs/<name>/<time>
     name: str | None = None  # null: the recipe
     resume: bool = False  # set by --resume
-    # services that also receive the numbers of metrics.jsonl and TensorBoard: [wandb,mlflow], or
-    # <module>.<class> of a plug-in
+    # services that also receive the numbers of metrics.jsonl and TensorBoard:
+    # [wandb,mlflow,trackio], or <module>.<class> of a plug-in
     trackers: tuple[str, ...] = ()
     # modules of --plugin; the files of the run record them
     plugins: tuple[str, ...] = ()

@@ -31,6 +31,7 @@ EXTRAS = {
     "elmo": Extra(("h5py",), "published weights of ELMo"),
     "wandb": Extra(("wandb",), "numbers of runs at Weights & Biases: run.trackers=[wandb]"),
     "mlflow": Extra(("mlflow",), "numbers of runs in MLflow: run.trackers=[mlflow]"),
+    "trackio": Extra(("trackio",), "numbers of runs in Trackio: run.trackers=[trackio]"),
     "onnx": Extra(("onnx", "onnxruntime", "onnxscript"), "answers by ONNX Runtime: runtime=onnx"),
     "openvino": Extra(("openvino", "nncf"), "answers by OpenVINO: runtime=openvino"),
     "ctranslate2": Extra(("ctranslate2",), "texts by CTranslate2: runtime=ctranslate2"),

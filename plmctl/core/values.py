@@ -31,6 +31,11 @@ Number = Annotated[float, Rule(lambda x: x >= 0, "0 or more")]
 Amount = Annotated[float, Rule(lambda x: x > 0, "more than 0")]
 Rate = Annotated[float, Rule(lambda x: 0 <= x <= 1, "between 0 and 1")]
 DropoutRate = Annotated[float, Rule(lambda x: 0 <= x < 1, "0 or more, and less than 1")]
+# the first and the last of some numbers
+FromTo = Annotated[
+    tuple[Count, ...],
+    Rule(lambda ends: not ends or (len(ends) == 2 and ends[0] <= ends[1]), "[first,last] or []"),
+]
 Share = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 
 

@@ -25,7 +25,10 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     "data.cache_dir",
     "processes",
     *(f"train.{name}" for name in ("log_every", "save_every", "keep_last")),
-    *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
+    *(
+        f"train.{name}"
+        for name in ("device", "processes", "threads", "micro_batch_size", "profile")
+    ),
 }
 LATER = {  # defaults of later settings: they make no other job
     **{(verb, "runtime"): None for verb in ("eval", "embed", "attack", "generate")},

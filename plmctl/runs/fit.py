@@ -25,6 +25,7 @@ from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints
 from plmctl.training.device.compiling import compile_parts, find_whether, foresee_waste
 from plmctl.training.device.peak import is_doubtful, peak_flops, usual_share
+from plmctl.training.device.profiler import FOLDER, Profiler
 from plmctl.training.log import METRICS, cut_back
 from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.regularisers.base import Regulariser
@@ -66,12 +67,9 @@ def fit(
         regulariser: A further source of gradients for an update.
     """
     spec, world, train = session.spec, session.world, session.spec.train
-    settings = replace(
-        _read_settings(session, every, budget.steps),
-        keep_best=keep_best if train.keep_best and evaluate else "",
-        best_is_largest=best_is_largest,
-        unit=unit,
-    )
+    best = keep_best if train.keep_best and evaluate else ""
+    settings = _read_settings(session, every, budget.steps)
+    settings = replace(settings, keep_best=best, best_is_largest=best_is_largest, unit=unit)
     _check_patience(train, settings.keep_best)
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)
@@ -92,12 +90,20 @@ def fit(
         settings=settings,
         layers=find_last_maps(model) if train.get("grad_norms") else None,
         regulariser=regulariser,
+        profiler=_profiler(session),
     )
     if spec.provenance.resume:
         _go_on(session, trainer)
     # a regulariser changes what a compiled model reads
     _compile_where_it_pays(session, trainer, mode=False if regulariser else train.compile)
     return trainer.fit()
+
+
+def _profiler(session: Session) -> Profiler:
+    """The traces that `train.profile` asks for."""
+    folder, world = session.folder / FOLDER, session.world
+    updates = session.spec.train.profile
+    return Profiler(updates, folder=folder, device=world.device, rank=world.rank, say=session.say)
 
 
 def _check_patience(train: Any, keep_best: str) -> None:

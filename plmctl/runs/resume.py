@@ -33,7 +33,7 @@ MAY_CHANGE = {
     *LENGTH_KEYS,
     *("train.eval_every", "train.save_every", "train.log_every", "train.patience"),
     *("train.device", "train.processes", "train.micro_batch_size"),
-    "train.checkpoint_activations",
+    *("train.checkpoint_activations", "train.profile"),
     *("run.dir", "run.name", "run.resume"),
 }
 

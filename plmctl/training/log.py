@@ -39,6 +39,7 @@ HIDDEN = (
     "skipped",
     "share",
     "stage",
+    "slowest_over",
 )  # in the file, not on the line
 
 
@@ -204,7 +205,8 @@ def format_line(
     """`step 200 12%  mlm 5.31 (18.2%)  nsp 0.69 (53%)  grad 1.2  lr 0.001  12.3k tok/s  mfu 41%
     wait 0%  3:20 left`.
 
-    A term's loss and its accuracy are together; the sum of the losses is only in the file.
+    A term's loss and its accuracy are together; the sum of the losses is only in the file. Several
+    processes have `slowest rank 3 +12%` behind the wait.
     """
     words = [f"step {record['step']}" + ("" if share is None else f" {share:.0%}")]
     words += [valid] if any(name.startswith("valid/") for name in record) else []
@@ -216,6 +218,9 @@ def format_line(
         if (kind == "acc" and f"loss/{term}" in numbers) or (
             name == "loss" and any(n.startswith("loss/") for n in numbers)
         ):
+            continue
+        if name == "slowest_rank":
+            words.append(f"slowest rank {value} {record['slowest_over']:+.0%}")
             continue
         accuracy = numbers.get(f"acc/{term}") if kind == "loss" else None
         alone = sum(other.startswith(f"{kind}/") for other in numbers) < 2

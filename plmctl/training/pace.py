@@ -22,22 +22,24 @@ class Pace:
 
     def restart(self, progress: Progress) -> None:
         """Measure the speed from now on."""
-        self._mark, self._tokens, self.waited, self._paused = (
-            time.perf_counter(),
-            progress.tokens,
-            0.0,
-            0.0,
-        )
+        self._mark, self._tokens, self._paused = time.perf_counter(), progress.tokens, 0.0
 
     def pause(self, seconds: float) -> None:
         """Exclude time that was not training (evaluation, saving) from the speed."""
         self._paused += seconds
 
     def speed(
-        self, progress: Progress, *, flops_per_token: float, peak_flops: float, unit: str = "tokens"
+        self,
+        progress: Progress,
+        *,
+        flops_per_token: float,
+        peak_flops: float,
+        waited: float,
+        unit: str = "tokens",
     ) -> dict[str, float]:
         """tokens_per_second (or another `unit`) over all processes, without the time of evaluation
-        and saving; data_wait as a share of the time; mfu if both numbers are known.
+        and saving; data_wait, the share of the time that was `waited`; mfu if both numbers are
+        known.
 
         An mfu above 1 says that the peak is wrong, measured while others computed: it is left out.
         """
@@ -45,7 +47,7 @@ class Pace:
         rate = (progress.tokens - self._tokens) / elapsed
         speed = {
             f"{unit}_per_second": float(f"{rate:.5g}"),
-            "data_wait": round(self.waited / elapsed, 4),
+            "data_wait": round(waited / elapsed, 4),
         }
         if flops_per_token and rate * flops_per_token <= peak_flops:
             speed["mfu"] = float(f"{rate * flops_per_token / peak_flops:.4g}")

@@ -32,8 +32,9 @@ CONFIG, LOCK = "config.yaml", "lock"
 FILES = ("overrides.txt", "env.json", CONFIG)
 # in the environment of a process that was given the lock of its run, as an open file
 LOCKED = "PLMCTL_RUN_LOCK"
-# other folders, and files, that exist before the first update; `wandb` is that of its tracker
-FOLDERS, NAMES = ("tokenizer", "checkpoints", "wandb"), (trackers.NAMES,)
+# other folders, and files, that exist before the first update; `wandb` is that of its tracker,
+# `profile` that of traces
+FOLDERS, NAMES = ("tokenizer", "checkpoints", "wandb", "profile"), (trackers.NAMES,)
 
 
 def refuse_used(folder: Path) -> None:

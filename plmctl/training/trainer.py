@@ -28,8 +28,10 @@ from plmctl.training.budget import Budget
 from plmctl.training.carried_states import CarriedStates
 from plmctl.training.checkpoint import OLDER, Checkpoints, Snapshot, Trained
 from plmctl.training.device.precision import Precision
+from plmctl.training.device.profiler import Profiler
 from plmctl.training.freezing import apply_freezing, find_refitted
 from plmctl.training.gradients import measure_gradient_norms
+from plmctl.training.lag import Lag
 from plmctl.training.log import Log
 from plmctl.training.meter import Meter, compute_means, round_digits, sum_parts
 from plmctl.training.optim.groups import OptimizerFactory, split_groups
@@ -112,6 +114,7 @@ class Trainer:
         settings: Settings | None = None,
         layers: Mapping[str, Tensor] | None = None,
         regulariser: Regulariser | None = None,
+        profiler: Profiler | None = None,
     ) -> None:
         check_shares([stage.share for stage in stages])
         self.settings = settings or Settings()
@@ -120,7 +123,7 @@ class Trainer:
         self.strategy, world = strategy, strategy.world
         self.model, self.objective = strategy.place(model), strategy.place(objective)
         self.schedule, self.budget, self.stages = schedule, budget, stages
-        self.evaluate, self.remark = evaluate, remark
+        self.evaluate, self.remark, self.profiler = evaluate, remark, profiler or Profiler()
         self.precision, self.world, self.checkpoints, self.log = precision, world, checkpoints, log
         self.parameters = name_parameters(model, objective)
         self.rows = {
@@ -136,8 +139,7 @@ class Trainer:
             objective.own_rates(),
         )
         strategy.train([parameter for _, parameter in self.parameters])
-        self.layers = layers or {}
-        self.rates = Rates(schedule, stages, budget, self.group_names)
+        self.layers, self.rates = layers or {}, Rates(schedule, stages, budget, self.group_names)
         self.memory = CarriedStates(model.backbone, world.device)
         self.own = OwnStates(self.memory, world)
         self.update = Update(
@@ -150,7 +152,7 @@ class Trainer:
             clip=self.settings.clip,
             regulariser=regulariser,
         )
-        self.meter, self.progress = Meter(), Progress()
+        self.meter, self.progress, self.lag = Meter(), Progress(), Lag(world)
         self.stop = Stop(loud=world.main and not is_launched())
         self.pace, self.untold = Pace(self.progress), True
         self.batches: BatchSource | None = None
@@ -168,12 +170,15 @@ class Trainer:
         if self.batches is None:
             seed_rank(self.settings.seed, self.world.rank)
         self.pace, settings = Pace(self.progress), self.settings
+        self.lag.clear()
         tenths = int(10 * self.budget.done(self.progress))
         with self.stop, self.log:
             while True:
                 self._enter_stage()
                 self._tell_shortening()
-                if not self._step():
+                with self.profiler.watch(self.progress.step + 1):
+                    made = self._step()
+                if not made:
                     continue
                 done = self.budget.done(self.progress)
                 finished = done >= 1
@@ -192,6 +197,7 @@ class Trainer:
                     else None
                 )
                 if finished or stopped:
+                    self.profiler.close(self.progress.step)
                     return Result(
                         self.progress, saved, 0 if finished else exit_code(self.stop.number)
                     )
@@ -252,14 +258,17 @@ class Trainer:
         assert self.batches is not None
         started, progress = time.perf_counter(), self.progress
         micro_batches = next(self.batches)
-        self.pace.waited += time.perf_counter() - started
+        self.lag.wait(time.perf_counter() - started)
         # all processes use the time of the main process
         clock = round(1000 * self.pace.seconds()) if self.world.main else 0
-        counts = self.update.count(micro_batches, {"clock": clock, **self.stop.counts()})
+        also = {"clock": clock, **self.stop.counts(), **self.lag.counts()}
+        counts = self.update.count(micro_batches, also)
         progress.seconds = counts["clock"] / 1000
+        self.lag.add(counts)
         self.stop.agree(counts)
         total_norm, entries = self.update.gradient(micro_batches, counts, progress.step)
         norm = total_norm.item()  # the only wait for the device in an update
+        self.lag.compute(self.update.stopwatch.seconds())
         finite = math.isfinite(norm)
         if finite:
             if self.layers and progress.step == 0:
@@ -312,7 +321,9 @@ class Trainer:
         sums = sum_parts(self.world.gather(self.meter.sums()))
         flops = self.stages[p.stage].flops_per_token
         peak, unit = self.settings.peak_flops, self.settings.unit
-        speed = self.pace.speed(p, flops_per_token=flops, peak_flops=peak, unit=unit)
+        speed = self.pace.speed(
+            p, flops_per_token=flops, peak_flops=peak, waited=self.lag.waited, unit=unit
+        )
         counters = {
             unit: p.tokens,
             "seconds": round(self.pace.seconds(), 2),
@@ -326,12 +337,14 @@ class Trainer:
             **{name: round_digits(value) for name, value in self.objective.figures().items()},
             "lr": round_digits(p.rate),
             **speed,
+            **self.lag.figures(),
             **counters,
         }
         self.log.record(record, share=done, eta=self.pace.eta(self.progress, done))
         if due:
             self.meter.clear()
             self.pace.restart(p)
+            self.lag.clear()
 
     def _validate(self, due: bool) -> bool:
         """Evaluate if it is `due`; True if `keep_best` found a new best. The random numbers of

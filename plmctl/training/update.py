@@ -25,6 +25,7 @@ from plmctl.objectives.mix import refuse_uncounted
 from plmctl.training import together
 from plmctl.training.carried_states import CarriedStates
 from plmctl.training.device.precision import Precision
+from plmctl.training.device.stopwatch import Stopwatch
 from plmctl.training.meter import Entry
 from plmctl.training.randomness import random_state, restore_random_state
 from plmctl.training.regularisers.around import Around, Passes
@@ -63,6 +64,8 @@ class Update:
         )
         self.strategy, self.memory, self.clip = strategy, memory, clip
         self.regulariser = regulariser
+        # from the first pass until this process waits for the gradients of others
+        self.stopwatch = Stopwatch(strategy.world.device)
 
     def count(self, micro_batches: Sequence[Batch], also: Mapping[str, int]) -> dict[str, int]:
         """Sums over micro-batches and ranks: "tokens", "rows", "term/<name>", and the numbers of
@@ -89,6 +92,7 @@ class Update:
         Returns:
             Its global norm, and the entries for the meter.
         """
+        self.stopwatch.begin()
         micro_batches = [batch for batch in micro_batches if not batch.spare]
         world, last = self.strategy.world, len(micro_batches) - 1
         regulariser = self.regulariser
@@ -105,6 +109,7 @@ class Update:
         else:
             for micro in micros:
                 entries += micro.learn() if regulariser is None else micro.learn_around(regulariser)
+        self.stopwatch.end()
         self.strategy.finish_backward()
         self.precision.unscale(self.optimizer)
         return self.strategy.gradient_norm(), entries

@@ -31,7 +31,8 @@ TINY = [
     "train.batch_size=8",
     "eval.rows=8",
 ]
-SPEED = ("tokens_per_second", "data_wait", "mfu", "seconds")  # of a record: differ from run to run
+# of a record: differ from run to run
+SPEED = ("tokens_per_second", "data_wait", "mfu", "seconds", "slowest_rank", "slowest_over")
 RUNS = {
     "bert": ("wordpiece", []),
     "roberta": ("byte_bpe", []),

@@ -12,6 +12,7 @@ from typing import Any
 from zipfile import ZipFile
 
 CLOCK = {"tokens_per_second", "data_wait", "mfu", "seconds"}  # keys that the clock decides
+CLOCK |= {"slowest_rank", "slowest_over"}
 CLOCK |= {"latency of 1 row, ms", "latency of 32 rows, ms"}
 # losses of models that only count, and of other recipes, which no training changes
 COUNTED = ("valid/unigram/", "valid/bigram/", "valid/reached/")

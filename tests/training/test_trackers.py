@@ -63,12 +63,27 @@ class Mlflow(StandIn):
         self.note("finish")
 
 
+class TrackioLibrary(StandIn):
+    """As trackio 0.43: it prints, and a run's name is what it is known by."""
+
+    def init(self, *, project: str, name: str, config: Any, resume: str) -> Any:
+        print("* Trackio project initialized")
+        self.note("init", project=project, name=name, config=config, resume=resume)
+        note = self.note
+        return SimpleNamespace(
+            name=name,
+            log=lambda metrics, step: note("log", metrics, step=step),
+            finish=lambda: note("finish"),
+        )
+
+
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, StandIn]:
     made: dict[str, StandIn] = {"wandb": Wandb("wandb"), "mlflow": Mlflow("mlflow")}
+    made["trackio"] = TrackioLibrary("trackio")
     for name, module in made.items():
         monkeypatch.setitem(sys.modules, name, module)
-    for name in ("WANDB_NAME", "WANDB_DIR"):
+    for name in ("WANDB_NAME", "WANDB_DIR", "TRACKIO_PROJECT"):
         monkeypatch.delenv(name, raising=False)
     return made
 
@@ -90,12 +105,14 @@ def test_the_numbers_of_metrics_jsonl_arrive(tmp_path: Path, modules: dict[str, 
             log.record(record)
     log.close()
     log.close()
-    wandb, mlflow = modules["wandb"], modules["mlflow"]
+    wandb, mlflow, trackio = modules["wandb"], modules["mlflow"], modules["trackio"]
     numbers = [{"loss/mlm": 2.5, "tokens": 10}, {"valid/mrr@10": 0.5}]
     assert wandb.named("log") == [{"": (numbers[n],), "step": n + 1} for n in range(2)]
+    assert trackio.named("log") == wandb.named("log")
     assert [given[""][0] for given in mlflow.named("log")] == [numbers[0], {"valid/mrr_10": 0.5}]
     assert [given["step"] for given in mlflow.named("log")] == [1, 2]
-    assert len(wandb.named("finish")) == len(mlflow.named("finish")) == 1
+    assert [len(each.named("finish")) for each in (wandb, mlflow, trackio)] == [1, 1, 1]
+    assert trackio.named("init")[0]["config"] == SETTINGS
     assert wandb.named("init")[0]["config"] == SETTINGS
     assert mlflow.named("log_params") == [
         {"": ({"train.steps": "3", "train.clip": "1.0", "run.trackers": "['x']"},)}
@@ -128,6 +145,23 @@ def test_a_resumed_run_is_the_same_run_there(tmp_path: Path, modules: dict[str, 
     assert "run_id" not in first
     assert second["run_id"] == "m-1"
     assert len(modules["mlflow"].named("log_params")) == 1
+    first, second = modules["trackio"].named("init")
+    assert first == {**second, "resume": "never"}
+    assert (second["resume"], second["project"]) == ("allow", "plmctl")
+    assert second["name"] == f"{tmp_path.parent.name}/{tmp_path.name}"
+
+
+def test_trackio_writes_nothing_on_standard_output(
+    tmp_path: Path,
+    modules: dict[str, StandIn],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRACKIO_PROJECT", "mine")
+    with log_of(tmp_path, "trackio") as log:
+        log.close()
+    assert modules["trackio"].named("init")[0]["project"] == "mine"
+    assert capsys.readouterr().out == ""
 
 
 def test_one_that_fails_ends_no_run(
@@ -206,7 +240,12 @@ def train(folder: Path, *words: str, code: int = 0) -> str:
     return plmctl(
         *("pretrain", *small, f"data.path={folder / 'text.txt'}", "tokenizer=char"),
         *("train.steps=2", "train.batch_size=2", "format.max_length=16", "train.threads=1"),
-        *("train.log_every=1", "run.trackers=[wandb,mlflow]", f"run.dir={folder / 'run'}", *words),
+        *(
+            "train.log_every=1",
+            "run.trackers=[wandb,mlflow,trackio]",
+            f"run.dir={folder / 'run'}",
+            *words,
+        ),
         code=code,
     )
 

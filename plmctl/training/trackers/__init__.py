@@ -1,1 +1,1 @@
-"""Services that show the numbers of a run: Weights & Biases, MLflow."""
+"""Services that show the numbers of a run: Weights & Biases, MLflow, Trackio."""

@@ -9,9 +9,12 @@ from plmctl.core.locate import locate
 from plmctl.core.parts import declared
 from plmctl.training.trackers.base import Tracker
 from plmctl.training.trackers.mlflow import MLflow
+from plmctl.training.trackers.trackio import Trackio
 from plmctl.training.trackers.wandb import WeightsAndBiases
 
-TRACKERS: dict[str, type[Tracker]] = {each.name: each for each in (WeightsAndBiases, MLflow)}
+TRACKERS: dict[str, type[Tracker]] = {
+    each.name: each for each in (WeightsAndBiases, MLflow, Trackio)
+}
 
 
 def open_trackers(names: Iterable[str], plugins: Sequence[str] = ()) -> list[Tracker]:
