@@ -86,6 +86,24 @@ class Pretrain(RunSpec):
 
 
 @dataclass(frozen=True)
+class TextCleaner(RunSpec):
+    """Settings of a command that reads text and writes less of it."""
+
+    # text: files, folders, patterns or hf:<data set>; .jsonl, .txt, .csv, .parquet, packed or not
+    input: str | tuple[str, ...] = MISSING
+    field: str = "text"  # field of .jsonl, .csv, .parquet and hf: that has the text
+    # the meaning of one line of a text file; auto joins the lines of a .txt that fill a width
+    lines: Literal["auto", "sentence", "paragraph", "wrapped"] = "auto"
+    out: str = MISSING  # a new folder, for input= and data.path=
+    # rows with text, id and metadata, as datatrove has them, or plain text
+    write: Literal["jsonl", "text"] = "jsonl"
+    packing: Literal["gz", "zst", "none"] = "gz"  # how the files of out are packed
+    # MB of a part, which becomes one file, and which a kill may cost
+    part_mb: Amount = 32.0
+    processes: Processes | None = None  # null: one for each core
+
+
+@dataclass(frozen=True)
 class TaskUser(RunSpec):
     """Settings of a command that takes a task and trains nothing."""
 
