@@ -48,7 +48,18 @@ COMMANDS = {
 }
 TEXT = "\n\n".join(f"A line of text, number {n}.\nAnd one more beside it." for n in range(60))
 ROOMS = (
-    *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
+    *(
+        "core",
+        "storage",
+        "text",
+        "knowledge",
+        "noise",
+        "data",
+        "cleaning",
+        "attention",
+        "nn",
+        "models",
+    ),
     *("heads", "generation", "runtime"),
     *("objectives", "graph", "vectors", "tasks", "distill", "attack"),
     *("training",),

@@ -10,8 +10,8 @@ of word 5-grams, and write what stays as packed JSON lines. They take turns, `--
 best time counts. datatrove runs in the Python of `--peer`, which needs `datatrove`, `xxhash`,
 `orjson` and `spacy` (peer_dedup.py); without it plmctl runs alone.
 
-Of the sets of documents that stay the Jaccard similarity is printed, also with the first document of
-each of datatrove's clusters in place of the one that it happens to keep.
+Of the sets of documents that stay the Jaccard similarity is printed, also with the first document
+of each of datatrove's clusters instead of the one that it happens to keep.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ def main() -> None:
     parser.add_argument("--peer", help="a Python that has datatrove; none: plmctl alone")
     parser.add_argument("--folder", help="where the files go; none: a temporary folder")
     parser.add_argument("--seed", type=int, default=0)
-    words = "share of copies that are about as often found as not, in which two draws of hashes differ"
+    words = (
+        "share of copies that are about as often found as not, in which two draws of hashes differ"
+    )
     parser.add_argument("--unclear", type=float, default=0, help=words)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder, prefix="dedup-") as name:

@@ -2,8 +2,8 @@
 
     python benchmarks/peer_dedup.py corpus/ out/ --tasks 16 --workers 2
 
-It runs the four stages of MinHash deduplication with datatrove's defaults, and writes `firsts.json`:
-the ids that would stay if each cluster kept its first document.
+It runs the four stages of MinHash deduplication with datatrove's defaults, and writes
+`firsts.json`: the ids that would stay if each cluster kept its first document.
 """
 
 from __future__ import annotations

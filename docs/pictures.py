@@ -31,7 +31,7 @@ SLOTS = {  # the decision of each, in the order of a run
 # the rooms of the package from the bottom up: each floor uses those below it
 FLOORS: dict[str, tuple[str, ...]] = {
     "files and values": ("core", "storage"),
-    "text and rows": ("text", "knowledge", "noise", "data"),
+    "text and rows": ("text", "knowledge", "noise", "data", "cleaning"),
     "networks": ("attention", "nn", "models", "heads", "generation", "runtime"),
     "questions": ("objectives", "graph", "vectors", "tasks", "distill", "attack"),
     "learning": ("training",),

@@ -67,6 +67,7 @@ TINY = {
     "attention_kernels": "--lengths 32 --reach 4 --rounds 1",
     "cached_eval": "--lengths 32 --layers 1 --width 16 --heads 2 --window 8 --tokens 2",
     "config_path": "train.clip=0.4375",
+    "dedup": "--data {text} --megabytes 0.05 --files 2 --processes 1 --rounds 1",
     "formats": "--length 32 --only 'blocks, best'",
     "generation": "--shape tiny tiny-marian --rounds 1 --new 4 --prompt 4 --batch 1",
     "graph_embeddings": "--width 8 --batch 64 --epochs 1 --rounds 1 --ranked 20",
@@ -86,7 +87,12 @@ TINY = {
     "two_trees": "{tree} {tree} --recipes bert --text {text} --updates 2 --tokens 2 --rounds 1",
     "word_vectors": "--data {text} --width 8 --rounds 1",
 }
-BY_OTHERS = ("peer_trainer", "peer_loss", "text_attack")  # other sides, which these start
+BY_OTHERS = (
+    "peer_trainer",
+    "peer_loss",
+    "text_attack",
+    "peer_dedup",
+)  # other sides, which these start
 NEED = {"pretrain_gpu": "a GPU", "rare_words": "a model that has read a corpus, and word pairs"}
 NEED |= {"serve": "a running server"}
 QUICK = ("formats", "linking", "noise")

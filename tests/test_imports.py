@@ -21,7 +21,18 @@ MODULES = {
     for file in FILES
 }
 ORDER = (  # the rooms of the package, lowest first: each may import those before it
-    *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
+    *(
+        "core",
+        "storage",
+        "text",
+        "knowledge",
+        "noise",
+        "data",
+        "cleaning",
+        "attention",
+        "nn",
+        "models",
+    ),
     *("heads", "generation", "runtime"),
     *("objectives", "graph", "vectors", "tasks", "distill", "attack"),
     *("training",),
@@ -30,7 +41,7 @@ ORDER = (  # the rooms of the package, lowest first: each may import those befor
     *("report", "jobs", "study", "chain", "compress", "cli", "commands", "api"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing
-NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")
+NUMPY_ONLY = ("text", "knowledge", "noise", "data", "cleaning", "core", "storage", "cli")
 FREE_OF_DATA = ("attention", "nn", "models", "heads", "generation", "objectives")
 # what an import inside a function may name: libraries that are heavy or may be missing, so that
 # `plmctl --help` is fast and a command needs only what it uses

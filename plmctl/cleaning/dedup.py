@@ -145,10 +145,7 @@ class Writing:
         counts = {reason: [0, 0] for reason in ("kept", EMPTY, EXACT, NEAR)}
         shown: dict[str, Any] = {}
         dropped = self.out / "dropped" / f"{part.name}.tsv"
-        with (
-            self.form.open(self.out, part.name) as write,
-            open_table(dropped, COLUMNS) as record,
-        ):
+        with self.form.open(self.out, part.name) as write, open_table(dropped, COLUMNS) as record:
             first = self.documents.starts[part.number]
             for number, (_, text) in enumerate(self.signing.source.read(part), first):
                 if number in self.shown:
@@ -196,12 +193,7 @@ class Deduplicated:
 
 
 def deduplicate(
-    signing: Signing,
-    parts: Sequence[InputPart],
-    steps: Steps,
-    form: OutputFormat,
-    *,
-    examples: int,
+    signing: Signing, parts: Sequence[InputPart], steps: Steps, form: OutputFormat, *, examples: int
 ) -> Deduplicated:
     """Write the documents that stay into the folder of the job, and records of the others.
 
@@ -291,13 +283,14 @@ def _sum_up(
         for reason, numbers in result["counts"].items():
             old = counts.get(reason, [0, 0])
             counts[reason] = [a + b for a, b in zip(old, numbers, strict=True)]
-    dropped = best[best != np.arange(len(best))]
-    _, sizes = np.unique(dropped, return_counts=True)
-    values, frequencies = np.unique(sizes + 1, return_counts=True)
+    kept, others = np.unique(best[best != np.arange(len(best))], return_counts=True)
+    values, frequencies = np.unique(others + 1, return_counts=True)
     by_size = {str(size): int(n) for size, n in zip(values, frequencies, strict=True)}
-    whole = dict(zip(*np.unique(dropped, return_counts=True), strict=True))
     examples = [
-        {"documents": int(whole[numbers[0]]) + 1, **_compare(numbers, shown)}
+        {
+            "documents": 1 + int(others[np.searchsorted(kept, numbers[0])]),
+            **_compare(numbers, shown),
+        }
         for numbers in clusters
     ]
     return Deduplicated(counts, by_size, examples)
@@ -308,7 +301,10 @@ def _compare(numbers: Sequence[int], shown: Mapping[str, Any]) -> dict[str, Any]
     first, *others = (shown[str(number)] for number in numbers)
     signature = np.array(first["signature"])
     dropped = [
-        {**other["about"], "similarity": round(estimate(signature, np.array(other["signature"])), 3)}
+        {
+            **other["about"],
+            "similarity": round(estimate(signature, np.array(other["signature"])), 3),
+        }
         for other in others
     ]
     return {"kept": first["about"], "dropped": dropped}

@@ -193,7 +193,9 @@ def _divide_file(file: Path, size: int, layout: TextLayout | None) -> Iterator[F
         while begin < length:
             end = length
             if begin + size < length:
-                end = _find_end(stream, begin + size, None if layout is None else layout.gap, blocks)
+                end = _find_end(
+                    stream, begin + size, None if layout is None else layout.gap, blocks
+                )
             yield FileSpan(begin, end, line)
             line += _count_lines(stream, begin, end)
             begin = end

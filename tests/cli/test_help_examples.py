@@ -27,6 +27,7 @@ EXAMPLES = {
 NEEDS: dict[str, tuple[str, ...]] = {
     "tokenize": (),
     "data check": ("tokenize",),
+    "data dedup": (),
     "pretrain": (),
     "finetune": ("tokenize", "pretrain"),
     "data link": (),
@@ -71,6 +72,7 @@ MAKES = {
     "data contexts": "rare-words/words.tsv",
     "data polarity": "by-vectors.jsonl",
     "data rarify": "rarified/tested/dev.tsv",
+    "data dedup": "different/00000.txt",
     "tokenize": "tokens/manifest.json",
     "data check": "checked_files/lengths.svg",
     "data link": "linked-text/knowledge.json",
