@@ -65,7 +65,7 @@ class Clusters:
         self._order = order
         self._rank = np.empty(len(order), np.int64)
         self._rank[order] = np.arange(len(order))
-        self._parent = np.arange(len(order))  # of ranks; a root is the least rank of its group
+        self._parent = np.arange(len(order))  # by rank; a root is the least rank of its group
 
     def join(self, pairs: np.ndarray) -> None:
         """Join the groups of the two documents of each pair, [M, 2]."""

@@ -125,7 +125,7 @@ class Writing:
     Args:
         signing: The first step, which reads and signs.
         documents: The names of all documents.
-        best: A file of [N], for each document the one that stays for it.
+        best: A file of [N]: the number of the document that is kept for each document.
         equal: A file of [N], whether a better document is equal to it.
         shown: The numbers of documents whose text the examples show.
         out: The folder that is written.
@@ -174,10 +174,10 @@ class Writing:
 
 @dataclass
 class Deduplicated:
-    """What became of the documents: numbers for `made.json`, and examples.
+    """The result: numbers for `made.json`, and examples.
 
     Args:
-        counts: {reason: [documents, characters]}; "kept": those that stay.
+        counts: {reason: [documents, characters]}; "kept" is one of them.
         sizes: {size of a cluster: the number of such clusters}.
         examples: The largest clusters.
     """
@@ -311,7 +311,7 @@ def _compare(numbers: Sequence[int], shown: Mapping[str, Any]) -> dict[str, Any]
 
 
 def describe(found: Deduplicated) -> Iterator[str]:
-    """A table of the documents that stay and of those that do not, and an example."""
+    """A table of kept and dropped documents, and an example."""
     total, characters = found.documents, sum(size for _, size in found.counts.values())
     yield f"{'':10}{'documents':>12}{'':8}{'MB':>10}"
     for reason, (count, size) in found.counts.items():

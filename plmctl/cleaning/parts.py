@@ -1,8 +1,7 @@
 """The input of cleaning in parts of about one size, by the names and sizes of its files alone.
 
 A part is read by one process. It has several small files, a packed file, or a stretch of a large
-one that ends between two documents, so that the documents are the same however many parts there
-are.
+one. A stretch ends between two documents, so that no size of parts changes a document.
 """
 
 from __future__ import annotations
@@ -168,14 +167,16 @@ class CleaningInput:
     def _cut(self, span: InputSpan, size: int) -> Iterator[tuple[InputSpan, int]]:
         """A file in stretches of at least `size` bytes, each with its length."""
         source = span.source
-        length = source.stat().st_size if isinstance(source, Path) else 0
-        packed = isinstance(source, Path) and source.name.lower().endswith(PACKED)
-        rows = has_rows(source)
-        if packed or length <= size or (rows and kind_of(source) not in JSON):  # type: ignore[arg-type]
+        if not isinstance(source, Path):
+            yield span, 0
+            return
+        length, rows = source.stat().st_size, has_rows(source)
+        packed = source.name.lower().endswith(PACKED)
+        if packed or length <= size or (rows and kind_of(source) not in JSON):
             yield span, length * UNPACKED if packed else length
             return
         layout = None if rows else detect_layout(source, lines=self.lines)
-        for piece in _divide_file(source, size, layout):  # type: ignore[arg-type]
+        for piece in _divide_file(source, size, layout):
             inner = InputSpan(source, span.name, span.number, piece, layout)
             yield inner, piece.end - piece.begin
 

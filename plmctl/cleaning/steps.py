@@ -1,5 +1,7 @@
-"""Restartable steps: the tasks of a step run in any number of processes, and leave a mark each when
-all that they write is on the disk. Started again, only tasks without a mark run.
+"""Restartable steps, whose tasks run in any number of processes.
+
+A task leaves a mark when all that it writes is on the disk. Started again, only tasks without a
+mark run.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Steps:
     def run(
         self, step: str, tasks: Sequence[Task], work: Work[Task], *, sizes: Sequence[int]
     ) -> list[dict[str, Any]]:
-        """What `work(task, folder of the step)` returned for each task, now or before a kill.
+        """The result of `work(task, folder of the step)` for each task, from now or before a kill.
 
         Args:
             step: The name of the step.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from plmctl.config.build import plain
 from plmctl.config.command import About, Command, Result
 from plmctl.config.schema import TextCleaner
 from plmctl.core.errors import ConfigError
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 class Dedup(TextCleaner, Command):
     """Write a text without its duplicates: equal documents, and near duplicates by MinHash.
 
-    Of each group the document of a preferred file stays, else that of the lower priority, else the
-    first one.
+    In each group the document of a preferred file is kept, else that of the lowest priority, else
+    the first one.
     """
 
     about = About(
@@ -51,20 +52,22 @@ class Dedup(TextCleaner, Command):
     # field of a row or of its metadata, with a number of which the lowest stays
     priority: str | None = None
     examples: Whole = 20  # largest clusters to show in clusters.json
-    seed: Whole = 1  # of the hashes
+    seed: Whole = 1  # another choice of hashes
 
     def perform(self) -> Result:
         """Write `out` and say what is in it."""
         from plmctl.cleaning.dedup import deduplicate, describe, settings_of
-        from plmctl.datasets.cleaning import CleaningJob
+        from plmctl.datasets.cleaning import SETTINGS, CleaningJob
+        from plmctl.inputs.tokenize import spell_command
         from plmctl.storage.atomic import write_json
 
         if not (self.exact or self.near):
             raise ConfigError("near", False, "true where exact=false", fix="near=true")
-        job = CleaningJob.open(self)
+        job = CleaningJob.open({name: plain(self[name]) for name in SETTINGS})
+        again = spell_command(self.provenance, "data", "dedup")
         signing = self._make_signing(job.source)
         settings = {**settings_of(signing), "prefer": list(self.prefer), "exact": self.exact}
-        with job.run("plmctl data dedup", settings) as (steps, record):
+        with job.run("data dedup", settings, again) as (steps, record):
             found = deduplicate(signing, job.parts, steps, job.form, examples=self.examples)
             write_json(steps.journal.folder / "clusters.json", found.examples)
             record |= {"documents": found.counts, "clusters": found.sizes}

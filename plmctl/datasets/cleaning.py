@@ -12,71 +12,73 @@ from typing import Any
 from plmctl.cleaning.output import OutputFormat
 from plmctl.cleaning.parts import CleaningInput, InputPart
 from plmctl.cleaning.steps import Steps
-from plmctl.config.build import plain
-from plmctl.config.schema import TextCleaner
 from plmctl.core.machine import count_processors
 from plmctl.core.terminal import remark
-from plmctl.inputs.tokenize import show_progress, spell_command
+from plmctl.inputs.tokenize import show_progress
 from plmctl.storage.atomic import write_text
 from plmctl.storage.journal import open_journal
 from plmctl.storage.resumable import RECORD, new_folder
 
+SETTINGS = ("input", "field", "lines", "out", "write", "packing", "part_mb", "processes")
+Numbers = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class CleaningJob:
-    """A text and the form of what stays of it.
+    """A text, and the form in which the kept documents are written.
 
     Args:
         source: The text.
         parts: Its parts.
         form: The form of the documents that stay.
         out: The new folder.
-        spec: The settings.
+        part_mb: The megabytes of a part.
+        processes: The number of processes.
     """
 
     source: CleaningInput
     parts: Sequence[InputPart]
     form: OutputFormat
     out: Path
-    spec: TextCleaner
+    part_mb: float
+    processes: int
 
     @classmethod
-    def open(cls, spec: TextCleaner) -> CleaningJob:
-        """The job that the settings describe, checked before any work."""
-        out = new_folder(spec.out)
-        form = OutputFormat(spec.write, spec.packing)
+    def open(cls, given: Mapping[str, Any]) -> CleaningJob:
+        """The job that `SETTINGS` describe, checked before any work."""
+        out, paths = new_folder(given["out"]), given["input"]
+        form = OutputFormat(given["write"], given["packing"])
         form.check()
-        paths = plain(spec.input)
         several = (paths,) if isinstance(paths, str) else tuple(paths)
-        source = CleaningInput(several, spec.field, spec.lines)
-        return cls(source, source.divide(int(spec.part_mb * 1e6)), form, out, spec)
+        source = CleaningInput(several, given["field"], given["lines"])
+        parts = source.divide(int(given["part_mb"] * 1e6))
+        processes = given["processes"] or count_processors()
+        return cls(source, parts, form, out, given["part_mb"], processes)
 
     @contextlib.contextmanager
-    def run(self, made_by: str, settings: Mapping[str, Any]) -> Iterator[tuple[Steps, Record]]:
+    def run(
+        self, command: str, settings: Mapping[str, Any], again: str
+    ) -> Iterator[tuple[Steps, Numbers]]:
         """Its steps, and a dict of numbers for the record; the folder appears at the end.
 
         Args:
-            made_by: The command.
+            command: The name of the command: "data dedup".
             settings: All that decides which documents stay.
+            again: The command line that goes on after a stop.
         """
-        spec, files = self.spec, self.source.describe()
-        about = {"field": spec.field, "lines": spec.lines, "part_mb": spec.part_mb}
-        job = {"made by": made_by, **about, **asdict(self.form), **settings}
-        found: Record = {}
-        command = spell_command(spec.provenance, *made_by.split()[1:])
+        files, found = self.source.describe(), Numbers()
+        about = {"field": self.source.field, "lines": self.source.lines, "part_mb": self.part_mb}
+        job = {"made by": f"plmctl {command}", **about, **asdict(self.form), **settings}
         with (
-            show_progress(command, made_by.rpartition(" ")[2]) as say,
-            open_journal(self.out, {**job, "files": files}, tell=_tell) as journal,
+            show_progress(again, command.rpartition(" ")[2]) as say,
+            open_journal(self.out, {**job, "files": files}, tell=_remark_ours) as journal,
         ):
-            yield Steps(journal, spec.processes or count_processors(), say), found
+            yield Steps(journal, self.processes, say), found
             record = {**job, "files": [each[:2] for each in files], **found}
             text = json.dumps(record, indent=1, ensure_ascii=False)
             write_text(journal.folder / RECORD, f"{text}\n")
             journal.finish(self.out)
 
 
-Record = dict[str, Any]
-
-
-def _tell(line: str) -> None:
+def _remark_ours(line: str) -> None:
     remark(f"plmctl: {line}")
