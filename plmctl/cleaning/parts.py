@@ -7,31 +7,18 @@ one. A stretch ends between two documents, so that no size of parts changes a do
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from plmctl.cleaning.raw_text import ID, RawText
-from plmctl.storage.unpacking import open_data
-from plmctl.text.inputs import FileSpan, Input, find_all, read_lines
-from plmctl.text.layout import TextLayout
-from plmctl.text.reader import detect_layout, read_text_documents
-from plmctl.text.tabular import (
-    JSON,
-    PACKED,
-    has_rows,
-    kind_of,
-    named_rows,
-    objects_in,
-    read_rows,
-    take_text,
-)
+from plmctl.text.inputs import Input, find_all
+from plmctl.text.pieces import Stretch, is_divisible, read_piece_rows
+from plmctl.text.reader import find_document_at, read_documents
+from plmctl.text.tabular import PACKED, has_rows, named_rows, read_rows, take_text
 
 UNPACKED = 4  # about how much larger a packed text is when it is unpacked
-_BLOCK = re.compile(rb"^<doc\b", re.MULTILINE)
-_LOOKED = 1 << 20  # bytes of a file in which blocks are looked for
 _READ = 1 << 24
 
 
@@ -40,18 +27,16 @@ class InputSpan:
     """A file, or some lines of one.
 
     Args:
-        source: The file, or a data set.
         name: The file as records name it, from the folder that all files have in common.
         number: The number of the file among all.
-        span: The lines; None: all.
-        layout: The meaning of a line of a text file, if it is known.
+        stretch: The bytes to read.
+        first: The number of the first line.
     """
 
-    source: Input
     name: str
     number: int
-    span: FileSpan | None = None
-    layout: TextLayout | None = None
+    stretch: Stretch
+    first: int = 1
 
 
 @dataclass(frozen=True)
@@ -123,7 +108,7 @@ class CleaningInput:
                 filled = 0
 
         for number, (source, name) in enumerate(self.files()):
-            for span, length in self._cut(InputSpan(source, name, number), size):
+            for span, length in self._cut(InputSpan(name, number, Stretch(source)), size):
                 if filled + length > size:
                     close()
                 spans.append(span)
@@ -134,18 +119,17 @@ class CleaningInput:
     def read(self, part: InputPart) -> Iterator[tuple[InputSpan, RawText]]:
         """The documents of a part, each with the span that it comes from."""
         for span in part.spans:
-            rows = has_rows(span.source)
+            rows = has_rows(span.stretch.source)
             for text in self._read_rows(span) if rows else self._read_text(span):
                 yield span, text
 
     def _read_rows(self, span: InputSpan) -> Iterator[RawText]:
-        source = span.source
+        source = span.stretch.source
         found: Iterable[tuple[int, dict[str, Any]]]
-        if span.span is not None:
-            lines = read_lines(source, cut=False, span=span.span)  # type: ignore[arg-type]
-            found = objects_in(lines, source)
+        if span.stretch.end is not None:
+            found = read_piece_rows(span.stretch, [self.field], span.first)
         elif isinstance(source, Path):
-            found = named_rows(source, strict=True)
+            found = named_rows(source, strict=True)  # with all columns
         else:
             found = read_rows(source, [self.field])
         for line, row in found:
@@ -156,71 +140,42 @@ class CleaningInput:
 
     def _read_text(self, span: InputSpan) -> Iterator[RawText]:
         """Documents of a text file; each part of a very long one counts as a document."""
-        layout = span.layout or detect_layout(span.source, lines=self.lines)
-        further = 0
-        for document in read_text_documents(span.source, layout, span.span):
+        further, source = 0, str(span.stretch.source)
+        for document in read_documents(source, lines=self.lines, pieces=[span.stretch]):
             further = further + 1 if document.continues else 0
-            line = int(document.place.rpartition(":")[2])
+            line = int(document.place.rpartition(":")[2]) + span.first - 1
             identity = f"{span.name}/{line - 1}" + (f"#{further}" if further else "")
             yield RawText("\n".join(document.paragraphs), identity, span.name, line)
 
     def _cut(self, span: InputSpan, size: int) -> Iterator[tuple[InputSpan, int]]:
         """A file in stretches of at least `size` bytes, each with its length."""
-        source = span.source
-        if not isinstance(source, Path):
-            yield span, 0
-            return
-        length, rows = source.stat().st_size, has_rows(source)
-        packed = source.name.lower().endswith(PACKED)
-        if packed or length <= size or (rows and kind_of(source) not in JSON):
+        source = span.stretch.source
+        length = source.stat().st_size if isinstance(source, Path) else 0
+        if not isinstance(source, Path) or length <= size or not is_divisible(source):
+            packed = str(source).lower().endswith(PACKED)
             yield span, length * UNPACKED if packed else length
             return
-        layout = None if rows else detect_layout(source, lines=self.lines)
-        for piece in _divide_file(source, size, layout):
-            inner = InputSpan(source, span.name, span.number, piece, layout)
-            yield inner, piece.end - piece.begin
+        begin, first = 0, 1
+        while begin < length:
+            end = length
+            if begin + size < length:
+                end = find_document_at(source, begin + size, lines=self.lines)
+            yield InputSpan(span.name, span.number, Stretch(source, begin, end), first), end - begin
+            first += _count_lines(source, begin, end)
+            begin = end
 
 
 def _resolve(source: Input) -> Path | str:
     return source.resolve() if isinstance(source, Path) else str(source)
 
 
-def _divide_file(file: Path, size: int, layout: TextLayout | None) -> Iterator[FileSpan]:
-    """Stretches of a file that end between two rows, or between two documents of a text."""
-    length = file.stat().st_size
-    with open_data(file) as stream:
-        blocks = layout is not None and _BLOCK.search(stream.read(_LOOKED)) is not None
-        begin, line = 0, 1
-        while begin < length:
-            end = length
-            if begin + size < length:
-                end = _find_end(
-                    stream, begin + size, None if layout is None else layout.gap, blocks
-                )
-            yield FileSpan(begin, end, line)
-            line += _count_lines(stream, begin, end)
-            begin = end
-
-
-def _find_end(stream: BinaryIO, start: int, gap: int | None, blocks: bool) -> int:
-    """The first byte behind `start` where a row or a document begins."""
-    stream.seek(start)
-    stream.readline()
-    blanks = 0
-    while gap is not None and (line := stream.readline()):
-        blank = not line.strip()
-        if line.startswith(b"<doc") if blocks else blanks >= gap and not blank:
-            return stream.tell() - len(line)
-        blanks = blanks + 1 if blank else 0
-    return stream.tell()
-
-
-def _count_lines(stream: BinaryIO, begin: int, end: int) -> int:
-    stream.seek(begin)
-    count, left = 0, end - begin
-    while left and (data := stream.read(min(left, _READ))):
-        count += data.count(b"\n")
-        left -= len(data)
+def _count_lines(file: Path, begin: int, end: int) -> int:
+    with file.open("rb") as stream:
+        stream.seek(begin)
+        count, left = 0, end - begin
+        while left and (data := stream.read(min(left, _READ))):
+            count += data.count(b"\n")
+            left -= len(data)
     return count
 
 
