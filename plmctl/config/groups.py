@@ -77,7 +77,14 @@ class Train(Record):
     batch_size: Batch = 32  # rows of an update, over all processes
     micro_batch_size: Batch | None = None  # rows of one backward pass; null: a process' whole share
     clip: Number = 1.0  # gradient norm; 0: off
-    max_bad_steps: Count = 10  # non-finite updates in a row before the run ends
+    # updates in a row that are left out, not finite or spikes, before the run ends
+    max_bad_steps: Count = 10
+    # an update whose loss or gradient norm is far above its median: skip leaves it out; back goes
+    # back to the newest checkpoint, and leaves out all rows since; off trains it
+    spikes: Literal["off", "skip", "back"] = "off"
+    spike_window: Count = 100  # updates of this median; a quarter of them must be there
+    # distance from the median, in standard deviations that the median deviation stands for
+    spike_deviations: Amount = 10.0
     # number type of the computation; weights stay fp32
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     # by torch.compile; auto: on a GPU, where the run is long enough and its passes are large enough
@@ -85,6 +92,10 @@ class Train(Record):
     compile: Literal["auto", True, False] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     processes: Processes = 1  # on this machine, data-parallel
+    # seconds that a process waits for the others; then the run ends, and names the missing one
+    timeout: Amount = 1800.0
+    # starts anew of train.processes after the loss of one, each from the newest checkpoint
+    restarts: Whole = 0
     threads: Processes | None = None  # CPU threads of each process; null: torch's own number
     # keep only the input of each layer and run the layer again in the backward pass: less memory;
     # about a third more time; the same numbers

@@ -25,15 +25,18 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     "data.cache_dir",
     "processes",
     *(f"train.{name}" for name in ("log_every", "save_every", "keep_last")),
-    *(
-        f"train.{name}"
-        for name in ("device", "processes", "threads", "micro_batch_size", "profile")
-    ),
+    *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
+    *(f"train.{name}" for name in ("timeout", "restarts", "profile")),
 }
 LATER = {  # defaults of later settings: they make no other job
     **{(verb, "runtime"): None for verb in ("eval", "embed", "attack", "generate")},
     **{(verb, "pruning"): None for verb in ("pretrain", "finetune", "distill")},
     **{("tokenize", name): None for name in ("parts", "part")},
+    **{
+        (verb, f"train.spike{name}"): value
+        for verb in ("pretrain", "finetune", "graph")
+        for name, value in (("s", "off"), ("_window", 100), ("_deviations", 10.0))
+    },
 }
 FILES = {("inject", "words")}  # settings that name files, and in other commands something else
 _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and time of change count

@@ -27,7 +27,7 @@ from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.work import LOG, Execute, LauncherTask, Outcome, enter, work
 from plmctl.storage.gate import open_file, own
 from plmctl.training.processes.threads import THREADS
-from plmctl.training.stop import listen
+from plmctl.training.stop import ends_at_once, listen
 
 PRELOAD = (  # imports of every job, some of them late: seconds of each
     "plmctl.jobs.command",
@@ -126,6 +126,8 @@ class Processes:
 
     def _hear(self, number: int, frame: object) -> None:
         """End after the first signal; the second one kills what still runs."""
+        if self._signal and not ends_at_once(number):
+            return
         for child in self._children.values() if self._signal else ():
             child.kill()
         self._signal = number

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 from plmctl.config.advice import add_fixes
 from plmctl.config.compose import attempt
 from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import UsageError, raise_all
-from plmctl.runs.resume import resume_spec
+from plmctl.runs.resume import resume_spec, take_up
 
 
 def decide(given: Provenance) -> RunSpec:
     """The spec of the run to go on with, or a new one. Wrong settings are reported together with
-    the mistakes in the models and files that the run starts from.
+    the mistakes in the models and files that the run starts from. A process that torchrun has
+    started anew goes on with its run.
     """
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0):
+        given = take_up(given)
     if given.resume:
         return resume_spec(given)
     composition = attempt(given)

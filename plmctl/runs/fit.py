@@ -29,6 +29,7 @@ from plmctl.training.device.profiler import FOLDER, Profiler
 from plmctl.training.log import METRICS, cut_back
 from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.regularisers.base import Regulariser
+from plmctl.training.spikes import Spikes
 from plmctl.training.stabilisers.base import Stabilised
 from plmctl.training.stages import Stage
 from plmctl.training.strategy.choose import choose_strategy
@@ -60,8 +61,7 @@ def fit(
     resumed run, and train.
 
     Args:
-        every: updates from one validation, and from one checkpoint, to the next, where `train`
-            leaves that open; None: a tenth of the run (`space_validations`).
+        every: Updates between validations, where `train` says none; None: a tenth of the run.
         unit: The unit that the batches count as tokens.
         base: The base model, whose tensors checkpoints leave out.
         regulariser: A further source of gradients for an update.
@@ -91,6 +91,7 @@ def fit(
         layers=find_last_maps(model) if train.get("grad_norms") else None,
         regulariser=regulariser,
         profiler=_profiler(session),
+        spikes=_spikes(train),
     )
     if spec.provenance.resume:
         _go_on(session, trainer)
@@ -104,6 +105,14 @@ def _profiler(session: Session) -> Profiler:
     folder, world = session.folder / FOLDER, session.world
     updates = session.spec.train.profile
     return Profiler(updates, folder=folder, device=world.device, rank=world.rank, say=session.say)
+
+
+def _spikes(train: Train) -> Spikes | None:
+    """The judge of spikes; None where they are trained like all updates."""
+    if train.spikes == "off":
+        return None
+    back = train.spikes == "back"
+    return Spikes(back=back, window=train.spike_window, deviations=train.spike_deviations)
 
 
 def _check_patience(train: Any, keep_best: str) -> None:
@@ -197,7 +206,8 @@ def _resumes(session: Session) -> bool:
 
 def _go_on(session: Session, trainer: Trainer) -> None:
     """Take up the newest checkpoint; begin at update 0 where the run saved none."""
-    newest = trainer.checkpoints.newest()
+    found = trainer.checkpoints.newest() if session.world.main else None
+    newest = session.world.broadcast(found)
     if newest is None and trainer.checkpoints.steps():
         folder = trainer.checkpoints.folder
         again = f"remove {quoted(folder)} to begin the run again at update 0"

@@ -33,12 +33,23 @@ MAY_CHANGE = {
     *LENGTH_KEYS,
     *("train.eval_every", "train.save_every", "train.log_every", "train.patience"),
     *("train.device", "train.processes", "train.micro_batch_size"),
-    *("train.checkpoint_activations", "train.profile"),
+    *("train.checkpoint_activations", "train.profile", "train.timeout", "train.restarts"),
     *("run.dir", "run.name", "run.resume"),
 }
 
 # sums are added up in another order, so their last bits are others
 ROUNDING = ("train.micro_batch_size", "train.device")
+
+
+def take_up(given: Provenance) -> Provenance:
+    """The command line of a run that has begun in its folder, as one types it to go on with it; as
+    it is, where nothing has begun.
+    """
+    place = next((word for word in given.overrides if key_of(word) == "run.dir"), "")
+    file = Path(place.partition("=")[2]).expanduser() / CONFIG
+    if given.resume or not place or not file.is_file() or not file.stat().st_size:
+        return given
+    return dataclasses.replace(given, resume=True, recipe=None, overrides=(place,))
 
 
 def resume_spec(given: Provenance) -> RunSpec:

@@ -23,7 +23,16 @@ from plmctl.training.device.precision import Precision, choose
 from plmctl.training.log import Log
 from plmctl.training.processes.launch import launch
 from plmctl.training.processes.threads import THREADS, count_threads, describe_busy
-from plmctl.training.processes.world import World, environment, join, leave
+from plmctl.training.processes.watch import watching
+from plmctl.training.processes.world import (
+    World,
+    check_alike,
+    environment,
+    explain_loss,
+    is_loss,
+    join,
+    leave,
+)
 from plmctl.training.trackers.choose import open_trackers
 from plmctl.training.trainer import Result
 
@@ -65,6 +74,16 @@ def run_session(spec: Any, prepare: Prepare, train: Callable[[Session], Result],
         prepare: Reads the data; returns the spec with their decisions, and the data.
         then: The commands that the last lines of a finished run name.
     """
+    if "TORCHELASTIC_ERROR_FILE" in os.environ:  # by which torchrun reports the first error
+        from torch.distributed.elastic.multiprocessing.errors import record
+
+        return record(_run_session)(spec, prepare, train, then) or 0
+    return _run_session(spec, prepare, train, then)
+
+
+def _run_session(
+    spec: Any, prepare: Prepare, train: Callable[[Session], Result], then: Next
+) -> int:
     rank, _, size = environment()
     if rank != 0:
         return _sitting(spec, prepare, None, train, then)
@@ -93,25 +112,42 @@ def _sitting(
     spec: Any, prepare: Prepare, prepared: Any, train: Callable[[Session], Result], then: Next
 ) -> int:
     """This process' part, once the directory is open; returns the exit code."""
-    world = join(spec.train.device)
+    world = join(spec.train.device, timeout=spec.train.timeout)
     try:
         # the words of the command line stay those of this process
-        spec = spec if world.alone else replace(world.broadcast(spec), provenance=spec.provenance)
-        if not world.main:
-            spec, prepared = prepare(spec)
-        session = _session(spec, world, prepared)
-        busy = describe_busy(torch.get_num_threads()) if world.device.type == "cpu" else ""
-        if world.main and busy:
-            session.say(busy)
-        try:
-            result = train(session)
-        finally:  # whatever ends it, what is sent to a service has an end
-            session.log.close()
+        if not world.alone:
+            own = spec.provenance
+            spec = world.broadcast(spec)
+            spec = replace(spec, provenance=replace(own, resume=spec.run.resume))
+        folder, timeout = Path(spec.run.dir), spec.train.timeout
+        with watching(folder, rank=world.rank, size=world.size, timeout=timeout):
+            session, result = _train(spec, world, prepare, prepared, train)
     finally:
         leave()
     if world.main:
         _say_farewell(result, session, then)
     return result.exit_code
+
+
+def _train(
+    spec: Any, world: World, prepare: Prepare, prepared: Any, train: Callable[[Session], Result]
+) -> tuple[Session, Result]:
+    """Train in this process, among others that have the same software."""
+    check_alike(world, lambda line: remark(line, WARN) if world.main else None)
+    if not world.main:
+        spec, prepared = prepare(spec)
+    session = _session(spec, world, prepared)
+    busy = describe_busy(torch.get_num_threads()) if world.device.type == "cpu" else ""
+    if world.main and busy:
+        session.say(busy)
+    try:
+        return session, train(session)
+    except RuntimeError as error:
+        if world.alone or not is_loss(error):
+            raise
+        raise explain_loss(error) from error
+    finally:  # whatever ends it, what is sent to a service has an end
+        session.log.close()
 
 
 def _open(
@@ -147,7 +183,7 @@ def _launch(spec: Any, lock: Mapping[str, int]) -> int:
     changes = [word for word in words if not word.startswith("run.dir=")]
     command = [given.command, "--resume", f"run.dir={spec.run.dir}", *changes]
     command += [*as_words(given.plugins, given.config_dirs), *spell_level()]
-    return launch(spec.train.processes, command, given=lock)
+    return launch(spec.train.processes, command, given=lock, restarts=spec.train.restarts)
 
 
 def _session(spec: Any, world: World, prepared: Any) -> Session:

@@ -25,7 +25,7 @@ import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from safetensors import SafetensorError
@@ -76,6 +76,7 @@ class Trained(Advanced):
     scaler: dict[str, Any]
     meter: dict[str, list[float]]
     processes: Count
+    spikes: NotRequired[dict[str, list[float]]]
 
 
 class Base(TypedDict):

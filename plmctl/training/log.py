@@ -107,6 +107,21 @@ class Log:
             else:
                 self.say(line)
 
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Record an event, once: a run that goes on from before it meets it again."""
+        path = self.folder and self.folder / METRICS
+        if not (path and path.exists() and dict(record) in read_metrics(path)):
+            self.record(record)
+
+    def go_back(self, step: int) -> None:
+        """Remove all records after `step`."""
+        if self.folder is None:
+            return
+        for file in filter(None, (self._file, self._board)):
+            file.close()
+        self._file = self._board = None
+        cut_back(self.folder, step)
+
     def say(self, message: str) -> None:
         """Show one line to the user."""
         if self.quiet:

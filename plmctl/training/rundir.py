@@ -25,6 +25,7 @@ from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit, open_file, own
 from plmctl.storage.reading import parse_json
 from plmctl.training.log import METRICS
+from plmctl.training.processes.watch import RANKS
 from plmctl.training.trackers import base as trackers
 
 CONFIG, LOCK = "config.yaml", "lock"
@@ -34,7 +35,7 @@ FILES = ("overrides.txt", "env.json", CONFIG)
 LOCKED = "PLMCTL_RUN_LOCK"
 # other folders, and files, that exist before the first update; `wandb` is that of its tracker,
 # `profile` that of traces
-FOLDERS, NAMES = ("tokenizer", "checkpoints", "wandb", "profile"), (trackers.NAMES,)
+FOLDERS, NAMES = ("tokenizer", "checkpoints", "wandb", "profile", RANKS), (trackers.NAMES,)
 
 
 def refuse_used(folder: Path) -> None:

@@ -1,5 +1,5 @@
-"""Ctrl-C, SIGTERM and a closed terminal: the first asks the trainer to save and end, the second
-ends the process at once.
+"""Ctrl-C, SIGTERM, a closed terminal, and the warnings of a cluster: the first asks the trainer to
+save and end. The second ends the process at once, if a person can have sent it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,25 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# the exit code of a command that a signal ended: 130, 143, 129
+# a cluster sends these before it takes a machine away
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *WARNINGS)
+# the exit code of a command that a signal ended: 130, 143, 129, 138, 140
 STOPPED = tuple(128 + number for number in SIGNALS)
 ASKED = b"\nsaving after this update, then ending; once more ends at once\n"
 
+# in the environment of a job of a cluster, which sends several signals while a job saves
+OF_CLUSTERS = ("SLURM_JOB_ID", "SUBMITIT_EXECUTOR")
+
 AT_ONCE = b"ended at once; --resume goes on from the last checkpoint\n"
+
+
+def ends_at_once(number: int) -> bool:
+    """Whether the second signal ends a process that is saving: not a warning, and on a cluster only
+    Ctrl-C.
+    """
+    on_cluster = any(name in os.environ for name in OF_CLUSTERS)
+    return number == signal.SIGINT or not (on_cluster or number in WARNINGS)
 
 
 @contextlib.contextmanager
@@ -60,6 +73,8 @@ class Stop:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self._heard is not None:
+            if not ends_at_once(number):
+                return
             if self.loud:
                 os.write(2, AT_ONCE)
             signal.signal(number, signal.SIG_DFL)
@@ -80,5 +95,7 @@ class Stop:
 
 
 def exit_code(number: int | None) -> int:
-    """130 for Ctrl-C, 143 for SIGTERM, 129 for a closed terminal, 0 for an end of its own."""
+    """128 and the number of the signal: 130 for Ctrl-C, 143 for SIGTERM; 0 for an end of its
+    own.
+    """
     return 0 if number is None else 128 + int(number)

@@ -33,16 +33,18 @@ from plmctl.training.freezing import apply_freezing, find_refitted
 from plmctl.training.gradients import measure_gradient_norms
 from plmctl.training.lag import Lag
 from plmctl.training.log import Log
-from plmctl.training.meter import Meter, compute_means, round_digits, sum_parts
+from plmctl.training.meter import Entry, Meter, compute_means, round_digits, sum_parts
 from plmctl.training.optim.groups import OptimizerFactory, split_groups
 from plmctl.training.optim.schedule import Schedule
 from plmctl.training.own_states import OwnStates, join
 from plmctl.training.pace import Pace
 from plmctl.training.processes.launch import is_launched
+from plmctl.training.processes.watch import mark, waiting
 from plmctl.training.progress import Progress
 from plmctl.training.randomness import keep_random_state, seed_rank
 from plmctl.training.rates import Rates
 from plmctl.training.regularisers.base import Regulariser
+from plmctl.training.spikes import Spikes
 from plmctl.training.stages import BatchSource, Stage, check_shares, find_stage
 from plmctl.training.stop import Stop, exit_code
 from plmctl.training.strategy.base import Strategy
@@ -63,7 +65,8 @@ class Settings:
     log_every: int | None = 50  # None: `Budget.space_lines`
     eval_every: int | None = 0
     save_every: int | None = 0
-    max_bad_steps: int = 10  # updates in a row without a finite gradient that end the run
+    # updates in a row that are left out (no finite gradient, a spike) and end the run
+    max_bad_steps: int = 10
     keep_best: str = ""  # the metric of `evaluate` whose best checkpoint is kept, "" = none
     best_is_largest: bool = False
     patience: int = 0  # validations in a row without a new best that end the run, 0 = none do
@@ -96,6 +99,12 @@ class Trainer:
     `layers`: weights by name, whose gradients' norms are logged in the first update.
     """
 
+    batches: BatchSource | None = None
+    _saved_at = 0  # the update of the checkpoint that was saved or taken up last
+    # updates that were read since; None: the stage has no checkpoint yet
+    _read_since: int | None = None
+    _went_back = 0  # how often the run went back to it
+
     def __init__(
         self,
         *,
@@ -115,6 +124,7 @@ class Trainer:
         layers: Mapping[str, Tensor] | None = None,
         regulariser: Regulariser | None = None,
         profiler: Profiler | None = None,
+        spikes: Spikes | None = None,
     ) -> None:
         check_shares([stage.share for stage in stages])
         self.settings = settings or Settings()
@@ -154,8 +164,7 @@ class Trainer:
         )
         self.meter, self.progress, self.lag = Meter(), Progress(), Lag(world)
         self.stop = Stop(loud=world.main and not is_launched())
-        self.pace, self.untold = Pace(self.progress), True
-        self.batches: BatchSource | None = None
+        self.pace, self.untold, self.spikes = Pace(self.progress), True, spikes
 
     def fit(self) -> Result:
         """Train to the end of the budget or until a signal; a checkpoint is always saved."""
@@ -244,7 +253,10 @@ class Trainer:
 
     def _begin(self, stage: Stage) -> BatchSource:
         self.batches = stage.batches()
+        self._read_since = None
         self.memory.clear()
+        if self.spikes is not None:
+            self.spikes.clear()
         if stage.pattern is not None:
             self.model.backbone.set_pattern(stage.pattern)
         apply_freezing(self.model, trainable=stage.trainable, frozen=stage.frozen)
@@ -254,11 +266,14 @@ class Trainer:
         return self.batches
 
     def _step(self) -> bool:
-        """Make one update; False if it was skipped because its gradient was not finite."""
+        """Make one update; False if it was left out: its gradient was not finite, or a spike."""
         assert self.batches is not None
         started, progress = time.perf_counter(), self.progress
+        mark("reads rows", progress.step)
         micro_batches = next(self.batches)
         self.lag.wait(time.perf_counter() - started)
+        self._read_since = None if self._read_since is None else self._read_since + 1
+        mark("computes")
         # all processes use the time of the main process
         clock = round(1000 * self.pace.seconds()) if self.world.main else 0
         also = {"clock": clock, **self.stop.counts(), **self.lag.counts()}
@@ -267,10 +282,13 @@ class Trainer:
         self.lag.add(counts)
         self.stop.agree(counts)
         total_norm, entries = self.update.gradient(micro_batches, counts, progress.step)
-        norm = total_norm.item()  # the only wait for the device in an update
+        with waiting():
+            norm = total_norm.item()  # the only wait for the device in an update
         self.lag.compute(self.update.stopwatch.seconds())
-        finite = math.isfinite(norm)
-        if finite:
+        numbers = self._measure(entries, norm)
+        reason = "" if math.isfinite(norm) else "gradient not finite"
+        spike = self.spikes.find(numbers) if self.spikes and not reason else ""
+        if not (reason or spike):
             if self.layers and progress.step == 0:
                 self.log.record(
                     {
@@ -284,34 +302,68 @@ class Trainer:
             share, multipliers = self.rates.factors(progress, counts["tokens"])
             progress.rate = self.update.apply(multipliers, norm, share)
         self.update.end()
-        if not finite:
-            self._skip(micro_batches)
+        if reason or spike:
+            self._leave_out(micro_batches, reason, spike)
             return False
+        if self.spikes:
+            self.spikes.take(numbers)
         progress.count(tokens=counts["tokens"], rows=counts["rows"])
         self.objective.after_step(self.model, progress.step)
         self.meter.extend([*entries, ("grad_norm", norm, 1.0)] if self.world.main else entries)
         return True
 
-    def _skip(self, micro_batches: Sequence[Batch]) -> None:
+    def _measure(self, entries: Sequence[Entry], norm: float) -> dict[str, float]:
+        """The numbers of an update that are judged, the same on every process; none without
+        `spikes`.
+        """
+        if self.spikes is None:
+            return {}
+        own = sum(float(total) for name, total, _ in entries if name == "loss")
+        return {"loss": sum(self.world.exchange(own)), "gradient norm": norm}
+
+    def _leave_out(self, micro_batches: Sequence[Batch], reason: str, spike: str) -> None:
+        """Go on without an update that is not finite or a spike, on record with its rows; after a
+        spike the run may go back to its checkpoint.
+        """
         p = self.progress
         p.skipped, p.bad_in_row = p.skipped + 1, p.bad_in_row + 1
         rows = self.world.gather([int(key) for b in micro_batches for key in b.key if not b.spare])
         keys = [key for part in rows for key in part]
-        self.log.record(
-            {
-                "step": p.step,
-                "event": "gradient not finite, update skipped",
-                "skipped": p.skipped,
-                "rows": keys,
-            }
-        )
-        if p.bad_in_row >= self.settings.max_bad_steps:
+        if p.bad_in_row >= self.settings.max_bad_steps or (
+            self._went_back >= self.settings.max_bad_steps
+        ):
             last = self.checkpoints.newest() or "none"
             raise PlmctlError(
-                f"no finite gradient in {p.bad_in_row} updates in a row after update {p.step}; last"
-                f" good checkpoint: {last}\n  fix: a smaller optim.lr, or train.precision=fp32;"
-                " metrics.jsonl names the rows"
+                f"{spike or 'no finite gradient'} in {max(p.bad_in_row, self._went_back)}"
+                f" updates in a row after update {p.step}; last good checkpoint: {last}\n  fix:"
+                " a smaller optim.lr, or train.precision=fp32; metrics.jsonl names the rows"
             )
+        event = {"event": f"{reason or spike}, update skipped", "skipped": p.skipped, "rows": keys}
+        if spike and self.spikes and self.spikes.back and (back := self._go_back()):
+            event["event"] = (
+                f"{spike} in update {p.step + 1}, went back and left {back} updates out"
+            )
+        self.log.note({"step": self.progress.step, **event})
+
+    def _go_back(self) -> int:
+        """Take up the checkpoint before, and pass over all rows that were read since; the number of
+        their updates, or 0 where this stage has no checkpoint yet.
+        """
+        p, count = self.progress, self._read_since
+        newest = self.world.broadcast(self.checkpoints.newest() if self.world.main else None)
+        if count is None or newest is None or newest != self.checkpoints.path(self._saved_at):
+            return 0
+        went_back = self._went_back + 1
+        self.log.go_back(self._saved_at)
+        self.resume(newest)
+        assert self.batches is not None
+        for _ in range(count):
+            next(self.batches)
+        self._read_since, self._went_back = count, went_back
+        # the time and the updates left out stay counted
+        self.progress.seconds, self.progress.skipped = p.seconds, p.skipped
+        self.pace.restart(self.progress)
+        return count
 
     def _report(self, finished: bool) -> None:
         """Log every `log_every` updates; the first and the last line do not reset the sums."""
@@ -353,6 +405,7 @@ class Trainer:
         p, settings = self.progress, self.settings
         if self.evaluate is None or not due:
             return False
+        mark("validates", p.step)
         with (
             self._exclude_time(),
             self._exchanged(),
@@ -413,6 +466,7 @@ class Trainer:
 
     def save(self) -> Path:
         """Write a checkpoint; every process takes part, the main one writes."""
+        mark("saves", self.progress.step)
         with self._exclude_time(), self._exchanged():
             snapshot = self.snapshot()
             if self.world.main:
@@ -421,7 +475,12 @@ class Trainer:
                     snapshot, step=self.progress.step, best_step=self.progress.best_step
                 )
             self.world.barrier()
+        self._mark_saved()
         return self.checkpoints.path(self.progress.step)
+
+    def _mark_saved(self) -> None:
+        """The run is where its newest checkpoint is."""
+        self._saved_at, self._read_since, self._went_back = self.progress.step, 0, 0
 
     def snapshot(self) -> Snapshot:
         """Everything that continues this run bit for bit; the parts of each rank are gathered,
@@ -435,6 +494,7 @@ class Trainer:
             "scaler": self.precision.state_dict(),
             "meter": sum_parts(sums for _, sums in ranks),
             "processes": self.world.size,
+            **({"spikes": self.spikes.state_dict()} if self.spikes else {}),
         }
         return Snapshot(
             model=self.strategy.module_tensors(self.model),
@@ -476,4 +536,7 @@ class Trainer:
                 seed_rank(self.settings.seed, self.world.rank, self.progress.step)
                 now = self.world.size
                 self.log.say(f"not bit-exact from here on: {processes} -> {now} processes")
+        if self.spikes:
+            self.spikes.load_state_dict(trainer.get("spikes", {}))
+        self._mark_saved()
         return self.progress

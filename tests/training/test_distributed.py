@@ -1,14 +1,21 @@
 """Two gloo processes do what one does."""
 
+import json
 import os
+import platform
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
+from plmctl.core.errors import UsageError
 from plmctl.training.processes.launch import launch
+from plmctl.training.processes.watch import RANKS, Watch
+from plmctl.training.processes.world import World, check_alike
 from tests.training import toy_process
 from tests.training.toy import curve
 
@@ -57,6 +64,86 @@ def test_the_first_failure_ends_all_and_is_the_exit_code(monkeypatch):
     assert launch(2, [], module="tests.training.toy_failure") == 7
 
 
+def test_a_lost_process_is_named_and_a_start_anew_ends_the_same(tmp_path, run, capfd):
+    """Killed between two checkpoints; the newest one counts, and no update is in the log twice."""
+    words = [str(tmp_path / "two"), "6", "2", "resume", "kill=5"]
+    assert launch(2, words, module="tests.training.toy_process", restarts=1) == 0
+    said = capfd.readouterr().err
+    assert "plmctl: process 1 was ended by SIGKILL" in said
+    assert "plmctl: process 0 ends: process 1 on " in said
+    assert re.search(r"has ended \(it \w+.*, after update \d\)", said)
+    assert "start 1 of 1 anew, from the newest checkpoint" in said
+    run(1, "one", 6, 4)
+    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
+    assert [record["step"] for record in one] == [record["step"] for record in two]
+    for a, b in zip(one, two, strict=True):
+        assert a == pytest.approx(b, rel=1e-4)
+    assert not (tmp_path / "two" / RANKS).exists()
+
+
+@pytest.mark.slow  # the watch names them in a test of its own
+def test_a_hung_process_is_named_with_its_phase(tmp_path, run, capfd, monkeypatch):
+    monkeypatch.setattr("plmctl.training.processes.launch.GRACE", 0.5)
+    began = time.monotonic()
+    assert run(2, "two", 6, 2, "hang=3", "timeout=2") == 1
+    assert time.monotonic() - began < 40
+    said = capfd.readouterr().err
+    stuck = r"process 0 ends: process 1 on \S+ computes for \d+ s \(after update 2\)"
+    assert re.search(stuck, said)
+
+
+def read_ranks(folder, *states, age=0.0):
+    """A watch of the first of several processes, with the signs of life of the others."""
+    watch = Watch(folder, rank=0, size=1 + len(states), timeout=60)
+    watch.folder.mkdir(parents=True)
+    for rank, state in enumerate(states, 1):
+        base = {"step": 7, "phase": "computes", "host": "far", "pid": 1, "waits": False}
+        file = watch.folder / f"{rank}.json"
+        file.write_text(json.dumps({**base, "seconds": 9.0, **state}))
+        os.utime(file, (time.time() - age, time.time() - age))
+    return watch.find_missing(patience=0.0)
+
+
+def test_the_watch_names_lost_failed_and_stuck_processes(tmp_path):
+    def read(*states, age=0.0):
+        return read_ranks(tmp_path / str(len(list(tmp_path.iterdir()))), *states, age=age)
+
+    (tmp_path / "0").mkdir()
+    assert "process 1 on far has given no sign of life for 60 s" in read({}, age=60)
+    assert read({"waits": True}) == ""
+    assert read({"waits": True}, {}) == "process 2 on far computes for 9 s (after update 7)"
+    failed = {"phase": "has failed: no space", "waits": True}
+    assert read({}, failed) == "process 2 on far has failed: no space (after update 7)"
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    here = {"host": platform.node(), "waits": True}
+    assert "process 1 on" in read({**here, "pid": gone.pid})
+    assert read({**here, "pid": os.getpid()}) == ""
+
+
+@pytest.mark.parametrize(
+    ("versions", "clock", "said"),
+    [
+        ("plmctl 1, torch 2", 0.0, None),
+        ("plmctl 1, torch 1", 0.0, "process 1 on b has plmctl 1, torch 1"),
+        ("plmctl 1, torch 2", -40.0, "process 1 on b is 40 s behind that of process 0 on a"),
+    ],
+)
+def test_other_software_and_clocks_are_named_before_work(versions, clock, said):
+    class Two(World):
+        def exchange(self, value):
+            return [("plmctl 1, torch 2", "a", 100.0), (versions, "b", 100.0 + clock)]
+
+    lines = []
+    if clock or not said:
+        check_alike(Two(size=2), lines.append)
+        assert len(lines) == bool(said)
+        assert said is None or said in lines[0]
+    else:
+        with pytest.raises(UsageError, match=said):
+            check_alike(Two(size=2), lines.append)
+
+
 @pytest.mark.slow  # the first failure stays, and the message of one process
 def test_a_full_disk_is_one_line_of_each_process(tmp_path, run, capfd):
     assert run(2, "run", 2, 4, "full") == 1
@@ -64,7 +151,7 @@ def test_a_full_disk_is_one_line_of_each_process(tmp_path, run, capfd):
     assert (
         "No space left on device; there is no earlier checkpoint\n  fix: # free some space" in said
     )
-    assert "plmctl: process 1 ends, because another one has ended (" in said
+    assert "plmctl: process 1 ends: process 0 on " in said
     assert "Traceback" not in said
 
 

@@ -1,10 +1,11 @@
 """One process of test_distributed: `python -m toy_process <folder> <steps> <micro-batch>
-[resume] [signal=<step>] [full]`.
+[resume] [signal=<step>] [full] [kill=<step>] [hang=<step>] [timeout=<seconds>]`.
 """
 
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -12,7 +13,8 @@ import torch
 from plmctl.core.batch import Batch
 from plmctl.core.errors import PlmctlError
 from plmctl.training.evaluation import mean_losses
-from plmctl.training.processes.world import join, leave
+from plmctl.training.processes.watch import watching
+from plmctl.training.processes.world import World, join, leave
 from plmctl.training.stages import Stage
 from tests.training.toy import ToyBatches, ToyObjective, make_trainer
 
@@ -22,7 +24,14 @@ def full(folder: Path) -> None:
 
 
 def main(folder: str, steps: str, micro: str, *options: str) -> int:
-    world = join("cpu")
+    timeout = next((float(o.partition("=")[2]) for o in options if "timeout=" in o), 60.0)
+    world = join("cpu", timeout=timeout)
+    Path(folder).mkdir(exist_ok=True)
+    with watching(Path(folder), rank=world.rank, size=world.size, timeout=timeout):
+        return train(world, folder, steps, micro, *options)
+
+
+def train(world: World, folder: str, steps: str, micro: str, *options: str) -> int:
     seen: list[int] = []
 
     class Watched(ToyBatches):
@@ -33,8 +42,16 @@ def main(folder: str, steps: str, micro: str, *options: str) -> int:
 
     class Objective(ToyObjective):
         def after_step(self, model, step):
-            if f"signal={step}" in options and world.rank == 1:  # only one of them hears it
+            if world.rank == 0:
+                return
+            if f"signal={step}" in options:  # only one of them hears it
                 os.kill(os.getpid(), signal.SIGTERM)
+            if f"hang={step}" in options:
+                time.sleep(60)
+            lost = Path(folder, "lost")
+            if f"kill={step}" in options and not lost.exists():  # in its first start
+                lost.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def evaluate(model, progress):
         return mean_losses(model, trainer.objective, next(ToyBatches(8, 2, world)), world=world)
@@ -51,8 +68,9 @@ def main(folder: str, steps: str, micro: str, *options: str) -> int:
     )
     if "full" in options:
         trainer.checkpoints.extras = full
-    if "resume" in options:
-        trainer.resume(trainer.checkpoints.newest())
+    if "resume" in options and (newest := trainer.checkpoints.newest()):
+        trainer.log.go_back(int(newest.name.removeprefix("step-")))
+        trainer.resume(newest)
     result = trainer.fit()
     (Path(folder) / f"rows-{world.rank}.txt").write_text(" ".join(map(str, seen)))
     return result.exit_code

@@ -13,9 +13,13 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from plmctl.core.children import child_environment
-from plmctl.training.stop import ASKED, listen
+from plmctl.core.errors import DataError, UsageError
+from plmctl.core.terminal import FAIL, WARN, remark
+from plmctl.training.stop import ASKED, STOPPED, ends_at_once, listen
 
 GRACE = 30.0  # seconds that the other processes get to end once one has failed
+# the exit codes after which a start anew would end in the same way
+FINAL = (0, UsageError.exit_code, DataError.exit_code, *STOPPED)
 LAUNCHED = "PLMCTL_LAUNCHED"  # in the environment of a process that `launch` has started
 
 
@@ -25,6 +29,7 @@ def launch(
     *,
     module: str = "plmctl",
     given: Mapping[str, int] | None = None,
+    restarts: int = 0,
 ) -> int:
     """Run `python -m module argv` in `processes` processes on this machine, as torchrun would.
 
@@ -34,11 +39,24 @@ def launch(
     Args:
         given: open files that they share, by the name of the environment variable with their
             number.
+        restarts: The number of starts anew of all of them after a failure that is no mistake of
+            the user.
 
     Returns:
         The exit code.
     """
-    given = given or {}
+    for start in range(1, restarts + 1):
+        code, heard = _run(processes, argv, module, given or {})
+        if heard or code in FINAL:
+            return code
+        remark(f"plmctl: start {start} of {restarts} anew, from the newest checkpoint", WARN)
+    return _run(processes, argv, module, given or {})[0]
+
+
+def _run(
+    processes: int, argv: Sequence[str], module: str, given: Mapping[str, int]
+) -> tuple[int, bool]:
+    """One start of all processes: the exit code, and whether a signal has ended it."""
     shared = _make_environment(processes) | {name: str(number) for name, number in given.items()}
     children = [
         subprocess.Popen(  # its own session: a Ctrl-C at the terminal reaches it once, through us
@@ -53,6 +71,8 @@ def launch(
     heard: list[int] = []
 
     def forward(number: int, frame: object) -> None:
+        if heard and not ends_at_once(number):
+            return
         heard.append(number)
         for child in children:
             if child.poll() is None:
@@ -67,7 +87,7 @@ def launch(
             for child in children:
                 if child.poll() is None:
                     child.kill()
-    return 128 + heard[-1] if len(heard) > 1 else code
+    return (128 + heard[-1] if len(heard) > 1 else code), bool(heard)
 
 
 def is_launched() -> bool:
@@ -95,14 +115,29 @@ def _make_environment(processes: int) -> dict[str, str]:
     }
 
 
+def _name_lost(rank: int, code: int) -> None:
+    """Say which process has ended without a word of its own."""
+    if code < 0:
+        how = f"was ended by {signal.Signals(-code).name}"
+        remark(f"plmctl: process {rank} {how}; the others end", FAIL)
+    elif code not in (1, *FINAL):
+        remark(f"plmctl: process {rank} ended with code {code}; the others end", FAIL)
+
+
 def _wait(children: Sequence[subprocess.Popen]) -> int:
     """Wait for all; the first non-zero exit code, or 0."""
     failed: tuple[int, float] | None = None
-    while any(child.poll() is None for child in children):
+    named: set[int] = set()
+    while True:
         code = next((child.returncode for child in children if child.poll()), 0)
         if code and failed is None:
             failed = (code, time.monotonic())
-        if failed and time.monotonic() - failed[1] > GRACE:
+        for rank, child in enumerate(children):
+            if child.poll() and rank not in named:
+                named.add(rank)
+                _name_lost(rank, child.returncode)
+        ended = all(child.poll() is not None for child in children)
+        if ended or (failed and time.monotonic() - failed[1] > GRACE):
             break
         time.sleep(0.05)
     code = (

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from plmctl.core.errors import ConfigError, PlmctlError
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError
+from plmctl.core.extras import describe_versions
+from plmctl.training.processes.watch import MARGIN, find_missing, waiting
 
 ALONE = 1.0  # seconds in which the process that failed first can report why
+TIMEOUT = 1800.0  # seconds, the number of gloo itself
+START = timedelta(days=7)  # in which the main process prepares the data
+READY = "plmctl/ready"  # in the store of the processes, once the main one is there
+CLOCKS = 5.0  # seconds by which the clocks of two machines may differ
 
 
 @dataclass(frozen=True)
@@ -107,15 +115,26 @@ class Group(World):
 
 @contextlib.contextmanager
 def explain_loss_of_process() -> Iterator[None]:
-    """Report the loss of another process in one line; that process has reported the cause."""
-    try:
-        yield
-    except RuntimeError as error:  # both gloo and nccl raise it
-        time.sleep(ALONE)
-        reason = str(error).splitlines()[0]
-        raise PlmctlError(
-            f"process {dist.get_rank()} ends, because another one has ended ({reason})"
-        ) from error
+    """Report the loss of another process in one line, which names it; that process has reported
+    the cause, if it could.
+    """
+    with waiting():
+        try:
+            yield
+        except RuntimeError as error:  # both gloo and nccl raise it
+            raise explain_loss(error) from error
+
+
+def explain_loss(error: RuntimeError) -> PlmctlError:
+    """The line for a collective that has failed."""
+    time.sleep(ALONE)
+    missing = find_missing() or f"another one has ended ({str(error).splitlines()[0]})"
+    return PlmctlError(f"process {dist.get_rank()} ends: {missing}")
+
+
+def is_loss(error: RuntimeError) -> bool:
+    """Whether an error is one of gloo or nccl, not of the computation."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def environment() -> tuple[int, int, int]:
@@ -147,8 +166,15 @@ def device_of(name: str = "auto", setting: str = "train.device") -> torch.device
     return device
 
 
-def join(device: str = "auto") -> World:
-    """Join the processes that the environment describes, on `device_of(device)`."""
+def join(device: str = "auto", *, timeout: float = TIMEOUT) -> World:
+    """Join the processes that the environment describes, on `device_of(device)`.
+
+    The others wait as long as the main process needs to prepare the data; `timeout` is for all
+    that comes later.
+
+    Args:
+        timeout: The seconds that a process waits for the others.
+    """
     rank, _, size = environment()
     own_device = device_of(device)
     if own_device.type == "cuda":
@@ -156,8 +182,43 @@ def join(device: str = "auto") -> World:
     if size == 1:
         return World(rank, size, own_device)
     if not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if own_device.type == "cuda" else "gloo")
+        store, _, _ = next(dist.rendezvous("env://", timeout=START))
+        if rank == 0:
+            store.set(READY, "1")
+        store.wait([READY], START)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if own_device.type == "cuda" else "gloo",
+            store=dist.PrefixStore("plmctl", store),
+            rank=rank,
+            world_size=size,
+            # an accelerator's own watch would end the process before ours has named another one
+            timeout=timedelta(seconds=timeout + 2 * MARGIN * (own_device.type == "cuda")),
+        )
     return Group(rank, size, own_device)
+
+
+def check_alike(world: World, say: Callable[[str], None]) -> None:
+    """Compare software and clocks of all processes, before they work together.
+
+    Raises:
+        UsageError: Two of them have other versions of plmctl, torch or Python.
+    """
+    own = (describe_versions(), platform.node(), time.time())
+    ranks = world.exchange(own)
+    first, host, now = ranks[0]
+    for rank, (versions, other, _) in enumerate(ranks):
+        if versions != first:
+            raise UsageError(
+                f"the processes run different software: process 0 on {host} has {first}, process"
+                f" {rank} on {other} has {versions}\n  fix: the same environment on all machines"
+            )
+    rank, (_, other, clock) = max(enumerate(ranks), key=lambda each: abs(each[1][2] - now))
+    if abs(clock - now) > CLOCKS:
+        ahead = "ahead of" if clock > now else "behind"
+        say(
+            f"the clock of process {rank} on {other} is {abs(clock - now):.0f} s {ahead} that of"
+            f" process 0 on {host}: times of files will mislead; the run counts by process 0"
+        )
 
 
 def leave() -> None:
