@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -13,6 +12,7 @@ import numpy as np
 
 from plmctl.api.records import RowList
 from plmctl.api.settings import Settings, check_path, take_value, to_words
+from plmctl.artifacts.kept_decision import read_decision
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import build
 from plmctl.config.make_spec import spec_of
@@ -23,6 +23,12 @@ from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_i
 from plmctl.generation.writer import writer_of
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.runs.deciding import advise, decide
+from plmctl.runtime.eager import EagerRuntime
+from plmctl.tasks import inference
+from plmctl.tasks.calibration import LabelDecision
+from plmctl.tasks.inference import Split
+from plmctl.tasks.predictions import beside
+from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task, as_task
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.training.device.precision import Precision
@@ -32,6 +38,7 @@ from plmctl.use.embed import EmbeddingManner, check_manner, choose_manner, embed
 from plmctl.use.embedding_lines import PlainLine, lay_out_lines, lay_out_text
 from plmctl.use.generate import make_answerer
 from plmctl.use.items import PLACE, Item, as_line, read_items, refuse_single, take_texts
+from plmctl.use.labeller import ModelLabeller
 from plmctl.use.prompting import make_prompt_reader
 from plmctl.use.runtimes import let_write, open_runtime
 
@@ -130,17 +137,11 @@ class TrainedModel(Loaded):
             check_path("path", path)
         size = take_value("batch_size", batch_size, Batch)
         task = self._need_task(self._own_task)
-        with ExitStack() as stack:
-            if texts is None:
-                file = os.fspath(cast(Any, path))
-                source: str | None = file
-                examples = read_unlabelled(task, file)[1]
-            else:
-                source, examples = stack.enter_context(read_items(task, texts))
-            how: Any = {"precision": self.precision, "batch_size": size}
-            how |= {"runtime": self.runtime}
-            answered = answer_examples(self, task, PLACE, examples, new_texts=True, **how)
-            return RowList(answered.rows(source))
+        if texts is None:
+            file = os.fspath(cast(Any, path))
+            return self._label(task, file, read_unlabelled(task, file)[1], size)
+        with read_items(task, texts) as (source, examples):
+            return self._label(task, source, examples, size)
 
     def evaluate(
         self,
@@ -184,6 +185,7 @@ class TrainedModel(Loaded):
                 how |= {"runtime": open_runtime(spec.runtime, self.precision, spec.plugins, self)}
                 how |= {"new_texts": spec.input is not None, "calibrated": spec.calibrate}
                 answered = answer_examples(self, task, name, examples, **how)
+                vars(self).pop("_decision", None)  # another may be fitted now
                 table = answered.tabulate(task, {}, seed=spec.seed)
         return dict(table.to_json()["metrics"])
 
@@ -243,6 +245,17 @@ class TrainedModel(Loaded):
             with self.precision.autocast():
                 return list(answer_in_order(prompts, answerer, spec.batch_size))
 
+    def _label(
+        self, task: Task, source: str | None, examples: list[Example], batch_size: int
+    ) -> RowList:
+        runtime = self.runtime or EagerRuntime()
+        labeller = ModelLabeller(
+            self, task, {}, self.precision, batch_size, runtime, self._decision
+        )
+        answers, rows, _ = labeller.answer(PLACE, examples)
+        inference.refuse_unknown_texts(Split(PLACE, examples, rows), self.vocab)
+        return RowList(beside(source, examples, answers))
+
     def _embed(
         self, texts: Sequence[str | tuple[str, str]], **settings: Any
     ) -> dict[str, np.ndarray]:
@@ -266,6 +279,11 @@ class TrainedModel(Loaded):
     def _own_task(self) -> Any:
         """The task that it was fine-tuned on: one, so that a runtime prepares its graph once."""
         return open_task(self, None, (), checkpoint=str(self.source.folder))
+
+    @cached_property
+    def _decision(self) -> LabelDecision | None:
+        """The decision that was fitted to it, read once."""
+        return read_decision(self.source.folder)
 
     @cached_property
     def _manners(self) -> dict[tuple[str, str, bool], EmbeddingManner]:

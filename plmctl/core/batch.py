@@ -189,6 +189,8 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device` (asynchronously from pinned memory)."""
+        if self.key.device == device:
+            return self
         move = _mover(device)
 
         def each(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -14,6 +14,8 @@ def round_floats(value: Any, digits: int = DIGITS) -> Any:
     """`value`, plain data, with every float in it rounded to so many significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
+    if value is None or isinstance(value, str | int):
+        return value
     if isinstance(value, NamedValues):
         return value.change(lambda number: round_floats(number, digits))
     if isinstance(value, Mapping):

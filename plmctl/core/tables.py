@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import tempfile
@@ -19,7 +20,7 @@ def make_table(shape: tuple[int, ...], dtype: type) -> np.ndarray:
 
     Its room on the disk is taken at once; a disk without it leaves the table in memory.
     """
-    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     if size >= LARGE and hasattr(os, "posix_fallocate"):
         with contextlib.suppress(OSError), tempfile.TemporaryFile() as stream:
             os.posix_fallocate(stream.fileno(), 0, size)  # else a full disk ends the process later

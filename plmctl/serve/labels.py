@@ -16,11 +16,12 @@ from plmctl.core.rounding import round_floats
 from plmctl.runtime.base import Runtime
 from plmctl.serve.queue import QueuedItem
 from plmctl.tasks import inference
-from plmctl.tasks.calibration import LabelDecision, apply_decision
+from plmctl.tasks.calibration import LabelDecision
 from plmctl.tasks.inference import Split
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision
+from plmctl.use.calibrating import decide
 from plmctl.use.items import Item, read_items
 from plmctl.use.shared_base import SharedBase
 
@@ -49,11 +50,8 @@ class ServedTask:
 
     def decide(self, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The answers by the decision, rounded as those of `plmctl predict`."""
-        answers = round_floats(answers, self.digits)
-        if self.decision is None or not isinstance(answers[0].get("probabilities"), Mapping | list):
-            return answers
-        decided = apply_decision(self.task, answers, self.decision)
-        return list(round_floats(decided, self.digits))
+        rounded = round_floats(answers, self.digits)
+        return decide(self.decision, self.source.folder, self.task, rounded, self.digits)[0]
 
 
 class LabelEngine:

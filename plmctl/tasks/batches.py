@@ -36,17 +36,20 @@ class BatchUnits:
     @classmethod
     def of(cls, rows: Rows) -> BatchUnits:
         """The units of `rows`, in their order."""
-        length = np.sum([seq.length for seq in rows.seqs.values()], axis=0)
-        group = rows.values.get("group", np.arange(len(length)))
-        first = np.flatnonzero(np.diff(group, prepend=-1))
+        length = sum(seq.length for seq in rows.seqs.values())
+        if "group" not in rows.values or not len(length):
+            return cls(np.arange(len(length)), np.ones_like(length), length)
+        first = np.flatnonzero(np.diff(rows.values["group"], prepend=-1))
         size = np.diff(first, append=len(length))
-        return cls(first, size, np.maximum.reduceat(length, first) if len(first) else length)
+        return cls(first, size, np.maximum.reduceat(length, first))
 
     def rows(self, units: np.ndarray) -> np.ndarray:
         """The numbers of all rows of the `chosen` units, in their order."""
-        return np.concatenate(
-            [np.arange(f, f + n) for f, n in zip(self.first[units], self.size[units], strict=True)]
-        )
+        first, size = self.first[units], self.size[units]
+        if (size == 1).all():
+            return first
+        before = np.cumsum(size) - size
+        return np.repeat(first - before, size) + np.arange(size.sum())
 
 
 def plan(length: np.ndarray, *, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
@@ -77,6 +80,18 @@ def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None 
     Targets belong to the sequence that is written: the `target` where there is one. `values.group`
     is numbered anew, from 0.
     """
+    selected = rows if _is_whole(rows, index) else _select(rows, index)
+    return make_batch(selected if noise is None else noise(selected), {})
+
+
+def _is_whole(rows: Rows, index: np.ndarray) -> bool:
+    """Whether a batch is the only row, as it stands: nothing is chosen, numbered or cut."""
+    if not len(index) == len(rows.key) == 1 or rows.spans or "group" in rows.values:
+        return False
+    return all(not seq.view and seq.ids.shape[1] == seq.length[0] for seq in rows.seqs.values())
+
+
+def _select(rows: Rows, index: np.ndarray) -> Rows:
     seqs = {name: _pick(seq, index) for name, seq in rows.seqs.items()}
     written = seqs.get("target", next(iter(seqs.values()))).ids.shape[1]
     values = {name: value[index] for name, value in rows.values.items()}
@@ -87,17 +102,15 @@ def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None 
         if rows.anchors is None
         else np.stack([np.arange(len(index)), rows.anchors[index, 1]], axis=1)
     )
-    selected = replace(
-        rows,
+    return Rows(
         key=rows.key[index],
         seqs=seqs,
         targets={name: target[index, :written] for name, target in rows.targets.items()},
         anchors=anchors,
         labels={name: label[index] for name, label in rows.labels.items()},
         values=values,
-        spans={},
+        source=rows.source,
     )
-    return make_batch(selected if noise is None else noise(selected), {})
 
 
 def fingerprint(rows: Rows) -> str:

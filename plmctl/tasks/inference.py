@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -74,9 +74,14 @@ def encode_split(
     know.
     """
     split = encode_piece(task, name, examples, tokenizer)
-    share = unknown(split.rows, tokenizer.vocab)
-    _refuse_texts(share, len(examples), examples[0].place, name, fix)
+    refuse_unknown_texts(split, tokenizer.vocab, fix=fix)
     return split
+
+
+def refuse_unknown_texts(split: Split, vocab: Vocab, *, fix: str = KNOWING) -> None:
+    """DataError with this fix where the tokenizer does not know most of the texts."""
+    if share := unknown(split.rows, vocab):
+        _refuse_texts(share, len(split.examples), split.examples[0].place, split.name, fix)
 
 
 def encode_piece(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
@@ -111,7 +116,8 @@ def run(
         task.answer.attach(model)
     program = Program(model, task.logits)
     outputs: dict[str, np.ndarray] = {}
-    totals, counts = defaultdict[str, float](float), Counter[str]()
+    totals: dict[str, float] = defaultdict(float)
+    counts: Counter[str] = Counter()
     for index, batch in list_batches(rows, batch_size):
         batch = batch.to(device)
         logits = runtime.answer(program, batch)
@@ -224,6 +230,10 @@ def unknown(rows: Rows, vocab: Vocab) -> float:
     """The share of the tokens of `rows` that their tokenizer does not know; 0 where the model
     reads their characters.
     """
+    if "characters" in rows.seqs or not any(
+        (seq.ids == vocab.unk).any() for seq in rows.seqs.values()
+    ):
+        return 0.0
     unknown, ordinary = _count_unknown(rows, vocab)
     return unknown / max(1, ordinary)
 
@@ -245,7 +255,7 @@ def _cut(seq: Seq) -> Iterator[Seq]:
     for start in range(0, len(seq.length), PIECE):
         part = slice(start, start + PIECE)
         tracks = {name: track[part] for name, track in seq.tracks.items()}
-        yield replace(seq, ids=seq.ids[part], length=seq.length[part], tracks=tracks)
+        yield Seq(seq.ids[part], seq.length[part], tracks)
 
 
 class ReadPieces:

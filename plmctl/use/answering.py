@@ -80,9 +80,10 @@ def answer_examples(
         whole: A remark on files of which no part is held out.
         runtime: The library of the computation; None: PyTorch.
     """
-    split = inference.encode_split(task, name, examples, loaded.tokenizer)
+    split = inference.encode_piece(task, name, examples, loaded.tokenizer)
     read = inference.ReadPieces()
     read.add(examples, split.rows, loaded.vocab)
+    read.refuse_unknown(name)
     given: dict[str, Any] = {"precision": precision, "digits": precision.digits, "runtime": runtime}
     before, metrics = predict(loaded.model, task, split, batch_size=batch_size, **given)
     if calibrated:

@@ -15,6 +15,7 @@ from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import WARN, remark
 from plmctl.tasks.calibration import (
+    LabelDecision,
     apply_decision,
     fit_decision,
     has_labels,
@@ -54,7 +55,17 @@ def decide_by_kept(
     folder: Path, task: Task, rows: list[dict[str, Any]], digits: int | None = None
 ) -> tuple[list[dict[str, Any]], str]:
     """`decide_again` by what is kept in the folder of a checkpoint."""
-    decision = read_decision(folder)
+    return decide(read_decision(folder), folder, task, rows, digits)
+
+
+def decide(
+    decision: LabelDecision | None,
+    folder: Path,
+    task: Task,
+    rows: list[dict[str, Any]],
+    digits: int | None = None,
+) -> tuple[list[dict[str, Any]], str]:
+    """`decide_again` by a decision that has been read from a folder."""
     if decision is None or not isinstance(rows[0].get("probabilities"), Mapping | list):
         return rows, ""
     if decision.label is not None and decision.label not in (known := rows[0]["probabilities"]):

@@ -31,7 +31,7 @@ from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
 from plmctl.use.answering import answer_examples, keep_said
 from plmctl.use.asked_task import choose_task, describe_model
-from plmctl.use.calibrating import decide_again
+from plmctl.use.calibrating import decide
 from plmctl.use.ensemble import explain, name_members, open_members
 from plmctl.use.predict import ScoreTable, Told, predict
 from plmctl.use.runtimes import open_runtime
@@ -106,6 +106,7 @@ class ModelLabeller:
         precision: The device, and the number type of the computation.
         batch_size: The number of texts at the same time.
         runtime: The library of the computation.
+        decision: The decision that was fitted to it.
     """
 
     loaded: Loaded
@@ -114,6 +115,7 @@ class ModelLabeller:
     precision: Precision
     batch_size: int
     runtime: Runtime
+    decision: LabelDecision | None
 
     @property
     def vocab(self) -> Vocab:
@@ -123,8 +125,9 @@ class ModelLabeller:
         split = inference.encode_piece(self.task, name, examples, self.loaded.tokenizer)
         how: dict[str, Any] = {**self.how, "digits": self.precision.digits}
         answers, _ = predict(self.loaded.model, self.task, split, **how)
-        decided = decide_again(self.loaded, self.task, answers, self.precision.digits)
-        return decided[0], split.rows, decided[1]
+        folder, digits = self.loaded.source.folder, self.precision.digits
+        decided, said = decide(self.decision, folder, self.task, answers, digits)
+        return decided, split.rows, said
 
     def score(
         self, name: str, examples: list[Example], seed: int
@@ -148,8 +151,7 @@ class ModelLabeller:
         return {"task": self.task.name, "checkpoint": str(self.loaded.source.folder)}
 
     def identify(self) -> Mapping[str, Any]:
-        source = self.loaded.source
-        decision = read_decision(source.folder)
+        source, decision = self.loaded.source, self.decision
         graph = sorted(source.folder.glob("*.*")) if self.loaded.runtime else []
         return {
             "weights": fingerprint_tensors(source.tensors),
@@ -284,7 +286,8 @@ def make_labeller(
     asked = choose_labels(loaded, settings, checkpoint)
     task = build(asked, describe_model(loaded, settings.plugins), settings.plugins, path="task")
     runtime = open_runtime(settings.runtime, precision, settings.plugins, loaded)
-    return ModelLabeller(loaded, task, asked, precision, settings.batch_size, runtime)
+    how = (precision, settings.batch_size, runtime, read_decision(loaded.source.folder))
+    return ModelLabeller(loaded, task, asked, *how)
 
 
 def choose_labels(loaded: Loaded, settings: LabellerSettings, checkpoint: str) -> dict[str, Any]:
@@ -326,9 +329,8 @@ def open_ensemble(
     given: Any = {"device": precision.device, "plugins": settings.plugins}
     sizes = (precision, settings.batch_size, runtime)
     members = [
-        ModelLabeller(loaded, task, nodes[-1], *sizes)
+        ModelLabeller(loaded, task, nodes[-1], *sizes, read_decision(loaded.source.folder))
         for loaded, task in open_members(checkpoints, open_member, **given)
     ]
-    kept = [read_decision(own.loaded.source.folder) for own in members]
-    decision = join_decisions([own.task for own in members], kept)
+    decision = join_decisions([own.task for own in members], [own.decision for own in members])
     return EnsembleLabeller(name_members(checkpoints), members, votes, decision)

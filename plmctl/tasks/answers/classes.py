@@ -101,9 +101,7 @@ class ClassAnswer(Answer):
         self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
     ) -> list[dict[str, Any]]:
         assert names is not None
-        probabilities = _measure_probabilities(logits, rows)
-        parts = walk(probabilities, count_at_once(probabilities))
-        guesses = [guess for part in parts for guess in part.argmax(-1).tolist()]
+        probabilities, guesses = _measure_probabilities(logits, rows)
         return [
             {
                 "id": e.id,
@@ -118,15 +116,17 @@ class ClassAnswer(Answer):
         ]
 
 
-def _measure_probabilities(scores: np.ndarray, rows: Rows) -> np.ndarray:
-    """[n, K] of the classes of each example."""
+def _measure_probabilities(scores: np.ndarray, rows: Rows) -> tuple[np.ndarray, list[int]]:
+    """([n, K] of the classes of each example, the most probable class of each)."""
     first = encode.firsts(rows)
     found = make_table((len(first), scores.shape[1]), np.float64)
+    guesses: list[int] = []
     size = count_at_once(found)
     for index, out in zip(walk(first, size), walk(found, size), strict=True):
         out[:] = torch.from_numpy(scores[index]).double().softmax(-1).numpy()
+        guesses += out.argmax(-1).tolist()
         release(scores)
-    return found
+    return found, guesses
 
 
 def _share_out(example: Example, names: Sequence[str]) -> np.ndarray:

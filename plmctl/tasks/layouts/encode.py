@@ -31,7 +31,8 @@ class Row:
 
 def specials(vocab: Vocab, *, pair: bool) -> int:
     """How many tokens of a row the template itself takes."""
-    return sum(role not in ("A", "B") for role in (vocab.pair if pair else vocab.single))
+    template = vocab.pair if pair else vocab.single
+    return len(template) - template.count("A") - template.count("B")
 
 
 def lay_out(
@@ -113,7 +114,7 @@ def pad(laid_out: Iterable[Row], vocab: Vocab, *, example: Sequence[int] | np.nd
     return Rows(
         key=number,
         seqs={"text": Seq(ids, length, {"segment": segment})},
-        anchors=np.stack([number, anchor], axis=1),
+        anchors=np.array([number, anchor]).T.copy(),
         values={
             "example": np.asarray(example, dtype=np.int64),
             "cut": cut,
@@ -140,8 +141,10 @@ def refuse_causal(sees: bool, why: str, *, fix: str = "a checkpoint of an encode
 def mark_global(rows: Rows, marked: np.ndarray) -> Rows:
     """`rows` whose global tokens are the `marked [n | 1, T]` positions of the text that is read."""
     read = rows.seqs[rows.input]
-    tracks = {"global": np.broadcast_to(marked.astype(np.uint8), read.ids.shape)}
-    return rows.with_seq(rows.input, read.with_tracks(**tracks))
+    marks = marked.astype(np.uint8)
+    if marks.shape != read.ids.shape:
+        marks = np.broadcast_to(marks, read.ids.shape)
+    return rows.with_seq(rows.input, read.with_tracks(**{"global": marks}))
 
 
 def mark_anchors(rows: Rows) -> Rows:
