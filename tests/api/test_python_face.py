@@ -7,6 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ import torch
 
 import plmctl
 from plmctl.api.settings import to_words
+from plmctl.artifacts.kept_decision import read_decision
 from plmctl.config.composer import open_composer
 from plmctl.config.word_grammar import parse_word
+from plmctl.runtime.eager import EagerRuntime
 from tests.command import plmctl as command
 from tests.report import fabricated
 
@@ -352,3 +355,52 @@ def test_every_public_name_is_there() -> None:
 
 def test_the_version_is_in_one_place() -> None:
     assert plmctl.__version__ in command("--version")
+
+
+def test_a_decision_is_read_once_and_again_when_another_is_fitted(
+    model: plmctl.TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = replace(model)  # without what another test has read
+    read: list[Path] = []
+    real = read_decision
+
+    def count(folder: Path) -> Any:
+        read.append(folder)
+        return real(folder)
+
+    monkeypatch.setattr("plmctl.api.model.read_decision", count)
+    before = own.predict(TEXTS)
+    assert own.predict(TEXTS) == before
+    assert len(read) == 1
+    kept = model.source.folder / "decision.json"
+    try:
+        own.evaluate("dev", settings={"calibrate": ["temperature"]})
+        temperature = json.loads(kept.read_text())["temperature"]
+        after = own.predict(TEXTS)
+    finally:
+        kept.unlink(missing_ok=True)
+    for old, new in zip(before, after, strict=True):
+        (p, q), (r, s) = (list(row["probabilities"].values()) for row in (old, new))
+        assert np.log(r / s) == pytest.approx(np.log(p / q) / temperature, abs=1e-5)
+        assert (r, s) != (p, q)
+
+
+def test_a_single_text_costs_few_calls_beside_the_model(
+    model: plmctl.TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of Python, which are the time of a row where the library of the model is fast."""
+    logits = {"class": torch.tensor([[0.25, 0.5]])}
+    monkeypatch.setattr(EagerRuntime, "answer", lambda *given: logits)
+    model.predict(["a fine film"])
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        model.predict(["a fine film"])
+    finally:
+        sys.setprofile(None)
+    assert calls < 320

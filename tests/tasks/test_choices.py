@@ -216,3 +216,33 @@ def test_one_two_and_three_processes_read_the_same_rows():
         assert [
             [key for part in update for key in part] for update in zip(*parts, strict=True)
         ] == alone
+
+
+def test_a_batch_of_the_only_row_is_that_of_the_row_among_others():
+    def lay_out(count: int, tokens: int) -> Rows:
+        ids = np.arange(count * tokens).reshape(count, tokens)
+        text = Seq(ids, np.array([3] * count), {"segment": ids % 2})
+        own = np.arange(count)
+        anchors = np.stack([own, own + 1], axis=1)
+        targets, labels = {"clm": ids}, {"class": own + 4}
+        spans = {"span": np.array([[0, 1, 1]])} if tokens > 4 else {}
+        return Rows(own + 7, {"text": text}, targets, anchors, labels, spans, {"example": own})
+
+    for tokens in (3, 4, 5):  # no padding; some; some, and spans
+        one, two = lay_out(1, tokens), lay_out(2, tokens)
+        alone, chosen = (batches.collate(rows, np.array([0])) for rows in (one, two))
+        for own, other in (
+            (alone.text, chosen.text),
+            (alone.targets["clm"], chosen.targets["clm"]),
+        ):
+            assert own.ids.tolist() == other.ids.tolist()
+        assert alone.text.length.tolist() == chosen.text.length.tolist() == [3]
+        assert alone.text.full
+        assert chosen.text.full
+        assert alone.text.tracks["segment"].tolist() == chosen.text.tracks["segment"].tolist()
+        assert alone.anchors.tolist() == chosen.anchors.tolist()
+        assert alone.labels["class"].tolist() == chosen.labels["class"].tolist()
+        assert alone.key.tolist() == chosen.key.tolist()
+        assert alone.counts == chosen.counts
+        assert not alone.spans
+        assert not chosen.spans
