@@ -45,6 +45,9 @@ class Tokenize(Command):
     # joined; null: one process does all
     parts: Count | None = None
     part: Whole | None = None  # the number of the part that this process tokenizes, from 0 on
+    # tokens of a file; of many files, plmctl pretrain reads one behind the other, also from a URL;
+    # null: one file for all
+    shard_tokens: Count | None = None
     seed: Whole = 0
 
     def perform(self) -> Result:
@@ -58,7 +61,8 @@ class Tokenize(Command):
             warn_of_poor_fit,
             warn_of_text,
         )
-        from plmctl.data.shards import Shards, is_tokens
+        from plmctl.data.shard_files import open_beginning
+        from plmctl.data.shards import is_tokens
         from plmctl.data.tokenizing import tokenize
         from plmctl.inputs.tokenize import make_job, show_progress, spell_command
         from plmctl.text.tokenizer import Tokenizer
@@ -71,11 +75,13 @@ class Tokenize(Command):
         self._check_part()
         with show_progress("" if given.within else spell_command(given)) as say:
             work = make_job(Texts.of(self), path, say=say, processes=self.processes)
+            work = replace(work, shard_tokens=self.shard_tokens)
             if self.part is not None:
                 return self._tokenize_part(work)
             refuse_other_tokens(work, Path(self.out).expanduser())
             manifest = self._list_parts(work).join() if self.parts else tokenize(work, self.out)
-        warnings = warn_of_poor_fit(Shards.open(self.out), Tokenizer.load(self.out).vocab)
+        folder = Path(self.out).expanduser()
+        warnings = warn_of_poor_fit(open_beginning(folder), Tokenizer.load(folder).vocab)
         if given.json:
             for line in (*warn_of_large_share(manifest), *warn_of_text(manifest), *warnings):
                 remark(line, WARN)

@@ -15,8 +15,8 @@ LENGTHS = ("steps", "tokens", "epochs", "minutes")
 
 @dataclass(frozen=True)
 class Data(Record):
-    # token directory, or text: file, folder, glob, hf:<data set>, strings:<kind>:<length>;
-    # null: embedded corpus
+    # token directory, here or at a URL (s3://, gs://, hf://, https://), or text: file, folder,
+    # glob, hf:<data set>, strings:<kind>:<length>; null: embedded corpus
     path: str | tuple[str, ...] | None = None
     valid_path: str | tuple[str, ...] | None = None  # held-out text; null: a share of `path`
     # share of the documents, chosen by content; larger where documents are few
@@ -40,7 +40,9 @@ class Data(Record):
     valid_bytes: tuple[Whole, ...] | None = None  # the same of `valid_path`
     # Chinese words, for noise that hides whole words: jieba, or a plugin's text -> (start, end)
     segment: str | None = None
-    cache_dir: str | None = None  # where raw text is kept as tokens; null: the user's cache folder
+    # where raw text is kept as tokens, and shards of a URL; null: the user's cache folder
+    cache_dir: str | None = None
+    cache_size: Amount = 20.0  # GB that shards of URLs may take there
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Corpora(Data):
     sources: Mapping[str, Mapping[str, Any]] = Part({})
     # .jsonl files are tokenized as they are read, and no tokens are kept on disk
     streaming: bool = False
-    window: Count = 16777216  # characters in memory whose rows are shuffled together, for streaming
+    # characters whose rows are shuffled together, for streaming and tokens in shards
+    window: Count = 16777216
 
 
 @dataclass(frozen=True)

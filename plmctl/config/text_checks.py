@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from plmctl.config.build import build, plain
@@ -11,6 +10,7 @@ from plmctl.config.groups import Data
 from plmctl.config.texts import sources
 from plmctl.core.errors import ConfigError, UsageError, find_meant, nearest, raise_all
 from plmctl.core.spelling import spell, spell_setting
+from plmctl.data.located import locate
 from plmctl.data.mixture import check_mixture
 from plmctl.data.shards import is_tokens, read_manifest
 
@@ -18,8 +18,9 @@ from plmctl.data.shards import is_tokens, read_manifest
 SOURCE_KEYS = ("path", "target_path", "language", "mixture", "format", "noise", "weight")
 # settings of `data` that need all of a text, or a layout that a stream does not read
 WHOLE = ("target_path", "fields", "spans", "tags", "bytes", "mixture", "sources", "temperature")
+NOT_OF_IT = ("path", "cache_dir", "cache_size")
 # the settings on how text is read, which the tokens of a text have decided
-OF_THE_TEXT = tuple(name for name in Data() if name not in ("path", "cache_dir"))
+OF_THE_TEXT = tuple(name for name in Data() if name not in NOT_OF_IT)
 
 
 def check_data(spec: Any) -> None:
@@ -76,8 +77,8 @@ def check_stream(spec: Any) -> Iterator[ConfigError]:
     """Mistakes in the settings of a stream, before any data are read."""
     data, keys = plain(spec.data), spec.provenance.keys
     if not data["streaming"]:
-        if "data.window" in keys:
-            allowed = "of data.streaming=true alone"
+        if "data.window" in keys and not is_tokens(data["path"]):
+            allowed = "only with data.streaming=true, or with tokens in shards"
             yield ConfigError("data.window", data["window"], allowed, fix="data.streaming=true")
         return
     off = "data.streaming=false"
@@ -120,7 +121,7 @@ def refuse_decided(spec: Any, named: Collection[str], plugins: Sequence[str] = (
     folders = [path for path in paths if is_tokens(path)]
     if not folders:
         return
-    settings = read_manifest(Path(folders[0]).expanduser())
+    settings = read_manifest(locate(folders[0]))
     others = dict(_other_tokenizer(spec, settings, named, plugins))
     if len(folders) == len(paths):
         others |= _other_text(spec, settings["settings"], named)

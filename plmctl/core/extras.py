@@ -28,6 +28,7 @@ EXTRAS = {
     "generation": Extra(("sacrebleu",), "BLEU and chrF of tasks that write text"),
     "parquet": Extra(("pyarrow",), "text and tables in .parquet files"),
     "datasets": Extra(("datasets",), "data sets of Hugging Face: data.path=hf:<name>"),
+    "remote": Extra(("fsspec", "aiohttp", "s3fs", "gcsfs"), "tokens at a URL: data.path=s3://..."),
     "elmo": Extra(("h5py",), "published weights of ELMo"),
     "wandb": Extra(("wandb",), "numbers of runs at Weights & Biases: run.trackers=[wandb]"),
     "mlflow": Extra(("mlflow",), "numbers of runs in MLflow: run.trackers=[mlflow]"),

@@ -28,9 +28,11 @@ from plmctl.core.values import Count, Whole
 from plmctl.storage.arrays import hash_array
 from plmctl.storage.paths import inside
 from plmctl.storage.reading import read_array, read_json
+from plmctl.storage.remote import is_url
 from plmctl.text.tokenizer import META, Tokenizer
 
 MANIFEST = "manifest.json"
+KEY = "shards"  # in the manifest: {split: the files of its shards}
 FORMAT, VERSION = "plmctl tokens", 1
 SPLITS = ("train", "valid")
 COUNTS = ("bytes", "characters", "words")
@@ -135,6 +137,10 @@ class Shards:
             raise DataError(
                 f"there is no split '{split}'; there are {', '.join(SPLITS)}", file=path
             )
+        if KEY in manifest:
+            what = "its tokens are in shards, which plmctl pretrain alone reads"
+            fix = "plmctl tokenize data.path=<text> out=<dir>, without shard_tokens"
+            raise DataError(what, file=path, fix=fix)
         stated, actual = manifest["tokenizer"]["fingerprint"], _fingerprint_in(path)
         if stated != actual:
             fix = "tokenize the text again, or put the right tokenizer/ back"
@@ -290,7 +296,9 @@ class Shards:
 
 
 def is_tokens(path: object) -> bool:
-    """Whether `path` is a token directory, damaged or not."""
+    """Whether `path` is a token directory, damaged or not, or a URL, which names nothing else."""
+    if is_url(path):
+        return True
     if not isinstance(path, (str, os.PathLike)):
         return False
     try:

@@ -20,6 +20,7 @@ from plmctl.data.reader import (
     choose_rows_of_rank,
     stage_of,
 )
+from plmctl.data.shard_stream import ShardStream
 from plmctl.data.text_stream import StreamPlace, TextStream
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class StreamReader:
 
     def __init__(
         self,
-        stream: TextStream,
+        stream: TextStream | ShardStream,
         format: Format,
         *,
         seed: int,
@@ -65,8 +66,9 @@ class StreamReader:
         **settings: Any,
     ) -> None:
         if format.ordered:
-            allowed = "false: rows of this format go on from batch to batch, over all of the text"
-            raise ConfigError("data.streaming", True, allowed, fix="another format")
+            allowed = "not read in windows: rows of this format go on over all of the text"
+            name, value = stream.setting
+            raise ConfigError(name, value, allowed, fix="another format")
         self.stream, self.format, self.seed, self.stage = stream, format, seed, stage
         self.batch_size, self.world, self.rank = batch_size, world, rank
         self.position = StreamPosition()

@@ -106,6 +106,8 @@ class TextStream:
         size: characters of a window.
     """
 
+    setting = ("data.streaming", True)
+
     def __init__(
         self,
         files: Sequence[Path],

@@ -23,6 +23,8 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.core.machine import count_processors
 from plmctl.core.progress import Say
 from plmctl.data.encoding import COLUMNS, Labelled, encode_documents
+from plmctl.data.located import locate
+from plmctl.data.shard_files import cut_shards
 from plmctl.data.shards import FORMAT, MANIFEST, SPLITS, VERSION, is_tokens, read_manifest
 from plmctl.data.split_writer import SplitWriter
 from plmctl.data.survey import Survey, TextSource, ignore_progress, survey_text
@@ -118,7 +120,7 @@ def open_or_tokenize(
     new one in the cache. If nothing may be written, it raises DataError.
     """
     if is_tokens(job.source.path):
-        return Path(job.source.path).expanduser()
+        return locate(job.source.path)
     identity = _identity(job)
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
     folder = find_cache_folder(cache_dir) / key
@@ -148,7 +150,8 @@ def _identity(job: TokenizingJob) -> dict[str, Any]:
     settings = job.settings()
     known = {"version": VERSION, "text": texts, "settings": settings, "tokenizer": tokenizer}
     # by what rule a share is held out; tokens of before had held out documents of any length
-    return {**known, **({"held out": 2} if settings["valid_share"] else {})}
+    cut = {"shard_tokens": job.shard_tokens} if job.shard_tokens else {}
+    return {**known, **cut, **({"held out": 2} if settings["valid_share"] else {})}
 
 
 def _is_sound(folder: Path) -> bool:
@@ -206,6 +209,8 @@ def finish_tokens(
         "left_out": dict(missing[0]),
         "dropped_from_train": missing[1],
     }
+    if job.shard_tokens is not None:
+        cut_shards(folder, manifest, job.shard_tokens)
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
     write_text(folder / MANIFEST, text)
     return manifest

@@ -9,21 +9,26 @@ from typing import Any
 
 from plmctl.config.groups import Corpora
 from plmctl.config.texts import Texts
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.progress import show_bytes
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import DETAIL, remark
 from plmctl.data.held_out import HeldText
+from plmctl.data.located import locate
 from plmctl.data.sample import sample_corpus
+from plmctl.data.shard_files import list_shards
+from plmctl.data.shard_stream import ShardStream
 from plmctl.data.shards import SPLITS, Shards, is_tokens, read_manifest
 from plmctl.data.sharing import share_tokenizer
 from plmctl.data.text_stream import TextStream
 from plmctl.data.tokenizing import TokenizingJob, open_or_tokenize
 from plmctl.data.verified import verify_once
 from plmctl.inputs.known_entities import refuse_other_entities, refuse_spare_entities
+from plmctl.inputs.sharded import open_held_out_shard, open_shards
 from plmctl.inputs.streaming import open_stream
 from plmctl.inputs.tokenize import make_job, show_progress
 from plmctl.storage.paths import find_cache_folder
+from plmctl.storage.remote import is_url
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share
 from plmctl.text.vocab import Vocab
@@ -41,8 +46,8 @@ class Corpus:
     # without the corpora that are too small to hold a document out
     valid: Mapping[str, Mapping[str, Shards]]
     tokenizer: Tokenizer
-    # {source: what is tokenized as it is read}; its first window is in `train`
-    streams: Mapping[str, TextStream] = field(default_factory=dict)
+    # {source: what is read window by window}; its first window is in `train`
+    streams: Mapping[str, TextStream | ShardStream] = field(default_factory=dict)
 
     @property
     def vocab(self) -> Vocab:
@@ -109,23 +114,51 @@ def open_corpus(given: Texts, *, write: bool = True) -> Corpus:
     for (path, _), folder in folders.items():
         remark(f"tokens of {path or 'the text that comes with Python'}: {folder}", DETAIL)
     tokenizer = _common_tokenizer(given, folders.values(), shared)
-    train, valid = (_open_split(texts, folders, split) for split in SPLITS)
+    streams = _open_shards(given, texts, folders)
+    whole = {source: corpora for source, corpora in texts.items() if source not in streams}
+    train, valid = (_open_split(whole, folders, split) for split in SPLITS)
     every = [each for parts in train.values() for each in parts.values()]
     with show_bytes() as say:
         for shards in (*every, *(each for parts in valid.values() for each in parts.values())):
             verify_once(shards, find_cache_folder(cache_dir), say=say)
-    _refuse_unknown_text(folders, tokenizer)
+    train = {
+        source: {name: shards.first(given.share) for name, shards in corpora.items()}
+        for source, corpora in train.items()
+    }
+    for source, stream in streams.items():
+        ((name, text),) = texts[source].items()
+        read = write or not is_url(text[0])  # else no window of a stream is read
+        train[source] = {name: stream.first.shards} if read else {}
+        held = open_held_out_shard(folders[text], text[0], given.data) if read else None
+        valid[source] = {name: held} if held else {}
+        every += train[source].values()
+    _refuse_unknown_text(every, tokenizer)
     refuse_other_entities(given.knowing, folders.values())
     refuse_spare_entities(given.knowing.get("model"), every)
     held_out = {
         source: {name: shards for name, shards in corpora.items() if len(shards.ids)}
         for source, corpora in valid.items()
     }
-    train = {
-        source: {name: shards.first(given.share) for name, shards in corpora.items()}
-        for source, corpora in train.items()
-    }
-    return Corpus(train, held_out, tokenizer)
+    return Corpus(train, held_out, tokenizer, streams)
+
+
+def _open_shards(
+    given: Texts, texts: Mapping[str, Mapping[str, Text]], folders: Mapping[Text, Path]
+) -> dict[str, ShardStream]:
+    """{source: the stream of its tokens} of the sources whose tokens are in shards."""
+    found: dict[str, ShardStream] = {}
+    for source, corpora in texts.items():
+        for text in corpora.values():
+            path, folder = text[0], folders[text]
+            if not list_shards(read_manifest(folder), "train"):
+                continue
+            if len(corpora) > 1:
+                allowed = f"tokens in one piece: {path} is in shards, and they are read alone"
+                raise ConfigError("data.mixture", list(corpora), allowed, fix=f"data.path={path}")
+            window = given.data.window if isinstance(given.data, Corpora) else 1
+            stream = open_shards(folder, path, given.data, window=window, share=given.share)
+            found[source] = stream
+    return found
 
 
 def _open_split(
@@ -179,15 +212,15 @@ def _common_tokenizer(given: Texts, folders: Iterable[Path], shared: Path | None
     return tokenizer
 
 
-def _refuse_unknown_text(folders: Mapping[Text, Path], tokenizer: Tokenizer) -> None:
+def _refuse_unknown_text(texts: Iterable[Shards], tokenizer: Tokenizer) -> None:
     """DataError for a text of which the tokenizer knows too little."""
-    for (path, _), home in folders.items():
-        sample = sample_corpus(Shards.open(home, "train", given=path).ids)
+    for shards in texts:
         fix = (
             "a tokenizer of this text (no tokenizer.path,"
             " more tokenizer.vocab_size), or of any: tokenizer=byte_bpe"
         )
-        refuse_unknown(unknown_share(sample, tokenizer.vocab), file=path or home, fix=fix)
+        unknown = unknown_share(sample_corpus(shards.ids), tokenizer.vocab)
+        refuse_unknown(unknown, file=shards.given, fix=fix)
 
 
 def _shared_tokenizer(
@@ -198,7 +231,7 @@ def _shared_tokenizer(
     """
     if len(jobs) == 1 or given.tokenizer:
         return None
-    known = next((Path(path).expanduser() for path, _ in jobs if is_tokens(path)), None)
+    known = next((locate(path) for path, _ in jobs if is_tokens(path)), None)
     if known:
         return known
     return share_tokenizer(

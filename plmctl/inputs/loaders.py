@@ -22,6 +22,7 @@ from plmctl.data.loader import Labels, Loader, RowSource, once
 from plmctl.data.mixture import Mixture, compute_shares
 from plmctl.data.reader import RowReader
 from plmctl.data.sample import sample_corpora
+from plmctl.data.shard_stream import ShardStream
 from plmctl.data.shards import Shards
 from plmctl.data.stream_reader import StreamReader
 from plmctl.data.text_stream import TextStream
@@ -190,7 +191,7 @@ def build_source(
     seed: int,
     temperature: float | None = None,
     allow_short: bool = False,
-    stream: TextStream | None = None,
+    stream: TextStream | ShardStream | None = None,
     **reading: Any,
 ) -> RowSource:
     """Reader, format and noise of one of `sources`, its corpora mixed.

@@ -23,6 +23,7 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     "run",
     "out",
     "data.cache_dir",
+    "data.cache_size",
     "processes",
     *(f"train.{name}" for name in ("log_every", "save_every", "keep_last")),
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
@@ -31,7 +32,7 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
 LATER = {  # defaults of later settings: they make no other job
     **{(verb, "runtime"): None for verb in ("eval", "embed", "attack", "generate")},
     **{(verb, "pruning"): None for verb in ("pretrain", "finetune", "distill")},
-    **{("tokenize", name): None for name in ("parts", "part")},
+    **{("tokenize", name): None for name in ("parts", "part", "shard_tokens")},
     **{
         (verb, f"train.spike{name}"): value
         for verb in ("pretrain", "finetune", "graph")

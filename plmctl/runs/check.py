@@ -16,6 +16,7 @@ from plmctl.config.stage_settings import check_updates
 from plmctl.config.text_checks import check_data, refuse_decided
 from plmctl.config.texts import sources
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
+from plmctl.data.located import locate
 from plmctl.data.shards import is_tokens
 from plmctl.heads.base import WORDS, about_of
 from plmctl.heads.features import BEFORE_HEADS
@@ -271,5 +272,5 @@ def known_vocabulary(spec: Any) -> Vocab | None:
     ]
     for path in known:
         if path and (path is known[0] or is_tokens(path)):
-            return Tokenizer.load(path).vocab
+            return Tokenizer.load(locate(path)).vocab
     return None

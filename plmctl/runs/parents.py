@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -25,7 +24,9 @@ from plmctl.config.texts import sources
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 from plmctl.core.locate import parameters
+from plmctl.data.located import locate
 from plmctl.data.shards import is_tokens, read_manifest
+from plmctl.inputs.sharded import refuse_small_cache
 from plmctl.inputs.tokenize import find_sources
 from plmctl.runs.adapt import complete
 from plmctl.runs.contract.alone import find_wrong_numbers
@@ -207,7 +208,9 @@ def check_texts(spec: RunSpec) -> None:
     for path, target in _list_read(spec):
         with collect(errors):
             if is_tokens(path):
-                read_manifest(Path(path).expanduser())
+                refuse_small_cache(
+                    read_manifest(locate(path)), path, spec.select("data.cache_size")
+                )
             else:
                 read = find_sources(plain(spec["data"]), path, target=target)
                 for source in filter(None, read):

@@ -28,6 +28,7 @@ from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.locate import parameters
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
+from plmctl.data.located import locate
 from plmctl.data.shards import is_tokens
 from plmctl.distill.base import LOGITS, Measures, Teacher
 from plmctl.distill.cache import Cached
@@ -267,7 +268,7 @@ def _tokenizer(spec: Any, own: str | None) -> Tokenizer | None:
         return open_source(own, plugins=spec.plugins).tokenizer
     if spec.tokenizer and spec.tokenizer.get("path"):
         return Tokenizer.load(spec.tokenizer.path)
-    return Tokenizer.load(data) if isinstance(data, str) and is_tokens(data) else None
+    return Tokenizer.load(locate(data)) if isinstance(data, str) and is_tokens(data) else None
 
 
 def _together(teachers: Sequence[Teacher], spec: Any) -> Teacher | None:

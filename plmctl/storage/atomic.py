@@ -66,12 +66,13 @@ def _remove_left(target: Path, end: str = "") -> None:
         names = [entry.name for entry in os.scandir(target.parent) if entry.name.startswith(begin)]
         for name in names:
             number = name.removeprefix(begin).removesuffix(end)
-            if number.isdecimal() and name.endswith(end) and not _lives(int(number)):
+            if number.isdecimal() and name.endswith(end) and not lives(int(number)):
                 left = target.with_name(name)
                 shutil.rmtree(admit(left)) if end else admit(left).unlink()
 
 
-def _lives(process: int) -> bool:
+def lives(process: int) -> bool:
+    """Whether a process of this machine runs."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

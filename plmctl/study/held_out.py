@@ -12,6 +12,7 @@ from plmctl.analysis.statistics import count_needed
 from plmctl.config.build import plain
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_word
+from plmctl.data.located import locate
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.data.survey import TextSource, survey_text
 from plmctl.inputs.tokenize import find_sources
@@ -80,7 +81,7 @@ def _count(data: dict[str, Any]) -> Sizes | None:
     if data["mixture"] or data["sources"] or data["streaming"]:
         return None
     if is_tokens(data["path"]):
-        splits = read_manifest(Path(data["path"]).expanduser())["splits"]
+        splits = read_manifest(locate(data["path"]))["splits"]
         return Sizes(splits["valid"]["tokens"], sum(each["tokens"] for each in splits.values()))
     if str(data["path"]).startswith(("hf:", "job:")):
         return None

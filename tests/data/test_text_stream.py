@@ -212,7 +212,9 @@ def test_another_text_is_not_gone_on_with(files: list[Path], home: Path, tmp_pat
 
 def test_rows_that_go_on_from_batch_to_batch_are_refused(stream: TextStream) -> None:
     rows = Segments(vocab=stream.tokenizer.vocab, max_length=16, streams=2, shuffled=False)
-    with pytest.raises(ConfigError, match=r"data\.streaming=True: false: rows of this format"):
+    with pytest.raises(
+        ConfigError, match=r"data\.streaming=True: not read in windows: rows of this format"
+    ):
         StreamReader(stream, rows, seed=0, batch_size=2)
 
 
@@ -304,7 +306,10 @@ def test_text_whose_bytes_are_not_counted_has_no_bits_per_byte() -> None:
         (["train.steps=null", "train.epochs=2"], "nobody has counted the rows of a stream"),
         (["train.share=0.5"], "nobody has counted the text"),
         (["data.tags=[pos]"], "data.tags=['pos']: not with data.streaming"),
-        (["data.streaming=false", "data.window=5"], "of data.streaming=true alone"),
+        (
+            ["data.streaming=false", "data.window=5"],
+            "only with data.streaming=true, or with tokens in shards",
+        ),
     ],
 )
 def test_what_a_stream_cannot_do_is_refused(
