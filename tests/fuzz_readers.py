@@ -392,12 +392,12 @@ def run(folder: Path) -> None:
 
 def seal(folder: Path) -> None:
     """The manifests of all checkpoints say what their files are now."""
-    from plmctl.training.checkpoint import _seal
+    from plmctl.training.checkpoint import seal as seal_checkpoint
 
     for file in folder.rglob("step-*/manifest.json"):
         with contextlib.suppress(OSError):
             file.unlink()
-            _seal(file.parent)
+            seal_checkpoint(file.parent)
 
 
 def use(model: Path) -> object:

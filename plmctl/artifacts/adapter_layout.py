@@ -27,7 +27,7 @@ from plmctl.nn.peft.prefix import PrefixTuning
 from plmctl.nn.peft.prompt import PromptTuning
 from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit
-from plmctl.storage.reading import read_tensors
+from plmctl.storage.parts.kinds import read_kind
 from plmctl.training.checkpoint import Base, load_exactly, read_base, tensors_of
 
 OF_ROWS = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS")  # tasks with heads of their own
@@ -115,7 +115,7 @@ def _write_changes(
 
 def _refuse_trained_head(source: Source, base: Base | None) -> None:
     """UsageError where the run has trained a head, which `peft` cannot store with vectors."""
-    own = read_tensors(source.folder / "model.safetensors") if base else {}
+    own = read_kind(source.folder) if base else {}
     if any(name.startswith("heads.") for name in own):
         what = "peft saves no head with a prompt or a prefix, and this run has trained one"
         raise UsageError(f"{what}\n  fix: {ALONE}")

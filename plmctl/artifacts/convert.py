@@ -35,7 +35,7 @@ from plmctl.interop.generator import extract_generator
 from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
 from plmctl.storage.atomic import open_folder, write_text
-from plmctl.storage.reading import read_tensors
+from plmctl.storage.parts.kinds import read_kind
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks.calibration import LabelDecision
 from plmctl.training import checkpoint
@@ -201,8 +201,7 @@ def _take(model: Source, part: str, *, compact: bool) -> Source:
 
 def _take_generator(source: Source) -> Source:
     """The generator that an ELECTRA run trained with its model."""
-    file = source.folder / "objective.safetensors"
-    saved = read_tensors(file) if file.is_file() else {}
+    saved = read_kind(source.folder, "objective")
     # inside of the objective that pruning wraps
     others = {name.removeprefix("objective."): tensor for name, tensor in saved.items()}
     config, tensors = extract_generator(source.config, source.tensors, others)

@@ -30,8 +30,9 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.runtime.base import Runtime
 from plmctl.storage.gate import own
+from plmctl.storage.parts.kinds import has_weights, read_at_once
 from plmctl.storage.paths import find_near, refuse_links
-from plmctl.storage.reading import blame_file, fit_stored, read_tensors
+from plmctl.storage.reading import blame_file, fit_stored
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
@@ -282,7 +283,7 @@ def open_source(
         fix = "put its files back as they were, or use another checkpoint of the run"
         raise DataError(problem, file=folder, fix=fix)
     config = read_config(folder, path, plugins=plugins)
-    tensors = _with_base(read_tensors(folder / "model.safetensors"), folder, plugins)
+    tensors = _with_base(read_at_once(folder), folder, plugins)
     return Source(folder, config, tensors, plugins=plugins)
 
 
@@ -412,7 +413,7 @@ def find(path: str | os.PathLike[str]) -> Path:
         inside = any((place.parent / name).is_file() for name in ("config.yaml", "config.json"))
         folder = place.parent if inside else "the folder of a run or a model"
         raise DataError("is a file, but a folder is needed", file=place, fix=f"give {folder}")
-    if (place / "model.safetensors").is_file() and (place / "config.yaml").is_file():
+    if has_weights(place) and (place / "config.yaml").is_file():
         return place
     if (place / "checkpoints").is_dir():
         return _best(place / "checkpoints")

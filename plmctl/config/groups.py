@@ -115,6 +115,8 @@ class Train(Record):
     eval_every: Whole | None = None
     # updates; null: ten times a run, in a fine-tuning when dev is scored; 0: at the end only
     save_every: Whole | None = None
+    # write checkpoints by a process of their own while training goes on, in parts
+    save_async: bool = False
     keep_last: Count = 2  # checkpoints
     keep_best: bool = True  # and the one with the best validation score
     # validations in a row without a better score that end the run; null: none do

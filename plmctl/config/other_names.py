@@ -47,6 +47,7 @@ OURS = {
     "train.device=cpu": "no_cuda use_cpu",
     "train.processes": "n_gpu num_gpus devices world_size nproc_per_node",
     "train.save_every": "save_steps save_interval save_interval_updates checkpoint_every",
+    "train.save_async": "async_save async_checkpoint use_async_checkpoint async_mode",
     "train.log_every": "logging_steps log_interval",
     "train.eval_every": "eval_steps eval_interval validate_interval val_check_interval",
     "train.keep_last": "save_total_limit",

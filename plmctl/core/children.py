@@ -22,12 +22,12 @@ def child_environment() -> dict[str, str]:
     return {PARENT: str(os.getpid())}
 
 
-def follow_starter() -> None:
+def follow_starter(*, patience: float = PATIENCE) -> None:
     """End with the plmctl process that has started this command, if there is one. The children of
     this command get its own number.
     """
     if number := os.environ.pop(PARENT, ""):
-        end_after(partial(_gone, int(number)))
+        end_after(partial(_gone, int(number)), patience=patience)
 
 
 def follow_launcher(started: int) -> None:

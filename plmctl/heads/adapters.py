@@ -15,9 +15,8 @@ from plmctl.core.values import Count, DropoutRate
 from plmctl.heads.features import Layers
 from plmctl.nn.cells.base import check_heads
 from plmctl.nn.starting import Starting
-from plmctl.storage.reading import read_tensors
+from plmctl.storage.parts.kinds import has_weights, read_kind
 
-WEIGHTS = "model.safetensors"
 STD = 2e-4  # deviation of the maps into an adapter and out of it (microsoft/K-Adapter)
 
 
@@ -88,8 +87,8 @@ class TrainedAdapter(Adapter, Starting):
         self.path, self.name = path, name
 
     def start(self, generator: Generator) -> None:
-        file = _find_weights(Path(self.path).expanduser())
-        found = _select(read_tensors(file), self.name, file)
+        folder = _find_weights(Path(self.path).expanduser())
+        found = _select(read_kind(folder), self.name, folder)
         own = self.state_dict()
         wrong = sorted(
             name for name in own.keys() | found.keys()
@@ -98,7 +97,7 @@ class TrainedAdapter(Adapter, Starting):
         if wrong:
             what = f"the adapter there has other sizes or layers than this one: {wrong[0]}"
             fix = "heads.features.adapter_width=... and the like, as in that run"
-            raise DataError(what, file=file, fix=fix)
+            raise DataError(what, file=folder, fix=fix)
         self.load_state_dict(found)
 
 
@@ -167,14 +166,14 @@ class KnowledgeAdapters(Layers):
 
 
 def _find_weights(folder: Path) -> Path:
-    """The weights of a checkpoint folder, or of the newest one of a run."""
-    if (folder / WEIGHTS).is_file():
-        return folder / WEIGHTS
-    steps = [place for place in folder.glob("checkpoints/step-*") if (place / WEIGHTS).is_file()]
+    """The folder of a checkpoint, or of the newest one of a run."""
+    if has_weights(folder):
+        return folder
+    steps = [place for place in folder.glob("checkpoints/step-*") if has_weights(place)]
     if not steps:
         fix = "a run that was fine-tuned with features=k_adapter, or one of its checkpoints"
         raise DataError("no checkpoint with an adapter here", file=folder, fix=fix)
-    return max(steps, key=lambda place: int(place.name.rpartition("-")[2])) / WEIGHTS
+    return max(steps, key=lambda place: int(place.name.rpartition("-")[2]))
 
 
 def _select(tensors: Mapping[str, Tensor], name: str, file: Path) -> dict[str, Tensor]:
@@ -185,4 +184,4 @@ def _select(tensors: Mapping[str, Tensor], name: str, file: Path) -> dict[str, T
         known = ", ".join(names) or "none"
         raise DataError(f"no adapter '{name}' there, but {known}", file=file)
     own = f"{prefix}{name if name in names else names[0]}."
-    return {key.removeprefix(own): x for key, x in tensors.items() if key.startswith(own)}
+    return {key.removeprefix(own): tensors[key] for key in tensors if key.startswith(own)}

@@ -25,7 +25,7 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     "data.cache_dir",
     "data.cache_size",
     "processes",
-    *(f"train.{name}" for name in ("log_every", "save_every", "keep_last")),
+    *(f"train.{name}" for name in ("log_every", "save_every", "save_async", "keep_last")),
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
     *(f"train.{name}" for name in ("timeout", "restarts", "profile")),
 }

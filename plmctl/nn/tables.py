@@ -74,15 +74,21 @@ def token_rows(module: nn.Module) -> dict[str, int]:
 
 def real(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """`tensors`, by default the parameters, by their names in `module`; of padded tables only the
-    rows of tokens, as views.
+    rows of tokens, as views, but all rows of one that is divided among processes.
     """
     rows = token_rows(module)
     named = dict(module.named_parameters()) if tensors is None else tensors
     return {
-        name: tensor[: rows[name]] if name in rows else tensor for name, tensor in named.items()
+        # a slice of a DTensor would gather it
+        name: tensor[: rows[name]] if name in rows and not hasattr(tensor, "placements") else tensor
+        for name, tensor in named.items()
     }
 
 
 def count(module: nn.Module) -> int:
     """The number of trained values: shared parameters count once, spare rows do not count."""
-    return sum(tensor.numel() for tensor in real(module).values())
+    rows = token_rows(module)
+    return sum(
+        p.numel() // len(p) * rows[name] if name in rows else p.numel()
+        for name, p in module.named_parameters()
+    )

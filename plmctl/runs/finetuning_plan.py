@@ -312,7 +312,8 @@ def _newest(session: Session) -> Path | None:
     """The checkpoint that a resumed run goes on from; None: it begins at update 0."""
     if not session.spec.provenance.resume:
         return None
-    return Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest()
+    checkpoints = Checkpoints(session.folder / "checkpoints", say=lambda message: None)
+    return checkpoints.newest(session.world)
 
 
 def _find_base(

@@ -73,7 +73,9 @@ def fit(
     _check_patience(train, settings.keep_best)
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)
-    objective = prune(spec, model, objective, resumed=_resumes(session))
+    checkpoints = _checkpoints(session, extras, base)
+    newest = checkpoints.newest(world) if spec.provenance.resume else None
+    objective = prune(spec, model, objective, resumed=newest is not None)
     trainer = Trainer(
         model=model,
         objective=objective,
@@ -83,7 +85,7 @@ def fit(
         stages=stages,
         precision=session.precision,
         strategy=choose_strategy(world),
-        checkpoints=_checkpoints(session, extras, base),
+        checkpoints=checkpoints,
         log=session.log,
         evaluate=evaluate,
         remark=remark,
@@ -93,10 +95,8 @@ def fit(
         profiler=_profiler(session),
         spikes=_spikes(train),
     )
-    if spec.provenance.resume:
-        _go_on(session, trainer)
-    # a regulariser changes what a compiled model reads
-    _compile_where_it_pays(session, trainer, mode=False if regulariser else train.compile)
+    _go_on(session, trainer, newest)
+    _compile_where_it_pays(session, trainer, regularised=regulariser is not None)
     return trainer.fit()
 
 
@@ -133,12 +133,15 @@ def refuse_idle_patience(train: Any) -> None:
         raise ConfigError("train.eval_every", 0, allowed, fix="train.eval_every=null")
 
 
-def _compile_where_it_pays(session: Session, trainer: Trainer, *, mode: Any) -> None:
-    """Compile the model and its objective if `mode` says so, or, left to plmctl, if it pays."""
+def _compile_where_it_pays(session: Session, trainer: Trainer, *, regularised: bool) -> None:
+    """Compile the model and its objective if `train.compile` says so, or, left to plmctl, if it
+    pays.
+    """
     world, model, objective = session.world, trainer.model, trainer.objective
-    if isinstance(objective, Stabilised) and objective.rewrites:
-        mode = False  # it changes what a compiled model reads
     train = session.spec.train
+    rewritten = isinstance(objective, Stabilised) and objective.rewrites
+    # both change what a compiled model reads
+    mode = False if regularised or rewritten else train.compile
     share = train.batch_size // world.size
     waste = foresee_waste(
         trainer.budget,
@@ -173,6 +176,7 @@ def _read_settings(session: Session, every: int | None, steps: int | None) -> Se
         seed=spec.seed,
         eval_every=eval_every if train.eval_every is None else train.eval_every,
         save_every=save_every if train.save_every is None else train.save_every,
+        save_async=train.save_async,
         peak_flops=_find_peak(session),
     )
 
@@ -198,16 +202,10 @@ def _checkpoints(
     return Checkpoints(folder, extras=save_extras, base=base, keep_last=keep, say=session.say)
 
 
-def _resumes(session: Session) -> bool:
-    """Whether the run goes on from a checkpoint."""
-    checkpoints = Checkpoints(session.folder / "checkpoints", say=lambda message: None)
-    return bool(session.spec.provenance.resume) and checkpoints.newest() is not None
-
-
-def _go_on(session: Session, trainer: Trainer) -> None:
-    """Take up the newest checkpoint; begin at update 0 where the run saved none."""
-    found = trainer.checkpoints.newest() if session.world.main else None
-    newest = session.world.broadcast(found)
+def _go_on(session: Session, trainer: Trainer, newest: Path | None) -> None:
+    """Take up the newest checkpoint of a resumed run; begin at update 0 where it saved none."""
+    if not session.spec.provenance.resume:
+        return
     if newest is None and trainer.checkpoints.steps():
         folder = trainer.checkpoints.folder
         again = f"remove {quoted(folder)} to begin the run again at update 0"

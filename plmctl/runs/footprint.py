@@ -10,7 +10,7 @@ import torch
 from plmctl.core.machine import measure_peak_memory
 from plmctl.models.base import Model
 from plmctl.nn.tables import count, real
-from plmctl.training.checkpoint import WEIGHTS
+from plmctl.storage.parts.kinds import measure_weights
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,6 @@ def measure_footprint(model: Model, checkpoint: Path, device: torch.device) -> F
     return Footprint(
         trained=sum(weight.numel() for weight in real(model, learns).values()),
         parameters=count(model),
-        saved=(checkpoint / WEIGHTS).stat().st_size,
+        saved=measure_weights(checkpoint),
         memory=torch.cuda.max_memory_allocated(device) if on_card else measure_peak_memory(),
     )

@@ -9,6 +9,8 @@ from the newest valid one.
         optimizer.safetensors   "<state>/<parameter name>"
         random.safetensors      "<generator>/<rank>", and recurrent memory as
                                 "memory/<rank>/<slot>/<leaf>"
+        shards/                 instead of the four, of a run whose processes write together:
+                                __<rank>_<n>.distcp, and .metadata, the list of their tensors
         trainer.json            counters, reader state, loss scaler, sums since the last log line
         config.yaml, tokenizer/ from the caller
         manifest.json           size and SHA-256 of each file, written last
@@ -19,12 +21,15 @@ leaves the older ones.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NotRequired, TypedDict
 
 import torch
@@ -34,33 +39,54 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import DataError, PlmctlError, list_some
 from plmctl.core.terminal import DETAIL, remark, tell
-from plmctl.core.values import Count, Whole
+from plmctl.core.values import Count
 from plmctl.models.counted_norms import count_columns
 from plmctl.nn.tables import real
 from plmctl.storage.atomic import write_json
 from plmctl.storage.durable import sync
 from plmctl.storage.gate import admit
+from plmctl.storage.parts.kinds import KINDS, PARTED, WEIGHTS, read_kind
+from plmctl.storage.parts.reading import ShardedTensors
+from plmctl.storage.parts.writing import FileEntry, hash_file
 from plmctl.storage.paths import explain_outside
-from plmctl.storage.reading import read_json, read_tensors
+from plmctl.storage.reading import read_json
+from plmctl.training.processes.world import World
 from plmctl.training.progress import Progress
 
 Say = Callable[[str], None]
-WEIGHTS = "model.safetensors"
-SEALED = (WEIGHTS, "trainer.json")  # files of every checkpoint
+SEALED = (WEIGHTS, "trainer.json")  # files of every checkpoint, or PARTED instead of the first
 BASE = "base.json"  # of one whose other weights lie elsewhere
 OLDER = "use an older checkpoint of the run"
 
 
 @dataclass
 class Snapshot:
-    """Everything that a run needs to continue, in host memory."""
+    """Everything that a run needs to continue. Read from parts, a tensor is read at each access."""
 
-    model: dict[str, Tensor]
-    objective: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
-    random: dict[str, Tensor]
+    model: Mapping[str, Tensor]
+    objective: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    random: Mapping[str, Tensor]
     trainer: Mapping[str, Any]  # a `Trained`; only an `Advanced` for a converted model
     elsewhere: Sequence[str] = ()  # tensors of the model that are those of its base
+    # of one that processes save in parts: the rows of tokens of padded tables, by "<kind>/<name>";
+    # `random` is that of this process. None: whole
+    rows: Mapping[str, int] | None = None
+
+    def placed(self, like: Mapping[str, Mapping[str, Tensor]], rows: Mapping[str, int]) -> Snapshot:
+        """The same one, of which a process reads its blocks of the tensors that are DTensors in
+        `like`, if it was saved in parts.
+
+        Args:
+            like: Tensors of each kind by name.
+            rows: The rows of tokens of padded tables, as in this class.
+        """
+        changed: dict[str, Any] = {
+            kind: tensors.placed(like[kind], rows)
+            for kind in like
+            if isinstance(tensors := getattr(self, kind), ShardedTensors)
+        }
+        return replace(self, **changed)
 
 
 class Advanced(TypedDict):
@@ -88,13 +114,8 @@ class Base(TypedDict):
     tensors: list[str]
 
 
-class _File(TypedDict):
-    size: Whole
-    sha256: str
-
-
 class _Manifest(TypedDict):
-    files: dict[str, _File]
+    files: dict[str, FileEntry]
 
 
 @dataclass
@@ -123,38 +144,61 @@ class Checkpoints:
         Raises:
             PlmctlError: if it cannot be written, such as on a full disk; older checkpoints stay.
         """
-        target = self.path(step)
         partial = self.folder / f".step-{step}.partial"
         try:
-            self._clear_leftovers()
-            admit(partial).mkdir(parents=True)
-            self.extras(partial)
-            write(self._leave_out(snapshot, partial), partial)
-            if target.exists():
-                self._remove(target)
-            os.replace(admit(partial), admit(target))
-            sync(self.folder)
+            self.begin(partial)
+            write(self._leave_out(snapshot), partial)
+            self.finish(partial, step)
         except (OSError, SafetensorError) as error:  # a full disk raises one or the other
-            shutil.rmtree(admit(partial), ignore_errors=True)
-            last = self.newest()
-            kept = (
-                f"the last good checkpoint is {last}" if last else "there is no earlier checkpoint"
-            )
             reason = getattr(error, "strerror", None) or str(error)
-            fix = (
-                "free some space, then --resume" if last else "free some space, or another run.dir"
-            )
-            raise PlmctlError(f"cannot save {target}: {reason}; {kept}\n  fix: {fix}") from error
-        self._valid.add(target)
-        self._prune(best_step)
-        remark(f"saved {target}", DETAIL)
-        return target
+            raise self.give_up(partial, step, reason) from error
+        self.note_saved(step)
+        self.prune(best_step)
+        return self.path(step)
 
-    def _leave_out(self, snapshot: Snapshot, folder: Path) -> Snapshot:
-        """A snapshot without the tensors of the base, which `folder` names."""
+    def begin(self, partial: Path) -> None:
+        """Make the folder that becomes a checkpoint, with the files of `extras`."""
+        self._clear_leftovers()
+        admit(partial).mkdir(parents=True)
+        self.extras(partial)
+        if self.base is not None:
+            write_json(partial / BASE, self.base)
+
+    def begin_shards(self, step: int, trainer: Mapping[str, Any]) -> Path:
+        """`begin`, for processes that write together; the folder.
+
+        Its name is used once: a process of a killed run that still writes has another one.
+        """
+        partial = self.folder / f".step-{step}.{secrets.token_hex(4)}.partial"
+        self.begin(partial)
+        write_json(partial / "trainer.json", trainer)
+        return partial
+
+    def finish(self, partial: Path, step: int) -> None:
+        """Let a sealed folder become `step-N`."""
+        target = self.path(step)
+        if target.exists():
+            self._remove(target)
+        os.replace(admit(partial), admit(target))
+        sync(self.folder)
+
+    def note_saved(self, step: int) -> None:
+        """Note that the checkpoint of a step is valid."""
+        self._valid.add(self.path(step))
+        remark(f"saved {self.path(step)}", DETAIL)
+
+    def give_up(self, partial: Path, step: int, reason: str) -> PlmctlError:
+        """The error for a save that failed; what there is of it is removed."""
+        shutil.rmtree(admit(partial), ignore_errors=True)
+        last = self.newest()
+        kept = f"the last good checkpoint is {last}" if last else "there is no earlier checkpoint"
+        fix = "free some space, then --resume" if last else "free some space, or another run.dir"
+        return PlmctlError(f"cannot save {self.path(step)}: {reason}; {kept}\n  fix: {fix}")
+
+    def _leave_out(self, snapshot: Snapshot) -> Snapshot:
+        """A snapshot without the tensors of the base."""
         if self.base is None:
             return snapshot
-        write_json(folder / BASE, self.base)
         others = set(self.base["tensors"])
         own = {name: tensor for name, tensor in snapshot.model.items() if name not in others}
         return replace(snapshot, model=own)
@@ -164,18 +208,25 @@ class Checkpoints:
         names = (p.name.removeprefix("step-") for p in self.folder.glob("step-*") if p.is_dir())
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def newest(self) -> Path | None:
-        """The newest valid checkpoint; it reports the invalid ones that it skips, and why."""
-        for step in reversed(self.steps()):
+    def newest(self, world: World | None = None) -> Path | None:
+        """The newest valid checkpoint; it reports the invalid ones that it skips, and why.
+
+        Args:
+            world: Processes that all ask: each reads a share of the files.
+        """
+        world = world or World()
+        for step in reversed(world.exchange(self.steps())[0]):
             path = self.path(step)
-            problem = "" if path in self._valid else damage(path)
+            own = "" if path in self._valid else damage(path, share=(world.rank, world.size))
+            problem = next((each for each in world.exchange(own) if each), "")
             if not problem:
                 self._valid.add(path)
                 return path
             self.say(f"skipping {path}: {problem}")
         return None
 
-    def _prune(self, best_step: int | None) -> None:
+    def prune(self, best_step: int | None) -> None:
+        """Remove checkpoints that are no longer kept."""
         steps = self.steps()
         for step in steps[: -max(1, self.keep_last)]:
             if step != best_step:
@@ -196,7 +247,7 @@ class Checkpoints:
 
 def write(snapshot: Snapshot, folder: Path) -> None:
     """Write a checkpoint into a folder, with a manifest of all files in it."""
-    for name in ("model", "objective", "optimizer", "random"):
+    for name in KINDS:
         tensors = getattr(snapshot, name)
         if tensors or name == "model":
             save_file(
@@ -205,35 +256,48 @@ def write(snapshot: Snapshot, folder: Path) -> None:
                 {"format": "pt"},
             )
     write_json(folder / "trainer.json", snapshot.trainer)
-    _seal(folder)
+    seal(folder)
 
 
-def _seal(folder: Path) -> None:
-    """Sync every file, then write and sync the manifest, then the folders themselves."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    for path in files:
-        sync(path)
-    entries = {
-        str(p.relative_to(folder)): {"size": p.stat().st_size, "sha256": _sha256(p)} for p in files
-    }
+def seal(folder: Path, known: Mapping[str, FileEntry] = MappingProxyType({})) -> None:
+    """Sync every file, then write and sync the manifest, then the folders themselves.
+
+    Args:
+        folder: The folder.
+        known: Files that other processes have synced and hashed.
+
+    Raises:
+        FileNotFoundError: One of these is not here: the processes do not share the folder.
+    """
+    entries = dict(known)
+    for name, entry in known.items():
+        if not (folder / name).is_file() or (folder / name).stat().st_size != entry["size"]:
+            what = f"{folder / name} of another process: all nodes must see one run.dir"
+            raise FileNotFoundError(errno.ENOENT, what)
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = str(path.relative_to(folder))
+        if name not in known:
+            sync(path)
+            entries[name] = hash_file(path)
     write_json(folder / "manifest.json", {"files": entries})
     sync(folder / "manifest.json")
     for path in [*(p for p in folder.rglob("*") if p.is_dir()), folder]:
         sync(path)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def damage(folder: Path, *, share: tuple[int, int] = (0, 1)) -> str:
+    """A description of the damage to a checkpoint; "" if every file is as it was written.
 
-
-def damage(folder: Path) -> str:
-    """A description of the damage to a checkpoint; "" if every file is as it was written."""
+    Args:
+        folder: The folder.
+        share: (i, n): the content of each n-th file alone is read, from the i-th on.
+    """
+    first, every = share
     try:
         files = read_json(folder / "manifest.json", _Manifest)["files"]
     except DataError as error:
         return f"it has no readable manifest.json ({error.message})"
-    for name, entry in files.items():
+    for number, (name, entry) in enumerate(files.items()):
         path = folder / name
         if why := explain_outside(folder, name):
             return f"{name} {why}"
@@ -243,25 +307,25 @@ def damage(folder: Path) -> str:
             return f"{name} is truncated or was edited: {size} of {entry['size']} bytes"
         if size > entry["size"]:
             return f"{name} was edited: it has {size} bytes, saved were {entry['size']}"
-        if _sha256(path) != entry["sha256"]:
+        if number % every == first and hash_file(path) != entry:
             return f"{name} was edited or damaged: it does not match its hash"
-    missing = [name for name in SEALED if name not in files]
+    sealed = (PARTED, *SEALED[1:]) if PARTED in files else SEALED
+    missing = [name for name in sealed if name not in files]
     return f"its manifest.json does not name {missing[0]}" if missing else ""
 
 
-def read(folder: Path) -> Snapshot:
-    """A checkpoint as it was saved; DataError if it is damaged."""
-    problem = damage(folder)
+def read(folder: Path, world: World | None = None) -> Snapshot:
+    """A checkpoint as it was saved; DataError if it is damaged.
+
+    Args:
+        folder: The folder.
+        world: Processes that all read it: each looks for damage in a share of the files.
+    """
+    world = world or World()
+    problem = damage(folder, share=(world.rank, world.size))
     if problem:
         raise DataError(problem, file=folder, fix=OLDER)
-    tensors = {
-        name: (
-            read_tensors(path, fix=OLDER)
-            if (path := folder / f"{name}.safetensors").exists()
-            else {}
-        )
-        for name in ("model", "objective", "optimizer", "random")
-    }
+    tensors: dict[str, Any] = {kind: read_kind(folder, kind, fix=OLDER) for kind in KINDS}
     base = read_base(folder)
     trainer = read_json(folder / "trainer.json", Advanced, fix=OLDER)
     return Snapshot(**tensors, trainer=trainer, elsewhere=base["tensors"] if base else ())

@@ -4,7 +4,7 @@ from row to row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 from torch import Tensor
@@ -50,11 +50,11 @@ class OwnStates:
         return False
 
 
-def join(ranks: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The tensors of all processes, the number of the process before each name."""
+def join(ranks: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors of processes, the number of the process before each name."""
     return {
         f"{rank}/{name}": tensor
-        for rank, tensors in enumerate(ranks)
+        for rank, tensors in ranks.items()
         for name, tensor in tensors.items()
     }
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from plmctl.core.errors import PlmctlError
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.objectives.base import Objective
+from plmctl.storage.parts.blocks import is_sharded
 from plmctl.storage.reading import blame_file, fit_stored
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
@@ -44,6 +45,7 @@ from plmctl.training.progress import Progress
 from plmctl.training.randomness import keep_random_state, seed_rank
 from plmctl.training.rates import Rates
 from plmctl.training.regularisers.base import Regulariser
+from plmctl.training.saving.saves import Saves
 from plmctl.training.spikes import Spikes
 from plmctl.training.stages import BatchSource, Stage, check_shares, find_stage
 from plmctl.training.stop import Stop, exit_code
@@ -65,13 +67,14 @@ class Settings:
     log_every: int | None = 50  # None: `Budget.space_lines`
     eval_every: int | None = 0
     save_every: int | None = 0
+    save_async: bool = False  # while training goes on
     # updates in a row that are left out (no finite gradient, a spike) and end the run
     max_bad_steps: int = 10
     keep_best: str = ""  # the metric of `evaluate` whose best checkpoint is kept, "" = none
     best_is_largest: bool = False
     patience: int = 0  # validations in a row without a new best that end the run, 0 = none do
     seed: int = 0
-    peak_flops: float = 0.0  # total of all processes together, for MFU
+    peak_flops: float = 0.0  # total of all processes savers, for MFU
     unit: str = "tokens"  # the unit of the counts of batches under that name, for the log
 
 
@@ -166,6 +169,11 @@ class Trainer:
         self.stop = Stop(loud=world.main and not is_launched())
         self.pace, self.untold, self.spikes = Pace(self.progress), True, spikes
 
+    @cached_property
+    def saves(self) -> Saves:
+        """How checkpoints are saved."""
+        return Saves(self.checkpoints, self.world, background=self.settings.save_async)
+
     def fit(self) -> Result:
         """Train to the end of the budget or until a signal; a checkpoint is always saved."""
         if self.budget.done(self.progress) >= 1 or self._exhausted():
@@ -181,7 +189,7 @@ class Trainer:
         self.pace, settings = Pace(self.progress), self.settings
         self.lag.clear()
         tenths = int(10 * self.budget.done(self.progress))
-        with self.stop, self.log:
+        with self.stop, self.log, self.saves:
             while True:
                 self._enter_stage()
                 self._tell_shortening()
@@ -276,11 +284,12 @@ class Trainer:
         mark("computes")
         # all processes use the time of the main process
         clock = round(1000 * self.pace.seconds()) if self.world.main else 0
-        also = {"clock": clock, **self.stop.counts(), **self.lag.counts()}
+        also = {"clock": clock, **self.stop.counts(), **self.lag.counts(), **self.saves.counts()}
         counts = self.update.count(micro_batches, also)
         progress.seconds = counts["clock"] / 1000
         self.lag.add(counts)
         self.stop.agree(counts)
+        self.saves.agree(counts)
         total_norm, entries = self.update.gradient(micro_batches, counts, progress.step)
         with waiting():
             norm = total_norm.item()  # the only wait for the device in an update
@@ -350,6 +359,7 @@ class Trainer:
         their updates, or 0 where this stage has no checkpoint yet.
         """
         p, count = self.progress, self._read_since
+        self.saves.wait()
         newest = self.world.broadcast(self.checkpoints.newest() if self.world.main else None)
         if count is None or newest is None or newest != self.checkpoints.path(self._saved_at):
             return 0
@@ -465,16 +475,14 @@ class Trainer:
             self.objective.exchange(self.model)
 
     def save(self) -> Path:
-        """Write a checkpoint; every process takes part, the main one writes."""
+        """Write a checkpoint, with all processes."""
         mark("saves", self.progress.step)
         with self._exclude_time(), self._exchanged():
             snapshot = self.snapshot()
             if self.world.main:
                 self.log.sync()
-                self.checkpoints.save(
-                    snapshot, step=self.progress.step, best_step=self.progress.best_step
-                )
-            self.world.barrier()
+            step, best = self.progress.step, self.progress.best_step
+            self.saves.save(snapshot, step=step, best_step=best)
         self._mark_saved()
         return self.checkpoints.path(self.progress.step)
 
@@ -483,12 +491,16 @@ class Trainer:
         self._saved_at, self._read_since, self._went_back = self.progress.step, 0, 0
 
     def snapshot(self) -> Snapshot:
-        """Everything that continues this run bit for bit; the parts of each rank are gathered,
-        complete only on the main process.
+        """Everything that continues this run bit for bit. Whole, it is complete on the main process
+        only; in parts, each process has its own.
         """
         assert self.batches is not None
-        ranks = self.world.gather((self.own.tensors(), self.meter.sums()))
-        trainer: dict[str, Any] = {
+        model = self.strategy.module_tensors(self.model)
+        in_parts = self.settings.save_async or any(map(is_sharded, model.values()))
+        own = join({self.world.rank: self.own.tensors()})
+        ranks = self.world.gather(({} if in_parts else own, self.meter.sums()))
+        optimizer = self.strategy.optimizer_tensors(self.optimizer, self.parameters, rows=self.rows)
+        trainer = {
             "progress": {**self.progress.to_json(), "seconds": self.pace.seconds()},
             "reader": self.batches.state_dict(),
             "scaler": self.precision.state_dict(),
@@ -497,33 +509,30 @@ class Trainer:
             **({"spikes": self.spikes.state_dict()} if self.spikes else {}),
         }
         return Snapshot(
-            model=self.strategy.module_tensors(self.model),
+            model=model,
             objective=self.strategy.module_tensors(self.objective, without=self.model),
-            optimizer=self.strategy.optimizer_tensors(
-                self.optimizer, self.parameters, rows=self.rows
-            ),
-            random=join([tensors for tensors, _ in ranks]),
+            optimizer=optimizer,
+            random=own if in_parts else {k: v for each, _ in ranks for k, v in each.items()},
             trainer=trainer,
+            rows=self._find_rows(optimizer) if in_parts else None,
         )
+
+    def _find_rows(self, states: Iterable[str]) -> dict[str, int]:
+        """The rows of tokens of padded tables and of their `states` in the optimizer, by their
+        names in a checkpoint in parts.
+        """
+        of_states = {key: key.partition("/")[2] for key in states}
+        return {
+            **{f"model/{name}": rows for name, rows in token_rows(self.model).items()},
+            **{f"objective/{name}": rows for name, rows in token_rows(self.objective).items()},
+            **{f"optimizer/{k}": self.rows[n] for k, n in of_states.items() if n in self.rows},
+        }
 
     def resume(self, folder: Path) -> Progress:
         """Continue from the checkpoint in `folder`, on the same or another number of processes."""
-        saved, file = checkpoint.read(folder), folder / "trainer.json"
+        saved, file = checkpoint.read(folder, self.world), folder / "trainer.json"
         trainer: Trained = fit_stored(saved.trainer, Trained, file=file, fix=OLDER)
-        self.strategy.load_module(
-            self.model, saved.model, file=folder / "model.safetensors", elsewhere=saved.elsewhere
-        )
-        self.strategy.load_module(
-            self.objective,
-            saved.objective,
-            file=folder / "objective.safetensors",
-            without=self.model,
-        )
-        self.objective.exchange(self.model)
-        with blame_file(folder / "optimizer.safetensors", fix=OLDER):
-            self.strategy.load_optimizer(
-                self.optimizer, self.parameters, saved.optimizer, rows=self.rows
-            )
+        self._load(saved, folder)
         self.progress = Progress.from_json(trainer["progress"], file=file)
         with blame_file(file, fix=OLDER):
             self.precision.load_state_dict(trainer["scaler"])
@@ -540,3 +549,27 @@ class Trainer:
             self.spikes.load_state_dict(trainer.get("spikes", {}))
         self._mark_saved()
         return self.progress
+
+    def _load(self, saved: Snapshot, folder: Path) -> None:
+        """The tensors of the model, of its objective and of the optimizer; of a checkpoint in
+        parts, what this process needs is read.
+        """
+        strategy, named = self.strategy, dict(self.parameters)
+        states = {key: key.partition("/")[2] for key in saved.optimizer}
+        saved = saved.placed(
+            {
+                "model": strategy.module_tensors(self.model),
+                "objective": strategy.module_tensors(self.objective, without=self.model),
+                "optimizer": {key: named[name] for key, name in states.items() if name in named},
+            },
+            self._find_rows(states),
+        )
+        file = folder / "model.safetensors"
+        strategy.load_module(self.model, saved.model, file=file, elsewhere=saved.elsewhere)
+        file = folder / "objective.safetensors"
+        strategy.load_module(self.objective, saved.objective, file=file, without=self.model)
+        self.objective.exchange(self.model)
+        with blame_file(folder / "optimizer.safetensors", fix=OLDER):
+            strategy.load_optimizer(
+                self.optimizer, self.parameters, saved.optimizer, rows=self.rows
+            )

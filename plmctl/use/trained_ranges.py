@@ -6,23 +6,23 @@ from plmctl.artifacts.loading import Source
 from plmctl.config.build import build
 from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.whole_numbers import TrainedRanges
-from plmctl.storage.reading import read_tensors
+from plmctl.storage.parts.kinds import read_kind
 
-STATE = "objective.safetensors"  # in a checkpoint of a run
+STATE = "objective"  # the kind of tensors in a checkpoint that has them
 
 
 def find_ranges(source: Source) -> TrainedRanges | None:
     """The ranges of a model that was trained with rounded inputs; None without any."""
     nodes = source.config.get("stabiliser") or {}
-    file = source.folder / STATE
-    state = read_tensors(file) if nodes and file.is_file() else {}
+    state = read_kind(source.folder, STATE) if nodes else {}
     for name, node in nodes.items():
         part = build(node, {}, source.plugins, path=f"stabiliser.{name}")
         place = f"parts.{name}."
         own = {n.partition(place)[2]: tensor for n, tensor in state.items() if place in n}
         ranges: TrainedRanges | None = part.find_ranges(own)
         if ranges is not None and not ranges.inputs:
-            what = f"{source.folder} has no {STATE} with the ranges that stabiliser={name} trained"
+            file = f"{source.folder} has no {STATE}.safetensors"
+            what = f"{file} with the ranges that stabiliser={name} trained"
             remark(f"{what}: new ones are measured; convert the run itself to keep them", WARN)
             return None
         if ranges is not None:

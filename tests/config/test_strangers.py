@@ -15,7 +15,7 @@ import yaml
 import plmctl
 from plmctl.cli.app import main
 from plmctl.core.errors import PlmctlError
-from plmctl.training.checkpoint import _seal
+from plmctl.training.checkpoint import seal
 
 Run = Callable[..., int]
 SIZE = ("size=tiny", "size.width=32", "size.inner_width=64")
@@ -61,7 +61,7 @@ def edited(honest: Path, place: Path, change: Callable[[dict[str, Any]], None]) 
         change(config)
         file.write_text(yaml.safe_dump(config), encoding="utf-8")
     (place / "checkpoints/step-1/manifest.json").unlink()
-    _seal(place / "checkpoints/step-1")
+    seal(place / "checkpoints/step-1")
     return place
 
 

@@ -24,7 +24,7 @@ from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Part
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.runs.adapt import adopt
-from plmctl.training.checkpoint import Checkpoints, Snapshot, _seal, tensors_of
+from plmctl.training.checkpoint import Checkpoints, Snapshot, seal, tensors_of
 from plmctl.training.progress import Progress
 
 
@@ -448,4 +448,4 @@ def test_a_saved_config_that_the_manifest_knows(
 
 def _seal_anew(folder: Path) -> None:
     (folder / "manifest.json").unlink()
-    _seal(folder)
+    seal(folder)

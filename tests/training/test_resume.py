@@ -78,8 +78,8 @@ def test_with_one_piece_withheld_the_result_differs(tmp_path, monkeypatch, withh
     """The negative control of bit_for_bit: every piece is there for a reason."""
     real = checkpoint.read
 
-    def read(folder):
-        saved = real(folder)
+    def read(folder, *world):
+        saved = real(folder, *world)
         fresh = make_trainer(tmp_path / "fresh", steps=N, backbone=Recurrent)
         if withheld == "model":
             return dataclasses.replace(saved, model=checkpoint.tensors_of(fresh.model))

@@ -24,7 +24,11 @@ def optimizer_tensors(
     """
     return {
         f"{key}/{name}": (
-            value[: rows[name]] if name in rows and value.shape == parameter.shape else value
+            value[: rows[name]]
+            if name in rows
+            and value.shape == parameter.shape
+            and not hasattr(value, "placements")  # a slice of a DTensor would gather it
+            else value
         )
         for name, parameter in parameters
         for key, value in optimizer.state.get(parameter, {}).items()
