@@ -1,4 +1,4 @@
-# make demo | test | test-all | docs | bench | lint | clean | help. Needs Python >= 3.11 with pip and venv; everything else goes into .venv.
+# make demo | test | test-all | docs | bench | bench-gpu | lint | clean | help. Needs Python >= 3.11 with pip and venv; everything else goes into .venv.
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
@@ -6,6 +6,7 @@ PIP    := $(PY) -m pip --disable-pip-version-check --quiet --no-input
 # few of the 14,000 files are ever imported: compiling all of them is half of an installation
 INSTALL := $(PIP) install --no-compile -c constraints.txt
 TESTS  ?=
+BENCH  ?=
 WORKERS ?= 2
 # Tests start many processes: each would compile all of plmctl anew without its bytecode.
 # In their own order: xdist would run the files with the fewest tests, which are the longest, last.
@@ -13,7 +14,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKER
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all docs bench lint clean
+.PHONY: help demo test test-all docs bench bench-gpu lint clean
 
 help: ## show this list
 	@echo "usage: make <target> [PYTHON=python3.12]"
@@ -47,8 +48,11 @@ bench: $(VENV)/.bench ## speed beside transformers and tokenizers (long; see ben
 	$(PY) benchmarks/pretrain_cpu.py
 	$(PY) benchmarks/tokenize_text.py
 
+bench-gpu: $(VENV)/.bench ## speed on one GPU, at most 12 minutes, the dearest first; results: bench-gpu.jsonl, bench-gpu.md (BENCH="--corpus text.txt")
+	$(PY) benchmarks/pretrain_gpu.py $(BENCH)
+
 clean: ## remove the environment, caches and the demo's output (runs/ stays)
-	rm -rf $(VENV) build dist demo site .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist demo site .bench-gpu .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for what running needs, one for what testing needs; each is remade when the metadata or a pinned version changes.

@@ -51,6 +51,7 @@ class Clock(TrainerCallback):
         self.start = time.perf_counter()
         self.ends: list[float] = []
         self.losses: list[float] = []
+        self.graphs: list[int] = []  # compiled so far
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.start = time.perf_counter()
@@ -61,6 +62,13 @@ class Clock(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
         if "loss" in logs:
             self.losses.append(logs["loss"])
+            self.graphs.append(count_graphs())
+
+
+def count_graphs() -> int:
+    """Graphs that torch has compiled in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -75,6 +83,7 @@ def main(settings: dict[str, Any]) -> None:
             per_device_train_batch_size=settings["batch"],
             gradient_accumulation_steps=settings.get("passes", 1),
             dataloader_num_workers=settings.get("workers", 0),
+            dataloader_persistent_workers=settings.get("workers", 0) > 0,
             torch_compile=settings.get("compile", False),
             max_steps=settings["warm"] + settings["updates"],
             learning_rate=settings["lr"],
@@ -100,6 +109,7 @@ def main(settings: dict[str, Any]) -> None:
         "tokens_per_second": rows * settings["length"] / seconds,
         "compile_seconds": warm,
         "losses": clock.losses,
+        "graphs_while_timed": clock.graphs[-1] - clock.graphs[settings["warm"] - 1],
         "vocab_size": vocab["size"],
     }
     print(json.dumps(figures))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 import runpy
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,6 +80,7 @@ TINY = {
     "many_tasks": "--tasks 2 --size tiny --rows 4 --length 16 --batch 4 --rounds 1",
     "noise": "--rows 20 --length 32 --seconds 0.01 --only token_mask",
     "pretrain_cpu": "--sizes tiny --rounds 1 --steps 2 --words 6000 --vocab 500",
+    "pretrain_gpu": "--smoke --only mini-128 --minutes 5",
     "recipes": "--recipes bert --tokens {tokens} --size tiny --length 32 --batch 4 --rounds 1",
     "regularisers": "--size tiny --batch 4 --length 16 --vocab 140 --rounds 1",
     "runtimes": "--path {labels} --size tiny --vocab 45 --rows 4 --rounds 1 --only torch",
@@ -93,7 +96,7 @@ BY_OTHERS = (
     "text_attack",
     "peer_dedup",
 )  # other sides, which these start
-NEED = {"pretrain_gpu": "a GPU", "rare_words": "a model that has read a corpus, and word pairs"}
+NEED = {"rare_words": "a model that has read a corpus, and word pairs"}
 NEED |= {"serve": "a running server"}
 QUICK = ("formats", "linking", "noise")
 WIKI = """<mediawiki><page><title>Cat</title><ns>0</ns><id>1</id><revision><id>2</id><text>A
@@ -240,3 +243,37 @@ def test_a_setting_passes_few_modules(
     assert len(way.before()) <= most
     assert len(way.specs) <= script.FILES
     assert not way.climbs
+
+
+def test_what_fails_on_a_gpu_is_listed_with_its_reason(
+    bare: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One run fails, one takes too long, one finds no time left; each result is written at once."""
+    script = runpy.run_path(str(FOLDER / "pretrain_gpu.py"))
+    out, skipped = tmp_path / "found.jsonl", script["Skipped"]
+
+    def run_one(bench: Any, name: str, side: str) -> dict[str, Any]:
+        if name == "mini-128":
+            assert len(out.read_text().splitlines()) == 2  # those before it
+            return {"tokens_per_second": 2000.0, "mfu": 0.25, "loss": 7.5}
+        code = {"electra-128": "raise SystemExit('no card')", "t5-512": "input()"}[name]
+        bench.run([sys.executable, "-c", f"import time; {code}; time.sleep(60)"], 0.5 + 5)
+        raise AssertionError
+
+    words = ["--smoke", "--only", "electra-128", "t5-512", "mini-128", "--out", str(out)]
+    bare.setattr(sys, "argv", ["pretrain_gpu.py", *words, "--work", str(tmp_path / "work")])
+    script["main"].__globals__.update(run_one=run_one, describe_card=lambda smoke: "a card")
+    script["main"]()
+    first, second, third = [json.loads(line) for line in out.read_text().splitlines()]
+    assert first["skipped"].startswith("exit code 1: no card")
+    assert second["skipped"].startswith("exit code 1")  # nobody types
+    assert (third["tokens_per_second"], third["side"]) == (2000.0, "plmctl")
+    table = out.with_suffix(".md").read_text()
+    assert "| mini-128 | plmctl | 2,000 | 25.0% |  | 7.500 |" in table
+    assert capsys.readouterr().out.count("\n| ") == 3
+    bench = script["Bench"](tmp_path / "work", out, True, 0.0, 1, (), None, None, 0.0)
+    with pytest.raises(skipped, match="no time left"):
+        bench.run(["true"], bench.limit)
+    script["main"].__globals__["LEAST"] = 0.0
+    with pytest.raises(skipped, match="longer than 0 seconds"):
+        bench.run(["sleep", "60"], 0.2)

@@ -76,6 +76,16 @@ def measure_peak_memory() -> int:
     return _read_status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def find_memory() -> int:
+    """Bytes of memory that this machine, or the group of processes that this one is in, may use."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+    except OSError:
+        return pages
+    return min(pages, int(limit)) if limit.isdigit() else pages
+
+
 def _read_status(name: str) -> int:
     """The bytes under a name in /proc/self/status; 0 if it is missing."""
     try:

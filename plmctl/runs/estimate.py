@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
+from plmctl.artifacts.activations import count_activations
 from plmctl.artifacts.assemble import without_weights
 from plmctl.artifacts.cost import Cost, cost
 from plmctl.artifacts.model_facts import pattern_of
@@ -33,6 +34,7 @@ from plmctl.noise.base import Chain
 from plmctl.runs.check import Outline, outline_pretraining
 from plmctl.runs.contract.stand_in import TINY
 from plmctl.runs.device_speed import Speed
+from plmctl.runs.memory import count_optimizer, divide
 from plmctl.runs.overview import remark_on_rows
 from plmctl.runs.side_tasks import count_updates
 from plmctl.runs.stage_costs import Spent, StageCost, spend
@@ -42,6 +44,8 @@ from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 from plmctl.use.predict import ScoreTable
+
+SEVERAL = 8  # processes that could divide the model of a run with one
 
 
 def show(spec: Pretrain, outline: Outline) -> None:
@@ -90,7 +94,8 @@ def estimate(spec: Pretrain, outline: Outline | None = None) -> dict[str, dict[s
         checkpoint_stacks(*outline)
     stages = [_measure_stage(spec, outline, number) for number in range(count_stages(spec))]
     remarks = remark_on_rows(spec, outline.model)
-    return _report(spec, stages, spec.train, first=_vocabulary(outline.model) | remarks)
+    first = _vocabulary(outline.model) | remarks
+    return _report(spec, outline, stages, spec.train, first=first)
 
 
 def _measure_stage(spec: Pretrain, outline: Outline, number: int) -> StageCost:
@@ -108,7 +113,8 @@ def _measure_stage(spec: Pretrain, outline: Outline, number: int) -> StageCost:
         asked = noise.capacity(length).get("seq2seq", target) / (length + target)
     with stage_pattern(spec, outline.model, number):
         costs = _measure(outline, (length, target), asked)
-    return StageCost.of(staged.train, costs, length + target, share_of(spec, number))
+        stage = StageCost.of(staged.train, costs, length + target, share_of(spec, number))
+        return _count_kept(outline, stage, (length, target), asked, staged.train)
 
 
 def estimate_task(
@@ -121,9 +127,7 @@ def estimate_task(
     trained = sum(tensor.numel() for tensor in tensors if tensor.requires_grad)
     train, stage = _measure_task(spec, outline, task, updates)
     first = {"parameters that are trained": trained}
-    report = _report(spec, [stage], train, first=first)
-    report["memory"] |= {"gradients": 4 * trained, "optimizer": 8 * trained}
-    return report
+    return _report(spec, outline, [stage], train, first=first, trained=trained)
 
 
 def count_flops(spec: Finetune, task: Task, outline: Outline) -> float:
@@ -143,8 +147,23 @@ def _measure_task(
         train = replace(train, steps=max(train.least_steps, math.ceil(train.epochs * updates)))
     if train.checkpoint_activations:
         checkpoint_stacks(*outline)
-    costs = _measure(outline, lengths, task.lengths.written / sum(lengths))
-    return train, StageCost.of(train, costs, sum(lengths))
+    asked = task.lengths.written / sum(lengths)
+    stage = StageCost.of(train, _measure(outline, lengths, asked), sum(lengths))
+    return train, _count_kept(outline, stage, lengths, asked, train)
+
+
+def _count_kept(
+    outline: Outline, stage: StageCost, lengths: tuple[int, int], asked: float, train: Train
+) -> StageCost:
+    """The stage with the bytes that one of its passes keeps."""
+    kept = count_activations(
+        *outline,
+        rows=stage.rows,
+        lengths=lengths,
+        predicted=dict.fromkeys(outline.model.heads, asked),
+        precision=choose(train.precision, device_of(train.device)).name,
+    )
+    return replace(stage, activations=kept)
 
 
 def _measure(outline: Outline, lengths: tuple[int, int], asked: float) -> Cost:
@@ -165,27 +184,40 @@ def _measure(outline: Outline, lengths: tuple[int, int], asked: float) -> Cost:
 
 def _report(
     spec: Pretrain | Finetune,
+    outline: Outline,
     stages: Sequence[StageCost],
     train: Train,
     *,
     first: Mapping[str, Any],
+    trained: int | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The numbers of a run.
 
     Args:
         train: its length.
         first: Further facts of the run.
+        trained: The number of weights that are trained; None: all.
     """
     precision = choose(train.precision, device_of(train.device))
     size = 4 if precision.name == "fp32" else 2
-    memories = [stage.costs.memory(rows=stage.rows, activation_bytes=size) for stage in stages]
+    memories = [stage.memory(size) for stage in stages]
     memory = max(memories, key=lambda memory: sum(memory.values()))
+    if trained is not None:
+        memory |= {"gradients": 4 * trained, "optimizer": 8 * trained}
+    if (state := count_optimizer(spec, outline)) is not None:
+        memory["optimizer"] = state
+    several = train.processes if train.processes > 1 else SEVERAL
+    divided = divide(memory, outline, several)
     decided = {"precision": spec.train.precision, "run.dir": spec.run.dir}
     spent = spend(stages, train)
     report: dict[str, dict[str, Any]] = {
         "parameters": stages[0].costs.parameters,
         "macs_per_token": {name: round(value) for name, value in spent.macs_per_token.items()},
         "memory": {name: round(value) for name, value in memory.items()},
+        "divided": {
+            "processes": several,
+            **{name: round(value) for name, value in divided.items()},
+        },
         "run": {
             **first,
             **{name: value for name, value in decided.items() if value not in (None, "auto")},
@@ -254,6 +286,9 @@ def _print_tables(report: Mapping[str, dict[str, Any]]) -> None:
     console.print(_table("Parameters", report["parameters"], total=True))
     console.print(_table("Multiply-adds per token, forward", report["macs_per_token"], total=True))
     console.print(_table("Memory of one process, bytes (estimated)", report["memory"], total=True))
+    several, *divided = report["divided"].items()
+    title = f"Memory of each of {several[1]} processes that divide the model (sharded), bytes"
+    console.print(_table(title, dict(divided), total=True))
     console.print(_table("The run", report["run"]))
     if "stages" in report:
         console.print(_table("Its stages", report["stages"]))

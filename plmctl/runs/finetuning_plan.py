@@ -131,8 +131,8 @@ def plan(session: Session) -> FinetuningPlan:
     short = describe_shortness(spec, budget.steps, model.backbone.width, epoch)
     for line in (*short, *describe_empty_lexicons(model)):
         session.say(line)
-    frozen, length = spec.train.frozen, task.max_length
-    whole = Stage(batches=lambda: batches, trainable=trainable, frozen=frozen, row_tokens=length)
+    frozen, lengths = spec.train.frozen, task.lengths.sides
+    whole = Stage(batches=lambda: batches, trainable=trainable, frozen=frozen, lengths=lengths)
     stages = [whole]
     if spec.train.unfreeze:
         stages, line = make_stages(spec, model, whole, epoch=epoch, steps=budget.steps)

@@ -17,6 +17,7 @@ from plmctl.models.base import Model
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.objectives.base import Objective
+from plmctl.runs.out_of_memory import explain_lack_of_memory
 from plmctl.runs.own_rate import settle_rate
 from plmctl.runs.pruning import prune
 from plmctl.runs.resume import LENGTH_KEYS, compare_with_checkpoint
@@ -97,7 +98,15 @@ def fit(
     )
     _go_on(session, trainer, newest)
     _compile_where_it_pays(session, trainer, regularised=regulariser is not None)
-    return trainer.fit()
+    with explain_lack_of_memory(session, trainer, _rows_of_pass(session)):
+        return trainer.fit()
+
+
+def _rows_of_pass(session: Session) -> int:
+    """The rows that one process reads in a backward pass, at most."""
+    train = session.spec.train
+    share = max(1, train.batch_size // session.world.size)
+    return min(train.micro_batch_size or share, share)
 
 
 def _profiler(session: Session) -> Profiler:
@@ -142,12 +151,11 @@ def _compile_where_it_pays(session: Session, trainer: Trainer, *, regularised: b
     rewritten = isinstance(objective, Stabilised) and objective.rewrites
     # both change what a compiled model reads
     mode = False if regularised or rewritten else train.compile
-    share = train.batch_size // world.size
     waste = foresee_waste(
         trainer.budget,
         model,
-        rows=(share, min(train.micro_batch_size or share, share)),
-        length=max(s.row_tokens for s in trainer.stages) or model.backbone.max_length or ROW,
+        rows=(session.spec.train.batch_size // world.size, _rows_of_pass(session)),
+        length=max(sum(s.lengths) for s in trainer.stages) or model.backbone.max_length or ROW,
         processes=world.size,
         rate=usual_share(world.device) * (peak_flops(session.precision) or 0.0),
     )

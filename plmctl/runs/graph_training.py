@@ -183,7 +183,7 @@ def execute(plan: GraphPlan, session: Session) -> Result:
                 batches=lambda: plan.batches,
                 trainable=spec.train.trainable,
                 frozen=spec.train.frozen,
-                row_tokens=1,
+                lengths=(1, 0),
             )
         ],
         budget=plan.budget,

@@ -180,7 +180,7 @@ def _plan_stages(
         Stage(
             batches=loader.__iter__,
             flops_per_token=_flops_of_stage(spec, model, objective, loader, number),
-            row_tokens=max(sum(source.lengths()) for source in loader.sources.values()),
+            lengths=max((source.lengths() for source in loader.sources.values()), key=sum),
             **_stage_settings(spec, number),
         )
         for number, loader in enumerate(loaders)

@@ -21,18 +21,25 @@ class StageCost:
         tokens: The tokens of an update, at most.
         rows: The rows of one backward pass of a process.
         share: The share of the budget.
+        activations: Bytes that such a pass keeps; None: not counted.
     """
 
     costs: Cost
     tokens: int
     rows: int
     share: float = 1.0
+    activations: int | None = None
 
     @classmethod
     def of(cls, train: Train, costs: Cost, length: int, share: float = 1.0) -> Self:
         """The stage with these settings of `train`, and rows of `length` tokens."""
         rows = train.micro_batch_size or max(1, train.batch_size // train.processes)
         return cls(costs, train.batch_size * length, rows, share)
+
+    def memory(self, bytes_of: int) -> dict[str, float]:
+        """Peak bytes of training one pass at a time, in numbers of so many bytes."""
+        memory = self.costs.memory(rows=self.rows, activation_bytes=bytes_of)
+        return memory if self.activations is None else memory | {"activations": self.activations}
 
     def describe(self, share: float, tokens: int | None) -> str:
         """The numbers of its table, where it has this share of the run's tokens."""

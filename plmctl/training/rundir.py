@@ -35,7 +35,8 @@ FILES = ("overrides.txt", "env.json", CONFIG)
 LOCKED = "PLMCTL_RUN_LOCK"
 # other folders, and files, that exist before the first update; `wandb` is that of its tracker,
 # `profile` that of traces
-FOLDERS, NAMES = ("tokenizer", "checkpoints", "wandb", "profile", RANKS), (trackers.NAMES,)
+FOLDERS = ("tokenizer", "checkpoints", "wandb", "profile", RANKS)
+NAMES = (trackers.NAMES, "held_out.json")
 
 
 def refuse_used(folder: Path) -> None:

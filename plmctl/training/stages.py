@@ -44,7 +44,7 @@ class Stage:
         losses: The terms of the objective that are trained, () for all; the others are only logged.
         refit: Modules, as in `freezing.find_refitted`, that follow from others when it begins.
         flops_per_token: Forward and backward, for MFU.
-        row_tokens: The tokens of the longest row; 0: not known.
+        lengths: The tokens of the longest row: read, and written; (0, 0): not known.
     """
 
     batches: Callable[[], BatchSource]
@@ -57,7 +57,7 @@ class Stage:
     losses: Sequence[str] = ()
     refit: Sequence[str] = ()
     flops_per_token: float = 0.0
-    row_tokens: int = 0
+    lengths: tuple[int, int] = (0, 0)
 
 
 def check_shares(shares: Sequence[float]) -> None:

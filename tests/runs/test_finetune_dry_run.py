@@ -75,19 +75,20 @@ def test_cost_of_a_classifier(glue: list[str]) -> None:
             if name.startswith("parameters of")
         )
     )
-    assert found["memory"] | {"activations": 0} == {
-        "weights": 4 * total,
-        "gradients": 4 * total,
-        "optimizer": 8 * total,
-        "activations": 0,
-    }
+    memory = found["memory"]
+    assert (memory["weights"], memory["gradients"]) == (4 * total, 4 * total)
+    # two moments; those of spare rows of tables, and a step of each tensor, are in it
+    assert 8 * total < memory["optimizer"] < 8.5 * total
+    assert memory["activations"] > 0
 
 
 def test_what_is_frozen_keeps_no_gradients(glue: list[str]) -> None:
     found = report([*glue, "train.frozen=[backbone]"])
     heads = (WIDTH + 1) * WIDTH + 2 * (WIDTH + 1)
     assert found["run"]["parameters that are trained"] == heads
-    assert (found["memory"]["gradients"], found["memory"]["optimizer"]) == (4 * heads, 8 * heads)
+    steps = 4 * 4  # bytes: the number of updates, of two matrices and two biases
+    assert found["memory"]["gradients"] == 4 * heads
+    assert found["memory"]["optimizer"] == 8 * heads + steps
 
 
 def test_it_is_shown_as_tables(glue: list[str]) -> None:

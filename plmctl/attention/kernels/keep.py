@@ -8,6 +8,9 @@ generator repeats every mask. An element takes 16 bits: the rate is rounded to a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,13 +24,32 @@ _INTEGER = {
 }
 
 
+_shapes: list[None] = []  # how many `without_values` are open
+
+
+@contextmanager
+def without_values() -> Iterator[None]:
+    """The time in which masks have a shape and a type alone, for passes of tensors that have no
+    values.
+    """
+    _shapes.append(None)
+    try:
+        yield
+    finally:
+        _shapes.pop()
+
+
 def keep_rate(rate: float) -> float:
     """The exact probability that an element is kept."""
     return 1.0 - round(rate * _LEVELS) / _LEVELS
 
 
 def draw_mask(shape: torch.Size, rate: float) -> Tensor:
-    """int16 of `shape`: -1 with probability `keep_rate(rate)`, else 0."""
+    """int16 of `shape`: -1 with probability `keep_rate(rate)`, else 0; of no values within
+    `without_values`.
+    """
+    if _shapes:
+        return torch.empty(shape, dtype=torch.int16)
     seed = int(torch.empty((), dtype=torch.int64).random_())
     count = shape.numel()
     words = (

@@ -1,0 +1,185 @@
+"""Memory: predicted and measured, divided by processes, and the advice where it is too little."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from plmctl.training.trainer import Trainer
+from plmctl.training.update import Update
+from tests.command import plmctl
+
+SMALL = ("size=tiny", "size.num_layers=2", "size.width=64", "size.num_heads=2")
+SMALL += ("size.inner_width=256", "train.batch_size=8", "tokenizer.vocab_size=400")
+SMALL += ("train.threads=1", "train.steps=1", "train.eval_every=0")
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Bytes of a first update, by a count of every tensor."""
+    found: dict[str, int] = {}
+    gradient, end = Update.gradient, Update.end
+
+    def watch(self: Update, *given: Any, **named: Any) -> Any:
+        weights = {*self.model.parameters(), *self.objective.parameters()}
+        fixed = [*weights, *self.model.buffers(), *self.objective.buffers()]
+        held = {tensor.untyped_storage().data_ptr() for tensor in fixed}
+        saved: dict[int, int] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in held:
+                saved[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            result = gradient(self, *given, **named)
+        found["activations"] = sum(saved.values())
+        found["weights"] = sum(w.numel() * w.element_size() for w in weights)
+        found["gradients"] = sum(w.grad.nbytes for w in weights if w.grad is not None)
+        return result
+
+    def note(self: Update) -> None:
+        states = [v for state in self.optimizer.state.values() for v in state.values()]
+        found["optimizer"] = sum(v.nbytes for v in states if isinstance(v, Tensor))
+        end(self)
+
+    monkeypatch.setattr(Update, "gradient", watch)
+    monkeypatch.setattr(Update, "end", note)
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bert", "train.precision=fp32"),
+        ("gpt2", "train.precision=bf16"),
+        pytest.param(("t5", "train.precision=fp32"), marks=pytest.mark.slow),
+        pytest.param(("electra", "train.precision=bf16"), marks=pytest.mark.slow),
+        pytest.param(("modern_encoder", "train.precision=fp32"), marks=pytest.mark.slow),
+        pytest.param(("bert", "optim=adafactor"), marks=pytest.mark.slow),
+        pytest.param(("modern_encoder", "optim=muon"), marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_predicted_within_a_tenth(
+    words: tuple[str, ...], measured: dict[str, int], tmp_path: Path
+) -> None:
+    said = plmctl("pretrain", *words, *SMALL, "--dry-run", "--json")
+    predicted = json.loads(said)["memory"]
+    plmctl("pretrain", *words, *SMALL, f"run.dir={tmp_path / 'run'}")
+    assert predicted.keys() == measured.keys()
+    for name, size in measured.items():
+        assert predicted[name] == pytest.approx(size, rel=0.1), name
+    assert sum(predicted.values()) == pytest.approx(sum(measured.values()), rel=0.1)
+
+
+def test_layers_that_run_again_keep_less() -> None:
+    both = [
+        json.loads(plmctl("pretrain", "bert", *SMALL, *more, "--dry-run", "--json"))["memory"]
+        for more in ((), ("size.num_layers=8",), ("size.num_layers=8", AGAIN))
+    ]
+    two, eight, again = (memory["activations"] for memory in both)
+    assert again < two < eight
+
+
+AGAIN = "train.checkpoint_activations=true"
+
+
+def test_processes_divide_all_but_activations() -> None:
+    said = plmctl("pretrain", "bert", *SMALL, "train.processes=4", "--dry-run", "--json")
+    report = json.loads(said)
+    whole, own = report["memory"], report["divided"]
+    assert own["processes"] == 4
+    for name in ("weights", "gradients", "optimizer"):
+        assert own[name] == round(whole[name] / 4)
+    assert own["activations"] == whole["activations"]
+    # beside its share: the tables and heads with their gradients, and three cells
+    cell = 4 * (2 * 64 * 256 + 256 + 64)  # the widest: feed-forward
+    cells = 2 * (cell + 4 * (4 * 64 * 64 + 4 * 64))
+    assert own["gathered"] == round(0.75 * (2 * (whole["weights"] - cells) + 3 * cell))
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Memory of so many bytes, in which a pass of more than two rows finds no room."""
+    size = [1e6]
+    monkeypatch.setattr("plmctl.runs.out_of_memory.find_memory", lambda: int(size[0]))
+    gradient = Update.gradient
+
+    def fail(self: Update, micro_batches: Any, *given: Any, **named: Any) -> Any:
+        if len(micro_batches[0].key) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return gradient(self, micro_batches, *given, **named)
+
+    monkeypatch.setattr(Update, "gradient", fail)
+    return size
+
+
+def predict(*words: str) -> int:
+    report = json.loads(plmctl("pretrain", "bert", *SMALL, *words, "--dry-run", "--json"))
+    return sum(report["memory"].values())
+
+
+def test_the_advice_fits_and_can_be_pasted(full: list[float], tmp_path: Path) -> None:
+    run = f"run.dir={tmp_path / 'run'}"
+    full[0] = 1.3 * predict("train.micro_batch_size=2")
+    said = plmctl("pretrain", "bert", *SMALL, run, code=1)
+    assert "out of memory on cpu in update 1: a pass of 8 rows takes about" in said
+    assert "Traceback" not in said
+    (fix,) = [line for line in said.splitlines() if line.startswith("  fix: ")]
+    words = fix.removeprefix("  fix: ").partition("  #")[0].split()
+    assert words == ["train.micro_batch_size=2"]
+    assert predict(*words) <= 0.9 * full[0]
+    plmctl("pretrain", "bert", *SMALL, *words, run)  # the folder is free again
+
+
+def test_where_nothing_fits_a_smaller_model_is_meant(full: list[float], tmp_path: Path) -> None:
+    full[0] = 1e5
+    said = plmctl("pretrain", "bert", *SMALL, f"run.dir={tmp_path / 'run'}", code=1)
+    assert "fix: train.micro_batch_size=1 train.checkpoint_activations=true" in said
+    assert "a smaller model" in said
+
+
+def test_a_run_with_a_checkpoint_goes_on(
+    full: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    words = ("pretrain", "bert", *SMALL, "train.micro_batch_size=2", f"run.dir={run}")
+    plmctl(*words)
+    full[0] = 1.3 * predict("train.micro_batch_size=2")
+    more = ("train.steps=2", "train.micro_batch_size=8")
+    said = plmctl("pretrain", "--resume", f"run.dir={run}", *more, code=1)
+    assert f"fix: plmctl pretrain --resume run.dir={run} train.micro_batch_size=2" in said
+    monkeypatch.undo()
+    plmctl("pretrain", "--resume", f"run.dir={run}", "train.steps=2", "train.micro_batch_size=2")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(RuntimeError("DefaultCPUAllocator: can't allocate memory: 4 bytes"), 1), (MemoryError(), 1)],
+    ids=["torch", "python"],
+)
+def test_memory_of_the_host(
+    error: Exception, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Trainer) -> None:
+        raise error
+
+    monkeypatch.setattr(Trainer, "fit", fail)
+    said = plmctl("pretrain", "bert", *SMALL, f"run.dir={tmp_path / 'run'}", code=code)
+    assert "out of memory on cpu" in said
+
+
+def test_other_errors_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Trainer) -> None:
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(Trainer, "fit", fail)
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        plmctl("pretrain", "bert", *SMALL, f"run.dir={tmp_path / 'run'}")
