@@ -16,6 +16,7 @@ from plmctl.core.rounding import round_floats
 from plmctl.runtime.base import Runtime
 from plmctl.serve.queue import QueuedItem
 from plmctl.tasks import inference
+from plmctl.tasks.batches import OVERHEAD
 from plmctl.tasks.calibration import LabelDecision
 from plmctl.tasks.inference import Split
 from plmctl.tasks.record import Example
@@ -107,9 +108,11 @@ def open_labels(
 ) -> LabelEngine:
     """The engine of one model, which computes so many rows at the same time."""
     loaded.model.eval()
+    device = precision.device
+    how: Any = {"batch_size": rows, "device": device, "overhead": OVERHEAD[device.type]}
+    how |= {"runtime": runtime}
 
     def compute(splits: Mapping[str, Split]) -> Mapping[str, Logits]:
-        how: Any = {"batch_size": rows, "device": precision.device, "runtime": runtime}
         with torch.no_grad(), precision.autocast():
             return {
                 name: inference.run(loaded.model, task, split.rows, **how)[0]
@@ -124,7 +127,8 @@ def share_labels(shared: SharedBase, *, precision: Precision, rows: int) -> Labe
 
     def compute(splits: Mapping[str, Split]) -> Mapping[str, Logits]:
         with precision.autocast():
-            return shared.ask(splits, batch_size=rows)
+            overhead = OVERHEAD[precision.device.type]
+            return shared.ask(splits, batch_size=rows, overhead=overhead)
 
     digits = precision.digits
     tasks = {n: ServedTask.of(own.task, own.source, digits) for n, own in shared.learned.items()}

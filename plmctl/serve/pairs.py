@@ -12,6 +12,7 @@ from plmctl.runtime.base import Runtime
 from plmctl.serve.labels import BYTES
 from plmctl.serve.queue import QueuedItem
 from plmctl.tasks import inference
+from plmctl.tasks.batches import OVERHEAD
 from plmctl.training.device.precision import Precision
 
 
@@ -39,7 +40,8 @@ class PairEngine:
     def answer(self, questions: Sequence[tuple[str, str]]) -> list[float]:
         """The logit of each pair."""
         rows = self.task.encode_pairs(questions, self.loaded.tokenizer)
-        how: Any = {"batch_size": self.rows, "device": self.precision.device}
+        device = self.precision.device
+        how: Any = {"batch_size": self.rows, "device": device, "overhead": OVERHEAD[device.type]}
         with torch.no_grad(), self.precision.autocast():
             found, _ = inference.run(
                 self.loaded.model, self.task, rows, runtime=self.runtime, **how

@@ -11,6 +11,7 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
 from plmctl.runtime.base import Runtime
 from plmctl.serve.queue import QueuedItem
+from plmctl.tasks.batches import OVERHEAD
 from plmctl.training.device.precision import Precision
 from plmctl.use.embedding_lines import EmbeddingLine, lay_out_text
 from plmctl.use.sentence_vectors import SentencePooling, embed_lines
@@ -71,7 +72,7 @@ class VectorEngine:
     def answer(self, questions: Sequence[EmbeddingLine]) -> list[np.ndarray]:
         """The vector of each text; zeros for an empty one."""
         how: Any = {"batch_size": self.rows, "precision": self.precision, "normalize": True}
-        how |= {"runtime": self.runtime}
+        how |= {"runtime": self.runtime, "overhead": OVERHEAD[self.precision.device.type]}
         return [*embed_lines(self.loaded, questions, self.pooling, **how)]
 
 

@@ -105,11 +105,12 @@ def run(
     batch_size: int,
     device: torch.device,
     runtime: Runtime | None = None,
+    overhead: int | None = None,
 ) -> tuple[dict[str, np.ndarray], float | None]:
     """(logits by name, `[n, ...]` in the order of the rows; mean loss, None without labels).
 
     Rows are taken longest first, so the order and the numbers do not depend on who calls. The
-    caller sets eval mode, `no_grad` and autocast.
+    caller sets eval mode, `no_grad` and autocast. `overhead` is that of `batches.cut`.
     """
     runtime = runtime or EagerRuntime()
     if task.answer:
@@ -118,7 +119,7 @@ def run(
     outputs: dict[str, np.ndarray] = {}
     totals: dict[str, float] = defaultdict(float)
     counts: Counter[str] = Counter()
-    for index, batch in list_batches(rows, batch_size):
+    for index, batch in list_batches(rows, batch_size, overhead):
         batch = batch.to(device)
         logits = runtime.answer(program, batch)
         for name, values in logits.items():
@@ -135,14 +136,16 @@ def run(
     return outputs, sum(means) if means else None
 
 
-def list_batches(rows: Rows, batch_size: int) -> Iterator[tuple[np.ndarray, Batch]]:
+def list_batches(
+    rows: Rows, batch_size: int, overhead: int | None = None
+) -> Iterator[tuple[np.ndarray, Batch]]:
     """Batches of all rows, the longest first, each with the numbers of its rows: they depend on
-    nothing but the rows.
+    nothing but the rows. `overhead` is that of `batches.cut`.
     """
     units = batches.BatchUnits.of(rows)
     order = np.argsort(-units.length, kind="stable")
-    for start in range(0, len(order), batch_size):
-        index = units.rows(order[start : start + batch_size])
+    for part in batches.cut(units.length[order], batch_size, overhead):
+        index = units.rows(order[part])
         yield index, batches.collate(rows, index)
 
 

@@ -22,18 +22,24 @@ HIDDEN = frozenset({"hidden"})
 
 
 def ask(
-    members: Sequence[Member], rows: Mapping[int, Rows], routes: Routes, *, batch_size: int
+    members: Sequence[Member],
+    rows: Mapping[int, Rows],
+    routes: Routes,
+    *,
+    batch_size: int,
+    overhead: int | None = None,
 ) -> dict[int, dict[str, np.ndarray]]:
     """{the number of a task: its logits by name, in the order of its rows}.
 
     Batches are of rows of similar length, whatever their tasks; the rows of a task are neighbours.
     A task that asks the model for more than the states of its rows gets that in passes of its own.
+    `overhead` is that of `batches.cut`.
     """
     units = {task: batches.BatchUnits.of(own) for task, own in rows.items()}
     outputs: dict[int, dict[str, np.ndarray]] = {task: {} for task in rows}
     mixes = any({"features", "output"} & {*model.heads} for _, model in members)
     record = HIDDEN if mixes else frozenset[str]()
-    for chosen in _cut(units, batch_size):
+    for chosen in _cut(units, batch_size, overhead):
         indices = {task: units[task].rows(own) for task, own in chosen.items()}
         device = next(members[0][1].backbone.parameters()).device
         made = {
@@ -53,15 +59,15 @@ def ask(
 
 
 def _cut(
-    units: Mapping[int, batches.BatchUnits], batch_size: int
+    units: Mapping[int, batches.BatchUnits], batch_size: int, overhead: int | None
 ) -> Iterator[dict[int, np.ndarray]]:
     """{task: its units} of each batch, the longest first."""
     task = np.concatenate([np.full(len(own.first), number) for number, own in units.items()])
     place = np.concatenate([np.arange(len(own.first)) for own in units.values()])
     length = np.concatenate([own.length for own in units.values()])
     order = np.argsort(-length, kind="stable")
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
+    for part in batches.cut(length[order], batch_size, overhead):
+        chosen = order[part]
         yield {
             number: place[chosen][task[chosen] == number]
             for number in units

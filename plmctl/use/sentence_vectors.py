@@ -163,15 +163,17 @@ def embed_lines(
     precision: Precision,
     normalize: bool = False,
     runtime: Runtime | None = None,
+    overhead: int | None = None,
 ) -> np.ndarray:
     """[n, W] the vector of each line, with `normalize` of length 1; zeros for an empty one.
 
-    `runtime`: the library of the computation; None: PyTorch.
+    `runtime`: the library of the computation; None: PyTorch. `overhead` is that of `batches.cut`.
     """
     runtime = runtime or EagerRuntime()
     program = Program(loaded.model, _Vectors(pooling, normalize))
     found: dict[int, np.ndarray] = {}
-    for index in group_lines([len(line.ids) for line in lines], batch_size=batch_size):
+    lengths = [len(line.ids) for line in lines]
+    for index in group_lines(lengths, batch_size=batch_size, overhead=overhead):
         batch = make_batch([lines[i] for i in index], loaded.source.spelling)
         with precision.autocast():
             vectors = runtime.answer(program, batch.to(precision.device))["vectors"]

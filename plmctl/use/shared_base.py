@@ -99,13 +99,14 @@ class SharedBase:
         return inference.encode_split(own.task, name, list(examples), own.source.tokenizer)
 
     def ask(
-        self, splits: Mapping[str, Split], *, batch_size: int = 32
+        self, splits: Mapping[str, Split], *, batch_size: int = 32, overhead: int | None = None
     ) -> dict[str, dict[str, np.ndarray]]:
-        """{task: logits by name, in the order of its rows}."""
+        """{task: logits by name, in the order of its rows}; `overhead` is that of `batches.cut`."""
         rows = {self.tasks.index(name): split.rows for name, split in splits.items()}
         members = [(own.task, own.model) for own in self.learned.values()]
         with torch.no_grad():
-            found = ask(members, rows, self._routes, batch_size=batch_size)
+            how: Any = {"batch_size": batch_size, "overhead": overhead}
+            found = ask(members, rows, self._routes, **how)
         return {self.tasks[number]: logits for number, logits in found.items()}
 
     def _check(self, name: str) -> str:

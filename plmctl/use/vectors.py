@@ -14,6 +14,7 @@ from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
 from plmctl.heads.features import HIDDEN
+from plmctl.tasks import batches
 from plmctl.text.characters import Spelling
 from plmctl.use.embedding_lines import EmbeddingLine
 
@@ -34,11 +35,18 @@ def choose_layers(layers: Any, *, count: int) -> list[int]:
     return [layer % count for layer in numbers]
 
 
-def group_lines(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
+def group_lines(
+    lengths: Sequence[int], *, batch_size: int, overhead: int | None = None
+) -> Iterator[list[int]]:
     """Batches of numbers of the lines that are not empty, the longest first, so that too little
-    memory shows at once.
+    memory shows at once. `overhead` is that of `batches.cut`.
     """
     order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
+    if order and overhead is not None:
+        most = max(1, min(batch_size, TOKENS // lengths[order[0]]))
+        parts = batches.cut([lengths[i] for i in order], most, overhead)
+        yield from (order[part] for part in parts)
+        return
     while order:
         size = max(1, min(batch_size, TOKENS // lengths[order[0]]))
         yield order[:size]

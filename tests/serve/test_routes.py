@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import plmctl
+from plmctl.core.batch import Batch
 from plmctl.serve.models import Models, name_models
 from tests.command import plmctl as command_line
 from tests.serve.served import open_all, serve
@@ -37,6 +38,37 @@ def test_labels_are_those_of_the_python_face(client: TestClient, folder: Path) -
         assert {each["label"]: each["score"] for each in ranked} == own["probabilities"]
         assert ranked[0]["label"] == own["guess"]
         assert ranked[0]["score"] >= ranked[1]["score"]
+
+
+@pytest.mark.parametrize(("path", "model"), [("predict", "films"), ("embed", "films")])
+def test_long_texts_do_not_pad_short_ones(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, path: str, model: str
+) -> None:
+    assert_little_padding(open_all([folder / "films"], rows=16), monkeypatch, path, model)
+
+
+def test_long_texts_do_not_pad_short_ones_of_adapters(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = open_all([folder / "lora_one", folder / "lora_two"], rows=16)
+    assert_little_padding(models, monkeypatch, "predict", "lora_one")
+
+
+def assert_little_padding(
+    models: Models, monkeypatch: pytest.MonkeyPatch, path: str, model: str
+) -> None:
+    """Twelve long texts and twelve short ones of one request are a batch each."""
+    shapes, move = list[tuple[int, ...]](), Batch.to
+
+    def note(batch: Batch, *words: Any) -> Batch:
+        shapes.append(tuple(batch.text.ids.shape))
+        return move(batch, *words)
+
+    monkeypatch.setattr(Batch, "to", note)
+    with serve(models) as client:
+        post(client, f"/{path}", inputs=["a fine film", "film " * 20] * 12, model=model)
+    assert [rows for rows, _ in shapes] == [12, 12]
+    assert shapes[0][1] > 20 > 10 > shapes[1][1]
 
 
 @pytest.mark.parametrize(
