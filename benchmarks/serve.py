@@ -1,15 +1,16 @@
-"""A running `plmctl serve` from outside: rows a second, seconds of requests under a load, and
-minutes of clients that behave badly.
+"""`plmctl serve` from outside: rows a second, seconds of requests under a load, and minutes of
+clients that behave badly. It starts the server of a run itself, with further settings behind `--`.
 
-    plmctl serve runs/sst2 &
-    python benchmarks/serve.py rate --texts dev.txt                as fast as it answers
-    python benchmarks/serve.py load --texts dev.txt --rate 50      so many requests a second
-    python benchmarks/serve.py chaos --texts dev.txt --minutes 10 --pid $!
+    python benchmarks/serve.py rate --run runs/sst2 --texts dev.txt -- runtime=onnx
+    python benchmarks/serve.py load --run runs/sst2 --texts dev.txt --share 0.7
+    python benchmarks/serve.py chaos --run runs/sst2 --texts dev.txt --minutes 10
 
-`rate`: `--at-once` clients send requests of `--batch` texts each. `load`: requests of one text
-arrive at random moments (a Poisson process); p50, p99 and their ratio are printed. `chaos`: clients
-that leave, long and malformed bodies, strange characters, many short requests; each good answer is
-compared with the first answer to the same text, and the memory of the process is watched.
+`rate`: clients send `--batch` texts a request, in turns with `predict` on the same rows in this
+process; each ratio is that of a turn. `load`: requests of `--batch` texts arrive at random moments
+(a Poisson process), at a share of the rate that was measured first; p50, p99 and their ratio are
+printed. `chaos`: clients that leave, long and malformed bodies, strange characters, many requests
+of one word; each good answer is compared with the first answer to the same text. In the middle the
+server gets SIGTERM with requests under way, and a new one goes on. Memory is that of each server.
 """
 
 from __future__ import annotations
@@ -17,43 +18,98 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
+import re
+import signal
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 STRANGE = ["", " ", "\x00", "好看的电影", "🙂" * 50, "a\tb\nc", "é" * 300, "\u202eabc", "x " * 3000]
 BROKEN = [b"{", b'{"inputs": 3}', b'{"inputs": []}', b"\xff\xfe", b'{"inputs": [["a", 3]]}', b"[]"]
+WORDS = 10_000  # requests of one word, behind the minutes of chaos
+BURST = 50  # such requests among the others
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["rate", "load", "chaos"])
+    parser.add_argument("--run", required=True, help="the run whose model answers")
     parser.add_argument("--texts", type=Path, required=True, help="a file of lines")
-    parser.add_argument("--url", default="http://127.0.0.1:8000")
-    parser.add_argument("--batch", type=int, default=32, help="texts of a request")
-    parser.add_argument("--at-once", type=int, default=4, help="clients at the same time")
-    parser.add_argument("--rows", type=int, default=8000)
-    parser.add_argument("--rate", type=float, default=50, help="requests a second")
+    parser.add_argument("--batch", type=int, help="texts of a request: 32, of a load 1")
+    parser.add_argument("--at-once", type=int, nargs="+", default=[4, 8, 16], help="clients")
+    parser.add_argument("--rows", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--share", type=float, default=0.7, help="of the rate, for a load")
     parser.add_argument("--minutes", type=float, default=1)
-    parser.add_argument("--pid", type=int, help="the process whose memory is watched")
+    parser.add_argument("settings", nargs="*", help="settings of serve")
     given = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     texts = [line for line in given.texts.read_text(encoding="utf-8").splitlines() if line.strip()]
-    asyncio.run(
-        {"rate": measure_rate, "load": measure_load, "chaos": misbehave}[given.what](given, texts)
-    )
+    {"rate": compare_rates, "load": load, "chaos": misbehave}[given.what](given, texts)
 
 
-def open_client(given: argparse.Namespace) -> Any:
+@dataclass
+class Running:
+    """A server: its process, its address, its log, and its memory in MiB."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+    memory: list[int] = field(default_factory=list)
+
+    def watch(self) -> None:
+        """Note the memory now."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        kib = next((line.split()[1] for line in lines if line.startswith("VmRSS")), None)
+        self.memory += [] if kib is None else [int(kib) >> 10]
+
+    def describe_memory(self) -> str:
+        """The memory, and how much it grows after the first third."""
+        if len(self.memory) < 10:
+            return f"memory {self.memory} MiB"
+        tenth = len(self.memory) // 10
+        third = statistics.median(self.memory[3 * tenth : 4 * tenth])
+        last = statistics.median(self.memory[-tenth:])
+        first = self.memory[0]
+        return f"memory {first}, {third:.0f}, {last:.0f} MiB: {last / third - 1:+.1%} after a third"
+
+
+@contextmanager
+def started(given: argparse.Namespace) -> Iterator[Running]:
+    """A server that has begun to answer."""
+    words = [sys.executable, "-m", "plmctl", "serve", given.run, "port=0", *given.settings]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as stream:
+            process = subprocess.Popen(words, stdout=stream, stderr=stream)
+        try:
+            while not (address := re.search(r"(http://\S+) answers", log.read_text())):
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.1)
+            yield Running(process, address[1], log)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def open_client(url: str) -> Any:
     import httpx
 
     limits = httpx.Limits(max_connections=512, max_keepalive_connections=512)
-    return httpx.AsyncClient(base_url=given.url, timeout=120, limits=limits)
+    return httpx.AsyncClient(base_url=url, timeout=120, limits=limits)
 
 
-async def ask(client: Any, texts: list[str]) -> list[Any]:
+async def ask(client: Any, texts: Sequence[str]) -> list[Any]:
     reply = await client.post("/predict", json={"inputs": [[text] for text in texts]})
     assert reply.status_code == 200, reply.text
     found: list[Any] = reply.json()
@@ -64,15 +120,42 @@ async def ask(client: Any, texts: list[str]) -> list[Any]:
 def show(name: str, seconds: list[float]) -> None:
     seconds = sorted(seconds)
     p50, p99 = seconds[len(seconds) // 2], seconds[int(len(seconds) * 0.99)]
-    print(f"{name}: p50 {1e3 * p50:.1f} ms, p99 {1e3 * p99:.1f} ms, {p99 / p50:.2f} of p50")
+    times = f"p50 {1e3 * p50:.1f} ms, p99 {1e3 * p99:.1f} ms, {p99 / p50:.2f} of p50"
+    print(f"{name}: {times}", flush=True)
 
 
-async def measure_rate(given: argparse.Namespace, texts: list[str]) -> None:
-    """Rows a second of several clients."""
-    many = (texts * (given.rows // len(texts) + 1))[: given.rows]
-    parts = iter([many[at : at + given.batch] for at in range(0, len(many), given.batch)])
+def compare_rates(given: argparse.Namespace, texts: list[str]) -> None:
+    """Rows a second of clients and of predict, in turns."""
+    import plmctl
+
+    many, batch = repeat(texts, given.rows), given.batch or 32
+    names = [word.partition("=")[2] for word in given.settings if word.startswith("runtime=")]
+    model = plmctl.load(given.run, runtime=names[0] if names else None)
+    model.predict(many[:32])
+    with started(given) as server:
+        asyncio.run(measure_rate(server.url, many, batch, 1))
+        for _ in range(given.rounds):
+            start = time.perf_counter()
+            model.predict(many)
+            own = len(many) / (time.perf_counter() - start)
+            print(f"predict: {own:,.0f} rows/s")
+            for count in given.at_once:
+                rate, took = asyncio.run(measure_rate(server.url, many, batch, count))
+                show(f"{count} clients: {rate:,.0f} rows/s, {rate / own:.2f} of predict", took)
+
+
+def repeat(texts: list[str], rows: int) -> list[str]:
+    """So many texts in an order without lengths."""
+    return random.Random(0).sample((texts * (rows // len(texts) + 1))[:rows], rows)
+
+
+async def measure_rate(
+    url: str, texts: list[str], batch: int, clients: int
+) -> tuple[float, list[float]]:
+    """(rows a second of several clients, seconds of each request)."""
+    parts = iter([texts[at : at + batch] for at in range(0, len(texts), batch)])
     took: list[float] = []
-    async with open_client(given) as client:
+    async with open_client(url) as client:
 
         async def work() -> None:
             for part in parts:
@@ -80,118 +163,181 @@ async def measure_rate(given: argparse.Namespace, texts: list[str]) -> None:
                 await ask(client, part)
                 took.append(time.perf_counter() - start)
 
-        await ask(client, many[: given.batch])  # the first batch prepares the runtime
         start = time.perf_counter()
-        await asyncio.gather(*(work() for _ in range(given.at_once)))
-        rate = len(many) / (time.perf_counter() - start)
-    show(f"{rate:,.0f} rows/s", took)
+        await asyncio.gather(*(work() for _ in range(clients)))
+        return len(texts) / (time.perf_counter() - start), took
 
 
-async def measure_load(given: argparse.Namespace, texts: list[str]) -> None:
+def load(given: argparse.Namespace, texts: list[str]) -> None:
+    """Seconds of requests that arrive at random moments, at a share of what is possible."""
+    batch, clients = given.batch or 1, max(given.at_once)
+    with started(given) as server:
+        for _ in range(2):
+            rate, _ = asyncio.run(
+                measure_rate(server.url, repeat(texts, given.rows), batch, clients)
+            )
+        print(f"{clients} clients of {batch} texts: {rate:,.0f} rows/s")
+        rate *= given.share / batch
+        took = asyncio.run(arrive(server.url, texts, batch, rate, 60 * given.minutes))
+        show(f"{rate:,.1f} requests/s, {len(took)} in all", took)
+
+
+async def arrive(
+    url: str, texts: list[str], batch: int, rate: float, seconds: float
+) -> list[float]:
     """Seconds of requests that arrive at random moments."""
     draws, took = random.Random(0), list[float]()
-    async with open_client(given) as client:
+    async with open_client(url) as client:
 
-        async def one(text: str) -> None:
-            start = time.perf_counter()
-            await ask(client, [text])
+        async def one(part: list[str], start: float) -> None:
+            await ask(client, part)
             took.append(time.perf_counter() - start)
 
-        await ask(client, texts[:1])
-        end, running = time.monotonic() + 60 * given.minutes, set[asyncio.Task[None]]()
-        while time.monotonic() < end:
-            running.add(asyncio.create_task(one(draws.choice(texts))))
-            await asyncio.sleep(draws.expovariate(given.rate))
+        await ask(client, texts[:batch])
+        start = due = time.perf_counter()
+        running = set[asyncio.Task[None]]()
+        while (due := due + draws.expovariate(rate)) < start + seconds:
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            running.add(asyncio.create_task(one(draws.choices(texts, k=batch), due)))
         await asyncio.gather(*running)
-    show(f"{given.rate:g} requests/s, {len(took)} in all", took)
+    return took
 
 
-async def misbehave(given: argparse.Namespace, texts: list[str]) -> None:
-    """Bad clients beside good ones."""
-    draws, right = random.Random(0), dict[str, Any]()
-    counts = {"good": 0, "wrong": 0, "left": 0, "refused": 0, "unexpected": 0}
-    memory = list[int]()
-    headers = {"content-type": "application/json"}
-    async with open_client(given) as client:
+class Chaos:
+    """Bad clients among good ones, at a server that ends and at the one behind it."""
 
-        async def good() -> None:
-            some = draws.choices([*texts, *STRANGE], k=draws.randint(1, 40))
-            for text, found in zip(some, await ask(client, some), strict=True):
-                near = right.setdefault(text, found)
-                counts["good" if same(near, found) else "wrong"] += 1
+    def __init__(self, given: argparse.Namespace, texts: list[str]) -> None:
+        self.texts, self.clients = texts, max(given.at_once)
+        self.draws, self.right, self.counts = random.Random(0), dict[str, Any](), Counter[str]()
+        self.stopping = False
 
-        async def leave() -> None:
-            body = json.dumps({"inputs": [[text] for text in draws.choices(texts, k=200)]})
-            host, port = given.url.removeprefix("http://").split(":")
-            reader, writer = await asyncio.open_connection(host, int(port))
-            head = "POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-            writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
-            await writer.drain()
-            await asyncio.sleep(draws.random() * 0.05)
+    async def run(self, server: Running, seconds: float, *, ends: bool) -> None:
+        """So many seconds; with `ends` the server is stopped while requests are under way."""
+        self.end, self.server, self.stopping = time.monotonic() + seconds, server, False
+        async with open_client(server.url) as self.client:
+            workers = [asyncio.create_task(self._work()) for _ in range(self.clients)]
+            while time.monotonic() < self.end:
+                server.watch()
+                await asyncio.sleep(min(1.0, seconds / 20))
+            if ends:
+                self.stopping = True
+                self.end += 5
+                server.process.send_signal(signal.SIGTERM)
+            await asyncio.gather(*workers)
+        if not ends:
+            words = iter(range(WORDS))
+            start = time.perf_counter()
+            await asyncio.gather(*(self._say(words) for _ in range(64)))
+            print(f"{WORDS / (time.perf_counter() - start):,.0f} requests of one word a second")
+            server.watch()
+
+    async def _work(self) -> None:
+        import httpx
+
+        kinds = [self._ask, self._ask, self._leave, self._break, self._burst]
+        while time.monotonic() < self.end:
+            try:
+                await self.draws.choice(kinds)()
+            except (httpx.ConnectError, ConnectionRefusedError):
+                if self.stopping:  # it listens no more
+                    return
+                self._note("no connection")
+            except Exception as error:
+                # a connection that waited for its next request is closed at the end
+                self._note("closed" if self.stopping else f"unexpected: {error!r}"[:200])
+
+    def _note(self, what: str) -> None:
+        self.counts[what] += 1
+
+    async def _ask(self) -> None:
+        """Many texts, whose answers are those of before."""
+        some = self.draws.choices([*self.texts, *STRANGE], k=self.draws.randint(1, 40))
+        under_way = not self.stopping
+        body = {"inputs": [[text] for text in some]}
+        try:
+            reply = await self.client.post("/predict", json=body)
+        except Exception:
+            self._note("lost" if under_way and self.stopping else "unsent")
+            raise
+        if reply.status_code == 503 and self.stopping:
+            self._note("told that the server stops")
+            return
+        assert reply.status_code == 200, reply.text
+        for text, found in zip(some, reply.json(), strict=True):
+            alike = same(self.right.setdefault(text, found), found)
+            self._note("good" if alike else "wrong")
+
+    async def _leave(self) -> None:
+        """A request whose client does not wait for the answer."""
+        body = json.dumps({"inputs": [[text] for text in self.draws.choices(self.texts, k=200)]})
+        _, writer = await open_connection(self.server.url)
+        writer.write(spell_request(body))
+        await writer.drain()
+        await asyncio.sleep(self.draws.random() * 0.05)
+        writer.close()
+        self._note("left")
+
+    async def _break(self) -> None:
+        """A body that is wrong, or too long."""
+        content = self.draws.choice([*BROKEN, b"x" * (9 << 20)])
+        headers = {"content-type": "application/json"}
+        reply = await self.client.post("/predict", content=content, headers=headers)
+        fine = reply.status_code in (400, 413, 422) and "Traceback" not in reply.text
+        self._note("refused" if fine else f"unexpected: {reply.status_code} {reply.text[:100]}")
+
+    async def _burst(self) -> None:
+        await self._say(iter(self.draws.choices(range(WORDS), k=BURST)))
+
+    async def _say(self, numbers: Iterator[int]) -> None:
+        """One connection, one word a request; httpx itself would need most of the time."""
+        reader, writer = await open_connection(self.server.url)
+        try:
+            for number in numbers:
+                writer.write(spell_request(json.dumps({"inputs": f"w{number}"})))
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = int(head.partition(b"content-length: ")[2].split(b"\r")[0])
+                answer = await reader.readexactly(length)
+                assert b" 200 " in head, answer
+                self._note("words")
+        finally:
             writer.close()
-            counts["left"] += 1
-            del reader
-
-        async def refused() -> None:
-            content = draws.choice([*BROKEN, b"x" * (9 << 20)])
-            reply = await client.post("/predict", content=content, headers=headers)
-            fine = reply.status_code in (400, 413, 422) and "Traceback" not in reply.text
-            counts["refused" if fine else "unexpected"] += 1
-
-        kinds, end = [good, good, leave, refused], time.monotonic() + 60 * given.minutes
-
-        async def work() -> None:
-            while time.monotonic() < end:
-                try:
-                    await draws.choice(kinds)()
-                except (OSError, AssertionError) as error:
-                    counts["unexpected"] += 1
-                    print(f"unexpected: {error!r}"[:300])
-
-        async def watch() -> None:
-            while given.pid and time.monotonic() < end:
-                memory.append(read_memory(given.pid))
-                await asyncio.sleep(1)
-
-        await asyncio.gather(watch(), *(work() for _ in range(given.at_once)))
-        words = iter([f"w{number}" for number in range(10_000)])
-        start = time.perf_counter()
-        await asyncio.gather(*(ask_each(given.url, words) for _ in range(64)))
-        rate = 10_000 / (time.perf_counter() - start)
-    print(f"{counts}; 10,000 requests of one word: {rate:,.0f} a second")
-    if memory:
-        half = memory[len(memory) // 2 :]
-        first = statistics.median(half[: len(half) // 2]), statistics.median(half[len(half) // 2 :])
-        print(f"memory of the third and of the last quarter: {first[0]:.0f}, {first[1]:.0f} MiB")
 
 
-async def ask_each(url: str, words: Iterator[str]) -> None:
-    """One connection, one word a request; httpx itself would need most of the time."""
+async def open_connection(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     host, port = url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    for word in words:
-        body = json.dumps({"inputs": word})
-        head = "POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-        writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
-        answer = (await reader.readuntil(b"\r\n\r\n")).lower()
-        assert b" 200 " in answer
-        await reader.readexactly(int(answer.partition(b"content-length: ")[2].split(b"\r")[0]))
-    writer.close()
+    return await asyncio.open_connection(host, int(port))
+
+
+def spell_request(body: str) -> bytes:
+    head = "POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def misbehave(given: argparse.Namespace, texts: list[str]) -> None:
+    """Bad clients until the server is stopped, and again at a new one."""
+    chaos, logs, codes = Chaos(given, texts), "", []
+    for ends in (True, False):
+        with started(given) as server:
+            asyncio.run(chaos.run(server, 30 * given.minutes, ends=ends))
+            if not ends:
+                server.process.send_signal(signal.SIGTERM)
+            codes.append(server.process.wait(60))
+            logs += server.log.read_text()
+            print(server.describe_memory(), flush=True)
+    counts = dict(chaos.counts)
+    wrong = {name: n for name, n in counts.items() if name in ("wrong", "lost", "no connection")}
+    wrong |= {name: n for name, n in counts.items() if name.startswith("unexpected")}
+    print(f"{counts}; exit codes {codes}")
+    failed = wrong or "Traceback" in logs or any(code != -signal.SIGTERM for code in codes)
+    sys.exit(f"failed: {wrong} {logs[-2000:]}" if failed else 0)
 
 
 def same(one: Any, other: Any) -> bool:
     """Whether two answers have the same labels with the same probabilities to five digits."""
-    pairs = ({each["label"]: each["score"] for each in found} for found in (one, other))
-    first, second = pairs
+    first, second = ({each["label"]: each["score"] for each in found} for found in (one, other))
     return first.keys() == second.keys() and all(
         abs(first[name] - second[name]) < 1e-5 for name in first
     )
-
-
-def read_memory(pid: int) -> int:
-    """MiB of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) >> 10
 
 
 if __name__ == "__main__":

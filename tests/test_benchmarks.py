@@ -84,6 +84,7 @@ TINY = {
     "recipes": "--recipes bert --tokens {tokens} --size tiny --length 32 --batch 4 --rounds 1",
     "regularisers": "--size tiny --batch 4 --length 16 --vocab 140 --rounds 1",
     "runtimes": "--path {labels} --size tiny --vocab 45 --rows 4 --rounds 1 --only torch",
+    "serve": "chaos --run {run} --texts {text} --minutes 0.05 --at-once 2",
     "spans": "--limit 32 --tokens 16 --spans 8 --rounds 1",
     "time_to_loss": "{tokens} --minutes 0.02 --ours 0.02 --size tiny --length 32",
     "tokenize_text": "--megabytes 1 --kinds wordpiece --vocab 200 --processes 1 --rounds 1",
@@ -97,7 +98,6 @@ BY_OTHERS = (
     "peer_dedup",
 )  # other sides, which these start
 NEED = {"rare_words": "a model that has read a corpus, and word pairs"}
-NEED |= {"serve": "a running server"}
 QUICK = ("formats", "linking", "noise")
 WIKI = """<mediawiki><page><title>Cat</title><ns>0</ns><id>1</id><revision><id>2</id><text>A
 '''cat''' is an [[animal]].</text></revision></page></mediawiki>"""

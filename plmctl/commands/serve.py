@@ -67,6 +67,7 @@ class Serve(Command):
         for library in ("fastapi", "prometheus_client", "uvicorn"):
             require_library(library, "serve", "plmctl serve")
         from plmctl.serve.app import make_app
+        from plmctl.serve.memory import keep_few_kernels
         from plmctl.serve.models import open_models
         from plmctl.serve.running import run
         from plmctl.serve.server import Limits, Server
@@ -75,6 +76,7 @@ class Serve(Command):
         token = self._find_token()
         listening = self._listen()
         checkpoints = self.checkpoint
+        keep_few_kernels()
         models = open_models(
             [checkpoints] if isinstance(checkpoints, str) else checkpoints,
             device=self.device,

@@ -22,6 +22,9 @@ from plmctl.runtime.signature import Signature
 from plmctl.storage.gate import admit
 
 FILE = "model.xml"  # with model.bin
+# kernels that are kept, each for one size of a batch, instead of 5,000: rows of ever new sizes
+# would take ever more memory
+KERNELS = 256
 WHOLE = 127  # the largest number of 8 bits with its negative
 ATTENTION = "ScaledDotProductAttention"  # the operator that is one for a layer
 
@@ -69,6 +72,7 @@ class OpenVinoRuntime(Runtime):
             "INFERENCE_PRECISION_HINT": "f32",  # bf16 by default where the processor has it
             "INFERENCE_NUM_THREADS": self.threads or torch.get_num_threads(),
             "ENABLE_CPU_PINNING": False,  # other processes need processors, too
+            "CPU_RUNTIME_CACHE_CAPACITY": KERNELS,
         }
         try:
             return _Compiled(_require("openvino").compile_model(model, "CPU", settings), signature)

@@ -7,6 +7,8 @@ from typing import Any
 
 import uvicorn
 
+from plmctl.serve.memory import return_pages
+
 
 def run(app: Any, listening: socket.socket, *, grace: int) -> None:
     """Answer requests until SIGINT or SIGTERM, then the rest of them.
@@ -24,4 +26,5 @@ def run(app: Any, listening: socket.socket, *, grace: int) -> None:
         timeout_graceful_shutdown=grace,
         timeout_keep_alive=30,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    with return_pages():
+        uvicorn.Server(config).run(sockets=[listening])
