@@ -90,7 +90,7 @@ def to_peft(source: Source, folder: Path) -> str:
         _refuse_fused(model, method.mark, places)
         learned = _write_changes(model, method, places)
     kind, found, settings = learned
-    found |= {f"{PREFIX}.{name}": published.tensors[name].contiguous() for name in heads}
+    found |= {f"{PREFIX}.{name}": published.tensors[name].contiguous().clone() for name in heads}
     saved = sorted({name.rpartition(".")[0] for name in heads})
     config = {
         "peft_type": kind,

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NotRequired, TypedDict
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError, DataError, list_some, nearest
@@ -230,7 +229,7 @@ def export(
 
 
 def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None]) -> None:
-    """Write config.json (with the ids of special tokens) and model.safetensors."""
+    """Write config.json (with the ids of special tokens) and the weights."""
     admit(folder).mkdir(parents=True, exist_ok=True)
     ids = {
         f"{role}_token_id": tokens[role]
@@ -256,11 +255,7 @@ def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None])
         settings = {key: value for key, value in settings.items() if key != "sep_token_id"}
         settings |= {} if separator is None else {"sep_token_id": separator}
     write_text(folder / "config.json", json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
-    save_file(
-        {name: tensor.contiguous() for name, tensor in exported.tensors.items()},
-        admit(folder / "model.safetensors"),
-        {"format": "pt"},
-    )
+    weights.write(folder, exported.tensors)
 
 
 def _settings(folder: Path) -> dict[str, Any]:

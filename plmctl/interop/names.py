@@ -114,7 +114,7 @@ def to_ours(tensors: Mapping[str, Tensor], rules: Iterable[NameRule]) -> tuple[T
 def to_theirs(
     tensors: Mapping[str, Tensor], rules: Iterable[NameRule]
 ) -> tuple[Tensors, list[str]]:
-    """(their tensors, our names without a rule)."""
+    """(their tensors, where possible views of ours; our names without a rule)."""
     theirs_by_name: Tensors = {}
     unused = dict.fromkeys(tensors)
     for rule in rules:
@@ -122,8 +122,7 @@ def to_theirs(
             name = _fill(rule.ours, layer)
             parts = rule.split(tensors[name])
             theirs_by_name |= {
-                _fill(theirs, layer): part.contiguous().clone()
-                for theirs, part in zip(rule.theirs, parts, strict=False)
+                _fill(theirs, layer): part for theirs, part in zip(rule.theirs, parts, strict=False)
             }
             unused.pop(name, None)
     return theirs_by_name, list(unused)

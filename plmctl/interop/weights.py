@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
 import torch
+from safetensors.torch import save_file
+from torch import Tensor
 
 from plmctl.core.errors import DataError
 from plmctl.core.terminal import remark
 from plmctl.interop.names import Tensors
+from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit
 from plmctl.storage.paths import explain_outside
 from plmctl.storage.reading import blame_file, read_json, read_tensors, summarize_error
 
@@ -32,8 +38,42 @@ _WRAPPERS = re.compile(
 )
 
 
+LARGEST = 5 * 10**9  # bytes of a file that is written, as in the library
+
+
 class _Index(TypedDict):
     weight_map: dict[str, str]
+
+
+def write(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write the first of `FILES`, or, above `LARGEST` bytes, several and their index, one after the
+    other, so that mapped tensors need no more memory than one file.
+    """
+    files = _divide(tensors)
+    names = [f"model-{n + 1:05d}-of-{len(files):05d}.safetensors" for n in range(len(files))]
+    names = names if len(names) > 1 else [FILES[0]]
+    for name, own in zip(names, files, strict=True):
+        # not two views of one memory
+        copies = {key: tensors[key].contiguous().clone() for key in own}
+        save_file(copies, admit(folder / name), {"format": "pt"})
+    if len(names) > 1:
+        places = {key: name for name, own in zip(names, files, strict=True) for key in own}
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        record = {"metadata": {"total_size": size}, "weight_map": dict(sorted(places.items()))}
+        write_text(folder / FILES[1], json.dumps(record, indent=2) + "\n")
+
+
+def _divide(tensors: Mapping[str, Tensor]) -> list[list[str]]:
+    """The names of the tensors in each file, in their order; a tensor above `LARGEST` is alone."""
+    files: list[list[str]] = [[]]
+    size = 0
+    for name, tensor in tensors.items():
+        if files[-1] and size + tensor.nbytes > LARGEST:
+            files.append([])
+            size = 0
+        files[-1].append(name)
+        size += tensor.nbytes
+    return files
 
 
 def read(folder: Path) -> Tensors:
