@@ -46,8 +46,8 @@ class _Index(TypedDict):
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write the first of `FILES`, or, above `LARGEST` bytes, several and their index, one after the
-    other, so that mapped tensors need no more memory than one file.
+    """Write the first of `FILES`; above `LARGEST` bytes, several of them and their index. Mapped
+    tensors need the memory of one file.
     """
     files = _divide(tensors)
     names = [f"model-{n + 1:05d}-of-{len(files):05d}.safetensors" for n in range(len(files))]
