@@ -676,6 +676,7 @@ def test_no_group_is_forgotten() -> None:
         "peft",
         "attack_candidates",
         "constraint",
+        "rule",
         "perturb",
         "runtime",
         "attack_search",

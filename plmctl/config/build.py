@@ -45,7 +45,7 @@ OF_MIX = ("weight", "on")  # settings of an objective that belong to the mix of 
 # slots that hold several parts side by side, each under its name
 SEVERAL = (
     *("noise", "objective", "heads", "peft", "stabiliser", "pruning"),
-    *("constraint", "perturb"),
+    *("constraint", "perturb", "rule"),
 )
 
 
