@@ -16,7 +16,7 @@ import pytest
 from tests.test_imports import ORDER
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-SHARED = ("peers", "made_vocab")  # modules of several scripts
+SHARED = ("peers", "made_vocab", "faulty_store")  # modules of several scripts
 PEERS = {
     "pretrain_cpu": "transformers, accelerate",
     "peer_trainer": "transformers, accelerate",
@@ -73,6 +73,7 @@ TINY = {
     "formats": "--length 32 --only 'blocks, best'",
     "generation": "--shape tiny tiny-marian --rounds 1 --new 4 --prompt 4 --batch 1",
     "graph_embeddings": "--width 8 --batch 64 --epochs 1 --rounds 1 --ranked 20",
+    "large_data": "--text {text} --megabytes 0.3 --parts 2 --shard-tokens 3000 --steps 9 --kills 1",
     "layer_costs": "--cells dense --lengths 32 --widths 16 --rounds 1 --most 0.1",
     "linking": "--export {wiki} --pages 2 --rounds 1",
     "loader": "--tokens 20000 --batch 512 --seconds 0.05",

@@ -115,6 +115,7 @@ class FileShards(Shards):
         manifest: The manifest.
         files: The path of each file, its entry in the manifest, and its arrays.
         given: The source of the tokens, for messages.
+        beside: A hash of further tokens that a run reads.
     """
 
     stored = False
@@ -126,7 +127,9 @@ class FileShards(Shards):
         manifest: Mapping[str, Any],
         files: Sequence[tuple[Path, ShardFile, dict[str, np.ndarray]]],
         given: object,
+        beside: str = "",
     ) -> None:
+        self._beside = beside
         self.folder, self.split, self.manifest, self.given = home, split, manifest, given
         self._files = {file: entry for file, entry, _ in files}
         arrays = _join([each for _, _, each in files])
@@ -142,7 +145,7 @@ class FileShards(Shards):
 
     @property
     def fingerprint(self) -> str:
-        known = [self.manifest["tokenizer"]["fingerprint"], self.split, len(self.ids)]
+        known = [self.manifest["tokenizer"]["fingerprint"], self.split, len(self.ids), self._beside]
         text = json.dumps([*known, *(entry.sha256 for entry in self._files.values())])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -111,7 +111,9 @@ class ShardStream:
             following = [*order[last:], *self.order(place.round + 1)][: self._count_ahead]
             self._ahead.want([self._shards[n] for n in following])
         given = f"{self._given}/{chosen[0].file}"
-        shards = FileShards(self.home, "train", self._manifest, files, given)
+        shards = FileShards(
+            self.home, "train", self._manifest, files, given, beside=self.fingerprint
+        )
         self._source.check(shards)
         return TextWindow(shards, after)
 

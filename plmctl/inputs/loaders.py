@@ -14,7 +14,7 @@ from plmctl.config.injected import ToFormats, ToNoises
 from plmctl.config.stage_settings import micro_batch_rows
 from plmctl.config.texts import Feed
 from plmctl.core.batch import Batch
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import COMMON
 from plmctl.data.formats.base import Format
 from plmctl.data.formats.in_language import InLanguage
@@ -102,6 +102,7 @@ def open_training_loader(feed: Feed, corpus: Corpus, world: World, fields: Batch
         )
         for place, (name, node) in enumerate(feed.sources.items())
     }
+    refuse_other_rows({name: source.reader.fingerprint for name, source in opened.items()}, world)
     for source in opened.values():
         streams = source.reader.format.streams
         if streams not in (None, rows):
@@ -118,6 +119,21 @@ def open_training_loader(feed: Feed, corpus: Corpus, world: World, fields: Batch
         keep=fields.kept,
         pinned=world.device.type == "cuda",
     )
+
+
+def refuse_other_rows(own: Mapping[str, str], world: World) -> None:
+    """DataError, in every process, where two of them have opened other data.
+
+    Args:
+        own: The hash of the data of each source in this process.
+    """
+    ranks = world.exchange(dict(own))
+    for rank, other in enumerate(ranks):
+        if different := [name for name in ranks[0] if other.get(name) != ranks[0][name]]:
+            named = ", ".join(different)
+            what = f"process {rank} reads other data than process 0 (data source {named})"
+            fix = "# the same files on all machines; start again if they were just replaced"
+            raise DataError(what, fix=fix)
 
 
 def open_held_out(

@@ -8,7 +8,7 @@ from the newest valid one.
         objective.safetensors   the state that only training needs, if any
         optimizer.safetensors   "<state>/<parameter name>"
         random.safetensors      "<generator>/<rank>", and recurrent memory as
-                                "memory/<rank>/<slot>/<leaf>"
+                                "<rank>/memory/<source>/<slot>/<leaf>"
         shards/                 instead of the four, of a run whose processes write together:
                                 __<rank>_<n>.distcp, and .metadata, the list of their tensors
         trainer.json            counters, reader state, loss scaler, sums since the last log line

@@ -10,7 +10,7 @@ from functools import partial
 from torch import Tensor
 
 from plmctl.data.reader import choose_rows_of_rank
-from plmctl.training.carried_states import CarriedStates, refuse_other_processes
+from plmctl.training.carried_states import CarriedStates, refuse_unnamed
 from plmctl.training.processes.world import World
 from plmctl.training.randomness import random_state, restore_random_state
 
@@ -34,8 +34,7 @@ class OwnStates:
         shared out.
 
         Args:
-            sources: The sources of the rows. States of several are of no known rows where the
-                number of processes changes.
+            sources: The number of sources of the rows, which states of before do not name.
         """
         ranks = [_strip(saved, f"{rank}/{MEMORY}") for rank in range(processes)]
         world = self._world
@@ -43,8 +42,8 @@ class OwnStates:
             restore_random_state(_strip(saved, f"{world.rank}/"), world.device)
             self._memory.load([ranks[world.rank]])
             return True
-        if sources > 1 and any(ranks):
-            refuse_other_processes(processes, world.size)
+        if sources > 1:
+            refuse_unnamed(ranks, processes, world.size)
         share = partial(choose_rows_of_rank, world=world.size, rank=world.rank)
         self._memory.load(ranks, share)
         return False

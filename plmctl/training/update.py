@@ -8,6 +8,7 @@ other (`together.py`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Contrast, Objective, Output
 from plmctl.objectives.mix import refuse_uncounted
 from plmctl.training import together
-from plmctl.training.carried_states import CarriedStates
+from plmctl.training.carried_states import CarriedStates, Slot
 from plmctl.training.device.precision import Precision
 from plmctl.training.device.stopwatch import Stopwatch
 from plmctl.training.meter import Entry
@@ -100,10 +101,11 @@ class Update:
             regulariser = None
         entries: list[Entry] = [("loss", 0.0, float(world.main))]
         joins = self.objective.facts.contrasts and together.is_cut(micro_batches, world)
-        micros = [
-            _Micro(self, slot, batch, counts, last=slot == last)
-            for slot, batch in enumerate(together.share(self.objective, micro_batches, world))
-        ]
+        micros, seen = list[_Micro](), Counter[str]()
+        for number, batch in enumerate(together.share(self.objective, micro_batches, world)):
+            slot = (batch.source, seen[batch.source])
+            micros.append(_Micro(self, slot, batch, counts, last=number == last))
+            seen[batch.source] += 1
         if joins:
             entries += self._learn_together(micros, regulariser)
         else:
@@ -187,7 +189,7 @@ class _Micro:
     """The backward passes of one micro-batch."""
 
     def __init__(
-        self, update: Update, slot: int, batch: Batch, counts: Mapping[str, int], *, last: bool
+        self, update: Update, slot: Slot, batch: Batch, counts: Mapping[str, int], *, last: bool
     ) -> None:
         self.update, self.slot, self.counts = update, slot, counts
         self.device = update.strategy.world.device

@@ -125,9 +125,9 @@ def test_a_run_with_memory_resumes_bit_for_bit(
     assert records(tmp_path / "part") == whole
     saved = load_file(tmp_path / "part/checkpoints/step-6/random.safetensors")
     # of the second micro-batch: three quarters of 24 tokens
-    assert saved["0/memory/1/2"].tolist() == [18, 18]
-    assert saved["0/memory/1/1"].shape == (2, 18, 32)
-    assert (saved["0/memory/1/1"].abs().amax(-1) > 0).all()
+    assert saved["0/memory/text/1/2"].tolist() == [18, 18]
+    assert saved["0/memory/text/1/1"].shape == (2, 18, 32)
+    assert (saved["0/memory/text/1/1"].abs().amax(-1) > 0).all()
 
 
 def test_a_memory_that_no_stream_fills_is_refused(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,12 +13,13 @@ from torch.utils import _pytree as tree
 
 from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
+from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
 from plmctl.runs.contract.stand_in import TINY
 from plmctl.training.carried_states import CarriedStates
 from plmctl.training.own_states import OwnStates, join
 from plmctl.training.processes.world import World
-from tests.training.toy import Recurrent, W
+from tests.training.toy import Recurrent, W, make_batch, make_trainer
 
 ROWS = torch.arange(8.0)[:, None].expand(8, W)
 CPU = torch.device("cpu")
@@ -31,30 +36,60 @@ def saved(processes: int, micro: int) -> dict[str, Tensor]:
     for rank in range(processes):
         memory, states = own(rank, processes)
         for slot, part in enumerate(ROWS.chunk(processes)[rank].split(micro)):
-            memory.keep(slot, {"mean": part})
+            memory.keep(("a", slot), {"mean": part})
+            memory.keep(("b", slot), {"mean": part + 100})
         ranks.append(states.tensors())
-    return join(ranks)
+    return join(dict(enumerate(ranks)))
 
 
 @pytest.mark.parametrize(("before", "now"), [(2, 1), (1, 2), (4, 2), (2, 2), (1, 4), (1, 1)])
 @pytest.mark.parametrize(("old", "new"), [(2, 2), (1, 2), (2, 1)])
 def test_rows_keep_their_state(before: int, now: int, old: int, new: int) -> None:
-    found = []
+    found, other = [], []
     for rank in range(now):
         memory, states = own(rank, now)
         assert states.load(saved(before, old), processes=before) is (before == now)
-        found += [memory.before(slot, new)["mean"] for slot in range(8 // now // new)]
+        for slot in range(8 // now // new):  # the sources have their turns in another order
+            other.append(memory.before(("b", slot), new)["mean"])
+            found.append(memory.before(("a", slot), new)["mean"])
     assert torch.equal(torch.cat(found), ROWS)
+    assert torch.equal(torch.cat(other), ROWS + 100)
 
 
-def test_states_of_several_sources_and_of_other_rows_are_refused() -> None:
+def test_states_that_name_no_source() -> None:
+    """Those of earlier versions."""
+    names = [name for name in saved(2, 4) if "/b/" not in name]
+    former = {name.replace("/a/", "/"): saved(2, 4)[name] for name in names}
+    assert "1/memory/0/0" in former
     memory, states = own(0, 1)
     with pytest.raises(UsageError, match=r"train\.processes=2"):
-        states.load(saved(2, 4), processes=2, sources=2)
-    states.load(saved(2, 4), processes=2)
-    memory.before(0, 6)
+        states.load(former, processes=2, sources=2)
+    states.load(former, processes=2)
+    assert torch.equal(memory.before(("text", 0), 6)["mean"], ROWS[:6])
     with pytest.raises(UsageError, match="more rows than before"):
-        memory.before(1, 6)
+        memory.before(("text", 1), 6)
+
+
+def test_sources_in_turn_have_memories_of_their_own() -> None:
+    """A recurrent model over two texts, of which each update reads one: the same sums as over each
+    text alone.
+    """
+
+    def states(batches: list[Batch]) -> list[Tensor]:
+        trainer = make_trainer(Path(folder), backbone=Recurrent, dropout=0.0)
+        found = []
+        for batch in batches:
+            counts = trainer.update.count([batch], {})
+            trainer.update.gradient([batch], counts)
+            found.append(trainer.memory.tensors()[f"{batch.source}/0/0"].clone())
+        return found
+
+    with tempfile.TemporaryDirectory() as folder:
+        one = [replace(make_batch([n, n + 1]), source="one") for n in (1, 3, 5)]
+        two = [replace(make_batch([n, n + 1]), source="two") for n in (11, 13, 15)]
+        turns = states([batch for pair in zip(one, two, strict=True) for batch in pair])
+        assert all(torch.equal(a, b) for a, b in zip(turns[::2], states(one), strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(turns[1::2], states(two), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-# (path, number of the request for this file) -> the fault: a status, "cut", "flip", "whole" or ""
+SLOW = 3.0  # seconds before an answer
+# (path, number of the request for this file) -> the fault: a status, "cut", "flip", "whole",
+# "slow" or ""
 Fault = Callable[[str, int], "int | str"]
 
 
@@ -44,13 +47,17 @@ def open_store(folder: Path, fault: Fault = lambda path, number: "") -> Iterator
             file = store.folder / self.path.lstrip("/")
             if isinstance(fault, int) or not file.is_file():
                 return self.answer(fault if isinstance(fault, int) else 404, b"")
-            content = file.read_bytes()
+            if fault == "slow":
+                time.sleep(SLOW)
             asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+            begin, end, size = 0, file.stat().st_size, file.stat().st_size
             if asked and fault != "whole":
-                begin, end = int(asked[1]), int(asked[2] or len(content) - 1) + 1
-                if begin >= len(content):
+                begin, end = int(asked[1]), int(asked[2] or size - 1) + 1
+                if begin >= size:
                     return self.answer(416, b"")
-                content = content[begin:end]
+            with file.open("rb") as stream:
+                stream.seek(begin)
+                content = stream.read(end - begin)
             if fault == "flip":
                 content = bytes([content[0] ^ 1]) + content[1:]
             store.sent += len(content)
