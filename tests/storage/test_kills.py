@@ -72,6 +72,13 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
         ],
         "mined",
     ),
+    "data dedup": (
+        [
+            *("data", "dedup", "{place}/data/train.tsv", "{place}/lines.txt", "processes=1"),
+            *("part_mb=0.0001", "lines=paragraph", "out={out}/clean"),
+        ],
+        "clean",
+    ),
     "peft folded": (["convert", "{place}/lora", "{out}/plain", "--to", "plmctl"], "plain"),
     "exported": (["convert", "{place}/tuned", "{out}/hf", "--to", "hf"], "hf"),
     "graph": (
