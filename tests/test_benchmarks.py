@@ -86,6 +86,7 @@ TINY = {
     "regularisers": "--size tiny --batch 4 --length 16 --vocab 140 --rounds 1",
     "runtimes": "--path {labels} --size tiny --vocab 45 --rows 4 --rounds 1 --only torch",
     "serve": "chaos --run {run} --texts {text} --minutes 0.05 --at-once 2",
+    "soak": "--minutes 1 --set train.threads=1",
     "spans": "--limit 32 --tokens 16 --spans 8 --rounds 1",
     "time_to_loss": "{tokens} --minutes 0.02 --ours 0.02 --size tiny --length 32",
     "tokenize_text": "--megabytes 1 --kinds wordpiece --vocab 200 --processes 1 --rounds 1",
@@ -278,3 +279,26 @@ def test_what_fails_on_a_gpu_is_listed_with_its_reason(
     script["main"].__globals__["LEAST"] = 0.0
     with pytest.raises(skipped, match="longer than 0 seconds"):
         bench.run(["sleep", "60"], 0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "grown"),
+    [("flat", 0, 0.0), ("memory", 0, 30.0), ("files", 1, 2.0), ("threads", 2, 2.0)],
+)
+def test_a_soak_finds_what_grows(
+    name: str,
+    column: int,
+    grown: float,
+    bare: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script = runpy.run_path(str(FOLDER / "soak.py"))
+    seen = [[500.0, 20.0, 4.0] for _ in range(30)]
+    for look in seen[:10]:
+        look[0] = 100.0  # warming up is no growth
+    for look in seen[20:]:
+        look[column] += grown
+    bare.setattr(sys, "argv", ["soak.py", "--minutes", "1"])
+    script["main"].__globals__["watch"] = lambda work, given: ([*map(tuple, seen)], "")
+    assert script["main"]() == int(name != "flat")
+    assert capsys.readouterr().out.count("grows") == int(name != "flat")
