@@ -27,6 +27,7 @@ from plmctl.config.build import build
 from plmctl.config.command import Command, Tool, all_commands, list_commands, load_command
 from plmctl.config.glossary import known_fields
 from plmctl.config.headers import header
+from plmctl.config.launcher import Launching
 from plmctl.config.published import name_other_block
 from plmctl.config.recipes import (
     conf_dir,
@@ -226,7 +227,7 @@ def command_row(kind: type[Command] | type[Tool]) -> str:
 def owners() -> dict[Setting, list[str]]:
     """{setting: the commands that have it}, without those of parts."""
     known: dict[Setting, list[str]] = {}
-    for verb, kind in {**all_commands(), **SAVED}.items():
+    for verb, kind in {**all_commands(), **SAVED, "launcher": Launching}.items():
         for setting in list_plumbing(kind):
             known.setdefault(setting, []).append(verb)
     return known

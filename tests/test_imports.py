@@ -46,13 +46,14 @@ FREE_OF_DATA = ("attention", "nn", "models", "heads", "generation", "objectives"
 # what an import inside a function may name: libraries that are heavy or may be missing, so that
 # `plmctl --help` is fast and a command needs only what it uses
 HEAVY = frozenset({"torch", "hydra", "omegaconf", "rich", "yaml", "safetensors", "pyarrow"})
-HEAVY |= {"sacrebleu", "numpy", "multiprocessing", "pandas"}
+HEAVY |= {"sacrebleu", "numpy", "multiprocessing", "pandas", "submitit"}
 # and modules of ours that bring such a library into commands and pages that work without it
 LATE = {
     "__main__.py": {"plmctl.cli.app"},
     "api/runs.py": {"plmctl.artifacts.loading", "plmctl.api.loading"},
     "chain/demo.py": {"plmctl.data.baseline", "plmctl.data.shards", "plmctl.text"},
     "jobs/command.py": {"plmctl.runs.resume", "plmctl.training.checkpoint"},
+    "jobs/sweep.py": {"plmctl.jobs.cluster", "plmctl.jobs.on_cluster"},
     "jobs/sweep_job.py": {"plmctl.runs.parents", "plmctl.runs.side_tasks"},
     "report/card.py": {"plmctl.artifacts.model_facts", "plmctl.report.decided"},
     "report/wishes.py": {"plmctl.analysis.probing"},

@@ -26,6 +26,7 @@ from plmctl.cli.verb import read_bare, sort_words
 from plmctl.config import compose as config
 from plmctl.config.command import all_commands, list_commands
 from plmctl.config.headers import header
+from plmctl.config.launcher import take_launcher
 from plmctl.config.schema import SAVED
 from plmctl.config.spec import Provenance
 from plmctl.data.formats.base import Format
@@ -121,6 +122,7 @@ def assert_composes(line: str, *extra: str) -> None:
         config_dirs=tuple(given.get("config_dir") or ()),
         plugins=tuple(given.get("plugin") or ()),
     )
+    asked = take_launcher(asked)
     asked = as_training(asked) if verb == "distill" else asked
     made = config.composed(asked, sweep=given.get("multirun", False))
     assert made.spec.provenance.verb == asked.verb
@@ -194,7 +196,7 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     assert {file.relative_to(ROOT).as_posix() for file in tables.PAGES} <= set(PAGES)
     slots = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
     wanted = {f"parts: {slot}" for slot in slots}
-    wanted |= {f"settings: {verb}" for verb in [tables.SHARED, *all_commands(), *SAVED]}
+    wanted |= {f"settings: {verb}" for verb in [tables.SHARED, *all_commands(), *SAVED, "launcher"]}
     wanted |= {f"classes: {group}" for group in tables.CLASSES}
     wanted |= {"recipes", "studies", "fields", "families", "commands", "noised"}
     marks = [mark for page in PAGES.values() for mark, _ in tables.TABLE.findall(page)]

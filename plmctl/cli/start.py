@@ -13,7 +13,8 @@ import typer
 from plmctl.cli.mistakes import end_at_once
 from plmctl.config import command as commands
 from plmctl.config.command import Command
-from plmctl.config.spec import Provenance
+from plmctl.config.launcher import read_launcher, take_launcher
+from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import DETAIL, remark
 
@@ -40,6 +41,7 @@ def start(
 
 
 def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
+    given = take_launcher(given)
     if multirun:
         from plmctl.jobs.sweep import sweep
 
@@ -56,10 +58,21 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
         with end_at_once(), _without_collector():
             spec = decide(given)
             remark(f"composed the settings of plmctl {given.command}", DETAIL)
-            action = print_settings if print_config else commands.perform
+            action = print_settings if print_config else _perform
         remark("imported what it needs", DETAIL)
         result = action(spec)
     return result if isinstance(result, int) else 0
+
+
+def _perform(asked: RunSpec) -> commands.Result:
+    """Do what a command does, here or where its launcher starts it."""
+    given = asked.provenance
+    launcher = read_launcher(given.launcher)
+    if launcher is None or commands.find_command(given.command, given.plugins).starts_jobs:
+        return commands.perform(asked)
+    from plmctl.jobs.cluster import submit
+
+    return submit(asked, launcher)
 
 
 @contextlib.contextmanager

@@ -37,6 +37,8 @@ class AblateCommand(Ablate, Command):
         lists="studies",
     )
 
+    starts_jobs = True
+
     @classmethod
     def read(cls, given: Provenance, **options: Any) -> Provenance:
         """Set the words apart that are of the launcher of the jobs."""

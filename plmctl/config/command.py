@@ -84,6 +84,7 @@ class Command(RunSpec):
     """
 
     about: ClassVar[About]
+    starts_jobs: ClassVar[bool] = False  # runs jobs of its own, which a launcher starts
 
     @classmethod
     def read(cls, given: Provenance, **options: Any) -> Provenance:

@@ -18,6 +18,7 @@ from plmctl.config.build import build
 from plmctl.config.command import all_commands, list_commands
 from plmctl.config.glossary import known_fields
 from plmctl.config.headers import header
+from plmctl.config.launcher import Launching
 from plmctl.config.other_names import guess
 from plmctl.config.part_help import list_settings, targets
 from plmctl.config.recipes import hint_at_own, load, part_files
@@ -130,6 +131,9 @@ def _find_settings(
         return f"{path}.".startswith(f"{what}.")
 
     owners: dict[Setting, list[str]] = {}
+    for setting in list_plumbing(Launching):
+        if is_meant(setting.path):
+            owners.setdefault(setting, []).append("every command")
     for kind in all_commands(tuple(plugins)).values():
         for setting in list_plumbing(kind):
             if is_meant(setting.path):

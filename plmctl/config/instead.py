@@ -89,6 +89,9 @@ _BY_NAMES = {
     "max_tokens tokens_per_batch batch_tokens": Instead(
         "an update has so many rows of at most format.max_length tokens", "train.batch_size=<rows>"
     ),
+    "nodes num_nodes nnodes num_machines": Instead(
+        "a launcher has several machines", "launcher=slurm nodes=<machines>"
+    ),
     "callbacks hooks": Instead(
         "parts of your own replace them, such as a tracker", "run.trackers=[<module>.<Class>]"
     ),

@@ -37,7 +37,7 @@ EXTRAS = {
     "openvino": Extra(("openvino", "nncf"), "answers by OpenVINO: runtime=openvino"),
     "ctranslate2": Extra(("ctranslate2",), "texts by CTranslate2: runtime=ctranslate2"),
     "serve": Extra(("fastapi", "uvicorn", "prometheus-client"), "answers over HTTP: plmctl serve"),
-    "slurm": Extra(("hydra-submitit-launcher",), "jobs on a cluster of Slurm"),
+    "submitit": Extra(("submitit",), "runs and jobs on a cluster of Slurm: launcher=slurm"),
     "optuna": Extra(("hydra-optuna-sweeper",), "searching settings: hydra/sweeper=optuna"),
 }
 

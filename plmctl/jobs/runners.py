@@ -1,4 +1,5 @@
-"""Who runs the jobs that are ready: this process, processes side by side, or a Hydra launcher.
+"""Who runs the jobs that are ready: this process, processes side by side, a cluster, or a Hydra
+launcher.
 
 Each returns the exit code: 0 when all jobs are as they should be, 1 when one failed. It is 130, 143
 or 129 when a signal ended all. Finished jobs stay finished.
@@ -19,13 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.config.composer import open_composer
+from plmctl.config.launcher import Launcher
 from plmctl.config.quoting import quote
 from plmctl.core.machine import count_processors
+from plmctl.jobs.cluster import Cluster
 from plmctl.jobs.command import execute
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
+from plmctl.jobs.on_cluster import ClusterJob
 from plmctl.jobs.work import LOG, Execute, LauncherTask, Outcome, enter, work
 from plmctl.storage.gate import open_file, own
+from plmctl.storage.paths import SUBMITTED
 from plmctl.training.processes.threads import THREADS
 from plmctl.training.stop import ends_at_once, listen
 
@@ -182,6 +187,25 @@ def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute =
             journal.conclude(job, None, interrupted=interrupted)
         if interrupted:
             return 130
+    return int(journal.failed)
+
+
+def run_submitted(journal: JobJournal, launcher: Launcher, execute: Execute = execute) -> int:
+    """Give all ready jobs to a cluster, then the jobs that become ready through them."""
+    here = os.getcwd()
+    cluster = Cluster(launcher, journal.folder.resolve().parent / SUBMITTED)
+    while jobs := list(journal.ready()):
+        prepared = [{"job_path": str(journal.prepare(job).resolve())} for job in jobs]
+        work = [partial(_work_launched, here, execute, settings) for settings in prepared]
+        ended = dict[int, Outcome]()
+        code = cluster.run([ClusterJob(each, here) for each in work], ended.__setitem__)
+        for index, job in enumerate(jobs):
+            outcome = ended.get(index, Outcome(130))
+            journal.conclude(job, outcome.code, interrupted=outcome.stopped)
+        if code:
+            return code
+        if any(journal.states[job.name].kind == "open" for job in jobs):
+            return 130  # a person has cancelled them
     return int(journal.failed)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,18 +20,19 @@ from plmctl.config.composer import (
     open_composer,
     store_recipe,
 )
+from plmctl.config.launcher import Launcher, read_launcher
 from plmctl.config.overrides import OverrideWord
 from plmctl.config.quoting import quote
 from plmctl.config.recipes import option_name
 from plmctl.config.spec import Provenance, key_of
-from plmctl.core.errors import PlmctlError, UsageError, collect, list_some, raise_all
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, list_some, raise_all
 from plmctl.core.extras import require_library
 from plmctl.core.terminal import remark, screen, tell
 from plmctl.jobs.job import remark_next
-from plmctl.jobs.sweep_job import SweepJob, find_folder, score, write_end
+from plmctl.jobs.sweep_job import SweepJob, find_folder, read_last_metrics, score, write_end
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweeps
-from plmctl.storage.paths import fresh
+from plmctl.storage.paths import SUBMITTED, fresh
 
 SWEEP_DIR, MULTIRUN = "hydra.sweep.dir", "multirun"
 SEARCHES = {"hydra/sweeper=optuna": "optuna"}  # the extra, and its library
@@ -51,6 +53,10 @@ def sweep(given: Provenance) -> int:
     """
     for word in {*given.overrides} & {*SEARCHES}:
         require_library(SEARCHES[word], SEARCHES[word], word)
+    ours, given = read_launcher(given.launcher), replace(given, launcher=())
+    if ours is not None and ours.nodes > 1:
+        allowed = "1: each job of a sweep has one machine"
+        raise ConfigError("nodes", ours.nodes, allowed, fix="nodes=1, or leave it out")
     given = replace(given, overrides=_give_folder(map(_share_folder, given.overrides)))
     compositions = attempt_jobs(given)
     if compositions is None:
@@ -66,7 +72,10 @@ def sweep(given: Provenance) -> int:
         return _conclude(given, *_search(given))
     folder = Path(place)
     placed = _place(jobs, folder.resolve())
-    code = _launch(given, placed, folder, launcher) if launcher else _run_here(placed)
+    if ours is not None:
+        code = _submit(given, placed, folder, ours)
+    else:
+        code = _launch(given, placed, folder, launcher) if launcher else _run_here(placed)
     return _conclude(given, folder, code)
 
 
@@ -147,6 +156,43 @@ def _launch(
     with open_composer(given.verb, given.config_dirs) as composer:
         task = LauncherTask(_LaunchedJobs(tuple(jobs)))
         return 130 if composer.multirun(task, words, plain=True) else 0
+
+
+def _submit(given: Provenance, jobs: Sequence[SweepJob], folder: Path, launcher: Launcher) -> int:
+    """Give all jobs that are not done to a cluster; the code of a signal, or 0."""
+    from plmctl.jobs.cluster import LOST, Cluster
+    from plmctl.jobs.on_cluster import ClusterJob
+
+    cluster = Cluster(launcher, folder.absolute() / SUBMITTED, name=given.command)
+    if given.dry_run:
+        code = _run_here(jobs)
+        tell(cluster.describe())
+        return code
+    open_jobs = [job for job in jobs if not job.done]
+    for job in jobs:
+        if job.done:
+            job.do()
+
+    def conclude(index: int, outcome: Outcome) -> None:
+        job = open_jobs[index]
+        remark(f"job {job.number} of {len(jobs)}: {outcome.event}: {job.label}")
+        if outcome.code == LOST:
+            job.write_end(outcome, read_last_metrics(job.run))
+
+    here = os.getcwd()
+    return cluster.run([ClusterJob(_SubmittedJob(job), here) for job in open_jobs], conclude)
+
+
+@dataclass(frozen=True)
+class _SubmittedJob:
+    """The work of a job on a cluster: it goes on with the run in its folder."""
+
+    job: SweepJob
+
+    def __call__(self) -> Outcome:
+        placed = list[SweepJob]()
+        outcome = attempt(lambda: placed.append(self.job.place()))
+        return placed[0].do() if placed else outcome
 
 
 @dataclass(frozen=True)

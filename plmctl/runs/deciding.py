@@ -11,14 +11,15 @@ from plmctl.config.compose import attempt
 from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import UsageError, raise_all
 from plmctl.runs.resume import resume_spec, take_up
+from plmctl.training.processes.launch import TAKE_UP
 
 
 def decide(given: Provenance) -> RunSpec:
     """The spec of the run to go on with, or a new one. Wrong settings are reported together with
     the mistakes in the models and files that the run starts from. A process that torchrun has
-    started anew goes on with its run.
+    started anew, and a job of a cluster, go on with their run.
     """
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0):
+    if TAKE_UP in os.environ or int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0):
         given = take_up(given)
     if given.resume:
         return resume_spec(given)

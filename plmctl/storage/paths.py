@@ -13,6 +13,7 @@ from pathlib import Path
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, find_alike, find_meant
 from plmctl.core.spelling import spell_setting
 
+SUBMITTED = "submitted"  # the folder of jobs of a cluster, and of their logs
 # endings of files; a folder may well be called v1.2
 ENDINGS = frozenset(
     (

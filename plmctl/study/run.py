@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.config.build import plain
+from plmctl.config.launcher import read_launcher
 from plmctl.config.published import find_study_folder
 from plmctl.config.recipes import studies
 from plmctl.config.schema import Ablate
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import counted, remark, tell
+from plmctl.jobs.cluster import Cluster
 from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
-from plmctl.jobs.runners import Processes, run_launched
-from plmctl.storage.paths import refuse_file_name
+from plmctl.jobs.runners import Processes, run_launched, run_submitted
+from plmctl.storage.paths import SUBMITTED, refuse_file_name
 from plmctl.study.before import list_replaced
 from plmctl.study.early import reason_to_stop
 from plmctl.study.held_out import refuse_little
@@ -77,8 +79,10 @@ def _ablate(settings: Ablate) -> int:
             tell(json.dumps(describe_plan(planned, journal.states, looks)))
         else:
             show_plan(planned, journal.states, folder, looks)
+            if ours := read_launcher(given.launcher):
+                tell(Cluster(ours, folder / SUBMITTED).describe())
         return 0
-    _check_launcher(given.launcher, settings.processes)
+    _check_launcher(given.launcher, settings)
     code, record = _run(planned, folder, settings)
     tell(json.dumps(record)) if given.json else show_table(record)
     remark(f"table: {folder / 'table.md'}")
@@ -112,7 +116,7 @@ def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:
 def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str, Any]]:
     """Run what is not done yet, and write the table: the exit code, and what table.json holds."""
     file, launcher = _file_of(settings), settings.provenance.launcher
-    before = _hash(file)
+    before, ours = _hash(file), read_launcher(launcher)
     for line in plan.study.left_out:
         remark(f"left out, and its metrics with it, until it is given: {line}")
     labels = {name: job.label for name, job in plan.jobs.items()}
@@ -124,7 +128,9 @@ def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str
         rounds = Rounds(plan, whole.states, journal, looks)
         for _ in rounds:
             with show_jobs(journal, live=not launcher):
-                if launcher:
+                if ours is not None:
+                    code = run_submitted(journal, ours)
+                elif launcher:
                     code = run_launched(journal, launcher)
                 else:
                     code = Processes(journal, settings.processes).run()
@@ -142,8 +148,12 @@ def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str
     return code, record
 
 
-def _check_launcher(words: tuple[str, ...], processes: int) -> None:
-    if words and not any(word.startswith("hydra/launcher=") for word in words):
+def _check_launcher(words: tuple[str, ...], settings: Ablate) -> None:
+    processes, ours = settings.processes, read_launcher(words)
+    if ours is not None and ours.nodes > 1:
+        allowed = "1: each job of a study has one machine"
+        raise ConfigError("nodes", ours.nodes, allowed, fix="nodes=1, or leave it out")
+    if words and not (ours or any(word.startswith("hydra/launcher=") for word in words)):
         raise UsageError(f"{words[0]}: of which launcher?\n  fix: hydra/launcher=<name> before it")
     if words and processes != 1:
         allowed = "the launcher decides how many jobs run at a time"

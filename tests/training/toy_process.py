@@ -1,5 +1,6 @@
 """One process of test_distributed: `python -m toy_process <folder> <steps> <micro-batch>
-[resume] [signal=<step>] [full] [kill=<step>] [hang=<step>] [timeout=<seconds>]`.
+[resume] [signal=<step>] [full] [kill=<step>] [hang=<step>] [timeout=<seconds>]
+[end=<step>:<how>]`.
 """
 
 import os
@@ -16,11 +17,28 @@ from plmctl.training.evaluation import mean_losses
 from plmctl.training.processes.watch import watching
 from plmctl.training.processes.world import World, join, leave
 from plmctl.training.stages import Stage
+from plmctl.training.trainer import Trainer
 from tests.training.toy import ToyBatches, ToyObjective, make_trainer
 
 
 def full(folder: Path) -> None:
     raise OSError(28, "No space left on device")
+
+
+def end(how: str, trainer: Trainer) -> None:
+    """End as a cluster ends a job, whose task is the parent of this process."""
+    task = os.getppid()
+    if how == "preempt":
+        os.kill(task, signal.SIGUSR2)
+    if how == "exit":
+        os._exit(9)
+    if how == "node":
+        controller = int(Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[1])
+        for process in (controller, task, os.getpid()):
+            os.kill(process, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while trainer.stop._heard is None and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def main(folder: str, steps: str, micro: str, *options: str) -> int:
@@ -42,6 +60,10 @@ def train(world: World, folder: str, steps: str, micro: str, *options: str) -> i
 
     class Objective(ToyObjective):
         def after_step(self, model, step):
+            for option in options:
+                if option.startswith(f"end={step}:") and not Path(folder, "ended").exists():
+                    Path(folder, "ended").touch()
+                    end(option.partition(":")[2], trainer)
             if world.rank == 0:
                 return
             if f"signal={step}" in options:  # only one of them hears it

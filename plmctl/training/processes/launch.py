@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -20,7 +21,18 @@ from plmctl.training.stop import ASKED, STOPPED, ends_at_once, listen
 GRACE = 30.0  # seconds that the other processes get to end once one has failed
 # the exit codes after which a start anew would end in the same way
 FINAL = (0, UsageError.exit_code, DataError.exit_code, *STOPPED)
+# in the environment of a command that goes on with the run in its folder, if one has begun
+TAKE_UP = "PLMCTL_TAKE_UP"
 LAUNCHED = "PLMCTL_LAUNCHED"  # in the environment of a process that `launch` has started
+
+
+class Meeting(NamedTuple):
+    """One of several machines of a run, and where all processes meet."""
+
+    node: int
+    nodes: int
+    address: str
+    port: int
 
 
 def launch(
@@ -30,6 +42,7 @@ def launch(
     module: str = "plmctl",
     given: Mapping[str, int] | None = None,
     restarts: int = 0,
+    meeting: Meeting | None = None,
 ) -> int:
     """Run `python -m module argv` in `processes` processes on this machine, as torchrun would.
 
@@ -41,27 +54,38 @@ def launch(
             number.
         restarts: The number of starts anew of all of them after a failure that is no mistake of
             the user.
+        meeting: This machine among several, or as a job of a cluster, where a run in its folder is
+            gone on with.
 
     Returns:
         The exit code.
     """
     for start in range(1, restarts + 1):
-        code, heard = _run(processes, argv, module, given or {})
+        code, heard = _run(processes, argv, module, given or {}, meeting)
         if heard or code in FINAL:
             return code
         remark(f"plmctl: start {start} of {restarts} anew, from the newest checkpoint", WARN)
-    return _run(processes, argv, module, given or {})[0]
+        # the next port: a process of before may still hold this one
+        meeting = meeting and meeting._replace(port=meeting.port + 1)
+    return _run(processes, argv, module, given or {}, meeting)[0]
 
 
 def _run(
-    processes: int, argv: Sequence[str], module: str, given: Mapping[str, int]
+    processes: int,
+    argv: Sequence[str],
+    module: str,
+    given: Mapping[str, int],
+    meeting: Meeting | None,
 ) -> tuple[int, bool]:
     """One start of all processes: the exit code, and whether a signal has ended it."""
-    shared = _make_environment(processes) | {name: str(number) for name, number in given.items()}
+    first = meeting.node * processes if meeting else 0
+    shared = _make_environment(processes, meeting) | {
+        name: str(number) for name, number in given.items()
+    }
     children = [
         subprocess.Popen(  # its own session: a Ctrl-C at the terminal reaches it once, through us
             [sys.executable, "-m", module, *argv],
-            env={**shared, "RANK": str(i), "LOCAL_RANK": str(i)},
+            env={**shared, "RANK": str(first + i), "LOCAL_RANK": str(i)},
             start_new_session=True,
             pass_fds=tuple(given.values()),
         )
@@ -97,17 +121,21 @@ def is_launched() -> bool:
     return LAUNCHED in os.environ
 
 
-def _make_environment(processes: int) -> dict[str, str]:
+def _make_environment(processes: int, meeting: Meeting | None) -> dict[str, str]:
     """The environment of all processes: their number, their meeting point, and their threads."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    address = "127.0.0.1"
+    if meeting and meeting.nodes > 1:
+        address, port = meeting.address, meeting.port
     return {
         **os.environ,
-        "WORLD_SIZE": str(processes),
+        "WORLD_SIZE": str(processes * (meeting.nodes if meeting else 1)),
         "LOCAL_WORLD_SIZE": str(processes),
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
+        **({TAKE_UP: "1"} if meeting else {}),
         # the caller has set the share of one process
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(torch.get_num_threads()),
         LAUNCHED: "1",
