@@ -20,7 +20,7 @@ from typing import Any
 
 from plmctl.core.machine import count_processors
 from plmctl.jobs.work import Outcome
-from plmctl.training.processes.launch import Meeting, launch
+from plmctl.training.processes.launch import Rendezvous, launch
 from plmctl.training.processes.threads import THREADS
 from plmctl.training.stop import WARNINGS
 
@@ -84,7 +84,7 @@ class NodeRun:
         from submitit.helpers import TorchDistributedEnvironment
 
         job = TorchDistributedEnvironment()  # a task for each machine
-        meeting = Meeting(job.rank, job.world_size, job.master_addr, job.master_port)
+        meeting = Rendezvous(job.rank, job.world_size, job.master_addr, job.master_port)
         if self.count > 1:
             os.environ.setdefault(THREADS, str(max(1, count_processors() // self.count)))
         code = launch(

@@ -26,7 +26,7 @@ TAKE_UP = "PLMCTL_TAKE_UP"
 LAUNCHED = "PLMCTL_LAUNCHED"  # in the environment of a process that `launch` has started
 
 
-class Meeting(NamedTuple):
+class Rendezvous(NamedTuple):
     """One of several machines of a run, and where all processes meet."""
 
     node: int
@@ -42,7 +42,7 @@ def launch(
     module: str = "plmctl",
     given: Mapping[str, int] | None = None,
     restarts: int = 0,
-    meeting: Meeting | None = None,
+    meeting: Rendezvous | None = None,
 ) -> int:
     """Run `python -m module argv` in `processes` processes on this machine, as torchrun would.
 
@@ -75,7 +75,7 @@ def _run(
     argv: Sequence[str],
     module: str,
     given: Mapping[str, int],
-    meeting: Meeting | None,
+    meeting: Rendezvous | None,
 ) -> tuple[int, bool]:
     """One start of all processes: the exit code, and whether a signal has ended it."""
     first = meeting.node * processes if meeting else 0
@@ -121,7 +121,7 @@ def is_launched() -> bool:
     return LAUNCHED in os.environ
 
 
-def _make_environment(processes: int, meeting: Meeting | None) -> dict[str, str]:
+def _make_environment(processes: int, meeting: Rendezvous | None) -> dict[str, str]:
     """The environment of all processes: their number, their meeting point, and their threads."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
