@@ -77,7 +77,7 @@ def check_stream(spec: Any) -> Iterator[ConfigError]:
     """Mistakes in the settings of a stream, before any data are read."""
     data, keys = plain(spec.data), spec.provenance.keys
     if not data["streaming"]:
-        if "data.window" in keys and not is_tokens(data["path"]):
+        if "data.window" in keys and not any(map(is_tokens, _list_paths(spec))):
             allowed = "only with data.streaming=true, or with tokens in shards"
             yield ConfigError("data.window", data["window"], allowed, fix="data.streaming=true")
         return
@@ -105,6 +105,12 @@ def check_stream(spec: Any) -> Iterator[ConfigError]:
         yield ConfigError("train.share", spec.train.share, allowed, fix="train.share=1")
 
 
+def _list_paths(spec: Any) -> list[Any]:
+    """The paths of all corpora."""
+    nodes = sources(spec).values()
+    return [part.get("path") for node in nodes for part in node["corpora"].values()]
+
+
 def refuse_decided(spec: Any, named: Collection[str], plugins: Sequence[str] = ()) -> None:
     """ConfigErrors for settings that tokens decide otherwise, all at once.
 
@@ -115,9 +121,7 @@ def refuse_decided(spec: Any, named: Collection[str], plugins: Sequence[str] = (
     The first tokens decide the tokenizer. Tokens alone decide how text is read: a text next to them
     is still read.
     """
-    paths = [
-        part.get("path") for node in sources(spec).values() for part in node["corpora"].values()
-    ]
+    paths = _list_paths(spec)
     folders = [path for path in paths if is_tokens(path)]
     if not folders:
         return

@@ -25,6 +25,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from plmctl.core.errors import DataError
 from plmctl.core.machine import name_machine
 from plmctl.data.dividing import divide
@@ -225,7 +227,9 @@ class Parts:
                 replace(survey, layouts=source.find_layouts())
                 for survey, source in zip(found, sources, strict=True)
             ]
-        return found[0], found[1] if len(found) > 1 else None
+        # later steps need the hashes of the held-out text alone
+        first = replace(found[0], identities=np.zeros(0, np.uint64))
+        return first, found[1] if len(found) > 1 else None
 
     def _divide(self, part: int) -> TokenizingJob:
         """The job of a part."""

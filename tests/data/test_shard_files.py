@@ -33,8 +33,10 @@ from plmctl.storage import remote
 from plmctl.storage.file_cache import FileCache
 from plmctl.storage.remote import is_url, read_url
 from plmctl.text.train import KINDS
+from tests.command import plmctl
 from tests.data.test_parts import sentence
 from tests.data.test_tokenize_resume import contents
+from tests.training.toy import curve
 
 TOKENS = 900
 
@@ -277,3 +279,17 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.slow  # the rows of a store are compared above
+def test_a_pretraining_from_a_store_is_that_from_the_files(corpora: Path, tmp_path: Path) -> None:
+    words = ["pretrain", "bert", "size=tiny", "format.max_length=32", "train.batch_size=8"]
+    words += ["train.steps=6", "data.window=2000", "train.compile=false", "train.device=cpu"]
+    plmctl(*words, f"data.path={corpora / 'cut'}", f"run.dir={tmp_path / 'files'}")
+    with open_store(corpora, faults) as store:
+        plmctl(*words, f"data.path={store.url}/cut", f"run.dir={tmp_path / 'store'}")
+        mixed = f"data.mixture={{a: {{path: {store.url}/cut}}, b: {{path: {corpora / 'whole'}}}}}"
+        assert "they are read alone" in plmctl(*words, mixed, code=2)
+        small = [*words, f"data.path={store.url}/cut", "data.cache_size=0.000001"]
+        assert "bytes of the largest shard" in plmctl(*small, code=2)
+    assert curve(tmp_path / "files") == curve(tmp_path / "store")
