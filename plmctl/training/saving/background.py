@@ -50,6 +50,10 @@ Run = Callable[[SaveOrder, Mapping[str, TensorBlock]], None]
 class Background(Protocol):
     """Where a save runs; one at a time."""
 
+    @property
+    def busy(self) -> bool:
+        """Whether a save has begun whose end was not reported."""
+
     def start(self, order: SaveOrder, blocks: Mapping[str, TensorBlock]) -> None:
         """Begin a save; the tensors may change when it returns."""
 
@@ -87,6 +91,11 @@ class InThread:
         except PlmctlError as error:
             self._end = str(error)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a save has begun whose end was not reported."""
+        return self._thread is not None
+
     def poll(self, *, wait: bool = False) -> str | None:
         if self._thread is None or (self._thread.is_alive() and not wait):
             return None
@@ -122,7 +131,7 @@ class InProcess:
         if not hasattr(os, "memfd_create"):
             raise OSError("this system has no memfd_create")
         self._staging = Staging(shared=True)
-        self._busy = False
+        self.busy = False
         own, other = socket.socketpair()
         shared = [self._staging.file, other.fileno()]
         shared += [meeting.listening] if meeting.listening >= 0 else []
@@ -147,14 +156,14 @@ class InProcess:
         staged = self._staging.stage(blocks)
         memory = self._staging.memory
         assert memory is not None
-        self._busy = True
+        self.busy = True
         with contextlib.suppress(OSError):  # it has ended, which `poll` reports
             self._connection.send(replace(order, staged=staged, size=len(memory)))
 
     def poll(self, *, wait: bool = False) -> str | None:
-        if not self._busy or not (wait or self._connection.poll()):
+        if not self.busy or not (wait or self._connection.poll()):
             return None
-        self._busy = False
+        self.busy = False
         try:
             return str(self._connection.recv())
         except (EOFError, OSError, pickle.UnpicklingError):
