@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from plmctl.training.device.profiler import Profiler
+from plmctl.training.device.stopwatch import Stopwatch
 from plmctl.training.lag import Lag
 from plmctl.training.log import format_line, read_metrics
 from plmctl.training.processes.world import World
 from plmctl.training.stages import Stage
 from tests.command import plmctl
-from tests.training.toy import ToyBatches, ToyObjective, make_trainer
+from tests.training.toy import ToyBatches, make_trainer
 
 
 def exchange(lags: list[Lag]) -> None:
@@ -70,12 +71,16 @@ class Pair(World):
         return total
 
 
-class Slow(ToyObjective):
-    """Computes longer than another one."""
-
-    def forward(self, *given: object) -> object:
-        time.sleep(0.02)
-        return super().forward(*given)  # type: ignore[arg-type]
+def test_a_stopwatch_measures_between_its_marks() -> None:
+    watch = Stopwatch(torch.device("cpu"))
+    assert watch.seconds() == 0.0
+    watch.begin()
+    time.sleep(0.01)
+    watch.end()
+    measured = watch.seconds()
+    assert measured >= 0.01
+    time.sleep(0.01)
+    assert watch.seconds() == measured
 
 
 def test_the_slowest_is_found_without_a_further_exchange(tmp_path: Path) -> None:
@@ -85,11 +90,12 @@ def test_the_slowest_is_found_without_a_further_exchange(tmp_path: Path) -> None
             tmp_path / str(rank),
             steps=4,
             world=World(),
-            objective=Slow() if rank else ToyObjective(),
             stages=[Stage(batches=lambda: ToyBatches(8, 8, World()))],
             settings={"log_every": 2},
         )
         trainer.strategy.world, trainer.lag = world, Lag(world)
+        # far above any wait of this machine
+        trainer.update.stopwatch.seconds = lambda: 3e3 if rank else 1e3  # type: ignore[method-assign]
         trainer.fit()
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
@@ -102,7 +108,7 @@ def test_the_slowest_is_found_without_a_further_exchange(tmp_path: Path) -> None
         assert first.get("slowest_rank") == second.get("slowest_rank")
         if first["step"] > 1:  # the time of the first update travels with the second
             assert first["slowest_rank"] == 1
-            assert first["slowest_over"] > 0.2
+            assert first["slowest_over"] == pytest.approx(2.0, rel=0.1)
         else:
             assert "slowest_rank" not in first
     assert Pair.sums == 4  # one for each update
