@@ -90,6 +90,9 @@ class Train(Record):
     spike_deviations: Amount = 10.0
     # number type of the computation; weights stay fp32
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    # number type of the sums between layers, and of norms, with precision=bf16: bf16 takes half of
+    # their memory, and has fewer digits
+    stream: Literal["fp32", "bf16"] = "fp32"
     # by torch.compile; auto: on a GPU, where the run is long enough and its passes are large enough
     # to gain time
     compile: Literal["auto", True, False] = "auto"

@@ -71,6 +71,7 @@ class Stack(nn.Module):
 
     # store only the input of each layer for the backward pass, and run the layer again there
     checkpointed = False
+    narrow = False  # the sums have autocast's type (nn/narrow.py)
 
     def __init__(
         self,
@@ -226,6 +227,9 @@ class Stack(nn.Module):
             first: The number of the layer that reads `streams`; those before it do not run.
         """
         run: Callable[..., tuple[Streams, list[Tensor]]] = self._run_in_order
+        if self.narrow and torch.is_autocast_enabled(place := streams["text"].device.type):
+            low = torch.get_autocast_dtype(place)
+            streams = streams.replace("text", streams["text"].to(low))
         if first:
             run = partial(run, first=first)
         if self.halting is not None:

@@ -28,6 +28,7 @@ from plmctl.data.shards import is_tokens
 from plmctl.data.survey import BEGINNING
 from plmctl.models.base import Model
 from plmctl.models.remarks import remark_on_model
+from plmctl.nn.narrow import narrow_streams
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.nn.tables import Padded, count, real
 from plmctl.noise.base import Chain
@@ -90,12 +91,19 @@ def estimate(spec: Pretrain, outline: Outline | None = None) -> dict[str, dict[s
         outline: The outline, if it is built already.
     """
     outline = outline or outline_pretraining(spec)
-    if spec.train.checkpoint_activations:
-        checkpoint_stacks(*outline)
+    _prepare(spec.train, outline)
     stages = [_measure_stage(spec, outline, number) for number in range(count_stages(spec))]
     remarks = remark_on_rows(spec, outline.model)
     first = _vocabulary(outline.model) | remarks
     return _report(spec, outline, stages, spec.train, first=first)
+
+
+def _prepare(train: Train, outline: Outline) -> None:
+    """Let the outline keep what the run keeps."""
+    if train.checkpoint_activations:
+        checkpoint_stacks(*outline)
+    if train.stream == "bf16":
+        narrow_streams(*outline)
 
 
 def _measure_stage(spec: Pretrain, outline: Outline, number: int) -> StageCost:
@@ -145,8 +153,7 @@ def _measure_task(
     train, lengths = spec.train, task.lengths.sides
     if train.epochs and not train.steps:
         train = replace(train, steps=max(train.least_steps, math.ceil(train.epochs * updates)))
-    if train.checkpoint_activations:
-        checkpoint_stacks(*outline)
+    _prepare(train, outline)
     asked = task.lengths.written / sum(lengths)
     stage = StageCost.of(train, _measure(outline, lengths, asked), sum(lengths))
     return train, _count_kept(outline, stage, lengths, asked, train)

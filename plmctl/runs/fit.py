@@ -15,6 +15,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Model
 from plmctl.nn.last_maps import find_last_maps
+from plmctl.nn.narrow import narrow_streams
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.objectives.base import Objective
 from plmctl.runs.out_of_memory import explain_lack_of_memory
@@ -72,8 +73,7 @@ def fit(
     settings = _read_settings(session, every, budget.steps)
     settings = replace(settings, keep_best=best, best_is_largest=best_is_largest, unit=unit)
     _check_patience(train, settings.keep_best)
-    if train.checkpoint_activations:
-        checkpoint_stacks(model, objective)
+    _settle_memory(session, model, objective)
     checkpoints = _checkpoints(session, extras, base)
     newest = checkpoints.newest(world) if spec.provenance.resume else None
     objective = prune(spec, model, objective, resumed=newest is not None)
@@ -100,6 +100,19 @@ def fit(
     _compile_where_it_pays(session, trainer, regularised=regulariser is not None)
     with explain_lack_of_memory(session, trainer, _rows_of_pass(session)):
         return trainer.fit()
+
+
+def _settle_memory(session: Session, model: Model, objective: Objective) -> None:
+    """Let the stacks keep less, as `train` says."""
+    train, precision = session.spec.train, session.precision.name
+    if train.checkpoint_activations:
+        checkpoint_stacks(model, objective)
+    if train.stream == "bf16":
+        if precision != "bf16":
+            allowed = f"fp32: this run computes in {precision}"
+            fix = "train.stream=fp32, or train.precision=bf16"
+            raise ConfigError("train.stream", train.stream, allowed, fix=fix)
+        narrow_streams(model, objective)
 
 
 def _rows_of_pass(session: Session) -> int:

@@ -83,7 +83,9 @@ def test_a_stopwatch_measures_between_its_marks() -> None:
     assert watch.seconds() == measured
 
 
-def test_the_slowest_is_found_without_a_further_exchange(tmp_path: Path) -> None:
+def test_the_slowest_is_found_without_a_further_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def run(rank: int) -> None:
         world = Pair(rank, 2)
         trainer = make_trainer(
@@ -95,7 +97,7 @@ def test_the_slowest_is_found_without_a_further_exchange(tmp_path: Path) -> None
         )
         trainer.strategy.world, trainer.lag = world, Lag(world)
         # far above any wait of this machine
-        trainer.update.stopwatch.seconds = lambda: 3e3 if rank else 1e3  # type: ignore[method-assign]
+        monkeypatch.setattr(trainer.update.stopwatch, "seconds", lambda: 3e3 if rank else 1e3)
         trainer.fit()
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
