@@ -158,10 +158,21 @@ def test_through_joblib_it_ends_in_the_same_table(here: Path, launched: Path) ->
     assert without_time(here / "two") == without_time(launched)
 
 
+@pytest.mark.slow  # the endings of its jobs are in tests/jobs/test_cluster.py
+def test_as_jobs_of_a_cluster_it_ends_in_the_same_table(here: Path, launched: Path) -> None:
+    pytest.importorskip("submitit")
+    toy_study.write_study(here, **LOSSES)
+    done = ablate("out=two", "launcher=local", "launcher.parallel=2")
+    assert done.exit_code == 0, done.output
+    assert without_time(here / "two") == without_time(launched)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
+        (("launcher=slurm", "nodes=2"), "1: each job of a study has one machine"),
+        (("hydra/launcher=submitit_slurm",), "plmctl submits its jobs itself"),
         (("hydra.launcher.n_jobs=2",), "of which launcher?"),
         (
             ("hydra/launcher=basic", "processes=2"),
