@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -72,7 +72,8 @@ def open_store(folder: Path, fault: Fault = lambda path, number: "") -> Iterator
             self.send_header("Content-Length", str(len(content) if stated is None else stated))
             self.end_headers()
             if self.command == "GET":
-                self.wfile.write(content)
+                with suppress(ConnectionError):  # of a reader that was killed
+                    self.wfile.write(content)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -230,7 +230,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
     )
     for name, (waited, seconds, used, cache) in (("files", straight), ("store", found)):
         share = waited / max(seconds, 1e-9)
-        print(f"{name}: waited {share:.2%} of {seconds:.1f} s, {used:.2f} GB, cache {cache:.2f} GB")
+        print(f"{name}: waited {share:.2%} of {seconds:.1f} s, {used:.2f} GB, cache {cache:.3f} GB")
     if not same or rows[0] != rows[1]:
         raise SystemExit(1)
 
