@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -9,7 +10,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import WARN, remark, tell
 from plmctl.jobs.on_cluster import ClusterJob, NodeRun
 from plmctl.jobs.work import Outcome
-from plmctl.storage.gate import admit, own
+from plmctl.storage.gate import admit, open_file, own
 from plmctl.storage.paths import SUBMITTED, fresh
 from plmctl.training import rundir
 from plmctl.training.stop import listen
@@ -51,7 +52,9 @@ class Cluster:
     def submit(self, calls: Sequence[ClusterJob]) -> list[Any]:
         """Submit one job for each call; several are an array of the cluster."""
         executor = self._open()
-        with self._submitit.helpers.clean_env():
+        local = self.launcher.cluster == "local"
+        quiet = _print_into(self.folder / "log.txt") if local else contextlib.nullcontext()
+        with self._submitit.helpers.clean_env(), quiet:
             try:
                 return executor.submit_array(list(calls))
             except (self._submitit.core.utils.FailedJobError, OSError, RuntimeError) as error:
@@ -190,6 +193,23 @@ class Cluster:
             {key: value for key, value in each.items() if value is not None}
             for each in (shared, special)
         )
+
+
+@contextlib.contextmanager
+def _print_into(file: Path) -> Iterator[None]:
+    """Give processes that start inside a file to print into, since they outlive this one."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ours = [os.dup(1), os.dup(2)]
+    with open_file(file, "ab") as log:
+        for number in (1, 2):
+            os.dup2(log.fileno(), number)
+    try:
+        yield
+    finally:
+        for number, old in enumerate(ours, 1):
+            os.dup2(old, number)
+            os.close(old)
 
 
 def submit(asked: RunSpec, launcher: Launcher) -> command.Result:
