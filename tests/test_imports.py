@@ -49,6 +49,8 @@ HEAVY = frozenset({"torch", "hydra", "omegaconf", "rich", "yaml", "safetensors",
 HEAVY |= {"sacrebleu", "numpy", "multiprocessing", "pandas", "submitit"}
 # and modules of ours that bring such a library into commands and pages that work without it
 LATE = {
+    # torch's engine takes as long to import as torch, and few runs need it
+    "training/strategy/choose.py": {"plmctl.training.strategy.sharded"},
     "__main__.py": {"plmctl.cli.app"},
     "api/runs.py": {"plmctl.artifacts.loading", "plmctl.api.loading"},
     "chain/demo.py": {"plmctl.data.baseline", "plmctl.data.shards", "plmctl.text"},

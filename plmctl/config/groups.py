@@ -102,6 +102,12 @@ class Train(Record):
     timeout: Amount = 1800.0
     # starts anew of train.processes after the loss of one, each from the newest checkpoint
     restarts: Whole = 0
+    # weights, gradients and the optimizer's state are on every process; or divided among all of
+    # them; or among groups of train.shard_size, such as those of one machine
+    parallel: Literal["replicated", "sharded", "hybrid"] = "replicated"
+    shard_size: Processes | None = None  # processes that divide the weights, for hybrid
+    # where divided weights wait until they are gathered: on their device, or in the host's memory
+    offload: Literal["none", "cpu"] = "none"
     threads: Processes | None = None  # CPU threads of each process; null: torch's own number
     # keep only the input of each layer and run the layer again in the backward pass: less memory;
     # about a third more time; the same numbers

@@ -38,9 +38,9 @@ _BY_NAMES = {
     ),
     "fsdp fsdp_config deepspeed zero_stage zero strategy accelerator ddp ddp_backend tpu_num_cores"
     " model_parallel_size pipeline_model_parallel_size ddp_find_unused_parameters": Instead(
-        "several devices each hold the whole model and share the rows; no weights are split."
-        " train.checkpoint_activations=true and a small train.micro_batch_size save memory",
-        "train.processes=<devices>",
+        "several devices share the rows, and with train.parallel=sharded also weights, gradients"
+        " and the optimizer's state, by torch's FSDP2",
+        "train.processes=<devices> train.parallel=sharded",
     ),
     "push_to_hub hub_model_id hub_token hub_strategy hub_private_repo upload_repo": Instead(
         "nothing is sent: a model is written in Hugging Face's layout, and `hf upload` sends it",

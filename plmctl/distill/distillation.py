@@ -58,6 +58,8 @@ class Distillation(Objective):
         self.hard, self.writes = hard, model.backbone.writes
         self.question: Question = make_question(objective, model, places)
         self.record = frozenset[str]().union(*(signal.record for signal in signals.values()))
+        # "hidden" are results of cells, all else is found inside of them
+        self.holds_cells = bool(self.record - {LOGITS, "hidden"})
         heads, teachers = self.find_compared_heads(), teacher.models() if self.record else []
         self.facts = replace(
             objective.facts,

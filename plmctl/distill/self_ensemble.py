@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.shares import whole_of
 from plmctl.distill.base import LOGITS, Measures, Predictions, Question, Teacher, record_model
 from plmctl.distill.teachers import Mean
 from plmctl.models.base import Model, Once
@@ -106,7 +107,7 @@ class SelfEnsemble(Teacher):
         """Add the present student to the mean, and remove the one of `window` updates ago."""
         number, own, average = (
             int(self.students),
-            find_tensors(model, self.names),
+            {name: whole_of(own) for name, own in find_tensors(model, self.names).items()},
             find_tensors(self.average, self.names),
         )
         self.students += 1

@@ -42,6 +42,8 @@ class Theseus(Objective):
     are not trained have no dropout.
     """
 
+    whole_weights = True
+
     def __init__(
         self,
         *,

@@ -166,5 +166,6 @@ def _state(weight: Tensor) -> tuple[int, int, int, bytes]:
     flat = weight.detach().contiguous().view(-1)
     pairs = flat.numel() % 2 == 0 and flat.storage_offset() % 2 == 0
     whole = flat.view(torch.int64 if pairs else torch.int32).sum(dtype=torch.int64)
-    some = flat[:: max(1, flat.numel() // _SEEN)].numpy().tobytes()
+    # a copy: an array would hold on to memory that processes that share a weight give back
+    some = flat[:: max(1, flat.numel() // _SEEN)].clone().numpy().tobytes()
     return weight._version, weight.data_ptr(), int(whole), some

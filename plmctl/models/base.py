@@ -71,6 +71,9 @@ class Backbone(nn.Module):
     # the sequence that a causal model continues; "": the model cannot be causal
     writes: str = "text"
     records: frozenset[str] = frozenset({"hidden"})  # names that `record` may have
+    # whether it reads weights of cells outside of their own forward pass. Then a process that has
+    # a share of each must have them whole while the model runs
+    holds_cells = False
     # names that `Hidden.streams` may have besides the last states
     streams: frozenset[str] = frozenset()
 

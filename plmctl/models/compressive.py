@@ -109,6 +109,8 @@ class CompressiveTransformer(XLNet):
         max_length: T of full rows.
     """
 
+    holds_cells = True
+
     def __init__(
         self,
         *,

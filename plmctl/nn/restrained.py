@@ -34,3 +34,9 @@ class Restrained(nn.Module):
     def measure(parts: Sequence[Restrained], noted: Noted) -> dict[str, Tensor]:
         """{name: number} that are logged of all `parts` with this term."""
         return {}
+
+
+def find_restrained(module: nn.Module) -> list[Restrained]:
+    """The parts of a module whose penalty is added to the loss, or that are always restrained."""
+    parts = (part for part in module.modules() if isinstance(part, Restrained))
+    return [part for part in parts if part.strength or part.always]

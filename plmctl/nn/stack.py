@@ -24,6 +24,7 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.halting import Halting
 from plmctl.nn.layout import Step
 from plmctl.nn.residual import Block
+from plmctl.nn.restrained import find_restrained
 from plmctl.nn.reversible import Join, ReversiblePair
 
 Round = list[tuple[int, Step]]  # cells in parallel: (number of the step, step)
@@ -391,3 +392,24 @@ def checkpoint_stacks(model: nn.Module, objective: nn.Module) -> None:
     for part in [*model.modules(), *objective.modules()]:
         if isinstance(part, Stack):
             part.checkpointed = True
+
+
+def find_units(*modules: nn.Module) -> dict[nn.Module, list[str]]:
+    """{cell: its methods besides `forward` that read its weights}: cells that run in the forward
+    pass of every row, one after the other, each once.
+
+    A stack has none if a batch decides the number of its layers, or if it computes its input again.
+    Cells whose weights have a penalty are not among them. None where a part `holds_cells`.
+    """
+    parts = [part for module in modules for part in module.modules()]
+    if any(getattr(part, "holds_cells", False) for part in parts):
+        return {}
+    cells: dict[Cell, None] = {}
+    for stack in parts:
+        if isinstance(stack, Stack) and stack.halting is None and not stack.reversible:
+            cells |= {stack.block(step).cell: None for step in stack.steps}
+    return {
+        cell: ["prepare"] if type(cell).prepare is not Cell.prepare else []
+        for cell in cells
+        if not find_restrained(cell)
+    }

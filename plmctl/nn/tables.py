@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plmctl.core.parts import base_of
+from plmctl.core.shares import is_shared
 
 MULTIPLE = 64
 
@@ -80,7 +81,7 @@ def real(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) -> dict
     named = dict(module.named_parameters()) if tensors is None else tensors
     return {
         # a slice of a DTensor would gather it
-        name: tensor[: rows[name]] if name in rows and not hasattr(tensor, "placements") else tensor
+        name: tensor[: rows[name]] if name in rows and not is_shared(tensor) else tensor
         for name, tensor in named.items()
     }
 

@@ -38,6 +38,7 @@ class BackTranslation(Objective):
     leaves out the cost of writing.
     """
 
+    holds_cells = True
     facts = Facts(
         needs=frozenset({"source", "target", "targets.seq2seq"}),
         uses=frozenset({"tracks.language"}),

@@ -224,6 +224,12 @@ class Objective(nn.Module):
     """
 
     facts: Facts = Facts()
+    # whether it runs a model more often for some batches than for others, or has gradients of
+    # records of cells. Then a process with a share of their weights must have them whole
+    holds_cells: bool = False
+    # whether it reads or changes weights otherwise, and does not know those of which processes
+    # have a share each
+    whole_weights: bool = False
     fields: Mapping[str, Field] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

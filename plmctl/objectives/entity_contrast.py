@@ -30,6 +30,7 @@ class EntityContrast(Objective):
     The mean over documents with a query. Other true tails stay among the l.
     """
 
+    holds_cells = True
     facts = Facts(
         needs=frozenset({"text", "spans.entity", "spans.query"}),
         terms=frozenset({"entity_contrast"}),

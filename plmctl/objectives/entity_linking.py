@@ -34,6 +34,7 @@ class EntityLinking(Objective):
             `further` ones, which adds a term of its own.
     """
 
+    holds_cells = True
     facts = Facts(
         needs=frozenset({"text", "tracks.entity", "targets.entity"}),
         terms=frozenset({"entity_linking"}),

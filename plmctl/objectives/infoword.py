@@ -33,6 +33,7 @@ class InfoWord(Objective):
     `max_tokens` the first ones are taken.
     """
 
+    holds_cells = True
     facts = Facts(
         needs=frozenset({"text", "targets.mlm", "spans.chosen"}),
         terms=frozenset({"infoword"}),

@@ -43,6 +43,7 @@ class LexicalRelation(Objective):
     """
 
     opens: ClassVar[Opens] = {"vectors": confirm}
+    holds_cells = True
     facts = Facts(
         needs=frozenset({"text", "spans.lexical"}),
         heads=frozenset({"pooler", "lexical"}),

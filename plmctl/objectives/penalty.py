@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from plmctl.core.batch import Batch
 from plmctl.models.base import Once
-from plmctl.nn.restrained import Restrained
+from plmctl.nn.restrained import Restrained, find_restrained
 from plmctl.objectives.base import ModelCost, Output, Term
 
 
@@ -31,9 +31,8 @@ class Penalties(ModelCost):
     def of(cls, model: nn.Module) -> Penalties | None:
         """The penalties of a model; None if no part of it asks for one."""
         parts: dict[str, list[Restrained]] = {}
-        for part in model.modules():
-            if isinstance(part, Restrained) and (part.strength or part.always):
-                parts.setdefault(part.term, []).append(part)
+        for part in find_restrained(model):
+            parts.setdefault(part.term, []).append(part)
         return cls(parts) if parts else None
 
     @property

@@ -21,6 +21,7 @@ class WordTags(Objective):
     without such positions has no term.
     """
 
+    holds_cells = True
     facts = Facts(needs=frozenset({"text"}))
 
     def __init__(self, *, target: str) -> None:

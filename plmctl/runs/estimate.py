@@ -43,7 +43,8 @@ from plmctl.runs.task_fit import count_outputs
 from plmctl.tasks import inference
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
-from plmctl.training.processes.world import device_of
+from plmctl.training.processes.parallel import count_shares
+from plmctl.training.processes.world import device_of, environment
 from plmctl.use.predict import ScoreTable
 
 SEVERAL = 8  # processes that could divide the model of a run with one
@@ -189,6 +190,12 @@ def _measure(outline: Outline, lengths: tuple[int, int], asked: float) -> Cost:
     )
 
 
+def _count_shares(train: Train) -> int:
+    """The shares into which the processes of a run divide weights and all that belongs to them."""
+    processes = max(environment()[2], train.processes)
+    return count_shares(train.parallel, processes, train.shard_size)
+
+
 def _report(
     spec: Pretrain | Finetune,
     outline: Outline,
@@ -213,8 +220,10 @@ def _report(
         memory |= {"gradients": 4 * trained, "optimizer": 8 * trained}
     if (state := count_optimizer(spec, outline)) is not None:
         memory["optimizer"] = state
-    several = train.processes if train.processes > 1 else SEVERAL
+    shares = _count_shares(train)
+    several = shares if shares > 1 else train.processes if train.processes > 1 else SEVERAL
     divided = divide(memory, outline, several)
+    memory = divided if shares > 1 else memory
     decided = {"precision": spec.train.precision, "run.dir": spec.run.dir}
     spent = spend(stages, train)
     report: dict[str, dict[str, Any]] = {

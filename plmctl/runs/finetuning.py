@@ -143,6 +143,7 @@ def execute(plan: FinetuningPlan, session: Session) -> Result:
         every=space_scorings(plan.epoch, plan.budget.steps, stable=stable),
         base=plan.base,
         regulariser=plan.regulariser,
+        used=True,
     )
     if kept and not result.exit_code:
         kept.remove()

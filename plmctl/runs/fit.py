@@ -16,7 +16,7 @@ from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Model
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.narrow import narrow_streams
-from plmctl.nn.stack import checkpoint_stacks
+from plmctl.nn.stack import checkpoint_stacks, find_units
 from plmctl.objectives.base import Objective
 from plmctl.runs.out_of_memory import explain_lack_of_memory
 from plmctl.runs.own_rate import settle_rate
@@ -34,6 +34,7 @@ from plmctl.training.regularisers.base import Regulariser
 from plmctl.training.spikes import Spikes
 from plmctl.training.stabilisers.base import Stabilised
 from plmctl.training.stages import Stage
+from plmctl.training.strategy.base import Strategy
 from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
 
@@ -58,6 +59,7 @@ def fit(
     unit: str = "tokens",
     base: Base | None = None,
     regulariser: Regulariser | None = None,
+    used: bool = False,
 ) -> Result:
     """Build the trainer from `optim`, `schedule` and `train`, take up the newest checkpoint of a
     resumed run, and train.
@@ -67,15 +69,16 @@ def fit(
         unit: The unit that the batches count as tokens.
         base: The base model, whose tensors checkpoints leave out.
         regulariser: A further source of gradients for an update.
+        used: Whether the main process runs the model after the training.
     """
-    spec, world, train = session.spec, session.world, session.spec.train
+    spec, train = session.spec, session.spec.train
     best = keep_best if train.keep_best and evaluate else ""
     settings = _read_settings(session, every, budget.steps)
     settings = replace(settings, keep_best=best, best_is_largest=best_is_largest, unit=unit)
     _check_patience(train, settings.keep_best)
     _settle_memory(session, model, objective)
     checkpoints = _checkpoints(session, extras, base)
-    newest = checkpoints.newest(world) if spec.provenance.resume else None
+    newest = checkpoints.newest(session.world) if spec.provenance.resume else None
     objective = prune(spec, model, objective, resumed=newest is not None)
     trainer = Trainer(
         model=model,
@@ -85,7 +88,7 @@ def fit(
         budget=budget,
         stages=stages,
         precision=session.precision,
-        strategy=choose_strategy(world),
+        strategy=_choose_strategy(session),
         checkpoints=checkpoints,
         log=session.log,
         evaluate=evaluate,
@@ -99,7 +102,27 @@ def fit(
     _go_on(session, trainer, newest)
     _compile_where_it_pays(session, trainer, regularised=regulariser is not None)
     with explain_lack_of_memory(session, trainer, _rows_of_pass(session)):
-        return trainer.fit()
+        return _train(trainer, used=used)
+
+
+def _train(trainer: Trainer, *, used: bool) -> Result:
+    result = trainer.fit()
+    if used:
+        trainer.strategy.release()
+    return result
+
+
+def _choose_strategy(session: Session) -> Strategy:
+    """The strategy that `train` names."""
+    train = session.spec.train
+    return choose_strategy(
+        session.world,
+        train.parallel,
+        shard_size=train.shard_size,
+        find_units=find_units,
+        dtype=session.precision.gathered,
+        offload=train.offload == "cpu",
+    )
 
 
 def _settle_memory(session: Session, model: Model, objective: Objective) -> None:

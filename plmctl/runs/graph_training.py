@@ -192,6 +192,7 @@ def execute(plan: GraphPlan, session: Session) -> Result:
         keep_best="mrr",
         best_is_largest=True,
         unit=UNIT,
+        used=True,
     )
     if world.main and not result.exit_code and result.checkpoint is not None:
         return replace(result, checkpoint=_conclude(session, model, result.progress, plan.graph))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from plmctl.artifacts.assemble import row_lengths
 from plmctl.artifacts.cost import own_parameters
 from plmctl.artifacts.model_facts import pattern_of
+from plmctl.config.groups import Train
 from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Pretrain
 from plmctl.config.stage_settings import count_stages, share_of, stage_config
@@ -26,6 +27,7 @@ from plmctl.runs.session import Session
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import describe_unknown, unknown_share
 from plmctl.training.budget import Budget
+from plmctl.training.processes.parallel import count_shares
 
 
 def describe_run(
@@ -42,7 +44,7 @@ def describe_run(
     size, beside = f"{count(model) / 1e6:.2f} M parameters", own_parameters(objective, model) / 1e6
     size += f" and {beside:.2f} M of the objective" if beside else ""
     place = f"{world.device.type} in {precision}"
-    place += f", {world.size} processes" if world.size > 1 else ""
+    place += describe_parallel(spec.train, world.size) if world.size > 1 else ""
     place += "" if precision == "fp32" else ", validation too"
     tokenizer = corpus.tokenizer
     lines = [
@@ -60,6 +62,15 @@ def describe_run(
         lines += [line.strip() for line in warnings]
     remarks = remark_on_rows(spec, model)
     return [*lines, *(f"{name} {remark}" for name, remark in remarks.items())]
+
+
+def describe_parallel(train: Train, processes: int) -> str:
+    """How so many processes share one training."""
+    shares = count_shares(train.parallel, processes, train.shard_size)
+    if shares == 1:
+        return f", {processes} processes"
+    kept = f"weights, gradients and optimizer in {shares} shares"
+    return f", {processes} processes ({train.parallel}: {kept})"
 
 
 def remark_on_rows(spec: Pretrain, model: Model) -> dict[str, str]:

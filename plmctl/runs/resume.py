@@ -35,11 +35,12 @@ MAY_CHANGE = {
     "train.save_async",
     *("train.device", "train.processes", "train.micro_batch_size"),
     *("train.checkpoint_activations", "train.profile", "train.timeout", "train.restarts"),
+    *("train.parallel", "train.shard_size", "train.offload"),
     *("run.dir", "run.name", "run.resume"),
 }
 
 # sums are added up in another order, so their last bits are others
-ROUNDING = ("train.micro_batch_size", "train.device")
+ROUNDING = ("train.micro_batch_size", "train.device", "train.parallel", "train.shard_size")
 
 
 def take_up(given: Provenance) -> Provenance:

@@ -38,10 +38,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from plmctl.core.errors import DataError, PlmctlError, list_some
+from plmctl.core.shares import is_shared
 from plmctl.core.terminal import DETAIL, remark, tell
 from plmctl.core.values import Count
 from plmctl.models.counted_norms import count_columns
-from plmctl.nn.tables import real
+from plmctl.nn.tables import real, token_rows
 from plmctl.storage.atomic import write_json
 from plmctl.storage.durable import sync
 from plmctl.storage.gate import admit
@@ -50,6 +51,7 @@ from plmctl.storage.parts.reading import ShardedTensors
 from plmctl.storage.parts.writing import FileEntry, hash_file
 from plmctl.storage.paths import explain_outside
 from plmctl.storage.reading import read_json
+from plmctl.training.optim.shards import copy_rows
 from plmctl.training.processes.world import World
 from plmctl.training.progress import Progress
 
@@ -401,16 +403,16 @@ def load_tensors(
     if counts:
         count_columns(module, [name.removesuffix(".counted") for name in counts])
     own = tensors_of(module, without=without)
-    aliases = module.state_dict(keep_vars=True)
-    targets = real(module, aliases)
+    aliases, rows = module.state_dict(keep_vars=True), token_rows(module)
     copied, reshaped, covered = [], [], set()
     for name, tensor in tensors.items():
         if name not in aliases:
             continue
-        if problem := _misfit(tensor, targets[name]):
+        own_rows = None if is_shared(tensor) else rows.get(name)
+        if problem := _misfit(tensor, aliases[name], own_rows):
             reshaped.append(f"{name} {problem}")
             continue
-        targets[name].copy_(tensor)
+        copy_rows(tensor, aliases[name])
         copied.append(name)
         covered.add(id(aliases[name]))
     missing = [
@@ -421,10 +423,15 @@ def load_tensors(
     return Fit(copied, missing, [name for name in tensors if name not in aliases], reshaped)
 
 
-def _misfit(tensor: Tensor, target: Tensor) -> str:
-    """How a tensor differs in shape, or in being integer; "" if it can be copied."""
-    if tensor.shape != target.shape:
-        return f"{list(tensor.shape)} for {list(target.shape)}"
+def _misfit(tensor: Tensor, target: Tensor, rows: int | None) -> str:
+    """How a tensor differs in shape, or in being integer; "" if it can be copied.
+
+    Args:
+        rows: The rows of `target` that are tokens; None: all.
+    """
+    shape = list(target.shape) if rows is None else [rows, *target.shape[1:]]
+    if list(tensor.shape) != shape:
+        return f"{list(tensor.shape)} for {shape}"
     other_kind = tensor.is_floating_point() != target.is_floating_point()
     return f"{tensor.dtype} for {target.dtype}" if other_kind else ""
 

@@ -96,6 +96,18 @@ def name_parameters(model: Model, objective: Objective) -> list[tuple[str, nn.Pa
     return [*model.named_parameters(), *extra]
 
 
+def _count_rows(model: Model, objective: Objective) -> dict[str, int]:
+    """{parameter of `name_parameters`: its rows of tokens}, of padded tables."""
+    own = {f"objective.{name}": count for name, count in token_rows(objective).items()}
+    return {**token_rows(model), **own}
+
+
+def _name_layers(model: Model, layers: Mapping[str, Tensor]) -> dict[str, str]:
+    """{layer: name of its weight}; processes that share weights exchange the tensors."""
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    return {layer: names[id(weight)] for layer, weight in layers.items()}
+
+
 class Trainer:
     """Trains `model` on `objective` with the data of `stages` until `budget` is used up.
 
@@ -130,19 +142,17 @@ class Trainer:
         spikes: Spikes | None = None,
     ) -> None:
         check_shares([stage.share for stage in stages])
-        self.settings = settings or Settings()
-        every = self.settings.log_every
-        self.log_every = budget.space_lines() if every is None else every
+        self.settings = settings = settings or Settings()
+        self.log_every = budget.space_lines() if settings.log_every is None else settings.log_every
         self.strategy, world = strategy, strategy.world
         self.model, self.objective = strategy.place(model), strategy.place(objective)
         self.schedule, self.budget, self.stages = schedule, budget, stages
         self.evaluate, self.remark, self.profiler = evaluate, remark, profiler or Profiler()
         self.precision, self.world, self.checkpoints, self.log = precision, world, checkpoints, log
+        names = _name_layers(model, layers or {})
+        run = strategy.unite(model, objective)
         self.parameters = name_parameters(model, objective)
-        self.rows = {
-            **token_rows(model),
-            **{f"objective.{name}": count for name, count in token_rows(objective).items()},
-        }
+        self.rows = _count_rows(model, objective)
         self.optimizer = optimizer(parameters=self.parameters)
         schedules = [schedule, *(stage.schedule for stage in stages if stage.schedule)]
         self.group_names = split_groups(
@@ -152,7 +162,8 @@ class Trainer:
             objective.own_rates(),
         )
         strategy.train([parameter for _, parameter in self.parameters])
-        self.layers, self.rates = layers or {}, Rates(schedule, stages, budget, self.group_names)
+        self.layers = {layer: model.get_parameter(name) for layer, name in names.items()}
+        self.rates = Rates(schedule, stages, budget, self.group_names)
         self.memory = CarriedStates(model.backbone, world.device)
         self.own = OwnStates(self.memory, world)
         self.update = Update(
@@ -161,6 +172,7 @@ class Trainer:
             optimizer=self.optimizer,
             precision=precision,
             strategy=strategy,
+            run=run,
             memory=self.memory,
             clip=self.settings.clip,
             regulariser=regulariser,
@@ -419,6 +431,7 @@ class Trainer:
         with (
             self._exclude_time(),
             self._exchanged(),
+            self.strategy.gathered(),
             keep_random_state(self.world.device),
             torch.no_grad(),
             self.precision.autocast(),

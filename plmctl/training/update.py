@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ from plmctl.training.meter import Entry
 from plmctl.training.randomness import random_state, restore_random_state
 from plmctl.training.regularisers.around import Around, Passes
 from plmctl.training.regularisers.base import Regulariser
-from plmctl.training.strategy.base import Strategy
+from plmctl.training.strategy.base import Run, Strategy
 from plmctl.training.together import Name, Pulls
 
 
@@ -40,7 +41,8 @@ class Update:
     time, logs or files.
 
     `losses`: the terms that have a gradient, () for all; the others are only logged. `regulariser`:
-    what makes the gradient of a micro-batch from more than one pass.
+    what makes the gradient of a micro-batch from more than one pass. `run`: the objective, as the
+    strategy calls it.
     """
 
     losses: Sequence[str] = ()
@@ -53,6 +55,7 @@ class Update:
         optimizer: Optimizer,
         precision: Precision,
         strategy: Strategy,
+        run: Run,
         memory: CarriedStates,
         clip: float,
         regulariser: Regulariser | None = None,
@@ -63,7 +66,7 @@ class Update:
             optimizer,
             precision,
         )
-        self.strategy, self.memory, self.clip = strategy, memory, clip
+        self.strategy, self.run, self.memory, self.clip = strategy, run, memory, clip
         self.regulariser = regulariser
         # from the first pass until this process waits for the gradients of others
         self.stopwatch = Stopwatch(strategy.world.device)
@@ -94,23 +97,27 @@ class Update:
             Its global norm, and the entries for the meter.
         """
         self.stopwatch.begin()
-        micro_batches = [batch for batch in micro_batches if not batch.spare]
-        world, last = self.strategy.world, len(micro_batches) - 1
+        live = [batch for batch in micro_batches if not batch.spare]
+        world, passes = self.strategy.world, self.strategy.passes(len(live))
         regulariser = self.regulariser
         if regulariser and step % regulariser.every:
             regulariser = None
         entries: list[Entry] = [("loss", 0.0, float(world.main))]
-        joins = self.objective.facts.contrasts and together.is_cut(micro_batches, world)
+        joins = self.objective.facts.contrasts and together.is_cut(live, world)
+        live = together.share(self.objective, live, world)
+        # passes that only keep up with those of other processes
+        idle = [replace((live or micro_batches)[-1], spare=True)] * (passes - len(live))
         micros, seen = list[_Micro](), Counter[str]()
-        for number, batch in enumerate(together.share(self.objective, micro_batches, world)):
-            slot = (batch.source, seen[batch.source])
-            micros.append(_Micro(self, slot, batch, counts, last=number == last))
-            seen[batch.source] += 1
+        for number, batch in enumerate([*live, *idle]):
+            slot = (batch.source, max(0, seen[batch.source] - batch.spare))
+            micros.append(_Micro(self, slot, batch, counts, last=number == passes - 1))
+            seen[batch.source] += not batch.spare
         if joins:
             entries += self._learn_together(micros, regulariser)
         else:
             for micro in micros:
-                entries += micro.learn() if regulariser is None else micro.learn_around(regulariser)
+                own = micro.learn() if regulariser is None else micro.learn_around(regulariser)
+                entries += [] if micro.batch.spare else own
         self.stopwatch.end()
         self.strategy.finish_backward()
         self.precision.unscale(self.optimizer)
@@ -125,20 +132,23 @@ class Update:
             kind = type(regulariser).__name__
             raise ConfigError("regulariser", kind, allowed, fix="regulariser=none")
         world, entries = self.strategy.world, list[Entry]()
-        contrasts = [micro.look(keep=len(micros) == 1) for micro in micros]
+        found = [micro.look(keep=len(micros) == 1) for micro in micros]
+        contrasts = [own for micro, own in zip(micros, found, strict=True) if not micro.batch.spare]
         joined = together.join(contrasts, world, self.precision.autocast)
         pulls: dict[tuple[int, Name], Pulls] = {}
         whole: list[Tensor] = []  # the losses that this process counts
-        for name, found in joined.items():
-            loss = self._weigh(found.output)
+        for name, each in joined.items():
+            loss = self._weigh(each.output)
             if loss is not None and loss.requires_grad:
-                pulls |= {(slot, name): pull for slot, pull in found.pull(loss).items()}
-            if found.first:
-                entries += _list_joined(found.output, loss)
+                pulls |= {(slot, name): pull for slot, pull in each.pull(loss).items()}
+            if each.first:
+                entries += _list_joined(each.output, loss)
                 whole += [] if loss is None else [loss]
-        for slot, micro in enumerate(micros):
-            own = {name: pulls[slot, name] for name in contrasts[slot] if (slot, name) in pulls}
-            entries += micro.learn_pulled(own, whole if micro.last else [])
+        for slot, (micro, names) in enumerate(zip(micros, found, strict=True)):
+            own = {name: pulls[slot, name] for name in names if (slot, name) in pulls}
+            ends = slot == max(0, len(contrasts) - 1)
+            learned = micro.learn_pulled(own, whole if ends else [])
+            entries += [] if micro.batch.spare else learned
         return entries
 
     def _weigh(self, output: Output) -> Tensor | None:
@@ -203,9 +213,13 @@ class _Micro:
         """One pass, and its gradient."""
         loss = self._forward(self.update.model)
         if loss is not None:
-            update = self.update
-            update.strategy.backward(update.precision.scale(loss), last=self.last)
+            self._backward(self.update.precision.scale(loss), final=True)
         return self.entries
+
+    def _backward(self, loss: Tensor, final: bool) -> None:
+        """Add a gradient, 0 for a spare pass; `final`: the last of this micro-batch."""
+        scaled = loss * 0 if self.batch.spare else loss
+        self.update.strategy.backward(scaled, last=final and self.last)
 
     def look(self, *, keep: bool) -> dict[Name, Contrast]:
         """The first of two passes: its contrasts; `keep`: the second one is this one."""
@@ -214,7 +228,7 @@ class _Micro:
         contrasts = together.find_contrasts(self.batch, output)
         beside = together.drop_contrasts(output)
         self._note(beside, self._weigh(beside))
-        self.update.memory.keep(self.slot, output.state)
+        self._keep(output)
         self.output = output if keep else None
         return contrasts
 
@@ -234,9 +248,10 @@ class _Micro:
             for vectors, pull in pulls.get(name, {}).items():
                 parts.append((contrast.vectors[vectors] * pull).sum())
         self.output = None
-        if parts:
-            loss, update = torch.stack(parts).sum(), self.update
-            update.strategy.backward(update.precision.scale(loss), last=self.last)
+        # other processes may have a gradient here, and wait for this one
+        nothing = torch.zeros((), device=self.device, requires_grad=True)
+        loss = torch.stack(parts).sum() if parts else nothing
+        self._backward(self.update.precision.scale(loss), final=True)
         return self.entries
 
     def learn_around(self, regulariser: Regulariser) -> list[Entry]:
@@ -248,7 +263,7 @@ class _Micro:
         passes = Passes(
             table=update.model.backbone.token_embedding,
             forward=partial(self._read_around, regulariser.question),
-            backward=lambda value, final: update.strategy.backward(value, last=final and self.last),
+            backward=self._backward,
             scale=update.precision.scale,
             counts=self.counts,
         )
@@ -277,15 +292,20 @@ class _Micro:
         first, output = not self.entries, self._read(model)
         loss = self._weigh(output)
         if first:
-            self.update.memory.keep(self.slot, output.state)
+            self._keep(output)
             self._note(output, loss)
         return loss
+
+    def _keep(self, output: Output) -> None:
+        """Keep the state that the next micro-batch of these rows begins with."""
+        if not self.batch.spare:
+            self.update.memory.keep(self.slot, output.state)
 
     def _read(self, model: Any) -> Output:
         """The output of the objective in one pass."""
         update = self.update
         with update.precision.autocast():
-            output: Output = update.objective(model, self.batch, self.state)
+            output: Output = update.run(model, self.batch, self.state)
         if uncounted := [name for name in output.terms if f"term/{name}" not in self.counts]:
             raise refuse_uncounted(update.objective, self.batch, uncounted)
         return output

@@ -273,7 +273,7 @@ def test_an_empty_text_is_a_default() -> None:
         ("learning_rate", "learning_rate, of other trainers", "optim.lr"),
         ("report_to", "report_to, of other trainers", "run.trackers=[wandb]"),
         ("evaluation_strategy", "evaluation_strategy, of other trainers", "train.eval_every"),
-        ("fsdp", "fsdp, of other trainers", "train.processes"),
+        ("fsdp", "fsdp, of other trainers", "train.parallel=sharded"),
         ("push_to_hub", "push_to_hub, of other trainers", "plmctl convert"),
         ("update_freq", "update_freq, of other trainers", "train.micro_batch_size"),
     ],

@@ -81,6 +81,7 @@ def make_update(model: Model, objective: Objective, **more: object) -> Update:
         optimizer=Momentum(parameters=named, lr=0.1, momentum=0.0),
         precision=choose("fp32", WORLD.device),
         strategy=strategy,
+        run=objective,
         memory=CarriedStates(model.backbone, WORLD.device),
         clip=0.0,
         **more,

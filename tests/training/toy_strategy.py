@@ -7,6 +7,7 @@ from __future__ import annotations
 import faulthandler
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.core.errors import PlmctlError
+from plmctl.core.shares import whole_of
+from plmctl.objectives.base import Objective, Output, Term
 from plmctl.training.optim.adamw import AdamW
 from plmctl.training.processes.world import World, join, leave
 from plmctl.training.strategy.base import Strategy
+from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.strategy.replicated import Replicated
 from plmctl.training.strategy.single import Single
 
@@ -25,6 +29,9 @@ STRATEGIES: dict[str, tuple[int, Callable[[World], Strategy]]] = {
     "single": (1, Single),
     "replicated": (2, Replicated),
     "replicated, small buckets": (2, lambda world: Replicated(world, bucket_bytes=256)),
+    "sharded": (2, partial(choose_strategy, parallel="sharded")),
+    "sharded, offloaded": (2, partial(choose_strategy, parallel="sharded", offload=True)),
+    "hybrid": (4, partial(choose_strategy, parallel="hybrid", shard_size=2)),
 }
 ROWS, LARGEST, SECONDS = 6, 0.5, 60
 # the heads of each update, and the rows that use each
@@ -36,6 +43,15 @@ UPDATES: list[dict[str, set[int]]] = [
 ]
 
 
+class Toy(Objective):
+    """Rows of a module with a stem and heads, of which an update uses some."""
+
+    def forward(self, module: Any, rows: Any, state: Any = None) -> Output:
+        """The loss of these rows: (row, heads that it uses) each."""
+        losses = [loss_of(module, row, used) for row, used in rows]
+        return Output({"toy": Term(torch.stack(losses).sum())})
+
+
 def make_module() -> nn.Module:
     module = nn.Module()
     module.stem = nn.Linear(4, 8)
@@ -45,10 +61,14 @@ def make_module() -> nn.Module:
     return module.double()
 
 
-def loss_of(module: nn.Module, row: int, heads: list[str]) -> Tensor:
+def loss_of(module: Any, row: int, heads: list[str]) -> Tensor:
     x = torch.linspace(-1, 1 + row, 4, dtype=torch.float64)
     state = module.frozen(torch.tanh(module.stem(x)) + module.shift)
-    return sum((module.heads[name](state) ** 2).sum() for name in heads) / ROWS
+    return sum(((module.heads[name](state) ** 2).sum() for name in heads), 0 * state.sum()) / ROWS
+
+
+def heads_of(cells_of: dict[str, set[int]], row: int) -> list[str]:
+    return [name for name, users in cells_of.items() if row in users]
 
 
 def micro_batches(world: World) -> list[list[int]]:
@@ -64,26 +84,29 @@ def optimizer_of(module: nn.Module) -> AdamW:
 
 def gradients(module: nn.Module) -> dict[str, Tensor | None]:
     return {
-        name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()
+        name: None if p.grad is None else whole_of(p.grad).clone()
+        for name, p in module.named_parameters()
     }
 
 
 def trained(strategy: Strategy, seed: int) -> tuple[list[dict[str, Any]], nn.Module, AdamW]:
     """(what was seen in each update, the module, its optimizer)."""
     torch.manual_seed(seed)
-    module = strategy.place(make_module())
+    module, objective = strategy.place(make_module()), Toy()
+    run = strategy.unite(module, objective)
     optimizer, seen = optimizer_of(module), []
     strategy.train(list(module.parameters()))
     for cells_of in UPDATES:
-        batches = micro_batches(strategy.world)
-        for number, rows in enumerate(batches):
-            losses = [
-                loss_of(module, row, used)
-                for row in rows
-                if (used := [name for name, users in cells_of.items() if row in users])
-            ]
-            if losses:
-                strategy.backward(torch.stack(losses).sum(), last=number == len(batches) - 1)
+        batches = [
+            used
+            for rows in micro_batches(strategy.world)
+            if (used := [(row, heads) for row in rows if (heads := heads_of(cells_of, row))])
+        ]
+        passes = strategy.passes(len(batches))
+        for number in range(passes):
+            rows = batches[number] if number < len(batches) else [(0, [])]
+            loss = run(module, rows).terms["toy"].total
+            strategy.backward(loss, last=number == passes - 1)
         strategy.finish_backward()
         norm = strategy.gradient_norm()
         update = {"norm": norm, "whole": gradients(module)}

@@ -31,6 +31,11 @@ class Precision:
         """The number of significant digits in its results."""
         return 6 if self.name == "fp32" else 3
 
+    @property
+    def gathered(self) -> torch.dtype | None:
+        """The type in which the divided weights of a cell are gathered; None: their own."""
+        return torch.bfloat16 if self.name == "bf16" else None
+
     def autocast(self) -> AbstractContextManager[Any]:
         """The context in which forward passes run."""
         if self.name == "fp32":

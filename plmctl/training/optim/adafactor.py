@@ -10,7 +10,9 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.shares import is_shared
 from plmctl.training.optim.groups import Named, groups
+from plmctl.training.optim.shards import settle
 from plmctl.training.optim.uncompiled import Uncompiled
 
 
@@ -90,12 +92,11 @@ class Adafactor(Uncompiled):
 
     def _start(self, p: Tensor) -> dict[str, Tensor]:
         """Zeros; `step` counts the updates of this tensor."""
-        shapes = {"exp_avg_sq": p.shape}
+        start = {"exp_avg_sq": torch.zeros_like(p)}
         if p.ndim >= 2 and min(p.shape[-2:]) >= self.factored_from:
-            shapes = {"rows": p.shape[:-1], "columns": p.shape[:-2] + p.shape[-1:]}
+            start = {"rows": _mean(p, -1).zero_(), "columns": _mean(p, -2).zero_()}
         if self.momentum is not None:
-            shapes["exp_avg"] = p.shape
-        start = {name: p.new_zeros(shape) for name, shape in shapes.items()}
+            start["exp_avg"] = torch.zeros_like(p)
         return {"step": torch.tensor(0.0), **start}
 
     def _divide(self, grad: Tensor, state: Mapping[str, Tensor], kept: float) -> Tensor:
@@ -104,11 +105,19 @@ class Adafactor(Uncompiled):
         if "exp_avg_sq" in state:
             return grad * state["exp_avg_sq"].mul_(kept).add_(square, alpha=1 - kept).rsqrt()
         rows, columns = state["rows"], state["columns"]
-        rows.mul_(kept).add_(square.mean(-1), alpha=1 - kept)
-        columns.mul_(kept).add_(square.mean(-2), alpha=1 - kept)
-        share = (rows / rows.mean(-1, keepdim=True)).rsqrt_().unsqueeze(-1)
+        rows.mul_(kept).add_(_mean(square, -1), alpha=1 - kept)
+        columns.mul_(kept).add_(_mean(square, -2), alpha=1 - kept)
+        share = (rows / _mean(rows, -1).unsqueeze(-1)).rsqrt_().unsqueeze(-1)
         return grad * share * columns.rsqrt().unsqueeze(-2)
 
 
 def _rms(values: Tensor) -> Tensor:
-    return values.square().mean().sqrt()
+    square = values.square()
+    if not is_shared(values):
+        return square.mean().sqrt()
+    return (settle(square.sum()) / values.numel()).sqrt()
+
+
+def _mean(values: Tensor, dim: int) -> Tensor:
+    """The mean, also of a tensor that processes share unevenly."""
+    return settle(values.sum(dim)) / values.shape[dim] if is_shared(values) else values.mean(dim)

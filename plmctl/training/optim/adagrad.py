@@ -11,7 +11,9 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.shares import local_of
 from plmctl.training.optim.groups import Named, groups
+from plmctl.training.optim.shards import find_norms
 from plmctl.training.optim.uncompiled import Uncompiled
 
 _STEP = inspect.unwrap(torch.optim.Adagrad.step)
@@ -65,15 +67,15 @@ class Adagrad(Uncompiled, torch.optim.Adagrad):
             _STEP(self, closure)
             return
         for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._move(p, p.grad, group)
+            live = [p for p in group["params"] if p.grad is not None]
+            for p, norm in zip(live, find_norms([p.grad for p in live]), strict=True):
+                self._move(p, norm, group)
 
-    def _move(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
+    def _move(self, p: Tensor, norm: Tensor, group: Mapping[str, Any]) -> None:
         assert self.clip is not None
-        state, norm = self.state[p], grad.norm()
+        state, own = self.state[p], local_of(p)
         share = (self.clip / norm.clamp(min=1e-12)).clamp(max=1.0)
-        grad = grad.add(p, alpha=group["weight_decay"])
+        grad = local_of(p.grad).add(own, alpha=group["weight_decay"])
         state["step"] += 1
-        state["sum"].addcmul_(grad, grad)
-        p.sub_(group["lr"] * share * grad / (state["sum"].sqrt() + group["eps"]))
+        total = local_of(state["sum"]).addcmul_(grad, grad)
+        own.sub_(group["lr"] * share * grad / (total.sqrt() + group["eps"]))

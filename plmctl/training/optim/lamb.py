@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from plmctl.core.parts import part_of
+from plmctl.core.shares import is_shared, local_of
 from plmctl.training.optim.adamw import NO_CORRECTION, start_moments
 from plmctl.training.optim.groups import Named, check_numbers, groups, has_decay
+from plmctl.training.optim.shards import find_norms
 from plmctl.training.optim.uncompiled import Uncompiled
 
 
@@ -47,7 +49,28 @@ class Lamb(Uncompiled):
             {"lr": lr},
         )
 
-    def move(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Make one update; norms of tensors that processes share are summed all at once."""
+        for group in self.param_groups:
+            live = [p for p in group["params"] if p.grad is not None]
+            for some in [live] if any(map(is_shared, live)) else [[p] for p in live]:
+                self._move_together(some, group)
+
+    def _move_together(self, parameters: Sequence[Tensor], group: Mapping[str, Any]) -> None:
+        steps = [self._find_step(p, group) for p in parameters]
+        if group["trust"]:
+            norms = find_norms([*map(local_of, parameters), *steps], of=[*parameters] * 2)
+            for r, size, length in zip(
+                steps, norms[: len(steps)], norms[len(steps) :], strict=True
+            ):
+                size.clamp_(max=self.clamp)
+                r *= torch.where((size > 0) & (length > 0), size / length, 1.0)
+        for p, r in zip(parameters, steps, strict=True):
+            local_of(p).add_(r, alpha=-group["lr"])
+
+    def _find_step(self, p: Tensor, group: Mapping[str, Any]) -> Tensor:
+        """`r` of the share of a parameter."""
         state = self.state[p]
         if not state:
             state.update(
@@ -55,11 +78,9 @@ class Lamb(Uncompiled):
             )
         state["step"] += 1
         (beta1, beta2), step = self.betas, float(state["step"])
-        state["exp_avg"].lerp_(grad, 1 - beta1)
-        state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        root = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt_().add_(self.eps)
-        r = (state["exp_avg"] / (1 - beta1**step)).div_(root).add_(p, alpha=group["weight_decay"])
-        if group["trust"]:
-            size, length = p.norm().clamp(max=self.clamp), r.norm()
-            r *= torch.where((size > 0) & (length > 0), size / length, 1.0)
-        p.add_(r, alpha=-group["lr"])
+        grad, own = local_of(p.grad), local_of(p)
+        mean, square = local_of(state["exp_avg"]), local_of(state["exp_avg_sq"])
+        mean.lerp_(grad, 1 - beta1)
+        square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        root = (square / (1 - beta2**step)).sqrt_().add_(self.eps)
+        return (mean / (1 - beta1**step)).div_(root).add_(own, alpha=group["weight_decay"])

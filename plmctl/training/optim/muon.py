@@ -13,7 +13,9 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.shares import is_shared, local_of
 from plmctl.training.optim.groups import Named, can_fuse, check_numbers, groups
+from plmctl.training.optim.shards import change_whole
 from plmctl.training.optim.uncompiled import Uncompiled, UncompiledAdamW
 
 # the steepest polynomial at 0 that keeps singular values near 1 (Jordan et al., 2024)
@@ -93,9 +95,9 @@ class Muon(Uncompiled):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Make one update."""
         for group in self.param_groups:
-            for p in group["params"] if group["blocks"] else []:
-                if p.grad is not None:
-                    self.move(p, p.grad, group)
+            live = [p for p in group["params"] if group["blocks"] and p.grad is not None]
+            for some in [live] if any(map(is_shared, live)) else [[p] for p in live]:
+                self._move_together(some, group)
         if self._adamw is None:
             return
         # the same groups and state, also after load_state_dict has replaced them
@@ -103,17 +105,26 @@ class Muon(Uncompiled):
         self._adamw.state = self.state
         self._adamw.step()
 
-    def move(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
-        state = self.state[p]
-        if not state:
-            state["momentum"] = torch.zeros_like(p)
-        state["momentum"].lerp_(grad, 1 - self.momentum)
-        update = grad.lerp(state["momentum"], self.momentum)
-        p.mul_(1 - group["lr"] * group["weight_decay"])
-        for block, matrix in zip(
-            p.chunk(group["blocks"]), update.chunk(group["blocks"]), strict=True
-        ):
-            block.add_(orthogonalize(matrix), alpha=-group["lr"] * 0.2 * max(matrix.shape) ** 0.5)
+    def _move_together(self, matrices: Sequence[Tensor], group: Mapping[str, Any]) -> None:
+        """Make the step of matrices; one of several processes orthogonalises a matrix that they
+        share.
+        """
+        updates = []
+        for p in matrices:
+            state, grad = self.state[p], local_of(p.grad)
+            if not state:
+                state["momentum"] = torch.zeros_like(p)
+            momentum = local_of(state["momentum"]).lerp_(grad, 1 - self.momentum)
+            updates.append(grad.lerp(momentum, self.momentum))
+
+        def turn(matrix: Tensor) -> Tensor:
+            return torch.cat([orthogonalize(block) for block in matrix.chunk(group["blocks"])])
+
+        for p, turned in zip(matrices, change_whole(updates, matrices, turn), strict=True):
+            size = 0.2 * max(p.shape[0] // group["blocks"], p.shape[1]) ** 0.5
+            own = local_of(p)
+            own.mul_(1 - group["lr"] * group["weight_decay"])
+            own.add_(turned, alpha=-group["lr"] * size)
 
 
 def _blocks(name: str, fused: Mapping[str, int]) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from plmctl.core.errors import DataError
+from plmctl.core.shares import is_shared
 from plmctl.nn.tables import with_spare
 from plmctl.training.optim.groups import Named
 
@@ -25,9 +26,8 @@ def optimizer_tensors(
     return {
         f"{key}/{name}": (
             value[: rows[name]]
-            if name in rows
-            and value.shape == parameter.shape
-            and not hasattr(value, "placements")  # a slice of a DTensor would gather it
+            # a slice of a DTensor would gather it
+            if name in rows and value.shape == parameter.shape and not is_shared(value)
             else value
         )
         for name, parameter in parameters

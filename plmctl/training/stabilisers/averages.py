@@ -16,7 +16,7 @@ from plmctl.training.stabilisers.base import Beginning, KeptTensors, Stabiliser
 class Averaged(Stabiliser):
     """Keeps an average of each parameter that is trained, and exchanges it with the parameter."""
 
-    averages = True
+    averages, whole_weights = True, False
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,6 +18,7 @@ from plmctl.core.parts import base_of
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output
 from plmctl.runtime.whole_numbers import TrainedRanges
+from plmctl.training.optim.shards import share_of
 
 UNFROZEN = "leave peft and train.frozen out"
 
@@ -47,15 +48,17 @@ class Beginning:
 class Stabiliser(nn.Module):
     """Changes how a model is fine-tuned, not what it is: without it, the model is the same.
 
-    Its buffers are saved with the run, so that a resumed one goes on bit for bit. `averages`: what
-    is evaluated and saved are other weights than the trained ones, which only one may choose.
-    `keeps_zeros`: these are 0 where the trained ones are.
+    Its buffers are saved with the run, so that a resumed one goes on bit for bit. `whole_weights`:
+    it reads or changes weights, and does not know those of which processes have a share each.
+    `averages`: what is evaluated and saved are other weights than the trained ones, which only one
+    may choose. `keeps_zeros`: these are 0 where the trained ones are.
     `stays_near`: it needs the weights of a pretrained model. `rewrites`: weights are others while a
     batch is read, so that no pass may run again later, and none is compiled. `of_one_task`: it
     calls the task on each batch, so no other task may be trained with it. `needs_dropout`: it
     compares passes that drop other values.
     """
 
+    whole_weights: bool = True
     averages: bool = False
     keeps_zeros: bool = False
     stays_near: bool = False
@@ -198,6 +201,13 @@ class KeptTensors(nn.Module):
         super().__init__()
         for name, tensor in tensors.items():
             self.register_buffer(to_key(name), tensor.detach().clone())
+
+    def divide(self, weights: Mapping[str, Tensor]) -> None:
+        """Keep of each tensor the share that this process has of the weight of that name."""
+        for name, weight in weights.items():
+            kept = self._buffers.get(to_key(name))
+            if kept is not None and kept.shape == weight.shape:
+                self._buffers[to_key(name)] = share_of(kept, weight)
 
     def of(self, name: str) -> Tensor:
         """The tensor of this name."""

@@ -23,6 +23,7 @@ class TwoPasses(Compared):
     """
 
     terms, group, needs_dropout = frozenset({TERM}), TERM, True
+    whole_weights = False
 
     def __init__(self, *, alpha: float) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ class Reinitialised(Stabiliser):
     arXiv:2006.05987, sec. 5). The rule of the model applies: N(0, 0.02) for BERT, norms 1 and 0.
     """
 
-    stays_near = True
+    stays_near, whole_weights = True, False
 
     def __init__(self, *, layers: Count) -> None:
         super().__init__()

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from plmctl.objectives.base import Objective, Output
 from plmctl.training.optim.groups import Named
 from plmctl.training.processes.world import World
 
 M = TypeVar("M", bound=nn.Module)
+FindUnits = Callable[..., Mapping[nn.Module, Sequence[str]]]  # (model, objective)
+Run = Callable[..., Output]  # (model, batch, state), as of an objective
 
 
 class Strategy(ABC):
     """One training by all processes of `world`, each with its own rows of every batch.
 
-    The order of calls: `place` every module, build the optimizer, `train` its parameters; then for
-    each update `sum_counts`, `backward` for every micro-batch, `finish_backward`, `gradient_norm`,
-    `clip`. Every process makes the same calls, but may have other numbers of micro-batches, and
-    other parameters without a gradient. An update is the same, to the order of summation, as that
+    The order of calls: `place` every module, `unite` them, build the optimizer, `train` its
+    parameters; then for each update `sum_counts`, `backward` for every micro-batch,
+    `finish_backward`, `gradient_norm`, `clip`. Every process makes the same calls, but may have
+    other numbers of micro-batches, as far as `passes` allows it, and other parameters without a
+    gradient. An update is the same, to the order of summation, as that
     of one process with all rows. A tensor in a checkpoint is complete and has the name and shape of
     one process, so that a run can continue under any strategy.
     `tests/training/test_strategy.py` holds every strategy to this.
@@ -34,6 +39,28 @@ class Strategy(ABC):
     @abstractmethod
     def place(self, module: M) -> M:
         """The module on this process's device, with the weights that it has in the main process."""
+
+    @abstractmethod
+    def unite(self, model: nn.Module, objective: Objective) -> Run:
+        """The objective, as every micro-batch of training calls it; from here on the modules have
+        the parameters that are trained.
+        """
+
+    @abstractmethod
+    def passes(self, count: int) -> int:
+        """How many passes this process makes in an update with `count` micro-batches of its own;
+        those behind them count for nothing.
+        """
+
+    @abstractmethod
+    def gathered(self) -> AbstractContextManager[Any]:
+        """The time in which this process has whole weights and runs the model alone."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give the main process modules with whole weights, after the training; every process has
+        to call it.
+        """
 
     @abstractmethod
     def train(self, parameters: Sequence[nn.Parameter]) -> None:

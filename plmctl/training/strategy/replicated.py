@@ -26,13 +26,7 @@ class Replicated(Single):
         self.bucket_bytes = bucket_bytes
 
     def place(self, module: M) -> M:
-        module.to(self.world.device)
-        with torch.no_grad(), explain_loss_of_process():
-            for tensor in [*module.parameters(), *module.buffers()]:
-                flat = tensor.detach().contiguous().view(-1)
-                dist.broadcast(flat.view(torch.uint8), 0)  # gloo does not know every type
-                tensor.copy_(flat.view_as(tensor))
-        return module
+        return copy_from_main(module, self.world.device)
 
     def train(self, parameters: Sequence[nn.Parameter]) -> None:
         super().train(parameters)
@@ -44,3 +38,14 @@ class Replicated(Single):
 
     def finish_backward(self) -> None:
         self.buckets.finish()
+
+
+def copy_from_main(module: M, device: torch.device) -> M:
+    """The module on this device, with the weights that it has in the main process."""
+    module.to(device)
+    with torch.no_grad(), explain_loss_of_process():
+        for tensor in [*module.parameters(), *module.buffers()]:
+            flat = tensor.detach().contiguous().view(-1)
+            dist.broadcast(flat.view(torch.uint8), 0)  # gloo does not know every type
+            tensor.copy_(flat.view_as(tensor))
+    return module

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from plmctl.objectives.base import Objective
 from plmctl.training import checkpoint
 from plmctl.training.optim.groups import Named
 from plmctl.training.optim.state import load_optimizer_tensors, optimizer_tensors
-from plmctl.training.strategy.base import M, Strategy
+from plmctl.training.strategy.base import M, Run, Strategy
 
 
 class Single(Strategy):
@@ -22,6 +25,18 @@ class Single(Strategy):
 
     def place(self, module: M) -> M:
         return module.to(self.world.device)
+
+    def unite(self, model: nn.Module, objective: Objective) -> Run:
+        return objective
+
+    def passes(self, count: int) -> int:
+        return count
+
+    def gathered(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def release(self) -> None:
+        pass
 
     def train(self, parameters: Sequence[nn.Parameter]) -> None:
         self.parameters = list(parameters)
