@@ -101,12 +101,13 @@ def fit(
     )
     _go_on(session, trainer, newest)
     _compile_where_it_pays(session, trainer, regularised=regulariser is not None)
+    return _train(session, trainer, used=used)
+
+
+def _train(session: Session, trainer: Trainer, *, used: bool) -> Result:
+    """Train; with whole weights in the main process at the end, if they are `used`."""
     with explain_lack_of_memory(session, trainer, _rows_of_pass(session)):
-        return _train(trainer, used=used)
-
-
-def _train(trainer: Trainer, *, used: bool) -> Result:
-    result = trainer.fit()
+        result = trainer.fit()
     if used:
         trainer.strategy.release()
     return result

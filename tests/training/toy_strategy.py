@@ -129,11 +129,12 @@ def counts(strategy: Strategy) -> dict[str, Any]:
 
 def state(strategy: Strategy, module: nn.Module, optimizer: AdamW) -> dict[str, dict[str, Tensor]]:
     named = list(module.named_parameters())
-    return {
+    parts = {
         "module": strategy.module_tensors(module),
         "without": strategy.module_tensors(module, without=module.stem),
         "optimizer": strategy.optimizer_tensors(optimizer, named, rows={}),
     }
+    return {kind: {n: whole_of(t) for n, t in part.items()} for kind, part in parts.items()}
 
 
 def main(folder: str, *names: str) -> None:
