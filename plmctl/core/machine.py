@@ -79,6 +79,8 @@ def measure_peak_memory() -> int:
 def find_memory() -> int:
     """Bytes of memory that this machine, or the group of processes that this one is in, may use."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    pages = pages if allowed == resource.RLIM_INFINITY else min(pages, allowed)
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
     except OSError:
