@@ -105,8 +105,8 @@ import os, sys, torch, torch.distributed as dist
 os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1")
 os.environ.setdefault("MASTER_PORT", "29511")
 dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
-import plmctl.training.strategy.choose as choose
-choose.check_parallel = lambda *given, **named: None
+import plmctl.training.processes.parallel as parallel
+parallel.check_parallel = lambda *given, **named: None
 from plmctl.__main__ import main
 sys.exit(main())
 """
