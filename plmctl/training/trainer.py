@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import PlmctlError
+from plmctl.core.shares import is_shared
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.objectives.base import Objective
-from plmctl.storage.parts.blocks import is_sharded
 from plmctl.storage.reading import blame_file, fit_stored
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
@@ -509,7 +509,7 @@ class Trainer:
         """
         assert self.batches is not None
         model = self.strategy.module_tensors(self.model)
-        in_parts = self.settings.save_async or any(map(is_sharded, model.values()))
+        in_parts = self.settings.save_async or any(map(is_shared, model.values()))
         own = join({self.world.rank: self.own.tensors()})
         ranks = self.world.gather(({} if in_parts else own, self.meter.sums()))
         optimizer = self.strategy.optimizer_tensors(self.optimizer, self.parameters, rows=self.rows)

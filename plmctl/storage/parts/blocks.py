@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from plmctl.core.shares import is_shared
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -53,18 +55,13 @@ class TensorBlock:
         return [ChunkStorageMetadata(torch.Size(self.offsets), self.values.shape)]
 
 
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether a tensor is a DTensor, of which each process has its own block."""
-    return hasattr(tensor, "placements")
-
-
 def block_of(tensor: Any, rows: int | None = None) -> TensorBlock:
     """The own block of a DTensor; a plain tensor is one block.
 
     Args:
         rows: The rows of tokens of a padded table: spare ones are left out.
     """
-    if not is_sharded(tensor):
+    if not is_shared(tensor):
         return TensorBlock(tensor.detach(), tuple(tensor.shape), (0,) * tensor.dim())
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
@@ -93,7 +90,7 @@ def own_blocks(
     return {
         name: block_of(tensor, rows.get(name))
         for name, tensor in tensors.items()
-        if (_is_first_copy(tensor) if is_sharded(tensor) else main)
+        if (_is_first_copy(tensor) if is_shared(tensor) else main)
     }
 
 

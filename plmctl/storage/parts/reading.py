@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from plmctl.core.errors import DataError
-from plmctl.storage.parts.blocks import TensorBlock, block_of, is_sharded, target_like
+from plmctl.core.shares import is_shared
+from plmctl.storage.parts.blocks import TensorBlock, block_of, target_like
 from plmctl.storage.parts.metadata import read_metadata
 from plmctl.storage.reading import COPY, blame_file, summarize_error
 
@@ -93,7 +94,7 @@ class ShardedTensors(Mapping[str, "Tensor"]):
 
         found = self._names[name]
         like = self._like.get(name)
-        if like is not None and is_sharded(like):
+        if like is not None and is_shared(like):
             if found.properties.dtype != like.dtype:
                 what = f"{name} is {found.properties.dtype} there, and {like.dtype} here"
                 raise DataError(what, file=self.folder, fix="train.precision as in its config")
