@@ -149,17 +149,17 @@ class Cluster:
 
     def _open(self) -> Any:
         """The executor of submitit."""
-        admit(self.folder).mkdir(parents=True, exist_ok=True)
-        launcher = self.launcher
+        launcher, folder = self.launcher, admit(self.folder)
         turns = {"slurm_max_num_timeout": launcher.timeouts}
         turns |= {"local_max_num_timeout": launcher.timeouts}
         try:
-            executor = self._submitit.AutoExecutor(self.folder, cluster=launcher.cluster, **turns)
+            executor = self._submitit.AutoExecutor(folder, cluster=launcher.cluster, **turns)
         except RuntimeError as error:  # it looks for srun
             raise UsageError(
                 f"launcher={launcher.cluster}: this machine has no srun, by which SLURM starts"
                 " jobs\n  fix: launcher=local"
             ) from error
+        folder.mkdir(parents=True, exist_ok=True)
         shared, special = self._parameters()
         executor.update_parameters(**shared, **{f"slurm_{key}": special[key] for key in special})
         if launcher.cluster == "local":

@@ -263,3 +263,4 @@ def test_without_srun_the_message_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="this machine has no srun"):
         Cluster(Launcher(), tmp_path / "submitted").submit([])
+    assert not list(tmp_path.iterdir())

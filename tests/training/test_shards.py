@@ -77,6 +77,33 @@ def test_what_cannot_be_divided_is_refused(parallel, processes, more, said):
     assert error.value.fix
 
 
+@pytest.mark.parametrize("parallel", ["replicated", "sharded", "hybrid"])
+@pytest.mark.parametrize("processes", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("shard_size", [None, 2, 3, 8])
+@pytest.mark.parametrize("offload", ["none", "cpu"])
+def test_fixes_of_divisions_end(parallel, processes, shard_size, offload):
+    words = {
+        "train.parallel": parallel,
+        "train.processes": str(processes),
+        "train.shard_size": "null" if shard_size is None else str(shard_size),
+        "train.offload": offload,
+    }
+    for _ in range(4):
+        size = words["train.shard_size"]
+        try:
+            check_parallel(
+                words["train.parallel"],
+                int(words["train.processes"]),
+                shard_size=None if size == "null" else int(size),
+                offload=words["train.offload"],
+            )
+        except ConfigError as error:
+            words |= dict(word.split("=") for word in error.fix.split())
+        else:
+            return
+    raise AssertionError(f"the fixes lead in a circle: {words}")
+
+
 def test_shares_are_counted():
     assert count_shares("replicated", 8, None) == 1
     assert count_shares("sharded", 8, None) == 8

@@ -16,9 +16,11 @@ def check_parallel(
     parallel: str, processes: int, *, shard_size: int | None, offload: str = "none"
 ) -> None:
     """ConfigError where the settings contradict each other or the number of processes."""
+    sizes = [n for n in range(2, processes) if processes % n == 0]
     if shard_size is not None and parallel != HYBRID:
         allowed = "null: only train.parallel=hybrid divides weights among a part of the processes"
-        raise ConfigError("train.shard_size", shard_size, allowed, fix="train.parallel=hybrid")
+        fix = "train.parallel=hybrid" if shard_size in sizes else "train.shard_size=null"
+        raise ConfigError("train.shard_size", shard_size, allowed, fix=fix)
     if parallel == REPLICATED:
         if offload != "none":
             allowed = "none: only weights that are divided wait in the memory of the host"
@@ -29,10 +31,10 @@ def check_parallel(
         raise ConfigError("train.parallel", parallel, allowed, fix="train.processes=2")
     if parallel == SHARDED:
         return
-    sizes = [n for n in range(2, processes) if processes % n == 0]
     if not sizes:
-        allowed = f"sharded: {processes} processes cannot form groups of equal size"
-        raise ConfigError("train.parallel", parallel, allowed, fix="train.parallel=sharded")
+        allowed = f"sharded: {processes} processes cannot form smaller groups of equal size"
+        fix = "train.parallel=sharded" + " train.shard_size=null" * (shard_size is not None)
+        raise ConfigError("train.parallel", parallel, allowed, fix=fix)
     if shard_size not in sizes:
         allowed = f"{', '.join(map(str, sizes))}: groups of equal size of {processes} processes"
         fix = f"train.shard_size={sizes[-1]}"
