@@ -36,7 +36,7 @@ class MinHash:
     ngram: int = 5
     buckets: int = 14
     hashes: int = 8
-    seed: int = 1
+    seed: int = 0
 
     def sign(self, words: np.ndarray) -> np.ndarray:
         """[buckets * hashes] uint32, the least of each hash over all n-grams; empty without one.

@@ -31,22 +31,22 @@ class OutputFormat:
     Args:
         kind: "jsonl": a row of JSON a document; "text": a line a paragraph, and a blank line
             between documents.
-        packing: "gz", "zst" or "none".
+        compression: "gz", "zst" or "none".
     """
 
     kind: str = "jsonl"
-    packing: str = "gz"
+    compression: str = "gz"
 
     def check(self) -> None:
         """Raise UsageError where the library that packs is missing."""
-        if self.packing == "zst":
-            require_library("zstandard", "zstd", "packing=zst")
+        if self.compression == "zst":
+            require_library("zstandard", "zstd", "compression=zst")
 
     @property
     def ending(self) -> str:
         """The ending of a file: `.jsonl.gz`."""
         stem = ".jsonl" if self.kind == "jsonl" else ".txt"
-        return stem if self.packing == "none" else f"{stem}.{self.packing}"
+        return stem if self.compression == "none" else f"{stem}.{self.compression}"
 
     @contextmanager
     def open(self, folder: Path, name: str) -> Iterator[Callable[[RawText], None]]:
@@ -69,10 +69,10 @@ class OutputFormat:
         """The stream that packs; without times or names, so that the same text gives the same
         bytes.
         """
-        if self.packing == "gz":
+        if self.compression == "gz":
             return gzip.GzipFile("", "wb", GZIP_LEVEL, stream, mtime=0)
-        if self.packing == "zst":
-            library = require_library("zstandard", "zstd", "packing=zst")
+        if self.compression == "zst":
+            library = require_library("zstandard", "zstd", "compression=zst")
             return library.ZstdCompressor(ZSTD_LEVEL).stream_writer(stream, closefd=False)
         return stream
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
@@ -13,7 +13,6 @@ import typer
 from plmctl.cli.mistakes import end_at_once
 from plmctl.config import command as commands
 from plmctl.config.command import Command
-from plmctl.config.launcher import read_launcher, take_launcher
 from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import DETAIL, remark
@@ -41,7 +40,10 @@ def start(
 
 
 def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
-    given = take_launcher(given)
+    if given.launched:
+        from plmctl.config.launcher import take_launcher
+
+        given = take_launcher(given)
     if multirun:
         from plmctl.jobs.sweep import sweep
 
@@ -58,21 +60,23 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
         with end_at_once(), _without_collector():
             spec = decide(given)
             remark(f"composed the settings of plmctl {given.command}", DETAIL)
-            action = print_settings if print_config else _perform
+            action = print_settings if print_config else _choose_action(given)
         remark("imported what it needs", DETAIL)
         result = action(spec)
     return result if isinstance(result, int) else 0
 
 
-def _perform(asked: RunSpec) -> commands.Result:
-    """Do what a command does, here or where its launcher starts it."""
-    given = asked.provenance
-    launcher = read_launcher(given.launcher)
-    if launcher is None or commands.find_command(given.command, given.plugins).starts_jobs:
-        return commands.perform(asked)
+def _choose_action(given: Provenance) -> Callable[[RunSpec], commands.Result]:
+    """The function that does what a command does, here or where its launcher starts it."""
+    if not given.launched or commands.find_command(given.command, given.plugins).starts_jobs:
+        return commands.perform
+    from plmctl.config.launcher import read_launcher
     from plmctl.jobs.cluster import submit
 
-    return submit(asked, launcher)
+    launcher = read_launcher(given.launcher)
+    if launcher is None:
+        return commands.perform
+    return functools.partial(submit, launcher=launcher)
 
 
 @contextlib.contextmanager

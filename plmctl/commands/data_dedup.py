@@ -30,7 +30,7 @@ class Dedup(TextCleaner, Command):
         place=22,
         examples=(
             "plmctl data dedup README.md out=deduplicated",
-            "plmctl data dedup README.md near=false write=text packing=none out=different",
+            "plmctl data dedup README.md near=false write=text compression=none out=different",
         ),
         bare="input",
         several=True,
@@ -52,7 +52,7 @@ class Dedup(TextCleaner, Command):
     # field of a row or of its metadata, with a number of which the lowest stays
     priority: str | None = None
     examples: Whole = 20  # largest clusters to show in clusters.json
-    seed: Whole = 1  # another choice of hashes
+    seed: Whole = 0  # another choice of hashes
 
     def perform(self) -> Result:
         """Write `out` and say what is in it."""

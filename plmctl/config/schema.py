@@ -97,7 +97,7 @@ class TextCleaner(RunSpec):
     out: str = MISSING  # a new folder, for input= and data.path=
     # rows with text, id and metadata, as datatrove has them, or plain text
     write: Literal["jsonl", "text"] = "jsonl"
-    packing: Literal["gz", "zst", "none"] = "gz"  # how the files of out are packed
+    compression: Literal["gz", "zst", "none"] = "gz"  # how the files of out are compressed
     # MB of a part, which becomes one file, and which a kill may cost
     part_mb: Amount = 32.0
     processes: Processes | None = None  # null: one for each core

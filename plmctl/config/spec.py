@@ -106,6 +106,10 @@ class Record(Keyed):
         return tuple(field.name for field in fields if not field.metadata.get("beside"))
 
 
+# beginnings of all words that may be about a launcher
+OF_LAUNCHERS = ("launcher", "nodes=", "hydra/launcher", "hydra.launcher.")
+
+
 @dataclass(frozen=True)
 class Provenance:
     """The command line: the source of a spec, and the options of its command."""
@@ -129,6 +133,11 @@ class Provenance:
     decision: Decision | None = None  # the settings that follow from train.minutes
     # the settings with their references (${size.width}), before these were worked out
     written: Part = field(default_factory=lambda: Part({}), repr=False, compare=False)
+
+    @property
+    def launched(self) -> bool:
+        """Whether a word may be about a launcher."""
+        return any(word.startswith(OF_LAUNCHERS) for word in (*self.overrides, *self.launcher))
 
     @property
     def command(self) -> str:

@@ -11,6 +11,8 @@ from functools import partial
 
 # in the environment of a command that another plmctl has started: the number of that process
 PARENT = "PLMCTL_PARENT"
+# in the environment of a command that goes on with the run in its folder, if one has begun
+TAKE_UP = "PLMCTL_TAKE_UP"
 LOOK = 0.2  # seconds between two looks at the parent
 PATIENCE = 10.0  # seconds that a process whose parent is gone has to save what it has
 

@@ -19,7 +19,7 @@ from plmctl.storage.atomic import write_text
 from plmctl.storage.journal import open_journal
 from plmctl.storage.resumable import RECORD, new_folder
 
-SETTINGS = ("input", "field", "lines", "out", "write", "packing", "part_mb", "processes")
+SETTINGS = ("input", "field", "lines", "out", "write", "compression", "part_mb", "processes")
 Numbers = dict[str, Any]
 
 
@@ -47,7 +47,7 @@ class CleaningJob:
     def open(cls, given: Mapping[str, Any]) -> CleaningJob:
         """The job that `SETTINGS` describe, checked before any work."""
         out, paths = new_folder(given["out"]), given["input"]
-        form = OutputFormat(given["write"], given["packing"])
+        form = OutputFormat(given["write"], given["compression"])
         form.check()
         several = (paths,) if isinstance(paths, str) else tuple(paths)
         source = CleaningInput(several, given["field"], given["lines"])

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from plmctl.config.advice import add_fixes
 from plmctl.config.compose import attempt
 from plmctl.config.spec import Provenance, RunSpec
+from plmctl.core.children import TAKE_UP
 from plmctl.core.errors import UsageError, raise_all
 from plmctl.runs.resume import resume_spec, take_up
-from plmctl.training.processes.launch import TAKE_UP
 
 
 def decide(given: Provenance) -> RunSpec:

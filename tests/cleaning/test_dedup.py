@@ -208,7 +208,8 @@ def test_plain_text_in_and_out(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(
         "One line.\nTwo lines.\n\nOther text.\n\nOne line.\nTwo lines.\n"
     )
-    plmctl("data", "dedup", f"{tmp_path}/a.txt", "write=text", "packing=none", f"out={tmp_path}/o")
+    how = ("write=text", "compression=none", f"out={tmp_path}/o")
+    plmctl("data", "dedup", f"{tmp_path}/a.txt", *how)
     assert (tmp_path / "o/00000.txt").read_text() == "One line.\nTwo lines.\n\nOther text.\n\n"
     again = [document.paragraphs for document in read_documents(f"{tmp_path}/o")]
     assert again == [("One line.", "Two lines."), ("Other text.",)]

@@ -310,7 +310,7 @@ def test_every_name_of_another_trainer_leads_to_something_that_is_here() -> None
     known = {
         setting.path for kind in all_commands().values() for setting in list_plumbing(kind)
     } | {*SLOTS}
-    known |= {"task.columns.text", "task.metrics"}
+    known |= {"task.columns.text", "task.metrics", "launcher"}
     for name, instead in INSTEAD.items():
         for word in instead.typed.split(", or ")[0].split()[:1]:
             key = word.partition("=")[0]

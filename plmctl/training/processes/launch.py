@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from plmctl.core.children import child_environment
+from plmctl.core.children import TAKE_UP, child_environment
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import FAIL, WARN, remark
 from plmctl.training.stop import ASKED, STOPPED, ends_at_once, listen
@@ -21,8 +21,6 @@ from plmctl.training.stop import ASKED, STOPPED, ends_at_once, listen
 GRACE = 30.0  # seconds that the other processes get to end once one has failed
 # the exit codes after which a start anew would end in the same way
 FINAL = (0, UsageError.exit_code, DataError.exit_code, *STOPPED)
-# in the environment of a command that goes on with the run in its folder, if one has begun
-TAKE_UP = "PLMCTL_TAKE_UP"
 LAUNCHED = "PLMCTL_LAUNCHED"  # in the environment of a process that `launch` has started
 
 
