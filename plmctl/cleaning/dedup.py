@@ -313,11 +313,11 @@ def _compare(numbers: Sequence[int], shown: Mapping[str, Any]) -> dict[str, Any]
 def describe(found: Deduplicated) -> Iterator[str]:
     """A table of kept and dropped documents, and an example."""
     total, characters = found.documents, sum(size for _, size in found.counts.values())
-    yield f"{'':10}{'documents':>12}{'':8}{'MB':>10}"
+    yield f"{'':10}{'documents':>12}{'':8}{'M characters':>14}"
     for reason, (count, size) in found.counts.items():
         if count or reason == "kept":
-            yield f"{reason:10}{count:12,}{count / total:8.1%}{size / 1e6:10,.1f}"
-    yield f"{'all':10}{total:12,}{'':8}{characters / 1e6:10,.1f}"
+            yield f"{reason:10}{count:12,}{count / total:8.1%}{size / 1e6:14,.3f}"
+    yield f"{'all':10}{total:12,}{'':8}{characters / 1e6:14,.3f}"
     if found.sizes:
         largest = max(map(int, found.sizes))
         yield f"{sum(found.sizes.values()):,} clusters, the largest of {largest:,} documents"

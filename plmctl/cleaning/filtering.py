@@ -104,8 +104,8 @@ class FilterCounts:
     def describe(self, rules: Iterable[str]) -> Iterator[str]:
         """A table of the documents that rules drop and change."""
         documents, characters = self.read
-        yield f"{'':42}{'documents':>12}{'':8}{'MB':>10}"
-        yield f"{'read':42}{documents:12,}{'':8}{characters / 1e6:10,.1f}"
+        yield f"{'':42}{'documents':>12}{'':8}{'M characters':>14}"
+        yield f"{'read':42}{documents:12,}{'':8}{characters / 1e6:14,.3f}"
         for rule in (EMPTY, *rules):
             reasons = self.drops.get(rule, {})
             count, changed = sum(reasons.values()), self.changed.get(rule, 0)
@@ -116,7 +116,7 @@ class FilterCounts:
             for reason in sorted(reasons, key=lambda each: (-reasons[each], each)):
                 yield f"  {reason:40}{reasons[reason]:12,}{reasons[reason] / documents:8.1%}"
         count, characters = self.kept
-        yield f"{'kept':42}{count:12,}{count / documents:8.1%}{characters / 1e6:10,.1f}"
+        yield f"{'kept':42}{count:12,}{count / documents:8.1%}{characters / 1e6:14,.3f}"
 
 
 @dataclass(frozen=True)

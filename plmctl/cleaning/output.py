@@ -17,6 +17,7 @@ from plmctl.cleaning.raw_text import RawText
 from plmctl.core.extras import require_library
 from plmctl.storage.atomic import open_atomic
 from plmctl.storage.formulas import guard
+from plmctl.storage.gate import admit
 
 GZIP_LEVEL, ZSTD_LEVEL = 4, 3
 SHOWN = 120  # characters of a dropped text in a table
@@ -50,13 +51,18 @@ class OutputFormat:
 
     @contextmanager
     def open(self, folder: Path, name: str) -> Iterator[Callable[[RawText], None]]:
-        """A function that writes one document into the file `name`, which appears at the end."""
+        """A function that writes one document into the file `name`, which appears at the end.
+        Without a document there is no file: readers of text refuse empty ones.
+        """
         spell = RawText.spell if self.kind == "jsonl" else spell_plainly
         end = "\n" if self.kind == "jsonl" else "\n\n"
-        with open_atomic(folder / f"{name}{self.ending}", "wb") as stream:
+        file, written = folder / f"{name}{self.ending}", False
+        with open_atomic(file, "wb") as stream:
             packed = self._pack(stream)
 
             def write(text: RawText) -> None:
+                nonlocal written
+                written = True
                 packed.write(f"{spell(text)}{end}".encode("utf-8", "replace"))
 
             yield write
@@ -64,6 +70,8 @@ class OutputFormat:
                 packed.close()
             stream.flush()
             os.fsync(stream.fileno())
+        if not written:
+            admit(file).unlink()
 
     def _pack(self, stream: IO[bytes]) -> Any:
         """The stream that packs; without times or names, so that the same text gives the same

@@ -46,9 +46,10 @@ class RawText:
 
     def spell(self) -> str:
         """The document as a line of JSON, as datatrove writes it: `text`, `id`, `metadata`, and all
-        other fields of its row.
+        other fields of its row. A text of another field becomes `text`, so that all rows agree.
         """
         metadata = {} if self.row else {METADATA: {"file_path": self.file}}
         row = {ID: self.id, **self.row, **metadata} if ID not in self.row else {**self.row}
-        ordered = {self.key: self.text} | {k: v for k, v in row.items() if k != self.key}
+        others = {k: v for k, v in row.items() if k not in (self.key, TEXT)}
+        ordered = {TEXT: self.text} | others
         return json.dumps(ordered, ensure_ascii=False, separators=(",", ":"))

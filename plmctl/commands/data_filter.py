@@ -110,6 +110,9 @@ class Filter(TextCleaner, TaskUser, Command):
         if self.provenance.dry_run:
             yield f"a sample of {tally.read[0]:,} documents; nothing is written"
             return
+        if not tally.kept[0]:
+            yield f"{out}: no document stays; samples.json and dropped/ say why"
+            return
         yield f"{out}: what stays; samples.json and dropped/ say why each other document does not"
         yield f"next: plmctl tokenize {spell_setting('data.path', self.out)} out=<a folder>"
 

@@ -98,7 +98,7 @@ class Tokenize(Command):
             )
         if self.part >= self.parts:
             allowed = f"a number from 0 to {self.parts - 1}, as parts={self.parts}"
-            raise ConfigError("part", self.part, allowed)
+            raise ConfigError("part", self.part, allowed, fix=f"part={self.parts - 1}")
 
     def _tokenize_part(self, work: TokenizingJob) -> Result:
         from plmctl.data.dividing import list_whole
@@ -108,7 +108,7 @@ class Tokenize(Command):
         whole = list_whole(work.source)
         if whole and len(whole) < self.parts:
             few = f"{whole[0]} cannot be divided: one part reads all of it"
-            remark(few if len(whole) == 1 else f"{few}, as of {len(whole) - 1} other files", WARN)
+            remark(few if len(whole) == 1 else f"{few}. So it is with {len(whole)} files", WARN)
         self._list_parts(work).write(self.part)
         line = f"part {self.part} of {self.parts} is done; {self._spell()} joins all"
         return self.report({"out": self.out, "part": self.part, "parts": self.parts}, [line])

@@ -48,14 +48,19 @@ class FileCache:
             download: Writes its content to a stream.
 
         Raises:
-            DataError: The source has another content.
+            DataError: The source has another content, or the folder cannot be written.
         """
         file = self.folder / f"{sha256}{_END}"
         if not self._has(file, size):
-            admit(self.folder).mkdir(parents=True, exist_ok=True)
-            with self._lock(sha256):
-                if not self._has(file, size):
-                    self._download(name, file, size, sha256, download)
+            try:
+                admit(self.folder).mkdir(parents=True, exist_ok=True)
+                with self._lock(sha256):
+                    if not self._has(file, size):
+                        self._download(name, file, size, sha256, download)
+            except OSError as error:
+                what = f"cannot be kept ({error.strerror or error})"
+                fix = "# free some space, or a smaller data.cache_size, or another data.cache_dir"
+                raise DataError(what, file=self.folder, fix=fix) from error
         return file
 
     def _has(self, file: Path, size: int) -> bool:
@@ -89,10 +94,6 @@ class FileCache:
                 )
                 raise DataError(what, file=name, fix="# copy all files of the folder there again")
             os.replace(admit(partial), admit(file))
-        except OSError as error:
-            what = f"cannot be kept ({error.strerror or error})"
-            fix = "# free some space, or a smaller data.cache_size, or another data.cache_dir"
-            raise DataError(what, file=self.folder, fix=fix) from error
         finally:
             admit(partial).unlink(missing_ok=True)
 

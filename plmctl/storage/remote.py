@@ -105,7 +105,7 @@ def _retry(url: str, read: Callable[[], T]) -> T:
                 raise _explain(url, error) from error
             if number == TRIES - 1:
                 what = f"cannot be read, after {TRIES} tries ({_describe(error)})"
-                fix = "# check the connection; the same command goes on"
+                fix = "# check the connection and start again; a run goes on with --resume"
                 raise DataError(what, file=url, fix=fix) from error
             time.sleep(FIRST * 2**number * random.uniform(0.5, 1.5))
     raise AssertionError

@@ -149,7 +149,7 @@ def test_a_stopped_start_goes_on_with_unfinished_parts_alone(
 
         monkeypatch.setattr(getattr(dedup, name), "__call__", counted)
     plmctl(*words, f"out={tmp_path}/out")
-    parts = len(list((tmp_path / "whole").glob("*.gz")))
+    parts = len(list((tmp_path / "whole/dropped").glob("*.tsv")))
     total = {"Signing": parts, "Comparing": 15, "Writing": parts}
     order = list(done)
     for name in done:

@@ -80,6 +80,49 @@ def test_processes_and_a_stop_change_nothing(
     assert len(read_out(tmp_path / "one")) == 9
 
 
+@pytest.mark.parametrize("packing", ["gz", "none"])
+def test_a_part_that_keeps_nothing_leaves_no_file_and_the_next_step_works(
+    tmp_path: Path, packing: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "short"}\n' * 40)
+    rows = (json.dumps({"text": PROSE.replace("ship", f"ship {n}")}) for n in range(40))
+    (tmp_path / "b.jsonl").write_text("\n".join(rows))
+    named, out = [f"{tmp_path}/a.jsonl", f"{tmp_path}/b.jsonl"], tmp_path / "out"
+    how = ["rule=[length]", "part_mb=0.001", "processes=1", f"packing={packing}"]
+    plmctl("data", "filter", *named, *how, f"out={out}")
+    assert not (out / f"00000.jsonl{'.gz' if packing == 'gz' else ''}").exists()
+    assert (out / "dropped/00000.tsv").exists()
+    plmctl("tokenize", f"data.path={out}", "tokenizer=char", f"out={tmp_path}/tokens")
+    shown = plmctl("data", "filter", named[0], *how, f"out={tmp_path}/none")
+    assert "no document stays" in shown
+    assert "next:" not in shown
+
+
+def test_a_text_of_another_field_is_read_by_the_next_command(tmp_path: Path) -> None:
+    rows = [{"content": PROSE.replace("ship", f"ship {n}"), "n": n} for n in range(30)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "b.txt").write_text(PROSE)
+    for command in ("filter", "dedup"):
+        out = tmp_path / command
+        named = [f"{tmp_path}/a.jsonl", f"{tmp_path}/b.txt", "field=content", f"out={out}"]
+        plmctl("data", command, *named)
+        written = read_out(out)
+        assert all("text" in row and "content" not in row for row in written)
+        assert written[3]["n"] == 3
+        plmctl("tokenize", f"data.path={out}", "tokenizer=char", f"out={tmp_path}/{command}-t")
+
+
+def test_characters_are_counted_as_characters(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "字" * 30_000}), encoding="utf-8")
+    how = ["rule=[length]", "rule.length.least=1"]
+    for command in (["filter", *how], ["dedup"]):
+        shown = plmctl(
+            "data", command[0], f"{tmp_path}/a.jsonl", *command[1:], f"out={tmp_path}/{command[0]}"
+        )
+        assert "M characters" in shown
+        assert "0.030" in shown
+
+
 def test_a_dry_run_counts_and_writes_nothing(corpus: Path, tmp_path: Path) -> None:
     shown = plmctl("data", "filter", str(corpus), f"out={tmp_path}/out", "--dry-run")
     assert "a sample of 19 documents; nothing is written" in shown

@@ -299,7 +299,9 @@ def test_the_command(tmp_path: Path) -> None:
     plmctl(*words, f"out={tmp_path / 'one'}")
     more = [*words, f"out={tmp_path / 'out'}"]
     assert "fix: parts=16" in plmctl(*more, "part=1", code=2)
-    assert "a number from 0 to 1" in plmctl(*more, "parts=2", "part=2", code=2)
+    refused = plmctl(*more, "parts=2", "part=2", code=2)
+    assert "a number from 0 to 1" in refused
+    assert "fix: part=1" in refused
     assert f"{shlex.join(['plmctl', *more])} parts=2 joins all" in plmctl(
         *more, "parts=2", "part=1"
     )

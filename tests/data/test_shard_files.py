@@ -267,6 +267,15 @@ def test_the_file_not_read_for_the_longest_time_goes(tmp_path: Path) -> None:
     assert not left.exists()
 
 
+def test_a_cache_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere/deeper")
+    for folder in (tmp_path / "file/c", tmp_path / "gone"):
+        with pytest.raises(DataError, match=r"cannot be kept.*") as refused:
+            FileCache(folder, 5000).get("a", 3, "0" * 64, lambda stream: None)
+        assert "data.cache_dir" in str(refused.value)
+
+
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
     remote._open_store.cache_clear()
