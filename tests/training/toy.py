@@ -209,7 +209,7 @@ def same(a, b):
 
 
 def curve(folder):
-    timing = ("seconds", "tokens_per_second", "data_wait", "slowest_rank", "slowest_over")
+    timing = ("seconds", "tokens_per_second", "data_wait", "mfu", "slowest_rank", "slowest_over")
     return [
         {k: v for k, v in r.items() if k not in timing}
         for r in read_metrics(folder / "metrics.jsonl")
