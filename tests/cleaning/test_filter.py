@@ -88,7 +88,7 @@ def test_a_part_that_keeps_nothing_leaves_no_file_and_the_next_step_works(
     rows = (json.dumps({"text": PROSE.replace("ship", f"ship {n}")}) for n in range(40))
     (tmp_path / "b.jsonl").write_text("\n".join(rows))
     named, out = [f"{tmp_path}/a.jsonl", f"{tmp_path}/b.jsonl"], tmp_path / "out"
-    how = ["rule=[length]", "part_mb=0.001", "processes=1", f"packing={packing}"]
+    how = ["rule=[length]", "part_mb=0.001", "processes=1", f"compression={packing}"]
     plmctl("data", "filter", *named, *how, f"out={out}")
     assert not (out / f"00000.jsonl{'.gz' if packing == 'gz' else ''}").exists()
     assert (out / "dropped/00000.tsv").exists()
@@ -105,7 +105,7 @@ def test_a_text_of_another_field_is_read_by_the_next_command(tmp_path: Path) -> 
     for command in ("filter", "dedup"):
         out = tmp_path / command
         named = [f"{tmp_path}/a.jsonl", f"{tmp_path}/b.txt", "field=content", f"out={out}"]
-        plmctl("data", command, *named)
+        plmctl("data", command, *named, *(["near=false"] if command == "dedup" else []))
         written = read_out(out)
         assert all("text" in row and "content" not in row for row in written)
         assert written[3]["n"] == 3
