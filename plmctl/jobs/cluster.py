@@ -228,6 +228,7 @@ def submit(asked: RunSpec, launcher: Launcher) -> command.Result:
     if place and not given.resume:
         rundir.refuse_live(folder)
         rundir.refuse_used(folder)
+        _refuse_waiting(folder)
         command.check(asked)
         own(folder)
     trained = asked.select("train.processes") or 1
@@ -245,6 +246,20 @@ def submit(asked: RunSpec, launcher: Launcher) -> command.Result:
         line = spell_line(*words, *as_words(given.plugins, given.config_dirs))
         remark(f"to go on once it has ended:\n  {line}")
     return 0
+
+
+def _refuse_waiting(folder: Path) -> None:
+    """Raise UsageError if a job waits for its turn to begin a run in `folder`. Two such jobs are
+    one run, with the settings of the one that begins first.
+    """
+    place = folder / SUBMITTED
+    for file in sorted(place.glob("*_submitted.pkl")):
+        job = file.name.removesuffix("_submitted.pkl")
+        if not any(place.glob(f"{job}_*_result.pkl")):
+            raise UsageError(
+                f"run.dir={folder}: job {job} was submitted for it, and has not begun\n"
+                f"  fix: run.dir=ANOTHER  # or cancel the job, and: rm -r {shlex.quote(str(place))}"
+            )
 
 
 def _spell(asked: RunSpec) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.log import Log
-from plmctl.training.processes.launch import launch
+from plmctl.training.processes.launch import FINAL, launch
 from plmctl.training.processes.threads import THREADS, count_threads, describe_busy
 from plmctl.training.processes.watch import watching
 from plmctl.training.processes.world import (
@@ -183,7 +183,18 @@ def _launch(spec: Any, lock: Mapping[str, int]) -> int:
     changes = [word for word in words if not word.startswith("run.dir=")]
     command = [given.command, "--resume", f"run.dir={spec.run.dir}", *changes]
     command += [*as_words(given.plugins, given.config_dirs), *spell_level()]
-    return launch(spec.train.processes, command, given=lock, restarts=spec.train.restarts)
+    code = launch(spec.train.processes, command, given=lock, restarts=spec.train.restarts)
+    if code not in (1, *FINAL):  # a process was lost
+        remark(f"saved updates stay{_spell_again(spec)}", WARN)
+    return code
+
+
+def _spell_again(spec: Any) -> str:
+    """The words that end a line with the command that goes on with a run."""
+    given = spec.provenance
+    options = option(given.plugins, given.config_dirs)
+    again = f"plmctl {given.command} --resume run.dir={quoted(Path(spec.run.dir))}{options}"
+    return "" if given.within else f". To go on:\n  {again}"
 
 
 def _session(spec: Any, world: World, prepared: Any) -> Session:
@@ -216,8 +227,7 @@ def _say_farewell(result: Result, session: Session, then: Next) -> None:
     run, plugins = quoted(folder), option(given.plugins)
     options = option(given.plugins, given.config_dirs)
     if result.exit_code:
-        again = f"plmctl {given.command} --resume run.dir={run}{options}"
-        go_on = "" if given.within else f". To go on:\n  {again}"
+        go_on = _spell_again(session.spec)
         remark(f"stopped after {result.progress.step} updates, all saved{go_on}", WARN)
         return
     remark(f"run: {folder}\ncheckpoint: {result.checkpoint}")

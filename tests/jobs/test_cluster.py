@@ -20,7 +20,7 @@ from plmctl.config.launcher import Launcher, read_launcher, take_launcher
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import DataError, UsageError
 from plmctl.jobs import on_cluster
-from plmctl.jobs.cluster import LOST, Cluster
+from plmctl.jobs.cluster import LOST, Cluster, _refuse_waiting
 from plmctl.jobs.on_cluster import ClusterJob, NodeRun
 from plmctl.jobs.work import Outcome
 from tests.training import toy_process
@@ -264,3 +264,17 @@ def test_without_srun_the_message_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(UsageError, match="this machine has no srun"):
         Cluster(Launcher(), tmp_path / "submitted").submit([])
     assert not list(tmp_path.iterdir())
+
+
+def test_one_job_at_a_time_begins_a_run(tmp_path: Path) -> None:
+    _refuse_waiting(tmp_path)
+    place = tmp_path / "submitted"
+    place.mkdir()
+    (place / "77_submitted.pkl").touch()
+    with pytest.raises(UsageError, match=r"job 77 was submitted .*\n  fix: run\.dir=ANOTHER"):
+        _refuse_waiting(tmp_path)
+    (place / "77_0_result.pkl").touch()
+    _refuse_waiting(tmp_path)
+    (place / "7_submitted.pkl").touch()  # 77 is another job
+    with pytest.raises(UsageError, match="job 7 was"):
+        _refuse_waiting(tmp_path)
