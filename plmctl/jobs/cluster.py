@@ -249,8 +249,8 @@ def submit(asked: RunSpec, launcher: Launcher) -> command.Result:
 
 
 def _refuse_waiting(folder: Path) -> None:
-    """Raise UsageError if a job waits for its turn to begin a run in `folder`. Two such jobs are
-    one run, with the settings of the one that begins first.
+    """Raise UsageError if a job waits for its turn to begin a run in `folder`. The first of two
+    such jobs would begin the run, and the second would go on with its settings.
     """
     place = folder / SUBMITTED
     for file in sorted(place.glob("*_submitted.pkl")):
