@@ -145,7 +145,7 @@ class Writing:
         counts = {reason: [0, 0] for reason in ("kept", EMPTY, EXACT, NEAR)}
         shown: dict[str, Any] = {}
         dropped = self.out / "dropped" / f"{part.name}.tsv"
-        with self.form.open(self.out, part.name) as write, open_table(dropped, COLUMNS) as record:
+        with self.form.file(self.out, part.name) as write, open_table(dropped, COLUMNS) as record:
             first = self.documents.starts[part.number]
             for number, (_, text) in enumerate(self.signing.source.read(part), first):
                 if number in self.shown:

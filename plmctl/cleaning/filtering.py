@@ -140,7 +140,7 @@ class Filtering:
     def __call__(self, part: InputPart, folder: Path) -> dict[str, Any]:
         tally = FilterCounts(self.samples)
         dropped = self.out / "dropped" / f"{part.name}.tsv"
-        with self.form.open(self.out, part.name) as write, open_table(dropped, COLUMNS) as record:
+        with self.form.file(self.out, part.name) as write, open_table(dropped, COLUMNS) as record:
             for _, text in self.source.read(part):
                 judged = judge(text, self.rules)
                 tally.add(text, judged)

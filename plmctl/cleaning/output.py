@@ -50,7 +50,7 @@ class OutputFormat:
         return stem if self.compression == "none" else f"{stem}.{self.compression}"
 
     @contextmanager
-    def open(self, folder: Path, name: str) -> Iterator[Callable[[RawText], None]]:
+    def file(self, folder: Path, name: str) -> Iterator[Callable[[RawText], None]]:
         """A function that writes one document into the file `name`, which appears at the end.
         Without a document there is no file: readers of text refuse empty ones.
         """

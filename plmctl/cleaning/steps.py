@@ -137,7 +137,7 @@ def _call(todo: tuple[int, Any, Path]) -> int:
 def save_array(file: Path, array: np.ndarray) -> None:
     """Write an array as a .npy file, which is on the disk when it has its name."""
     with open_atomic(file, "wb") as stream:
-        np.save(stream, array, allow_pickle=False)
+        np.lib.format.write_array(stream, array, allow_pickle=False)
         stream.flush()
         os.fsync(stream.fileno())
 

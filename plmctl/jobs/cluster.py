@@ -159,7 +159,7 @@ class Cluster:
                 f"launcher={launcher.cluster}: this machine has no srun, by which SLURM starts"
                 " jobs\n  fix: launcher=local"
             ) from error
-        folder.mkdir(parents=True, exist_ok=True)
+        admit(folder).mkdir(parents=True, exist_ok=True)
         shared, special = self._parameters()
         executor.update_parameters(**shared, **{f"slurm_{key}": special[key] for key in special})
         if launcher.cluster == "local":

@@ -309,11 +309,17 @@ def test_rows_padded_in_front_read_on_behind_memory() -> None:
 def test_memory_is_saved_and_taken_up_again() -> None:
     made = model(*PLM, "model.memory=9")
     slots = CarriedStates(made.backbone, torch.device("cpu"))
-    slots.keep(0, made(batch(tokens(2, 12), continues=[False, False]), slots.before(0, 2)).state)
+    slots.keep(
+        ("text", 0),
+        made(batch(tokens(2, 12), continues=[False, False]), slots.before(("text", 0), 2)).state,
+    )
     other = CarriedStates(made.backbone, torch.device("cpu"))
     other.load([slots.tensors()])
     given = batch(tokens(2, 12), continues=[True, True])
-    assert torch.equal(made(given, slots.before(0, 2)).last, made(given, other.before(0, 2)).last)
+    assert torch.equal(
+        made(given, slots.before(("text", 0), 2)).last,
+        made(given, other.before(("text", 0), 2)).last,
+    )
 
 
 def test_what_does_not_fit_is_named() -> None:

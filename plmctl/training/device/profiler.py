@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from plmctl.core.terminal import remark
-from plmctl.storage.gate import admit, own
+from plmctl.storage.gate import admit, open_file, own
 
 ROWS = 8  # operators of the table
 FOLDER = "profile"  # in the run directory
@@ -100,11 +100,11 @@ class Profiler:
 @contextmanager
 def _silence() -> Iterator[None]:
     """A time in which the profiler's library writes nothing to the terminal, whatever its level."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    kept = os.dup(2)
     try:
-        yield
+        with open_file(Path(os.devnull), "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+            yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(nowhere)
