@@ -141,8 +141,8 @@ class Bench:
         return min(LIMIT, self.left)
 
     def run(self, command: Sequence[str], seconds: float, **variables: str) -> str:
-        """What a process prints on both streams, in at most so many seconds; Skipped where it fails
-        or takes longer.
+        """The output of a process on both streams, in at most so many seconds; Skipped where it
+        fails or takes longer.
         """
         if seconds < LEAST:
             raise Skipped("no time left")

@@ -1,4 +1,4 @@
-"""What a save in the background costs an update: `python benchmarks/saves.py`.
+"""The cost of a save in the background for an update: `python benchmarks/saves.py`.
 
 One pretraining with `train.save_async=true`. Each update is timed by the clock and by the processor
 time of its process, and counted as one during a save or one without. How long training waits for

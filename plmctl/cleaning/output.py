@@ -5,7 +5,6 @@ of dropped documents.
 from __future__ import annotations
 
 import gzip
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import IO, Any
 from plmctl.cleaning.raw_text import RawText
 from plmctl.core.extras import require_library
 from plmctl.storage.atomic import open_atomic
+from plmctl.storage.durable import settle
 from plmctl.storage.formulas import guard
 from plmctl.storage.gate import admit
 
@@ -68,8 +68,7 @@ class OutputFormat:
             yield write
             if packed is not stream:
                 packed.close()
-            stream.flush()
-            os.fsync(stream.fileno())
+            settle(stream)
         if not written:
             admit(file).unlink()
 
@@ -107,5 +106,4 @@ def open_table(file: Path, columns: Sequence[str]) -> Iterator[Callable[[Sequenc
 
         write(columns)
         yield write
-        stream.flush()
-        os.fsync(stream.fileno())
+        settle(stream)

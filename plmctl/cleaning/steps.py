@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from plmctl.core.children import follow_maker
 from plmctl.core.errors import PlmctlError
 from plmctl.core.progress import Say
 from plmctl.storage.atomic import open_atomic
+from plmctl.storage.durable import settle
 from plmctl.storage.gate import admit, own
 from plmctl.storage.journal import Journal
 from plmctl.storage.reading import read_json
@@ -113,8 +113,7 @@ class _Marked:
         result = self.work(task, self.folder)
         with open_atomic(mark) as stream:
             json.dump(result, stream, ensure_ascii=False)
-            stream.flush()
-            os.fsync(stream.fileno())
+            settle(stream)
         return number
 
 
@@ -138,8 +137,7 @@ def save_array(file: Path, array: np.ndarray) -> None:
     """Write an array as a .npy file, which is on the disk when it has its name."""
     with open_atomic(file, "wb") as stream:
         np.lib.format.write_array(stream, array, allow_pickle=False)
-        stream.flush()
-        os.fsync(stream.fileno())
+        settle(stream)
 
 
 def map_array(file: Path) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import IO, Any
 
 
 def sync(path: Path) -> None:
@@ -13,3 +14,9 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def settle(stream: IO[Any]) -> None:
+    """Wait until all that was written to a stream is on the disk."""
+    stream.flush()
+    os.fsync(stream.fileno())

@@ -19,6 +19,7 @@ from typing import IO
 
 from plmctl.core.errors import DataError
 from plmctl.storage.atomic import lives
+from plmctl.storage.durable import settle
 from plmctl.storage.gate import admit, open_file, own
 
 _END, _PARTIAL, _LOCK = ".file", ".partial", ".lock"
@@ -81,8 +82,7 @@ class FileCache:
             for _ in range(2):  # a line may turn a bit; a changed file stays changed
                 with open_file(partial, "r+b") as stream:
                     download(stream)
-                    stream.flush()
-                    os.fsync(stream.fileno())
+                    settle(stream)
                 with partial.open("rb") as stream:
                     found = hashlib.file_digest(stream, "sha256").hexdigest()
                 if found == sha256:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from plmctl.core.errors import DataError, UsageError
-from plmctl.storage.durable import sync
+from plmctl.storage.durable import settle, sync
 from plmctl.storage.gate import admit, open_file, own
 from plmctl.storage.paths import explain_outside
 from plmctl.storage.reading import parse_json
@@ -54,8 +54,7 @@ class Journal:
         new = self.scratch / f"{FILE}.new"
         with open_file(new, "w") as stream:
             stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
+            settle(stream)
         admit(new).replace(admit(self.scratch / FILE))
         sync(self.scratch)
 

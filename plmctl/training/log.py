@@ -17,6 +17,7 @@ from typing import Any
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.progress import clock
 from plmctl.core.terminal import WARN, hears, remark, screen, visible
+from plmctl.storage.durable import settle
 from plmctl.storage.gate import admit, open_file
 from plmctl.storage.reading import parse_json
 from plmctl.training.meter import numbers_of
@@ -134,8 +135,7 @@ class Log:
     def sync(self) -> None:
         """Write everything to the disk, before a checkpoint that relies on it."""
         if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            settle(self._file)
         if self._board is not None:
             self._board.flush()
 
@@ -292,8 +292,7 @@ def cut_back(folder: Path, step: int) -> None:
     partial = path.with_suffix(".partial")
     with open_file(partial, "w") as file:
         file.writelines(json.dumps(record) + "\n" for record in kept)
-        file.flush()
-        os.fsync(file.fileno())
+        settle(file)
     os.replace(admit(partial), admit(path))
     events = list(folder.glob("events.out.tfevents.*"))
     for old in events:

@@ -220,7 +220,7 @@ def test_no_language_in_code_and_numbers() -> None:
 
 
 def test_english_documents_are_english_and_good() -> None:
-    """Of Python's own documentation nearly all is English."""
+    """Nearly all of Python's own documentation is English."""
     texts = ["\n".join(document.paragraphs) for document in load_documents()]
     long = [text for text in texts if len(text) > 500][:150]
     assert sum(guess_language(text).code == "en" for text in long) > 0.97 * len(long)

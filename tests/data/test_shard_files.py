@@ -152,7 +152,7 @@ def test_a_share_is_part_of_a_larger_one(corpora: Path) -> None:
 
 
 def faults(path: str, number: int) -> int | str:
-    """Of each shard, every first request fails, in turn by a status, half an answer, a bit."""
+    """Every first request for a shard fails, in turn by a status, half an answer, a bit."""
     if "train" not in path or number > 1:
         return ""
     return [503, 429, "cut", "flip", "whole", 500][int(path[-17:-12]) % 6]

@@ -27,7 +27,7 @@ NARROW = "train.stream=bf16"
 def test_statistics_are_those_of_fp32(
     norm: nn.LayerNorm | nn.RMSNorm, narrow: type[nn.Module]
 ) -> None:
-    """Of states far from 0, whose squares bf16 cannot sum."""
+    """States lie far from 0, and bf16 cannot sum their squares."""
     torch.manual_seed(0)
     x = (torch.randn(32, 64) + 8).to(torch.bfloat16)
     nn.init.normal_(norm.weight, 1, 0.1)

@@ -1,4 +1,4 @@
-"""What makes a GPU wait, counted on a CPU: breaks of compiled graphs, and reads of its results."""
+"""Waits of a GPU, counted on a CPU: breaks of compiled graphs, and reads of its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says of itself: the slowest process, the wait for data, traces of updates."""
+"""Reports of a run on itself: the slowest process, the wait for data, traces of updates."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def count_bytes(layers: nn.Module, optimizer: Any) -> int:
 
 
 def run_apart(world: World) -> str:
-    """What is said where the processes run cells in another order."""
+    """The message where the processes run cells in another order."""
     units = ("0", "1")
     strategy = choose_strategy(
         world, "sharded", find_units=lambda model, _: {model.get_submodule(n): [] for n in units}

@@ -98,8 +98,8 @@ class Strategy(ABC):
     def module_tensors(
         self, module: nn.Module, *, without: nn.Module | None = None
     ) -> dict[str, Tensor]:
-        """The tensors of a module for a checkpoint (`checkpoint.tensors_of`), complete on the main
-        process.
+        """The tensors of a module for a checkpoint (`checkpoint.tensors_of`): complete on the main
+        process, or on every process its share of them.
         """
 
     @abstractmethod
@@ -123,8 +123,8 @@ class Strategy(ABC):
     def optimizer_tensors(
         self, optimizer: Optimizer, parameters: Named, *, rows: Mapping[str, int]
     ) -> dict[str, Tensor]:
-        """The optimizer's tensors for a checkpoint (`optim.state`), complete on the main
-        process.
+        """The optimizer's tensors for a checkpoint (`optim.state`): complete on the main process,
+        or on every process its share of them.
         """
 
     @abstractmethod
