@@ -65,7 +65,7 @@ ROOMS = (
     *("training",),
     *("interop", "config", "inputs", "artifacts", "analysis", "use", "runs", "probes", "datasets"),
     "serve",
-    *("report", "jobs", "study", "chain", "compress", "cli", "commands", "api"),
+    *("report", "jobs", "study", "search", "chain", "compress", "cli", "commands", "api"),
 )
 
 

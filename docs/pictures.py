@@ -38,7 +38,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "published layouts, settings": ("interop", "config"),
     "runs": ("inputs", "artifacts", "analysis", "use", "runs", "probes", "datasets"),
     "answers over HTTP": ("serve",),
-    "many runs": ("report", "jobs", "study", "chain", "compress"),
+    "many runs": ("report", "jobs", "study", "search", "chain", "compress"),
     "faces": ("cli", "commands", "api"),
 }
 COLUMN, ROW, LEFT = 132, 54, 146

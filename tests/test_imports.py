@@ -38,7 +38,7 @@ ORDER = (  # the rooms of the package, lowest first: each may import those befor
     *("training",),
     *("interop", "config", "inputs", "artifacts", "analysis", "use", "runs", "probes", "datasets"),
     "serve",
-    *("report", "jobs", "study", "chain", "compress", "cli", "commands", "api"),
+    *("report", "jobs", "study", "search", "chain", "compress", "cli", "commands", "api"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "cleaning", "core", "storage", "cli")

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plmctl.config import schema
 from plmctl.config.composer import HydraComposer, to_plain
@@ -19,6 +19,14 @@ from plmctl.core.spelling import spell_setting
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride
     from omegaconf import DictConfig
+
+
+class Sweep(NamedTuple):
+    """The values of a word: a list, or both ends of an interval."""
+
+    values: tuple[Any, ...]  # plain values; none of an interval
+    ends: tuple[Any, Any] | None  # whole numbers where `int(...)` says so
+    tags: frozenset[str]
 
 
 class Override:
@@ -35,6 +43,21 @@ class Override:
     def removes(self) -> bool:
         """Whether it takes the setting away: `~key`, or null."""
         return self._parsed.is_delete() or self._parsed.value() is None
+
+    @property
+    def typed_key(self) -> str:
+        """The setting as it is typed, with its `+`."""
+        return str(self._parsed.get_key_element())
+
+    def sweep(self) -> Sweep:
+        """Its values; the only one of a word that does not sweep."""
+        if not self.sweeps:
+            return Sweep((_to_value(self._parsed.value()),), None, frozenset())
+        sweep: Any = self._parsed.value()
+        if self.endless:
+            return Sweep((), (sweep.start, sweep.end), frozenset(sweep.tags))
+        values = tuple(map(_to_value, self._parsed.sweep_iterator()))
+        return Sweep(values, None, frozenset(sweep.tags))
 
     def choices(self) -> list[str]:
         """The names of part files that it may choose."""
@@ -71,6 +94,15 @@ class Override:
             return tuple(self.words())
         value = self._parsed.get_value_element_as_str()
         return (f"{self._parsed.get_key_element()}={value}",)
+
+
+def _to_value(element: Any) -> Any:
+    """An element of Hydra's grammar as a plain value."""
+    if isinstance(element, dict):
+        return {str(_to_value(key)): _to_value(value) for key, value in element.items()}
+    if isinstance(element, list):
+        return [_to_value(value) for value in element]
+    return getattr(element, "text", element)
 
 
 def parse_word(word: str, composer: HydraComposer) -> Override:

@@ -34,6 +34,7 @@ LATER = {  # defaults of later settings: they make no other job
     **{(verb, "runtime"): None for verb in ("eval", "embed", "attack", "generate")},
     **{(verb, "pruning"): None for verb in ("pretrain", "finetune", "distill")},
     **{(verb, "train.stream"): "fp32" for verb in ("pretrain", "finetune", "distill", "graph")},
+    **{(verb, "train.pause_at"): None for verb in ("pretrain", "finetune", "distill", "graph")},
     **{("tokenize", name): None for name in ("parts", "part", "shard_tokens")},
     **{
         (verb, f"train.spike{name}"): value

@@ -218,6 +218,7 @@ def _read_settings(session: Session, every: int | None, steps: int | None) -> Se
         log_every=train.log_every,
         max_bad_steps=train.max_bad_steps,
         patience=train.patience or 0,
+        pause_at=train.pause_at or 0,
         seed=spec.seed,
         eval_every=eval_every if train.eval_every is None else train.eval_every,
         save_every=save_every if train.save_every is None else train.save_every,

@@ -32,6 +32,7 @@ LENGTH_KEYS = frozenset(f"train.{name}" for name in LENGTHS)
 MAY_CHANGE = {
     *LENGTH_KEYS,
     *("train.eval_every", "train.save_every", "train.log_every", "train.patience"),
+    "train.pause_at",
     "train.save_async",
     *("train.device", "train.processes", "train.micro_batch_size"),
     *("train.checkpoint_activations", "train.profile", "train.timeout", "train.restarts"),

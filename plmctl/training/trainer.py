@@ -72,6 +72,7 @@ class Settings:
     max_bad_steps: int = 10
     keep_best: str = ""  # the metric of `evaluate` whose best checkpoint is kept, "" = none
     best_is_largest: bool = False
+    pause_at: int = 0  # update after which the run ends for now, 0 = none
     patience: int = 0  # validations in a row without a new best that end the run, 0 = none do
     seed: int = 0
     peak_flops: float = 0.0  # total of all processes savers, for MFU
@@ -188,8 +189,10 @@ class Trainer:
 
     def fit(self) -> Result:
         """Train to the end of the budget or until a signal; a checkpoint is always saved."""
-        if self.budget.done(self.progress) >= 1 or self._exhausted():
-            longer = "train.patience" if self._exhausted() else "its length"
+        if self.budget.done(self.progress) >= 1 or self._exhausted() or self._pauses():
+            whole = self.budget.done(self.progress) >= 1
+            longer = "its length" if whole else "train.patience"
+            longer = longer if whole or self._exhausted() else "train.pause_at"
             self.log.say(
                 f"this run is finished after {self.progress.step} updates;"
                 f" raise {longer} to continue"
@@ -210,7 +213,7 @@ class Trainer:
                 if not made:
                     continue
                 done = self.budget.done(self.progress)
-                finished = done >= 1
+                finished = done >= 1 or self._pauses()
                 tenth, tenths = int(10 * done) > tenths, int(10 * done)
                 self._report(finished)
                 better = self._validate(finished or self._due(settings.eval_every, tenth))
@@ -458,6 +461,10 @@ class Trainer:
         better = p.improve(value, loss, largest=settings.best_is_largest)
         p.since_best = 0 if better else p.since_best + 1
         return better
+
+    def _pauses(self) -> bool:
+        """Whether the run has come to the update after which it pauses."""
+        return 0 < self.settings.pause_at <= self.progress.step
 
     def _exhausted(self) -> bool:
         """Whether so many validations have brought no new best that the run ends."""
