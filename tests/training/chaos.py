@@ -35,7 +35,7 @@ WORDS = (
     " train.eval_every=0 train.keep_best=false eval.rows=8"
 )
 EVERY = 10  # updates from one save to the next
-LONGEST = 120.0  # seconds that a start may take, and that an end may take
+LONGEST = 300.0  # seconds that a start may take, and that an end may take
 
 
 def start(folder: Path, words: list[str], *, processes: int, steps: int) -> subprocess.Popen:

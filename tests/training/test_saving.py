@@ -151,8 +151,36 @@ def test_the_copy_is_what_keeps_them(tmp_path, copied, monkeypatch):
     place.start(order, {"model/x": TensorBlock(x, (4,), (0,))})
     x += 1
     go.set()
-    assert place.poll(wait=True) == ""
+    assert place.poll(wait=10) == ""
     assert written[0].tolist() == ([0] * 4 if copied else [1] * 4)
+
+
+class Stuck:
+    """A save that waits for one that has ended."""
+
+    busy = True
+
+    def poll(self, *, wait=0.0):
+        return None
+
+    def close(self):
+        pass
+
+
+class Two:
+    """This process and another one, whose save has ended early."""
+
+    main, alone = False, False
+
+    def exchange(self, value):
+        return [(False, "the process that writes it has ended by signal 9"), value]
+
+
+def test_nobody_waits_for_a_save_whose_other_half_has_ended(tmp_path):
+    waits = saves.Saves(Checkpoints(tmp_path), Two(), background=True)
+    waits._place, waits._order = Stuck(), SaveOrder(tmp_path, tmp_path, 7, None, 1)
+    with pytest.raises(PlmctlError, match=r"step-7.*ended by signal 9"):
+        waits.wait()
 
 
 def test_memory_is_used_again_and_grows():

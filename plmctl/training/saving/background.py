@@ -57,8 +57,12 @@ class Background(Protocol):
     def start(self, order: SaveOrder, blocks: Mapping[str, TensorBlock]) -> None:
         """Begin a save; the tensors may change when it returns."""
 
-    def poll(self, *, wait: bool = False) -> str | None:
-        """How the save has ended: "" for well, else why not; None while it runs or without one."""
+    def poll(self, *, wait: float = 0.0) -> str | None:
+        """How the save has ended: "" for well, else why not; None while it runs or without one.
+
+        Args:
+            wait: The seconds to wait for its end.
+        """
 
     def close(self) -> None:
         """End what runs here."""
@@ -96,10 +100,12 @@ class InThread:
         """Whether a save has begun whose end was not reported."""
         return self._thread is not None
 
-    def poll(self, *, wait: bool = False) -> str | None:
-        if self._thread is None or (self._thread.is_alive() and not wait):
+    def poll(self, *, wait: float = 0.0) -> str | None:
+        if self._thread is None:
             return None
-        self._thread.join()
+        self._thread.join(wait)
+        if self._thread.is_alive():
+            return None
         self._thread = None
         return self._end
 
@@ -160,8 +166,8 @@ class InProcess:
         with contextlib.suppress(OSError):  # it has ended, which `poll` reports
             self._connection.send(replace(order, staged=staged, size=len(memory)))
 
-    def poll(self, *, wait: bool = False) -> str | None:
-        if not self.busy or not (wait or self._connection.poll()):
+    def poll(self, *, wait: float = 0.0) -> str | None:
+        if not self.busy or not self._connection.poll(wait):
             return None
         self.busy = False
         try:

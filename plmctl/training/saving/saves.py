@@ -5,7 +5,7 @@ process writes its parts.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
 
@@ -27,6 +27,7 @@ from plmctl.training.saving.background import (
 
 LONGEST = timedelta(hours=6)  # for a save: some processes write more than others
 FAILED = "save/failed"  # in the counts of an update
+MOMENT = 0.5  # seconds between two questions to all processes whether their saves have ended
 
 
 class Saves:
@@ -163,16 +164,23 @@ class Saves:
     def agree(self, counts: Mapping[str, int]) -> None:
         """End every process of the run if a save has failed in one: PlmctlError."""
         if counts.get(FAILED):
-            self._raise()
+            self._raise(self.world.exchange(self._problem))
 
     def wait(self) -> None:
-        """Wait for the save that runs; PlmctlError if it failed in any process."""
-        if not self.background:
-            return
-        self._look(wait=True)
-        self._raise()
+        """Wait for the save that runs; PlmctlError if it failed in any process.
 
-    def _look(self, *, wait: bool = False) -> None:
+        All processes ask one another again and again: where the save of one has ended early, that
+        of another may wait for it for hours.
+        """
+        busy = self.background
+        while busy:
+            self._look(wait=MOMENT)
+            runs = self._place is not None and self._place.busy
+            ends = self.world.exchange((runs, self._problem))
+            self._raise([problem for _, problem in ends])
+            busy = any(still for still, _ in ends)
+
+    def _look(self, *, wait: float = 0.0) -> None:
         if self._place is None or self._order is None:
             return
         end = self._place.poll(wait=wait)
@@ -181,11 +189,12 @@ class Saves:
         elif end is not None and self.world.main:
             self.checkpoints.note_saved(self._order.step)
 
-    def _raise(self) -> None:
-        problems = [each for each in self.world.exchange(self._problem) if each]
-        if problems:
+    def _raise(self, problems: Sequence[str]) -> None:
+        """PlmctlError with the first problem of those of all processes."""
+        first = next(filter(None, problems), "")
+        if first:
             assert self._order is not None
-            raise self._explain(self._order, problems[0])
+            raise self._explain(self._order, first)
 
     def _explain(self, order: SaveOrder, reason: str) -> PlmctlError:
         if self.world.main:
