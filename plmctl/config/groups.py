@@ -75,8 +75,8 @@ class Train(Record):
     # wall-clock time, evaluation included; a recipe with budgets (plmctl help budgets) chooses
     # size, batch, rate and rows by it, unless you set them
     minutes: Amount | None = None
-    # update after which the run is validated, saved and ends, for `--resume train.pause_at=<later>`;
-    # the schedule is that of the whole length; null: the run does not pause
+    # update after which the run is validated, saved and ends; `--resume train.pause_at=<later>`
+    # goes on; the schedule is that of the whole length; null: the run does not pause
     pause_at: Count | None = None
     # share of the training text or examples; a smaller share is part of a larger one
     share: Share = 1.0
