@@ -50,6 +50,7 @@ def prune(spec: Any, model: Model, objective: Objective, *, resumed: bool) -> Ob
     for _ in begin_parts("pruning", parts, nodes, begun):
         pass
     _check_exchange(objective, parts)
+    _check_fixed(objective, parts)
     _check_compiled(spec, parts)
     return Stabilised(objective=objective, parts=parts)
 
@@ -70,6 +71,21 @@ def _check_exchange(objective: Objective, parts: Mapping[str, Pruning]) -> None:
         if drawn or not part.keeps_zeros:
             allowed = f"[] with {name}: it evaluates weights that are not 0 where these are"
             raise ConfigError("pruning", drawn or list(parts), allowed, fix="stabiliser=[]")
+
+
+def _check_fixed(objective: Objective, parts: Mapping[str, Pruning]) -> None:
+    """ConfigError for a stabiliser that fixes weights which a pruning changes later."""
+    stabilisers: Any = objective.parts if isinstance(objective, Stabilised) else {}
+    fixed = {name: part.fixed_at for name, part in stabilisers.items()}
+    for name, at in ((name, at) for name, at in fixed.items() if at is not None):
+        for own, part in parts.items():
+            if part.averages:
+                allowed = f"[] with {name}: its gates multiply the weights that {name} has fixed"
+                raise ConfigError("pruning", own, allowed, fix="pruning=[magnitude]")
+            if part.end_at > at:
+                path, allowed = f"pruning.{own}.end_at", f"at most {at:g}, where {name} begins"
+                fix = f"pruning.{own}.begin_at=0 {path}={at:g}"
+                raise ConfigError(path, part.end_at, allowed, fix=fix)
 
 
 def _check_compiled(spec: Any, parts: Mapping[str, Pruning]) -> None:

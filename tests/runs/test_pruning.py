@@ -148,3 +148,23 @@ def test_a_model_without_attention_has_no_heads(tmp_path: Path) -> None:
     said = plmctl("pretrain", *words, "--dry-run", code=2)
     assert "pruning: needs a model with trained heads of attention" in said
     assert "fix: pruning=[]" in said
+
+
+def test_pruned_weights_have_codes_when_all_zeros_are_chosen(
+    table: Path, base: Path, tmp_path: Path
+) -> None:
+    run, own = tmp_path / "run", ("pruning=[magnitude]", "stabiliser=[codebook]")
+    tune(run, table, base, *own, "train.keep_best=false")
+    assert share_of_zeros(run) == 0.5
+    tensors = read_tensors(run / "checkpoints/step-8/model.safetensors")
+    large = [t for t in tensors.values() if t.dim() == 2 and t.numel() >= 1024]
+    assert large
+    assert all(8 < len(t.unique()) <= 16 for t in large)
+    said = tune(run, table, base, *own, "stabiliser.codebook.begin_at=0.4", code=2)
+    assert "pruning.magnitude.end_at=0.7: at most 0.4, where codebook begins" in said
+    fix = said.partition("fix: ")[2].splitlines()[0].split()
+    assert fix == ["pruning.magnitude.begin_at=0", "pruning.magnitude.end_at=0.4"]
+    words = [*own, "stabiliser.codebook.begin_at=0.4", *fix, "train.steps=1"]
+    tune(tmp_path / "fixed", table, base, *words)
+    joint = tune(run, table, base, "pruning=[joint]", "stabiliser=[codebook]", code=2)
+    assert "its gates multiply the weights that codebook has fixed" in joint

@@ -14,31 +14,9 @@ from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model
 from plmctl.models.units import list_cells
-from plmctl.training.stabilisers.base import KeptTensors, Stabiliser
+from plmctl.training.stabilisers.base import KeptTensors, SavedNumber, Stabiliser
 
 Scope = Literal["matrix", "model"]
-
-
-class SavedNumber(nn.Module):
-    """A number that is saved with the run. The device is read once, after the run is resumed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.saved: Tensor
-        self.register_buffer("saved", torch.zeros((), dtype=torch.float64))
-        self._known: float | None = None
-
-    @property
-    def value(self) -> float:
-        """The number."""
-        if self._known is None:
-            self._known = float(self.saved)
-        return self._known
-
-    def set(self, value: float) -> None:
-        """Replace the number."""
-        self._known = float(value)
-        self.saved.fill_(value)
 
 
 @base_of("pruning")

@@ -15,11 +15,17 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, DropoutRate, Rate
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.training.pruning.base import Pruning, SavedNumber
+from plmctl.training.pruning.base import Pruning
 from plmctl.training.pruning.dense import add_gradient
 from plmctl.training.pruning.factors import UnitFactors
 from plmctl.training.pruning.rules import HardConcrete
-from plmctl.training.stabilisers.base import Beginning, KeptTensors, merge_terms, to_key
+from plmctl.training.stabilisers.base import (
+    Beginning,
+    KeptTensors,
+    SavedNumber,
+    merge_terms,
+    to_key,
+)
 
 TERM = "sparsity"
 

@@ -13,10 +13,10 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, DropoutRate, Rate
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.training.pruning.base import Pruning, SavedNumber, Scope, find_weights
+from plmctl.training.pruning.base import Pruning, Scope, find_weights
 from plmctl.training.pruning.rules import HardConcrete, Largest, MaskRule, Threshold
 from plmctl.training.pruning.scores import Block, WeightScores
-from plmctl.training.stabilisers.base import Beginning, KeptTensors, merge_terms
+from plmctl.training.stabilisers.base import Beginning, KeptTensors, SavedNumber, merge_terms
 
 TERM = "sparsity"
 

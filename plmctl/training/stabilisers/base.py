@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -55,7 +56,8 @@ class Stabiliser(nn.Module):
     `stays_near`: it needs the weights of a pretrained model. `rewrites`: weights are others while a
     batch is read, so that no pass may run again later, and none is compiled. `of_one_task`: it
     calls the task on each batch, so no other task may be trained with it. `needs_dropout`: it
-    compares passes that drop other values.
+    compares passes that drop other values. `fixed_at`: the share of the run after which weights are
+    0 only where they were 0 then; None: they may become 0 at any time.
     """
 
     whole_weights: bool = True
@@ -65,6 +67,7 @@ class Stabiliser(nn.Module):
     rewrites: bool = False
     of_one_task: bool = False
     needs_dropout: bool = False
+    fixed_at: float | None = None
     terms: frozenset[str] = frozenset()  # its terms of the loss
 
     @property
@@ -212,6 +215,28 @@ class KeptTensors(nn.Module):
     def of(self, name: str) -> Tensor:
         """The tensor of this name."""
         return self.get_buffer(to_key(name))
+
+
+class SavedNumber(nn.Module):
+    """A number that is saved with the run. The device is read once, after the run is resumed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saved: Tensor
+        self.register_buffer("saved", torch.zeros((), dtype=torch.float64))
+        self._known: float | None = None
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        if self._known is None:
+            self._known = float(self.saved)
+        return self._known
+
+    def set(self, value: float) -> None:
+        """Replace the number."""
+        self._known = float(value)
+        self.saved.fill_(value)
 
 
 def check_stabilisers(parts: Mapping[str, Stabiliser], *, pretrained: bool) -> None:
