@@ -82,6 +82,7 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
     "relu2": "square_relu",
+    "leaky_relu": "leaky_relu",
     "silu": "silu",
     "sigmoid": "sigmoid",
     "tanh": "tanh",

@@ -94,8 +94,8 @@ def xavier(module: nn.Module, *, std: float, generator: Generator) -> None:
         generator,
     )
     for cell in [part for part in module.modules() if isinstance(part, Cell)]:
-        if "source" in cell.facts.reads:
-            maps = cell.projections().maps
+        maps = cell.projections().maps if "source" in cell.facts.reads else {}
+        if "query" in maps:
             q, kv = maps["query"].linear, maps["key"].linear
             bound = std * (6 / (3 * q.out_features + q.in_features)) ** 0.5
             for part in (q, kv):

@@ -23,7 +23,7 @@ from plmctl.nn.columns import describe_rounds, find_columns
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.halting import Halting
 from plmctl.nn.layout import Step
-from plmctl.nn.residual import Block
+from plmctl.nn.residual import BareBlock, Block
 from plmctl.nn.restrained import find_restrained
 from plmctl.nn.reversible import Join, ReversiblePair
 
@@ -111,7 +111,7 @@ class Stack(nn.Module):
             last={name: node["last"] for name, node in self.adds.items() if node.get("last")},
         )
         self.blocks = nn.ModuleDict(
-            {letter: nn.ModuleList(map(residual.block, parts)) for letter, parts in built.items()}
+            {key: nn.ModuleList(_surround(residual, x) for x in xs) for key, xs in built.items()}
         )
         for letter, part in own.items():
             for block in self.blocks[letter]:  # type: ignore[attr-defined, union-attr]
@@ -155,10 +155,11 @@ class Stack(nn.Module):
             if not (block.sums and isinstance(block.norm_sum, nn.Identity)):
                 why = "no norm after a sum, which cannot be inverted, as in"
                 why = why if block.sums else "residual sums, which can be inverted, unlike"
+                part = block.cell if block.cell.facts.complete else residual
                 raise ConfigError(
                     "model.stack.reversible",
                     True,
-                    f"{why} {type(residual).__name__}",
+                    f"{why} {type(part).__name__}",
                     fix="model.stack.residual._target_=plmctl.nn.residual.PreNorm",
                 )
 
@@ -348,6 +349,11 @@ class Stack(nn.Module):
             for number_of_step, step in steps
         ]
         return torch.stack(changes).sum(0) if len(changes) > 1 else changes[0]
+
+
+def _surround(residual: Residual, cell: Cell) -> Block:
+    """A block around a cell, bare where the cell has norms and sums inside."""
+    return BareBlock(cell=cell) if cell.facts.complete else residual.block(cell)
 
 
 def _check_letters(layout: str, letters: Iterable[str], cells: Mapping[str, Factory]) -> None:

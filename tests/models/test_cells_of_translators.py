@@ -28,6 +28,8 @@ def make_batch(**sequences: Seq) -> Batch:
         ("lite_transformer", ["model.decoder.stack.by_layer.y.kernel=[31,2]"]),
         ("evolved_transformer", ["size.num_layers=4"]),
         ("evolved_transformer", ["size.num_layers=3", "model.decoder.stack.sandwich=1"]),
+        # cells as data
+        ("evolved_transformer", ["model.decoder.stack.layout=o*2"]),
     ],
 )
 @torch.no_grad()

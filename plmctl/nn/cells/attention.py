@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
-from plmctl.core.values import DropoutRate
+from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import (
     MAPS,
     Cell,
@@ -43,8 +43,8 @@ class Attention(Cell):
     its D columns and multiplied by learned weights, before positions turn it. There is one weight
     for each column, the same in all heads. (Henry et al., 2020, arXiv:2010.04245, with a norm for a
     learned temperature; Dehghani et al., 2023, arXiv:2302.05442, sec. 2.2, with layer norms.)
-    `weights` replaces softmax (nn/entmax.py). Differs: shared keys keep their length, and a token
-    sees itself.
+    `weights` replaces softmax (nn/entmax.py). `outputs`: columns of the result; null: W. Differs:
+    shared keys keep their length, and a token sees itself.
     """
 
     facts = CellFacts(computes="attention", records=True, takes_prefix=True)
@@ -61,6 +61,7 @@ class Attention(Cell):
         projections: str = "own",
         qk_norm: bool = False,
         weights: WeightsFactory | None = None,
+        outputs: Count | None = None,
     ) -> None:
         super().__init__()
         if head_width is None:
@@ -90,7 +91,8 @@ class Attention(Cell):
         self.q_norm, self.k_norm = (
             nn.RMSNorm(self.head_width, eps=1e-6) if qk_norm else None for _ in range(2)
         )
-        self.out = nn.Linear(inner, width, bias=bias)
+        self.facts = replace(self.facts, outputs=outputs)
+        self.out = nn.Linear(inner, outputs or width, bias=bias)
         self.weigh = make_weights(weights, num_heads)
         self.prefix: Prefix | None = None  # keys and values that every token sees in addition
 

@@ -72,6 +72,7 @@ class CellFacts:
         also_writes: Further streams that it changes, in `prepare`.
         stream_width: Columns of the stream that it writes; None: those of the text.
         outputs: Columns of its result; None: as many as it reads.
+        complete: It has norms and residual sums inside: its result replaces its stream.
         ahead: True: it reads later tokens, too; False: only earlier ones; None: the pattern
             decides.
         offsets: The offsets, token read - token, that it reads whatever the pattern allows; None:
@@ -96,6 +97,7 @@ class CellFacts:
     also_writes: frozenset[str] = frozenset()
     stream_width: int | None = None
     outputs: int | None = None
+    complete: bool = False
     ahead: bool | None = None
     offsets: Offsets | None = None
     longest: int | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.core.values import DropoutRate
+from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
@@ -20,7 +22,8 @@ class CrossAttention(Cell):
 
     [B, T, W] -> [B, T, W]. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered
     (head, D). Keys have no positions: the states already contain them. `scores`: scaled, dot (T5)
-    or general, see nn/scores.py. `weights` replaces softmax (nn/entmax.py).
+    or general, see nn/scores.py. `weights` replaces softmax (nn/entmax.py). `outputs`: columns of
+    the result; null: W.
     """
 
     facts = CellFacts(computes="attention", reads=frozenset({"text", "source"}))
@@ -36,8 +39,10 @@ class CrossAttention(Cell):
         scores: str = "scaled",
         source_width: int | None = None,
         weights: WeightsFactory | None = None,
+        outputs: Count | None = None,
     ) -> None:
         super().__init__()
+        self.facts = replace(self.facts, outputs=outputs)
         if head_width is None:
             check_heads(num_heads, width)
         self.num_heads, self.head_width, self.dropout = (
@@ -48,7 +53,7 @@ class CrossAttention(Cell):
         self.q = nn.Linear(width, num_heads * self.head_width, bias=bias)
         self.kv = nn.Linear(source_width or width, 2 * num_heads * self.head_width, bias=bias)
         self.score = make_score(scores, num_heads=num_heads, head_width=self.head_width)
-        self.out = nn.Linear(num_heads * self.head_width, width, bias=bias)
+        self.out = nn.Linear(num_heads * self.head_width, outputs or width, bias=bias)
         self.weigh = make_weights(weights, num_heads)
 
     @property

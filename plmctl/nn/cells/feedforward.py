@@ -29,6 +29,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu": F.gelu,  # erf form (Hendrycks and Gimpel, 2016, arXiv:1606.08415)
     "gelu_tanh": partial(F.gelu, approximate="tanh"),  # the form in the released BERT and GPT code
     "relu": F.relu,
+    "leaky_relu": F.leaky_relu,  # a slope of 0.01
     "square_relu": square_relu,
     "silu": F.silu,
     "sigmoid": F.sigmoid,

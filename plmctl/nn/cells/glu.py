@@ -4,6 +4,8 @@ et al., 2017, arXiv:1612.08083).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -47,7 +49,7 @@ class GLU(PositionWise):
 
 @part_of("cells")
 class GatedLinearUnit(Cell):
-    """`value(x) * sigmoid(gate(x))`, [B, T, W] -> [B, T, W].
+    """`value(x) * sigmoid(gate(x))`, [B, T, W] -> [B, T, outputs]; `outputs` null: W.
 
     Source: Dauphin et al., 2017, arXiv:1612.08083, eq. 1, with a window of one token: the first
     cell of the Evolved Transformer's encoder (So et al., 2019, arXiv:1901.11117, fig. 3).
@@ -55,10 +57,11 @@ class GatedLinearUnit(Cell):
 
     facts = CellFacts(computes="feed-forward")
 
-    def __init__(self, *, width: int) -> None:
+    def __init__(self, *, width: int, outputs: Count | None = None) -> None:
         super().__init__()
-        self.value = nn.Linear(width, width)
-        self.gate = nn.Linear(width, width)
+        self.facts = replace(self.facts, outputs=outputs)
+        self.value = nn.Linear(width, outputs or width)
+        self.gate = nn.Linear(width, outputs or width)
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
