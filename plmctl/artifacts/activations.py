@@ -56,7 +56,7 @@ def count_activations(
     try:
         for backbone in dict.fromkeys([model.backbone, *parts]):
             total += _count_pass(backbone, rows, lengths, precision)
-    except Exception:  # a part may need values
+    except RuntimeError:  # torch has no result for a tensor without values
         return None
     return total
 
@@ -120,15 +120,17 @@ def _trace(backbone: Backbone, rows: int, lengths: tuple[int, int], precision: s
                 torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
                 torch.autocast("cpu", dtype=half, enabled=half is not None),
             ):
-                torch.func.functional_call(backbone, state, (_make_batch(rows, lengths),))
+                torch.func.functional_call(backbone, state, (_make_batch(backbone, rows, lengths),))
         finally:
             backbone.train(was)
     return sum(size for size, _ in saved.values())
 
 
-def _make_batch(rows: int, lengths: tuple[int, int]) -> Batch:
-    """Full rows: a text, or a source and its target."""
-    names = ("source", "target") if lengths[1] else ("text",)
+def _make_batch(backbone: Backbone, rows: int, lengths: tuple[int, int]) -> Batch:
+    """Full rows: a source and its target where the backbone reads both, or one text of both."""
+    apart = "text" not in backbone.needs
+    names = ("source", "target") if apart else ("text",)
+    lengths = lengths if apart else (sum(lengths), 0)
     seqs = {
         name: Seq(
             ids=torch.zeros(rows, length, dtype=torch.int64),

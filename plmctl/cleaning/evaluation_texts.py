@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.storage.reading import parse_json_at
-from plmctl.text.inputs import Input, find_all, open_unpacked, read_lines
+from plmctl.text.inputs import Input, find_all, leave_out_empty, open_unpacked, read_lines
 from plmctl.text.tabular import CSV, OBJECTS, TSV, has_rows, kind_of, named_rows, read_rows
 
 KINDS = (*OBJECTS, CSV, TSV, ".txt")
@@ -42,7 +42,7 @@ def _find_sources(path: str) -> list[Input]:
     if not folder.is_dir():
         return find_all([path], "block")
     files = [f for f in sorted(folder.rglob("*")) if kind_of(f) in KINDS and f.is_file()]
-    return [*files] or find_all([path], "block")
+    return [*leave_out_empty(files, "block")] or find_all([path], "block")
 
 
 def walk_texts(value: Any) -> Iterator[str]:

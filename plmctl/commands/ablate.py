@@ -9,10 +9,9 @@ import typer
 
 from plmctl.config.command import RECIPE, About, Command, Result
 from plmctl.config.schema import Ablate
-from plmctl.config.spec import Provenance
+from plmctl.config.spec import OF_HYDRA, Provenance
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print jobs and cost. Run nothing.")]
-LAUNCHER = ("hydra/launcher=", "hydra.launcher.")
 
 
 class AblateCommand(Ablate, Command):
@@ -42,7 +41,7 @@ class AblateCommand(Ablate, Command):
     @classmethod
     def read(cls, given: Provenance, **options: Any) -> Provenance:
         """Set the words apart that are of the launcher of the jobs."""
-        launcher = tuple(word for word in given.overrides if word.startswith(LAUNCHER))
+        launcher = tuple(word for word in given.overrides if word.startswith(OF_HYDRA))
         others = tuple(word for word in given.overrides if word not in launcher)
         return replace(given, overrides=others, launcher=launcher, **options)
 

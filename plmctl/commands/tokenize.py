@@ -65,10 +65,11 @@ class Tokenize(Command):
         from plmctl.data.shards import is_tokens
         from plmctl.data.tokenizing import tokenize
         from plmctl.inputs.tokenize import make_job, show_progress, spell_command
+        from plmctl.storage.remote import is_url
         from plmctl.text.tokenizer import Tokenizer
 
         path, given = plain(self.data.path), self.provenance
-        if is_tokens(path):
+        if is_tokens(path) and not is_url(path):  # text at a URL is refused where it is read
             allowed = "holds tokens already; give the text they were made from"
             raise ConfigError("data.path", path, allowed)
         refuse_file_name(self.out)

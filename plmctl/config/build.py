@@ -379,7 +379,8 @@ def _rename(
 
 def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> ConfigError:
     """The error of a value that its annotation does not allow. If quotes make a text of a number or
-    a word, the fix leaves them out; for one value of a list it writes a list.
+    a word, the fix leaves them out; for one value of a list it writes a list, and for a list where
+    one value is wanted its first.
     """
     fix = ""
     if isinstance(value, str):
@@ -390,6 +391,9 @@ def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> 
             fit(_WORDS[bare] if bare in _WORDS else float(bare), annotation)
             fix = f"{where}={bare}"
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    with contextlib.suppress(ValueError):  # several values, where one is wanted
+        if is_list and value and fit(value[0], annotation) is not None:
+            fix = spell_setting(where, value[0])
     mended = _mend_items(value if is_list else [value], annotation)
     if mended and not (is_list and mended == list(value)):
         fix = f"{where}=[{','.join(map(str, mended))}]"

@@ -103,7 +103,8 @@ class Train(Record):
     processes: Processes = 1  # on this machine, data-parallel
     # seconds that a process waits for the others; then the run ends, and names the missing one
     timeout: Amount = 1800.0
-    # starts anew of train.processes after the loss of one, each from the newest checkpoint
+    # starts anew of all processes after the loss of one, or of the only one, from the newest
+    # checkpoint
     restarts: Whole = 0
     # weights, gradients and the optimizer's state are on every process; or divided among all of
     # them; or among groups of train.shard_size, such as those of one machine

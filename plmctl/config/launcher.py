@@ -10,13 +10,11 @@ from typing import Any, Literal
 
 from plmctl.config.plugins import as_words
 from plmctl.config.schema import hints
-from plmctl.config.spec import Part, Provenance, Record
+from plmctl.config.spec import OF_HYDRA, SHORT_LAUNCHER, Part, Provenance, Record
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, nearest, raise_all
 from plmctl.core.spelling import spell_line
 from plmctl.core.values import Amount, Count, Whole, fit
 
-# words without the prefix `launcher.`
-SHORT = {"launcher": "launcher.cluster", "nodes": "launcher.nodes"}
 # the launcher of Hydra that earlier versions used, and its settings
 FORMER = "hydra/launcher=submitit"
 FORMER_NAMES = {
@@ -34,7 +32,8 @@ FORMER_NAMES = {
 class Launcher(Record):
     # jobs of a cluster, or background jobs of this machine in the same way; the word launcher=slurm
     cluster: Literal["slurm", "local"] = "slurm"
-    nodes: Count = 1  # machines of a run; also the word nodes=4
+    # machines of one run; also the word nodes=4; each job of a sweep or study has one
+    nodes: Count = 1
     gpus: Whole = 0  # GPUs of each machine, one process each; 0: train.processes on CPUs
     cpus: Count | None = None  # processors of each machine; null: as the cluster has it
     memory: Amount | None = None  # GB of each machine; null: as the cluster has it
@@ -90,7 +89,7 @@ def read_launcher(words: Sequence[str]) -> Launcher | None:
     problems: list[PlmctlError] = []
     for word in ours:
         key, _, text = word.partition("=")
-        name = SHORT.get(key, key).partition(".")[2]
+        name = SHORT_LAUNCHER.get(key, key).partition(".")[2]
         with collect(problems):
             values[name] = _fit(key, name, text, kinds)
     raise_all(problems)
@@ -103,7 +102,7 @@ def read_launcher(words: Sequence[str]) -> Launcher | None:
 
 def _is_ours(word: str, *, named: bool) -> bool:
     key = word.partition("=")[0]
-    return key == "launcher" or key.startswith("launcher.") or (named and key in SHORT)
+    return key == "launcher" or key.startswith("launcher.") or (named and key in SHORT_LAUNCHER)
 
 
 def _fit(key: str, name: str, text: str, kinds: Mapping[str, Any]) -> Any:
@@ -134,7 +133,7 @@ def _refuse_former(given: Provenance) -> None:
     recipe = [given.recipe] if given.recipe else []
     # ablate alone has jobs without -m
     several = [] if given.verb == "ablate" else ["-m"]
-    rest = [word for word in words if not word.startswith(("hydra/launcher=", "hydra.launcher."))]
+    rest = [word for word in words if not word.startswith(OF_HYDRA)]
     new = [f"launcher={cluster}", *_translate(words)]
     own = as_words(given.plugins, given.config_dirs)
     line = spell_line(*given.command.split(), *recipe, *several, *rest, *new, *own)

@@ -106,8 +106,10 @@ class Record(Keyed):
         return tuple(field.name for field in fields if not field.metadata.get("beside"))
 
 
-# beginnings of all words that may be about a launcher
-OF_LAUNCHERS = ("launcher", "nodes=", "hydra/launcher", "hydra.launcher.")
+# words about a launcher without the prefix `launcher.`
+SHORT_LAUNCHER = {"launcher": "launcher.cluster", "nodes": "launcher.nodes"}
+OF_HYDRA = ("hydra/launcher=", "hydra.launcher.")  # beginnings of the words about one of Hydra
+_OF_LAUNCHERS = (*(f"{word}=" for word in SHORT_LAUNCHER), "launcher.", *OF_HYDRA)
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class Provenance:
     @property
     def launched(self) -> bool:
         """Whether a word may be about a launcher."""
-        return any(word.startswith(OF_LAUNCHERS) for word in (*self.overrides, *self.launcher))
+        return any(word.startswith(_OF_LAUNCHERS) for word in (*self.overrides, *self.launcher))
 
     @property
     def command(self) -> str:

@@ -21,7 +21,6 @@ from plmctl.core.errors import (
 )
 from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Model
-from plmctl.training.processes.parallel import check_parallel
 from plmctl.training.stages import check_shares
 
 # the keys of a stage; every other key is an override of one of STAGE_OVERRIDES
@@ -105,11 +104,7 @@ def check_updates(spec: Any, processes: int, plugins: Sequence[str] = ()) -> Non
     raised together.
     """
     errors: list[PlmctlError] = []
-    stages, train = plain(spec.train.stages), spec.train
-    with collect(errors):
-        check_parallel(
-            train.parallel, processes, shard_size=train.shard_size, offload=train.offload
-        )
+    stages = plain(spec.train.stages)
     for number in range(len(stages) or 1):
         found: list[PlmctlError] = []
         with collect(found):

@@ -24,6 +24,19 @@ def child_environment() -> dict[str, str]:
     return {PARENT: str(os.getpid())}
 
 
+def describe_end(code: int) -> str:
+    """How a process has ended: `was ended by SIGKILL`, or `ended with exit code 3`.
+
+    Args:
+        code: As `subprocess` gives it: below 0 for a signal.
+    """
+    if code >= 0:
+        return f"ended with exit code {code}"
+    numbers = {number.value for number in signal.Signals}
+    name = signal.Signals(-code).name if -code in numbers else f"signal {-code}"
+    return f"was ended by {name}"
+
+
 def follow_starter(*, patience: float = PATIENCE) -> None:
     """End with the plmctl process that has started this command, if there is one. The children of
     this command get its own number.

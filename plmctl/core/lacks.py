@@ -5,6 +5,7 @@ permission.
 from __future__ import annotations
 
 import errno
+import os
 
 from plmctl.core.pasted import spell_fix
 
@@ -21,11 +22,23 @@ USERS_FILES = {
     errno.ELOOP,
 }
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+BARRED = (errno.EACCES, errno.EPERM, errno.EROFS)
 OTHER_PLACE = "another path, or the right to read and write there"
 LESS_MEMORY = (
     "train.micro_batch_size=1, the same training in smaller pieces, or shorter rows"
     " (format.max_length, task.max_length), or train.checkpoint_activations=true"
 )
+
+
+def mend_writing(reason: str) -> str:
+    """What lets a failed write succeed, by the words of the system in `reason`; "" where they name
+    no shortage.
+    """
+    means = {"free some space": FULL, "allow writing there": BARRED}
+    found = (
+        fix for fix, numbers in means.items() if any(os.strerror(n) in reason for n in numbers)
+    )
+    return next(found, "")
 
 
 def describe_lack(error: BaseException) -> str:

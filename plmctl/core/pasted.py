@@ -8,7 +8,7 @@ import shlex
 from plmctl.core.spelling import spell_word
 
 # with one of these a line begins that is no list of settings, and its words last up to prose
-_PROGRAMS = re.compile("plmctl|python|pip|hf|iconv|export|unset|head|tr|cp|bunzip2|unxz|unzip")
+_PROGRAMS = re.compile("plmctl|python|pip|hf|curl|iconv|export|unset|head|tr|cp|bunzip2|unxz|unzip")
 _SCRIPTS = ("for ", "gzip ", "bzip2 ", "xz ", "sed ")  # such a line stays as it is
 _FILTERS = frozenset(["iconv", "head", "tr"])  # write what they read to a file behind >
 _SETTING = re.compile(r"[~+]{0,2}[A-Za-z_][\w@./-]*=.+|--?[a-z][\w-]*", re.DOTALL)

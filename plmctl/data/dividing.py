@@ -67,7 +67,7 @@ def _cut(source: TextSource, file: Input, size: int, share: tuple[int, int]) -> 
 def _list_units(source: TextSource) -> list[list[Input]]:
     """The files, one by one; those of parallel text in two files together."""
     if source.target is not None:
-        return [find_all(source.path)]
+        return [find_all(source.path, empty=True)]
     return [[file] for file in source.files()]
 
 

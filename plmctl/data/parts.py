@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, list_some
 from plmctl.core.machine import name_machine
 from plmctl.data.dividing import divide
 from plmctl.data.joining import DamagedPart, is_sound, join_arrays
@@ -50,6 +51,7 @@ from plmctl.text.letters import LOOKED
 from plmctl.text.tokenizer import META, Tokenizer
 
 RECORD = "part.json"
+_OURS = re.compile(r"(survey-\d+|part-\d+|tokenizer)|\.(survey-\d+|part-\d+|tokenizer)\..*partial")
 Spell = Callable[[Sequence[int]], str]
 
 
@@ -134,8 +136,19 @@ class Parts:
         with open_journal(self.out, identity, tell=self.job.tell) as journal:
             manifest = self._join(journal, [record for record in records if record])
             journal.finish(self.out)
-        shutil.rmtree(admit(self.home.parent), ignore_errors=True)
+        self._remove()
         return manifest
+
+    def _remove(self) -> None:
+        """Remove what was written for this job; others may have put something into the folder."""
+        for place in self.home.iterdir():
+            if _OURS.fullmatch(place.name):
+                shutil.rmtree(admit(place), ignore_errors=True)
+        for folder in (self.home, self.home.parent):
+            if left := [path.name for path in folder.iterdir()]:
+                self.job.tell(f"{folder} stays: it has {list_some(sorted(left), 3)}")
+                return
+            admit(folder).rmdir()
 
     def _join(self, journal: Journal, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
         tokenizer = self._make_tokenizer()

@@ -18,7 +18,7 @@ from plmctl.config import command
 from plmctl.config.launcher import Launcher
 from plmctl.config.plugins import as_words
 from plmctl.config.spec import RunSpec, key_of
-from plmctl.core.errors import DataError, UsageError
+from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.extras import require_library
 from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import WARN, remark, tell
@@ -214,6 +214,7 @@ def _print_into(file: Path) -> Iterator[None]:
 
 def submit(asked: RunSpec, launcher: Launcher) -> command.Result:
     """Submit one command, and say where it is; with --dry-run print what would be submitted."""
+    _refuse_idle_machines(asked, launcher)
     given = asked.provenance
     place = asked.select("run.dir")
     if place:
@@ -231,9 +232,7 @@ def submit(asked: RunSpec, launcher: Launcher) -> command.Result:
         _refuse_waiting(folder)
         command.check(asked)
         own(folder)
-    trained = asked.select("train.processes") or 1
-    count = launcher.gpus or (trained if launcher.nodes > 1 else 1)
-    run = NodeRun(_spell(asked), count, launcher.restarts)
+    run = NodeRun(_spell(asked), _count_processes(asked, launcher), launcher.restarts)
     (job,) = cluster.submit([ClusterJob(run, os.getcwd(), ends=True)])
     log = job.task(0).paths.stderr
     if given.json:
@@ -246,6 +245,23 @@ def submit(asked: RunSpec, launcher: Launcher) -> command.Result:
         line = spell_line(*words, *as_words(given.plugins, given.config_dirs))
         remark(f"to go on once it has ended:\n  {line}")
     return 0
+
+
+def _count_processes(asked: RunSpec, launcher: Launcher) -> int:
+    """The processes that each machine starts: one, where a command does not train."""
+    trained = asked.select("train.processes")
+    if trained is None:
+        return 1
+    return launcher.gpus or (int(trained) if launcher.nodes > 1 else 1)
+
+
+def _refuse_idle_machines(asked: RunSpec, launcher: Launcher) -> None:
+    """Raise ConfigError for several machines of a command that runs on one: each would do all of
+    the work.
+    """
+    if launcher.nodes > 1 and asked.select("train.processes") is None:
+        allowed = f"1: plmctl {asked.provenance.command} runs on one machine"
+        raise ConfigError("nodes", launcher.nodes, allowed, fix="nodes=1")
 
 
 def _refuse_waiting(folder: Path) -> None:

@@ -21,6 +21,7 @@ from plmctl.data.shards import is_tokens
 from plmctl.inputs.tokenize import find_sources
 from plmctl.jobs.job import Config
 from plmctl.runs.adapt import adapt
+from plmctl.runs.check import check_machine
 from plmctl.runs.contract.contract import check_contract
 from plmctl.tasks.inference import check_splits
 from plmctl.tasks.readers.builtin import BUILTIN, write_builtin_task
@@ -54,6 +55,7 @@ class Configs:
         check_data(cfg)
         if typed:
             refuse_decided(cfg, set(map(key_of, typed)), self.given.plugins)
+        check_machine(cfg.train)
         check_updates(cfg, processes=cfg.train.processes, plugins=self.given.plugins)
         check_contract(cfg, self.given.plugins, self.given.config_dirs)
         return config

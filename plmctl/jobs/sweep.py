@@ -24,7 +24,7 @@ from plmctl.config.launcher import Launcher, read_launcher
 from plmctl.config.overrides import OverrideWord
 from plmctl.config.quoting import quote
 from plmctl.config.recipes import option_name
-from plmctl.config.spec import Provenance, key_of
+from plmctl.config.spec import OF_HYDRA, Provenance, key_of
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, list_some, raise_all
 from plmctl.core.extras import require_library
 from plmctl.core.terminal import remark, screen, tell
@@ -36,7 +36,6 @@ from plmctl.storage.paths import SUBMITTED, fresh
 
 SWEEP_DIR, MULTIRUN = "hydra.sweep.dir", "multirun"
 SEARCHES = {"hydra/sweeper=optuna": "optuna"}  # the extra, and its library
-OF_LAUNCHERS = ("hydra/launcher", "hydra.launcher.")  # who runs the jobs, and its settings
 # a run directory starts empty, and keeps its own log
 QUIET = {"hydra.output_subdir": "null", "hydra/job_logging": "none"}
 FEW = 8  # numbers of jobs in a message
@@ -68,7 +67,7 @@ def sweep(given: Provenance) -> int:
     with _open_sweep(given, jobs[0].words, jobs[0].spec.provenance.recipe or "") as (hydra, words):
         place, varied_by_hydra = hydra.sweep_folder(words)
     launcher = [word.text for word in of_hydra if word.key != SWEEP_DIR]
-    if varied_by_hydra or not all(word.startswith(OF_LAUNCHERS) for word in launcher):
+    if varied_by_hydra or not all(word.startswith(OF_HYDRA) for word in launcher):
         return _conclude(given, *_search(given))
     folder = Path(place)
     placed = _place(jobs, folder.resolve())

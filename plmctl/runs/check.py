@@ -44,9 +44,11 @@ from plmctl.tasks.capabilities import noise_of
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
+from plmctl.training.device.precision import choose
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.frozen_outputs import FrozenPart
-from plmctl.training.processes.world import environment
+from plmctl.training.processes.parallel import check_parallel
+from plmctl.training.processes.world import device_of, environment
 
 
 class Outline(NamedTuple):
@@ -65,8 +67,9 @@ def check_settings(spec: Pretrain) -> None:
         with collect(errors):
             refuse_decided(spec, spec.provenance.keys, spec.plugins)
     with collect(errors):
-        processes = max(environment()[2], spec.train.processes)
-        check_updates(spec, processes=processes, plugins=spec.plugins)
+        check_machine(spec.train)
+    with collect(errors):
+        check_updates(spec, processes=count_processes(spec.train), plugins=spec.plugins)
     with collect(errors):
         stated_pooling(model_settings(spec))
     if spec.init_into and not spec.init:
@@ -75,6 +78,32 @@ def check_settings(spec: Pretrain) -> None:
     if spec.kept_layers and not spec.init:
         allowed = "chooses layers of init=..., which is not set"
         errors.append(ConfigError("kept_layers", thaw(spec.kept_layers), allowed))
+    raise_all(errors)
+
+
+def count_processes(train: Any) -> int:
+    """The number of processes that share a run."""
+    return max(environment()[2], train.processes)
+
+
+def check_machine(train: Any) -> None:
+    """Raise what does not fit together in the processes, the device and the number types of a
+    run.
+    """
+    errors: list[PlmctlError] = []
+    with collect(errors):
+        check_parallel(
+            train.parallel,
+            count_processes(train),
+            shard_size=train.shard_size,
+            offload=train.offload,
+        )
+    with collect(errors):
+        precision = choose(train.precision, device_of(train.device)).name
+        if train.stream == "bf16" and precision != "bf16":
+            allowed = f"fp32: this run computes in {precision}"
+            fix = "train.stream=fp32, or train.precision=bf16"
+            raise ConfigError("train.stream", train.stream, allowed, fix=fix)
     raise_all(errors)
 
 

@@ -32,6 +32,7 @@ from plmctl.knowledge.graph import HEAD, RELATION, TAIL, KnowledgeGraph
 from plmctl.knowledge.vectors import VECTORS, GraphVectors
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
+from plmctl.runs.check import check_machine
 from plmctl.runs.fit import budget_of, fit
 from plmctl.runs.resolve import decide_place
 from plmctl.runs.session import Session, run_session
@@ -81,6 +82,13 @@ def check_graph(spec: Graph) -> None:
     if spec.reciprocal and spec.sides == ("head",):
         allowed = "false where only heads are predicted: nothing would train the relations"
         errors.append(ConfigError("reciprocal", True, allowed, fix="reciprocal=false"))
+    with collect(errors):
+        check_machine(spec.train)
+    for key, only in {"train.stream": "fp32", "train.checkpoint_activations": False}.items():
+        if spec.select(key) != only:
+            none = str(only).lower()
+            allowed = f"{none}: a graph is trained without layers"
+            errors.append(ConfigError(key, spec.select(key), allowed, fix=f"{key}={none}"))
     if spec.train.stages:
         allowed = "none: a graph is trained in one stage"
         errors.append(ConfigError("train.stages", ..., allowed, fix="train.stages=[]"))

@@ -15,9 +15,15 @@ from plmctl.config.plugins import confirm
 from plmctl.config.run_name import runs_of
 from plmctl.config.schema import Finetune, Graph, Pretrain
 from plmctl.config.spec import thaw
-from plmctl.core.errors import PlmctlError, UsageError, flatten
+from plmctl.core.errors import PlmctlError, UsageError, collect, flatten, raise_all
 from plmctl.runs.adapt import adapt, complete, fit_to
-from plmctl.runs.check import Outline, check_finetuning, check_pretraining, check_settings
+from plmctl.runs.check import (
+    Outline,
+    check_finetuning,
+    check_machine,
+    check_pretraining,
+    check_settings,
+)
 from plmctl.runs.init_differences import naming_kind
 from plmctl.runs.parents import (
     build_task,
@@ -73,7 +79,13 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
         DataError: The files of the task cannot be read, and nothing else is wrong.
     """
     with checking_parents(spec):
-        spec = decide_place(complete(spec))
+        errors: list[PlmctlError] = []
+        with collect(errors):
+            check_machine(spec.train)
+        with collect(errors):
+            spec = complete(spec)
+        raise_all(errors)
+        spec = decide_place(spec)
         check_opened(spec)
         task = build_task(spec)
         spec = fit_language_heads(spec, task)
@@ -97,6 +109,7 @@ def outline_later(
         tasks: The tasks whose files were read, by all settings that decide how; a new one is added.
     """
     with checking_parents(spec):
+        check_machine(spec.train)
         spec = fit_to(spec, config)
         task = build_task(spec)
         key = json.dumps(

@@ -21,7 +21,7 @@ from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.log import Log
-from plmctl.training.processes.launch import FINAL, launch
+from plmctl.training.processes.launch import FINAL, is_launched, launch
 from plmctl.training.processes.threads import THREADS, count_threads, describe_busy
 from plmctl.training.processes.watch import watching
 from plmctl.training.processes.world import (
@@ -95,7 +95,10 @@ def _run_session(
             lambda folder: lock.update(stack.enter_context(rundir.lock_folder(folder))),
         )
         try:
-            if size == 1 and spec.train.processes > 1:
+            # one process that may start anew has a launcher, too
+            if size == 1 and (
+                spec.train.processes > 1 or (spec.train.restarts and not is_launched())
+            ):
                 return _launch(spec, lock)
             return _sitting(spec, prepare, prepared, train, then)
         finally:

@@ -6,17 +6,21 @@ import gzip
 import io
 import os
 import re
+import shlex
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from glob import escape, glob
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from plmctl.core.errors import DataError, find_meant, nearest
+from plmctl.core.errors import DataError, find_meant, list_some, nearest
 from plmctl.core.extras import require_library
 from plmctl.core.spelling import spell_setting
+from plmctl.core.terminal import WARN, remark
 from plmctl.storage.paths import find_near
+from plmctl.storage.remote import is_url
 from plmctl.storage.unpacking import UNPACK, open_data
 from plmctl.text.bounds import BLANK, blank_text_error, long_line_error, longest_line
 from plmctl.text.hub import DataSet
@@ -24,7 +28,9 @@ from plmctl.text.strings import Strings
 from plmctl.text.undecodable import decode
 
 Input = Path | DataSet | Strings
+Given = TypeVar("Given", bound=Input)
 
+FEW = 3  # names of files in a message
 _LINE = 1 << 20  # bytes of a line held at once
 _PACKED = (".gz", ".zst")
 _PARQUET, _CSV, _MARKDOWN = ".parquet", ".csv", ".md"
@@ -39,8 +45,19 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
         setting: the setting that the path comes from, for messages.
 
     Raises:
-        DataError: if the path has no files, or if one is empty.
+        DataError: if the path has no files, or if all are empty.
     """
+    return leave_out_empty(_find(path, setting), setting)
+
+
+def _find(path: str | Path, setting: str) -> list[Path]:
+    """The files of `find_files`, the empty ones too."""
+    if is_url(path):
+        name = str(path).rstrip("/").rpartition("/")[2]
+        get = f"curl -fLO {shlex.quote(str(path))}" if str(path).startswith("http") else ""
+        what = "text is read from this machine; a URL may name the tokens of plmctl tokenize"
+        fix = get or f"copy it here, then {setting}={name}"
+        raise DataError(what, file=path, fix=fix)
     source = Path(path).expanduser()
     if source.is_dir():
         files = sorted(
@@ -69,14 +86,25 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
             file=source,
             fix=spell_setting(setting, near) if near else f"{setting}=<an existing one>",
         )
-    for file in chosen:
-        if file.stat().st_size == 0:
-            raise DataError(
-                "the file is empty",
-                file=file,
-                fix=f"remove it, or name files with text in {setting}",
-            )
     return chosen
+
+
+def leave_out_empty(files: Sequence[Given], setting: str) -> list[Given]:
+    """The files that are not empty; DataError without any."""
+    empty = [file for file in files if isinstance(file, Path) and file.stat().st_size == 0]
+    if files and len(empty) == len(files):
+        what = "the file is empty" if len(files) == 1 else "all of these files are empty"
+        first = empty[0] if len(files) == 1 else list_some(empty, FEW)
+        raise DataError(what, file=first, fix=f"name files with text in {setting}")
+    if empty:
+        _warn_of_empty(tuple(empty))
+    return [file for file in files if file not in empty]
+
+
+@cache  # a command looks for its files several times
+def _warn_of_empty(files: tuple[Path, ...]) -> None:
+    what = "this file is" if len(files) == 1 else f"{len(files):,} files are"
+    remark(f"{list_some(files, FEW)}: {what} empty, and left out", WARN)
 
 
 def _explain_textless(folder: Path, files: Sequence[Path], setting: str) -> DataError:
@@ -97,18 +125,26 @@ def _hidden(inner: Path) -> bool:
     return any(part.startswith(".") for part in inner.parts)
 
 
-def find_all(paths: str | Path | Iterable[str | Path], setting: str = "data.path") -> list[Input]:
+def find_all(
+    paths: str | Path | Iterable[str | Path], setting: str = "data.path", *, empty: bool = False
+) -> list[Input]:
     """Find the files of one or several paths, each file once; paths `hf:...` and `strings:...` are
     data sets.
 
     Args:
         setting: the setting that the paths come from, for messages.
+        empty: Whether empty files stay, where each file has a place among others.
+
+    Raises:
+        DataError: If a path has no files, or if all are empty.
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     inputs: list[Input] = []
     for path in several:
-        inputs += _find_data_set(str(path)) or find_files(path, setting)
-    return list(dict.fromkeys(inputs))
+        inputs += _find_data_set(str(path)) or _find(path, setting)
+    found = list(dict.fromkeys(inputs))
+    others = leave_out_empty(found, setting)
+    return found if empty else others
 
 
 def _find_data_set(path: str) -> list[Input]:

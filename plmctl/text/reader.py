@@ -121,12 +121,11 @@ def read_pairs(
             list(fields),
             "either data.fields (one file) or data.target_path (two), not both",
         )
-    sources = find_all(paths) if pieces is None else [piece.source for piece in pieces]
-    yield from (
-        pair_fields(map(Stretch, sources) if pieces is None else pieces, fields)
-        if targets is None
-        else pair_files(sources, find_all(targets) if sources else [])
-    )
+    if targets is None:
+        yield from pair_fields(map(Stretch, find_all(paths)) if pieces is None else pieces, fields)
+        return
+    sources = find_all(paths, empty=True) if pieces is None else [piece.source for piece in pieces]
+    yield from pair_files(sources, find_all(targets, empty=True) if sources else [])
 
 
 def _no_rows(source: object, names: Iterable[str]) -> DataError:

@@ -38,6 +38,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from plmctl.core.errors import DataError, PlmctlError, list_some
+from plmctl.core.lacks import mend_writing
 from plmctl.core.shares import is_shared
 from plmctl.core.terminal import DETAIL, remark, tell
 from plmctl.core.values import Count
@@ -48,7 +49,7 @@ from plmctl.storage.durable import sync
 from plmctl.storage.gate import admit
 from plmctl.storage.parts.kinds import KINDS, PARTED, WEIGHTS, read_kind
 from plmctl.storage.parts.reading import ShardedTensors
-from plmctl.storage.parts.writing import FileEntry, hash_file
+from plmctl.storage.parts.writing import FileEntry, describe_file
 from plmctl.storage.paths import explain_outside
 from plmctl.storage.reading import read_json
 from plmctl.training.optim.shards import copy_rows
@@ -194,7 +195,8 @@ class Checkpoints:
         shutil.rmtree(admit(partial), ignore_errors=True)
         last = self.newest()
         kept = f"the last good checkpoint is {last}" if last else "there is no earlier checkpoint"
-        fix = "free some space, then --resume" if last else "free some space, or another run.dir"
+        before = mend_writing(reason)
+        fix = f"{before}, then --resume" if before else "--resume"
         return PlmctlError(f"cannot save {self.path(step)}: {reason}; {kept}\n  fix: {fix}")
 
     def _leave_out(self, snapshot: Snapshot) -> Snapshot:
@@ -280,7 +282,7 @@ def seal(folder: Path, known: Mapping[str, FileEntry] = MappingProxyType({})) ->
         name = str(path.relative_to(folder))
         if name not in known:
             sync(path)
-            entries[name] = hash_file(path)
+            entries[name] = describe_file(path)
     write_json(folder / "manifest.json", {"files": entries})
     sync(folder / "manifest.json")
     for path in [*(p for p in folder.rglob("*") if p.is_dir()), folder]:
@@ -309,7 +311,7 @@ def damage(folder: Path, *, share: tuple[int, int] = (0, 1)) -> str:
             return f"{name} is truncated or was edited: {size} of {entry['size']} bytes"
         if size > entry["size"]:
             return f"{name} was edited: it has {size} bytes, saved were {entry['size']}"
-        if number % every == first and hash_file(path) != entry:
+        if number % every == first and describe_file(path) != entry:
             return f"{name} was edited or damaged: it does not match its hash"
     sealed = (PARTED, *SEALED[1:]) if PARTED in files else SEALED
     missing = [name for name in sealed if name not in files]

@@ -252,6 +252,9 @@ MISTAKES = {
     "sides=[head]": "reciprocal=True: false where only heads",
     "sides=[up]": "must be one of head, tail",
     "dropout=1": "less than 1",
+    "train.stream=bf16 train.precision=bf16": "fix: train.stream=fp32",
+    "train.checkpoint_activations=true": "fix: train.checkpoint_activations=false",
+    "train.parallel=sharded": "fix: train.processes=2",
     "data.path=nowhere": "no such file",
 }
 

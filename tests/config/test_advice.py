@@ -18,6 +18,8 @@ SPAN, LITE = "model.stack.cells.a", "model.encoder.stack.columns"
         (["pretrain", "adaptive_span", f"{SPAN}.span=abc"], "a whole number", f"{SPAN}.span=512"),
         (["pretrain", "sparse_transformer", "pattern.stride=0"], "1 or more", "pattern.stride=32"),
         (["pretrain", "noise.rate=2"], "0 < rate < 1", "noise.token_mask.rate=0.15"),
+        (["pretrain", "train.steps=[3,4]"], "a whole number", "train.steps=3"),
+        (["finetune", "train.eval_every=[5]", "task=sst2"], "a whole number", "train.eval_every=5"),
         (["ablate", "gpt_lstm", "seeds=1"], "must be a list", "seeds=[1]"),
         (["pretrain", "train.frozen=model"], "must be a list", "train.frozen=[model]"),
         (

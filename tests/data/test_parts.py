@@ -186,6 +186,20 @@ def test_missing_and_damaged_parts_are_named_and_made_again(tmp_path: Path) -> N
     assert contents(tmp_path / "out") == contents(tmp_path / "one")
 
 
+def test_joining_removes_what_the_parts_wrote_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    job = replace(make_job(TextSource(tuple(write_files(tmp_path)))), tell=said.append)
+    folder, whole = tmp_path / "out.parts", Parts(job, tmp_path / "out", 2, spell)
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    for part in range(2):
+        whole.write(part)
+    (whole.home / ".part-1.far.partial").mkdir()  # of a process that was killed
+    whole.join()
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    assert f"{folder} stays: it has notes.txt" in said
+
+
 def test_a_damaged_survey_is_made_again(tmp_path: Path) -> None:
     job = make_job(TextSource(tuple(write_files(tmp_path))))
     tokenize(job, tmp_path / "one")
@@ -299,6 +313,7 @@ def test_the_command(tmp_path: Path) -> None:
     plmctl(*words, f"out={tmp_path / 'one'}")
     more = [*words, f"out={tmp_path / 'out'}"]
     assert "fix: parts=16" in plmctl(*more, "part=1", code=2)
+    assert "fix: part=1\n" in plmctl(*more, "parts=2", "part=[1,2]", code=2)
     refused = plmctl(*more, "parts=2", "part=2", code=2)
     assert "a number from 0 to 1" in refused
     assert "fix: part=1" in refused

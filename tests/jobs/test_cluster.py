@@ -16,10 +16,11 @@ import pytest
 import submitit
 from safetensors.torch import load_file
 
+from plmctl.config.compose import compose
 from plmctl.config.launcher import Launcher, read_launcher, take_launcher
 from plmctl.config.spec import Provenance
-from plmctl.core.errors import DataError, UsageError
-from plmctl.jobs import on_cluster
+from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.jobs import cluster, on_cluster
 from plmctl.jobs.cluster import LOST, Cluster, _refuse_waiting
 from plmctl.jobs.on_cluster import ClusterJob, NodeRun
 from plmctl.jobs.work import Outcome
@@ -233,6 +234,17 @@ def test_the_script_has_all_settings_without_a_cluster(tmp_path: Path) -> None:
     ):
         assert line in lines
     assert not any(tmp_path.iterdir())
+
+
+def test_a_command_that_does_not_train_has_one_process_on_one_machine() -> None:
+    tokenize = compose("tokenize", overrides=("out=x",))
+    assert cluster._count_processes(tokenize, Launcher(gpus=8)) == 1
+    with pytest.raises(ConfigError, match="nodes=4: 1: plmctl tokenize runs on one machine"):
+        cluster._refuse_idle_machines(tokenize, Launcher(nodes=4))
+    spec = compose("pretrain", overrides=("size=tiny", "train.steps=1", "train.processes=2"))
+    cluster._refuse_idle_machines(spec, Launcher(nodes=4))
+    assert cluster._count_processes(spec, Launcher(nodes=4)) == 2
+    assert cluster._count_processes(spec, Launcher(nodes=4, gpus=8)) == 8
 
 
 def test_a_cluster_takes_an_array_and_its_script(

@@ -70,6 +70,18 @@ def test_it_trains_as_well_and_keeps_less(recipe: str, share: float, tmp_path: P
 
 def test_a_run_in_fp32_has_no_narrow_stream(tmp_path: Path) -> None:
     words = ("train.precision=fp32", NARROW, f"run.dir={tmp_path / 'run'}")
-    said = plmctl("pretrain", "bert", *SMALL[:-1], *words, code=2)
+    wrong = ("train.parallel=sharded", "train.micro_batch_size=3")
+    said = plmctl("pretrain", "bert", *SMALL[:-1], *words, *wrong, "--dry-run", code=2)
+    assert "3 problems" in said
     assert "train.stream='bf16': fp32: this run computes in fp32" in said
     assert "fix: train.stream=fp32" in said
+
+
+def test_a_fine_tuning_is_refused_with_its_other_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("text\tlabel\nGood.\tyes\nBad.\tno\n", encoding="utf-8")
+    task = ("task=classification", f"task.path={tmp_path / 'a.tsv'}", "checkpoint=absent")
+    more = ("train.steps=1", "train.precision=fp32", "train.parallel=sharded", NARROW)
+    said = plmctl("finetune", *task, *more, code=2)
+    assert "3 problems" in said
+    for problem in ("train.stream='bf16'", "train.parallel='sharded'", "absent: there is no such"):
+        assert problem in said

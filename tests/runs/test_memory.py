@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
+from plmctl.artifacts import activations
+from plmctl.models.base import Model
 from plmctl.training.trainer import Trainer
 from plmctl.training.update import Update
 from tests.command import plmctl
@@ -89,6 +94,32 @@ def test_layers_that_run_again_keep_less() -> None:
 
 
 AGAIN = "train.checkpoint_activations=true"
+
+
+def test_a_model_of_one_stack_reads_source_and_target_as_one_text() -> None:
+    one, two = (
+        activations._make_batch(SimpleNamespace(needs=needs), 2, (5, 3))
+        for needs in ({"text", "text.group"}, {"source.group"})
+    )
+    assert {name: seq.ids.shape for name, seq in one.seqs.items()} == {"text": (2, 8)}
+    sizes = {name: seq.ids.shape for name, seq in two.seqs.items()}
+    assert sizes == {"source": (2, 5), "target": (2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("error", "hidden"), [(DataDependentOutputException("aten.item"), True), (KeyError("x"), False)]
+)
+def test_only_what_needs_values_has_no_count(
+    error: Exception, hidden: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trace(*given: object) -> int:
+        raise error
+
+    monkeypatch.setattr(activations, "_trace", trace)
+    model = Model(backbone=nn.Identity(), heads={})  # type: ignore[arg-type]
+    known = {"rows": 2, "lengths": (5, 0), "predicted": {}, "precision": "fp32"}
+    with contextlib.nullcontext() if hidden else pytest.raises(KeyError):
+        assert activations.count_activations(model, None, **known) is None
 
 
 def test_processes_divide_all_but_activations() -> None:

@@ -122,6 +122,22 @@ def test_files_that_do_not_fit(files: tuple[Path, Path], tmp_path: Path) -> None
         both(tmp_path / "a.tsv", fields=["1", "2"])
 
 
+def test_an_empty_file_of_one_language_keeps_its_place(tmp_path: Path) -> None:
+    """Left out on one side each, other lines would go together."""
+    for name, text in {
+        **{"a.en": "one\n", "b.en": "", "c.en": "three\n"},
+        **{"a.de": "eins\n", "b.de": "zwei\n", "c.de": ""},
+    }.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    sides = [[tmp_path / f"{name}.{side}" for name in "abc"] for side in ("en", "de")]
+    with pytest.raises(DataError, match=r"b\.de:1: there is no line 1 in .*b\.en"):
+        list(read_pairs(sides[0], targets=sides[1]))
+    (tmp_path / "b.de").write_text("", encoding="utf-8")
+    (tmp_path / "c.de").write_text("drei\n", encoding="utf-8")
+    pairs = [document.sentences for document in read_pairs(sides[0], targets=sides[1])]
+    assert pairs == [["one", "eins"], ["three", "drei"]]
+
+
 def test_settings_that_do_not_fit(files: tuple[Path, Path]) -> None:
     with pytest.raises(ConfigError, match=r"data\.fields=.*two different fields"):
         both(files[0], fields=["en"])

@@ -12,6 +12,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import inputs, reader
 from plmctl.text.layout import TextLayout
 from plmctl.text.reader import read_documents
+from tests.command import plmctl
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data/pretraining"
 WIKI = """<doc id="1" url="u" title="Cats &amp; dogs">
@@ -174,6 +175,44 @@ def test_bad_files(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["{}", "{}/*.txt", "both"])
+def test_an_empty_file_among_others_is_left_out_with_one_warning(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for each, text in {"a.txt": "One.\n", "b.txt": "", "c.txt": "Two.\n"}.items():
+        (tmp_path / each).write_text(text, encoding="utf-8")
+    several = [tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "c.txt"]
+    paths = several if name == "both" else name.format(tmp_path)
+    for _ in range(2):  # a command looks for its files several times
+        found = [document.sentences for document in read_documents(paths)]
+        assert found == [["One."], ["Two."]]
+    said = capfd.readouterr().err.splitlines()
+    assert said == [f"{tmp_path}/b.txt: this file is empty, and left out"]
+
+
+def test_empty_files_alone_are_no_text(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.txt").touch()
+    with pytest.raises(DataError, match=r"0.txt, .*2.txt and 2 more: all of these files are empty"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "fix"),
+    [
+        ("https://example.org/wiki/a.txt", "curl -fLO https://example.org/wiki/a.txt"),
+        ("s3://bucket/wiki/", "# copy it here, then data.path=wiki"),
+    ],
+)
+def test_text_at_a_url_is_refused_by_name(url: str, fix: str) -> None:
+    with pytest.raises(DataError, match="text is read from this machine") as error:
+        read(url)  # type: ignore[arg-type]
+    assert str(error.value).startswith(url)
+    assert str(error.value).endswith(f"fix: {fix}")
+    refused = plmctl("tokenize", f"data.path={url}", "out=x", code=3)
+    assert f"fix: {fix}" in refused
 
 
 def test_missing_files(tmp_path: Path) -> None:

@@ -81,6 +81,15 @@ def test_a_lost_process_is_named_and_a_start_anew_ends_the_same(tmp_path, run, c
     assert not (tmp_path / "two" / RANKS).exists()
 
 
+def test_one_process_alone_starts_anew(tmp_path, run, capfd):
+    words = [str(tmp_path / "one"), "6", "4", "resume", "end=5:exit"]
+    assert launch(1, words, module="tests.training.toy_process", restarts=1) == 0
+    said = capfd.readouterr().err
+    assert "plmctl: process 0 ended with exit code 9\n" in said
+    assert "start 1 of 1 anew, from the newest checkpoint" in said
+    assert [record["step"] for record in curve(tmp_path / "one")][-1] == 6
+
+
 @pytest.mark.slow  # the watch names them in a test of its own
 def test_a_hung_process_is_named_with_its_phase(tmp_path, run, capfd, monkeypatch):
     monkeypatch.setattr("plmctl.training.processes.launch.GRACE", 0.5)

@@ -79,7 +79,8 @@ def test_a_killed_process_ends_the_run_with_a_message(tmp_path):
     trainer.objective.after_step = after_step
     with pytest.raises(PlmctlError) as error:
         trainer.fit()
-    assert "the process that writes it has ended by signal 9" in str(error.value)
+    assert "the process that writes it was ended by SIGKILL" in str(error.value)
+    assert str(error.value).endswith("fix: --resume")
     assert f"the last good checkpoint is {tmp_path}/checkpoints/step-5" in str(error.value)
     assert not list((tmp_path / "checkpoints").glob(".step-*"))
 

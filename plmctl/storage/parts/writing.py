@@ -27,8 +27,8 @@ class FileEntry(TypedDict):
     sha256: str
 
 
-def hash_file(path: Path) -> FileEntry:
-    """Its size and SHA-256."""
+def describe_file(path: Path) -> FileEntry:
+    """The size and the SHA-256 of a file; OSError if it cannot be read."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return {"size": os.fstat(file.fileno()).st_size, "sha256": digest}
@@ -103,7 +103,7 @@ def _write(blocks: Mapping[str, TensorBlock], folder: Path, savers: Savers) -> d
         )
     own = [file for file in folder.glob(f"__{savers.rank}_*") if file.is_file()]
     own += [file for file in folder.glob(".metadata") if savers.rank == 0]
-    return {file.name: hash_file(file) for file in own}
+    return {file.name: describe_file(file) for file in own}
 
 
 def _planner() -> Any:

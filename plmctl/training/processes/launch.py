@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from plmctl.core.children import TAKE_UP, child_environment
+from plmctl.core.children import TAKE_UP, child_environment, describe_end
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import FAIL, WARN, remark
 from plmctl.training.stop import ASKED, STOPPED, ends_at_once, listen
@@ -141,13 +141,10 @@ def _make_environment(processes: int, meeting: Rendezvous | None) -> dict[str, s
     }
 
 
-def _name_lost(rank: int, code: int) -> None:
+def _name_lost(rank: int, code: int, others: str) -> None:
     """Say which process has ended without a word of its own."""
-    if code < 0:
-        how = f"was ended by {signal.Signals(-code).name}"
-        remark(f"plmctl: process {rank} {how}; the others end", FAIL)
-    elif code not in (1, *FINAL):
-        remark(f"plmctl: process {rank} ended with code {code}; the others end", FAIL)
+    if code not in (1, *FINAL):
+        remark(f"plmctl: process {rank} {describe_end(code)}{others}", FAIL)
 
 
 def _wait(children: Sequence[subprocess.Popen]) -> int:
@@ -161,7 +158,7 @@ def _wait(children: Sequence[subprocess.Popen]) -> int:
         for rank, child in enumerate(children):
             if child.poll() and rank not in named:
                 named.add(rank)
-                _name_lost(rank, child.returncode)
+                _name_lost(rank, child.returncode, "; the others end" * (len(children) > 1))
         ended = all(child.poll() is not None for child in children)
         if ended or (failed and time.monotonic() - failed[1] > GRACE):
             break

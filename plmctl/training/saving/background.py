@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from plmctl.core.children import child_environment
+from plmctl.core.children import child_environment, describe_end
 from plmctl.core.errors import PlmctlError
 from plmctl.storage.parts.blocks import TensorBlock
 from plmctl.training.saving.staging import Staged, Staging
@@ -173,9 +173,7 @@ class InProcess:
         try:
             return str(self._connection.recv())
         except (EOFError, OSError, pickle.UnpicklingError):
-            code = self._process.wait()
-            how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-            return f"the process that writes it has ended {how}"
+            return f"the process that writes it {describe_end(self._process.wait())}"
 
     def close(self) -> None:
         self._connection.close()  # on which it ends
