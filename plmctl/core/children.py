@@ -28,7 +28,7 @@ def describe_end(code: int) -> str:
     """How a process has ended: `was ended by SIGKILL`, or `ended with exit code 3`.
 
     Args:
-        code: As `subprocess` gives it: below 0 for a signal.
+        code: The exit code, or minus the number of a signal, as in `subprocess`.
     """
     if code >= 0:
         return f"ended with exit code {code}"

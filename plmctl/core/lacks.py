@@ -31,8 +31,8 @@ LESS_MEMORY = (
 
 
 def mend_writing(reason: str) -> str:
-    """What lets a failed write succeed, by the words of the system in `reason`; "" where they name
-    no shortage.
+    """The remedy of a failed write, by the words of the system in `reason`; "" where they name no
+    shortage.
     """
     means = {"free some space": FULL, "allow writing there": BARRED}
     found = (

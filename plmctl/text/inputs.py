@@ -133,7 +133,7 @@ def find_all(
 
     Args:
         setting: the setting that the paths come from, for messages.
-        empty: Whether empty files stay, where each file has a place among others.
+        empty: Whether empty files stay, as in parallel text.
 
     Raises:
         DataError: If a path has no files, or if all are empty.
