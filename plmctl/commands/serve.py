@@ -64,7 +64,7 @@ class Serve(Command):
 
     def perform(self) -> Result:
         """Open the models, and answer until the process is stopped."""
-        for library in ("fastapi", "prometheus_client", "uvicorn"):
+        for library in ("fastapi", "httptools", "prometheus_client", "uvicorn"):
             require_library(library, "serve", "plmctl serve")
         from plmctl.serve.app import make_app
         from plmctl.serve.memory import keep_few_kernels

@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse, Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from plmctl import __version__
 from plmctl.core.errors import PlmctlError, nearest
-from plmctl.core.terminal import WARN, remark
-from plmctl.serve.errors import OPENAI, Refusal, spell_error
+from plmctl.serve.direct import DirectRoute
+from plmctl.serve.errors import OPENAI, Refusal, as_refusal, spell_error
 from plmctl.serve.guard import Guard
 from plmctl.serve.routes import inference, openai, pooling, texts
 from plmctl.serve.server import Server
@@ -47,7 +48,14 @@ def make_app(server: Server, *, token: str | None = None) -> Guard:
         token=token,
         longest_body=server.limits.body,
         routes=frozenset(known),
+        direct={route.path: DirectRoute(route.endpoint) for route in _list_posts(routers)},
     )
+
+
+def _list_posts(routers: Sequence[APIRouter]) -> list[APIRoute]:
+    """The addresses that take a body."""
+    routes = [route for router in routers for route in router.routes]
+    return [own for own in routes if isinstance(own, APIRoute) and "POST" in own.methods]
 
 
 def _answer_meanwhile(server: Server) -> Any:
@@ -65,16 +73,15 @@ def _answer_meanwhile(server: Server) -> Any:
 def _answer_errors(app: FastAPI, paths: Sequence[str]) -> None:
     """Sentences instead of the input that was wrong, or of a traceback."""
 
-    @app.exception_handler(Refusal)
-    async def refuse(request: Request, error: Refusal) -> JSONResponse:
-        return _reply(request, error.status, error.message)
+    async def fail(request: Request, error: Exception) -> Response:
+        refusal = as_refusal(error, request.url.path)
+        return _reply(request, refusal.status, refusal.message)
 
-    @app.exception_handler(PlmctlError)
-    async def misuse(request: Request, error: PlmctlError) -> JSONResponse:
-        return _reply(request, 422, str(error).split("\n")[0])
+    for kind in (Refusal, PlmctlError, Exception):
+        app.add_exception_handler(kind, fail)
 
     @app.exception_handler(HTTPException)
-    async def unknown(request: Request, error: HTTPException) -> JSONResponse:
+    async def unknown(request: Request, error: HTTPException) -> Response:
         if isinstance(error.__cause__, Refusal):  # while the body was read
             return _reply(request, error.__cause__.status, error.__cause__.message)
         if error.status_code == 400:
@@ -85,14 +92,9 @@ def _answer_errors(app: FastAPI, paths: Sequence[str]) -> None:
         return _reply(request, error.status_code, message)
 
     @app.exception_handler(RequestValidationError)
-    async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def malformed(request: Request, error: RequestValidationError) -> Response:
         status = 400 if request.url.path.startswith(OPENAI) else 422
         return _reply(request, status, _explain(request, error.errors()))
-
-    @app.exception_handler(Exception)
-    async def failed(request: Request, error: Exception) -> JSONResponse:
-        remark(f"{request.url.path}: {type(error).__name__}: {error}", WARN)
-        return _reply(request, 500, "the server failed at this request; its log says why")
 
 
 def _explain(request: Request, errors: Sequence[Any]) -> str:
@@ -116,6 +118,6 @@ def _explain(request: Request, errors: Sequence[Any]) -> str:
     return f"{'.'.join([where[0], *inner])}: {', or '.join(said)}"
 
 
-def _reply(request: Request, status: int, message: str) -> JSONResponse:
+def _reply(request: Request, status: int, message: str) -> Response:
     body, headers = spell_error(status, message, path=request.url.path)
-    return JSONResponse(body, status, headers)
+    return Response(body, status, headers, media_type="application/json")

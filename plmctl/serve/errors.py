@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
+from plmctl.core.errors import PlmctlError
+from plmctl.core.terminal import WARN, remark
+
 TYPES = {  # the names of text-embeddings-inference and of OpenAI
     400: ("validation", "invalid_request_error"),
     401: ("unauthorized", "authentication_error"),
@@ -26,13 +31,22 @@ class Refusal(Exception):
         self.status, self.message = status, message
 
 
-def spell_error(
-    status: int, message: str, *, path: str
-) -> tuple[dict[str, object], dict[str, str]]:
+def as_refusal(error: Exception, path: str) -> Refusal:
+    """The refusal that says to a client what an error means; one of ours goes to the log."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, PlmctlError):
+        return Refusal(422, str(error).split("\n")[0])
+    remark(f"{path}: {type(error).__name__}: {error}", WARN)
+    return Refusal(500, "the server failed at this request; its log says why")
+
+
+def spell_error(status: int, message: str, *, path: str) -> tuple[bytes, dict[str, str]]:
     """(body, headers) of a refusal, in the form of OpenAI or of text-embeddings-inference."""
     own, theirs = TYPES.get(status, TYPES[500] if status >= 500 else TYPES[400])
-    headers = HEADERS.get(status, {})
+    content: dict[str, object] = {"error": message, "error_type": own}
     if path.startswith(OPENAI):
         error = {"message": message, "type": theirs, "param": None, "code": None}
-        return {"error": error}, headers
-    return {"error": message, "error_type": own}, headers
+        content = {"error": error}
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return body.encode("utf-8", "replace"), HEADERS.get(status, {})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hmac
-import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from plmctl.serve.errors import Refusal, spell_error
+from starlette.requests import ClientDisconnect, Request
+
+from plmctl.serve.direct import JSON, DirectRoute
+from plmctl.serve.errors import Refusal, as_refusal, spell_error
 from plmctl.serve.metrics import Metrics
 
 Message = MutableMapping[str, Any]
@@ -28,6 +30,7 @@ class Guard:
         token: The word that clients send as `Authorization: Bearer <token>`; None: none.
         longest_body: Bytes of a request at most.
         routes: The addresses that metrics name; others count as one.
+        direct: The addresses whose right requests do without the application.
     """
 
     def __init__(
@@ -38,9 +41,10 @@ class Guard:
         token: str | None,
         longest_body: int,
         routes: frozenset[str],
+        direct: Mapping[str, DirectRoute],
     ) -> None:
         self.app, self.metrics, self.token = app, metrics, token
-        self.longest_body, self.routes = longest_body, routes
+        self.longest_body, self.routes, self.direct = longest_body, routes, direct
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,17 +54,39 @@ class Guard:
         start, path = time.monotonic(), str(scope["path"])
         route = path if path in self.routes else "other"
         try:
-            self._check(scope)
-            await self.app(scope, self._count(receive), answer)
+            kind = self._check(scope)
+            counted, direct = self._count(receive), self.direct.get(path)
+            if direct is None or scope["method"] != "POST":
+                await self.app(scope, counted, answer)
+            else:
+                await self._answer(direct, kind, Request(scope, counted), answer)
         except Refusal as refusal:
             await answer.refuse(refusal, path)
+        except ClientDisconnect:
+            pass
         except Exception:  # the application has answered and reported it
             if not answer.begun:
                 raise
         finally:
             self.metrics.finished(route, answer.status, time.monotonic() - start)
 
-    def _check(self, scope: Message) -> None:
+    async def _answer(
+        self, direct: DirectRoute, kind: bytes, request: Request, answer: _Answer
+    ) -> None:
+        """The answer to a right request; the application explains what is wrong with others."""
+        content = await request.body()
+        body = direct.read(kind, content)
+        if body is None:
+            await self.app(request.scope, _repeat(content, request.receive), answer)
+            return
+        try:
+            found = await direct.answer(body, request)
+        except Exception as error:
+            raise as_refusal(error, request.scope["path"]) from error
+        await answer.send(200, found)
+
+    def _check(self, scope: Message) -> bytes:
+        """The kind of the body; Refusal of a wrong token, or of a length that is too large."""
         headers = {name.lower(): value for name, value in scope["headers"]}
         if self.token is not None and scope["path"] not in OPEN:
             given = headers.get(b"authorization", b"")
@@ -69,6 +95,7 @@ class Guard:
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.longest_body:
             raise self._too_long()
+        return headers.get(b"content-type", b"")
 
     def _too_long(self) -> Refusal:
         return Refusal(413, f"the body has more than {self.longest_body:,} bytes")
@@ -101,11 +128,25 @@ class _Answer:
 
     async def refuse(self, refusal: Refusal, path: str) -> None:
         """Send the refusal, unless an answer has begun."""
-        if self.begun:
-            return
-        content, more = spell_error(refusal.status, refusal.message, path=path)
-        body = json.dumps(content).encode()
-        named = {"content-type": "application/json", "content-length": str(len(body)), **more}
-        headers = [(name.encode(), value.encode()) for name, value in named.items()]
-        await self({"type": "http.response.start", "status": refusal.status, "headers": headers})
+        if not self.begun:
+            body, more = spell_error(refusal.status, refusal.message, path=path)
+            await self.send(refusal.status, body, more)
+
+    async def send(self, status: int, body: bytes, more: Mapping[str, str] | None = None) -> None:
+        """Send JSON, with more headers."""
+        headers = [(name.encode(), value.encode()) for name, value in (more or {}).items()]
+        headers += [(b"content-length", b"%d" % len(body)), (b"content-type", JSON)]
+        await self({"type": "http.response.start", "status": status, "headers": headers})
         await self({"type": "http.response.body", "body": body})
+
+
+def _repeat(content: bytes, receive: Receive) -> Receive:
+    """The body again, which has been read, and what comes after it."""
+    parts = [content]
+
+    async def repeated() -> Message:
+        if parts:
+            return {"type": "http.request", "body": parts.pop(), "more_body": False}
+        return await receive()
+
+    return repeated

@@ -75,23 +75,30 @@ class _Request:
     started: float = field(default_factory=time.monotonic)
     left: bool = False  # whether the client has left, or has waited for too long
 
-    def put(self, place: int, answer: Any) -> None:
+    error: Exception | None = None
+
+    def put(self, place: int, answer: Any) -> bool:
+        """Note an answer; whether it is the last."""
         self.answers[place] = answer
         self.missing -= 1
-        if not self.missing:
-            self._end(lambda: self.done.set_result(self.answers))
+        return not self.missing
 
-    def fail(self, error: Exception) -> None:
-        self.left = True  # its other questions need no answer
-        self._end(lambda: self.done.set_exception(error))
+    def settle(self) -> None:
+        """Let the client go on, in its loop."""
+        if self.done.done():
+            return
+        if self.error is None:
+            self.done.set_result(self.answers)
+        else:
+            self.done.set_exception(self.error)
 
-    def _end(self, settle: Any) -> None:
-        def tell() -> None:
-            if not self.done.done():
-                settle()
 
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(tell)
+def _wake(requests: Sequence[_Request]) -> None:
+    """Let the clients of requests go on, with one call of their loop: each wakes it up."""
+    for loop in {request.loop for request in requests}:
+        own = [request for request in requests if request.loop is loop]
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(lambda own=own: [request.settle() for request in own])
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,12 +150,23 @@ class BatchQueue:
             self._thread.join()
 
     async def ask(
-        self, engine: Engine, questions: Sequence[QueuedItem], *, seconds: float
+        self,
+        engine: Engine,
+        questions: Sequence[QueuedItem],
+        *,
+        seconds: float,
+        gone: asyncio.Future[None] | None = None,
     ) -> list[Any]:
         """The answers to the questions of a client, in their order.
 
+        Args:
+            engine: Answers them.
+            questions: The questions.
+            seconds: The time until the answers.
+            gone: Done when the client has left; None: it stays.
+
         Raises:
-            Refusal: The queue is full or closed, or the answers take longer than `seconds`.
+            Refusal: The queue is full or closed, the answers take longer, or the client has left.
         """
         if not questions:
             return []
@@ -164,12 +182,17 @@ class BatchQueue:
                 for place, question in enumerate(questions)
             )
             self._changed.notify()
+        ends: list[asyncio.Future[Any]] = [request.done, *([gone] if gone else [])]
         try:
-            return await asyncio.wait_for(request.done, seconds)
-        except TimeoutError:
-            raise Refusal(503, f"no answer within {seconds:g} seconds") from None
+            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if request.done.done():
+                return request.done.result()
+            if gone is not None and gone.done():
+                raise Refusal(499, "the client has left")
+            raise Refusal(503, f"no answer within {seconds:g} seconds")
         finally:
             request.left = True
+            request.done.cancel()
 
     def _work(self) -> None:
         while (batch := self._take()) or self._running:
@@ -247,8 +270,7 @@ class BatchQueue:
             self._answer_alone(running)
             del self._running[flow]
             return
-        for each, answer in answers:
-            each.request.put(each.place, answer)
+        _wake([each.request for each, answer in answers if each.request.put(each.place, answer)])
         done = {each for each, _ in answers}
         if done:
             self._observe([each for each in running if each in done])
@@ -267,10 +289,12 @@ class BatchQueue:
         try:
             answers = engine.answer([each.question.content for each in batch])
         except Exception as error:
-            if len(batch) == 1:
-                batch[0].request.fail(error)
+            if len(batch) > 1:
+                self._answer_alone(batch)
                 return
-            self._answer_alone(batch)
+            request = batch[0].request
+            request.left, request.error = True, error  # its other questions need no answer
+            _wake([request])
             return
-        for each, answer in zip(batch, answers, strict=True):
-            each.request.put(each.place, answer)
+        pairs = zip(batch, answers, strict=True)
+        _wake([each.request for each, answer in pairs if each.request.put(each.place, answer)])

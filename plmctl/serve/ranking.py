@@ -40,11 +40,11 @@ async def rank_texts(
     served, _ = server.models.find(model, "rank texts", _score_pairs, _make_vectors)
     if (engine := served.pairs) is not None:
         asked = [(query, text) for text in texts]
-        scores, _ = await server.answer(request, engine, lambda: engine.read(asked))
+        scores, _ = await server.answer(request, engine, asked, engine.read)
         scores = scores if raw else [1 / (1 + math.exp(-score)) for score in scores]
     else:
         vectors = served.vectors
         assert vectors is not None
-        found, _ = await server.answer(request, vectors, lambda: vectors.read([query, *texts]))
+        found, _ = await server.answer(request, vectors, [query, *texts], vectors.read)
         scores = [float(found[0] @ vector) for vector in found[1:]]
     return sorted(enumerate(scores), key=lambda pair: (-pair[1], pair[0])), served.name

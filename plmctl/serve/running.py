@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from typing import Any
 
 import uvicorn
 
 from plmctl.serve.memory import return_pages
+from plmctl.serve.wire import BoundedProtocol
 
 
 def run(app: Any, listening: socket.socket, *, grace: int) -> None:
@@ -18,13 +20,20 @@ def run(app: Any, listening: socket.socket, *, grace: int) -> None:
         listening: The socket.
         grace: Seconds that running requests have.
     """
-    config = uvicorn.Config(
+    gc.collect()
+    gc.freeze()  # a search for garbage then passes over the models and the libraries
+    with return_pages():
+        uvicorn.Server(make_config(app, grace=grace)).run(sockets=[listening])
+
+
+def make_config(app: Any, *, grace: int) -> uvicorn.Config:
+    """The settings of a server; the arguments are those of `run`."""
+    return uvicorn.Config(
         app,
+        http=BoundedProtocol,
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=grace,
         timeout_keep_alive=30,
     )
-    with return_pages():
-        uvicorn.Server(config).run(sockets=[listening])

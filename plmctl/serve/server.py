@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +17,8 @@ from plmctl.serve.labels import LabelEngine
 from plmctl.serve.metrics import Metrics
 from plmctl.serve.models import Models, Served
 from plmctl.serve.queue import BatchQueue, Engine, QueuedItem
+
+SHORT = 4096  # characters
 
 
 @dataclass(frozen=True)
@@ -67,40 +70,36 @@ class Server:
         """(the model, its predictions for texts); the arguments are those of `Models.find`."""
         self.check_count(texts)
         served, engine = self.models.find(name, what, kind)
-        found, _ = await self.answer(request, engine, lambda: engine.read(served.name, texts))
+        found, _ = await self.answer(request, engine, texts, partial(engine.read, served.name))
         return served, found
 
     async def answer(
-        self, request: Request, engine: Engine, read: Callable[[], list[QueuedItem]]
+        self,
+        request: Request,
+        engine: Engine,
+        items: Sequence[Any],
+        read: Callable[[Sequence[Any]], list[QueuedItem]],
     ) -> tuple[list[Any], int]:
-        """(the answers to what `read` makes of a request, its tokens).
+        """(the answers to what `read` makes of the items of a request, its tokens).
 
         Raises:
             Refusal: A text cannot be read, the queue is full, or the client has left.
         """
+        gone = asyncio.ensure_future(_wait_for_end(request))
         try:
-            questions = await run_in_threadpool(read)
-            waiting = asyncio.ensure_future(
-                self.queue.ask(engine, questions, seconds=self.limits.seconds)
-            )
-            answers = await _while_connected(request, waiting)
+            questions = read(items) if _is_short(items) else await run_in_threadpool(read, items)
+            how: Any = {"seconds": self.limits.seconds, "gone": gone}
+            answers = await self.queue.ask(engine, questions, **how)
         except (DataError, UsageError, ValueError) as error:
             raise Refusal(422, str(error).split("\n")[0]) from error
+        finally:
+            gone.cancel()
         return answers, sum(question.tokens for question in questions)
 
 
-async def _while_connected(request: Request, waiting: asyncio.Future[list[Any]]) -> list[Any]:
-    """The answers; Refusal once the client has left."""
-    gone = asyncio.ensure_future(_wait_for_end(request))
-    both: set[asyncio.Future[Any]] = {waiting, gone}
-    try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if waiting.done():
-            return waiting.result()
-        waiting.cancel()
-        raise Refusal(499, "the client has left")
-    finally:
-        gone.cancel()
+def _is_short(items: Sequence[Any]) -> bool:
+    """Whether items are read faster than another thread would wake up to do it."""
+    return all(isinstance(item, str) for item in items) and sum(map(len, items)) <= SHORT
 
 
 async def _wait_for_end(request: Request) -> None:

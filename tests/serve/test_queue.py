@@ -121,6 +121,53 @@ def test_engines_do_not_share_a_batch_and_none_starves() -> None:
     assert other.batches == [[1, 3]]
 
 
+def test_the_clients_of_a_batch_go_on_with_one_call_of_their_loop() -> None:
+    engine = Squares()
+
+    async def scene(queue: BatchQueue) -> int:
+        first = await block(queue, engine)
+        others = [
+            asyncio.ensure_future(queue.ask(engine, ask(number, number), seconds=10))
+            for number in range(9)
+        ]
+        await asyncio.sleep(0.05)
+        loop, calls = asyncio.get_running_loop(), list[Any]()
+        wake = loop.call_soon_threadsafe
+
+        def note(callback: Any, *words: Any, **more: Any) -> Any:
+            calls.append(threading.current_thread().name)
+            return wake(callback, *words, **more)
+
+        loop.call_soon_threadsafe = note  # type: ignore[method-assign]
+        engine.free.set()
+        assert await first == [0]
+        assert await asyncio.gather(*others) == [[number**2] * 2 for number in range(9)]
+        return len(calls)
+
+    assert run(scene) == 2  # of the first question, and of all others
+    assert len(engine.batches) == 2
+
+
+def test_the_answer_is_not_awaited_once_the_client_is_gone() -> None:
+    engine = Squares()
+
+    async def scene(queue: BatchQueue) -> None:
+        first = await block(queue, engine)
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        left = asyncio.ensure_future(queue.ask(engine, ask(1, 2), seconds=10, gone=gone))
+        stays = asyncio.ensure_future(queue.ask(engine, ask(3), seconds=10))
+        await asyncio.sleep(0.01)
+        gone.set_result(None)
+        with pytest.raises(Refusal, match="the client has left") as refused:
+            await left
+        assert refused.value.status == 499
+        engine.free.set()
+        assert [await first, await stays] == [[0], [9]]
+
+    run(scene)
+    assert engine.batches == [[0], [3]]
+
+
 def test_a_question_that_fails_fails_alone() -> None:
     engine = Squares()
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter
@@ -61,7 +62,7 @@ def make_router(server: Server) -> APIRouter:
         served, engine = server.models.find(body.model, "label texts", lambda own: own.labels)
         items, alone = _list_items(body.inputs, pairs=served.reads_pairs)
         server.check_count(items)
-        found, _ = await server.answer(request, engine, lambda: engine.read(served.name, items))
+        found, _ = await server.answer(request, engine, items, partial(engine.read, served.name))
         answers = [_rank_labels(answer) for answer in found]
         return answers[0] if alone else answers
 
@@ -72,8 +73,8 @@ def make_router(server: Server) -> APIRouter:
         if not body.normalize:
             raise Refusal(422, "normalize: vectors of this server have length 1")
         _, engine = server.models.find(body.model, "make vectors", lambda own: own.vectors)
-        cut = body.truncate
-        found, _ = await server.answer(request, engine, lambda: engine.read(texts, cut=cut))
+        read = partial(engine.read, cut=body.truncate)
+        found, _ = await server.answer(request, engine, texts, read)
         return [shorten(vector, body.dimensions).tolist() for vector in found]
 
     @router.post("/rerank", summary="Texts in the order in which they answer a question")

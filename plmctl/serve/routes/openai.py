@@ -54,7 +54,7 @@ def make_router(server: Server) -> APIRouter:
             texts = [texts]
         server.check_count(texts)
         served, engine = server.models.find(body.model, "make vectors", lambda own: own.vectors)
-        found, tokens = await server.answer(request, engine, lambda: engine.read(texts))
+        found, tokens = await server.answer(request, engine, texts, engine.read)
         vectors = [shorten(vector, body.dimensions) for vector in found]
         spell = SPELLINGS[body.encoding_format]
         data = [

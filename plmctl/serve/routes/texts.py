@@ -119,5 +119,5 @@ async def _answer(
     texts = list_texts(body.inputs)
     server.check_count(texts)
     engine = await run_in_threadpool(prompts.engine, settings)  # a new one composes a config
-    found, _ = await server.answer(request, engine, lambda: prompts.read(texts))
+    found, _ = await server.answer(request, engine, texts, prompts.read)
     return found[0] if isinstance(body.inputs, str) else found
