@@ -6,11 +6,13 @@ clients that behave badly. It starts the server of a run itself, with further se
     python benchmarks/serve.py chaos --run runs/sst2 --texts dev.txt --minutes 10
 
 `rate`: clients send `--batch` texts a request, in turns with `predict` on the same rows in this
-process; each ratio is that of a turn. `load`: requests of `--batch` texts arrive at random moments
-(a Poisson process), at a share of the rate that was measured first; p50, p99 and their ratio are
-printed. `chaos`: clients that leave, long and malformed bodies, strange characters, many requests
-of one word; each good answer is compared with the first answer to the same text. In the middle the
-server gets SIGTERM with requests under way, and a new one goes on. Memory is that of each server.
+process; each ratio is that of a turn. Then one client asks again and again: processor time of a
+request, of the server's HTTP, of its model, of this client. `load`: requests of `--batch` texts
+arrive at random moments (a Poisson process), at a share of the rate that was measured first; p50,
+p99 and their ratio are printed, with that of a queue whose requests all take equally long.
+`chaos`: clients that leave, long and malformed bodies, strange characters, many requests of one
+word; each good answer is compared with the first answer to the same text. In the middle the server
+gets SIGTERM with requests under way, and a new one goes on. Memory is that of each server.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import random
 import re
@@ -109,12 +112,43 @@ def open_client(url: str) -> Any:
     return httpx.AsyncClient(base_url=url, timeout=120, limits=limits)
 
 
-async def ask(client: Any, texts: Sequence[str]) -> list[Any]:
-    reply = await client.post("/predict", json={"inputs": [[text] for text in texts]})
-    assert reply.status_code == 200, reply.text
-    found: list[Any] = reply.json()
-    assert len(found) == len(texts)
-    return found
+class Connections:
+    """Connections of clients that take little time themselves: spelled requests, unread answers."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.free = url, list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
+
+    async def ask(self, request: bytes) -> bytes:
+        """The body of an answer, over a connection that is free, or a new one."""
+        reader, writer = self.free.pop() if self.free else await open_connection(self.url)
+        writer.write(request)
+        answer = await read_answer(reader)
+        self.free.append((reader, writer))
+        return answer
+
+    def close(self) -> None:
+        for _, writer in self.free:
+            writer.close()
+
+
+async def read_answer(reader: asyncio.StreamReader) -> bytes:
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    length = int(head.partition(b"content-length: ")[2].split(b"\r")[0])
+    answer = await reader.readexactly(length)
+    assert b" 200 " in head, answer
+    return answer
+
+
+def spell_texts(texts: Sequence[str]) -> bytes:
+    return spell_request(json.dumps({"inputs": [[text] for text in texts]}))
+
+
+def read_processor(process: subprocess.Popen[bytes]) -> tuple[float, float]:
+    """(seconds of the thread that speaks HTTP, of all others); 0 where the system does not say."""
+    used = [0.0, 0.0]
+    for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+        used[file.parent.name != str(process.pid)] += int(file.read_text().split()[0]) / 1e9
+    return used[0], used[1]
 
 
 def show(name: str, seconds: list[float]) -> None:
@@ -125,7 +159,7 @@ def show(name: str, seconds: list[float]) -> None:
 
 
 def compare_rates(given: argparse.Namespace, texts: list[str]) -> None:
-    """Rows a second of clients and of predict, in turns."""
+    """Rows a second of clients and of predict, in turns; processor time of requests."""
     import plmctl
 
     many, batch = repeat(texts, given.rows), given.batch or 32
@@ -133,15 +167,19 @@ def compare_rates(given: argparse.Namespace, texts: list[str]) -> None:
     model = plmctl.load(given.run, runtime=names[0] if names else None)
     model.predict(many[:32])
     with started(given) as server:
-        asyncio.run(measure_rate(server.url, many, batch, 1))
+        asyncio.run(measure_rate(server, many, batch, 1))
         for _ in range(given.rounds):
             start = time.perf_counter()
             model.predict(many)
             own = len(many) / (time.perf_counter() - start)
             print(f"predict: {own:,.0f} rows/s")
             for count in given.at_once:
-                rate, took = asyncio.run(measure_rate(server.url, many, batch, count))
+                rate, took, _ = asyncio.run(measure_rate(server, many, batch, count))
                 show(f"{count} clients: {rate:,.0f} rows/s, {rate / own:.2f} of predict", took)
+        for size in (1, batch):
+            *_, used = asyncio.run(measure_rate(server, many[: 20 * size + 400], size, 1))
+            spelled = ", ".join(f"{name} {1e3 * seconds:.2f}" for name, seconds in used.items())
+            print(f"a request of {size}, one client: {spelled} ms of processor")
 
 
 def repeat(texts: list[str], rows: int) -> list[str]:
@@ -150,22 +188,30 @@ def repeat(texts: list[str], rows: int) -> list[str]:
 
 
 async def measure_rate(
-    url: str, texts: list[str], batch: int, clients: int
-) -> tuple[float, list[float]]:
-    """(rows a second of several clients, seconds of each request)."""
-    parts = iter([texts[at : at + batch] for at in range(0, len(texts), batch)])
-    took: list[float] = []
-    async with open_client(url) as client:
+    server: Running, texts: list[str], batch: int, clients: int
+) -> tuple[float, list[float], dict[str, float]]:
+    """(rows a second of several clients, seconds of each request, processor seconds of one)."""
+    parts = [texts[at : at + batch] for at in range(0, len(texts), batch)]
+    requests = iter([spell_texts(part) for part in parts])
+    took, answers = list[float](), list[bytes]()
+    connections = Connections(server.url)
 
-        async def work() -> None:
-            for part in parts:
-                start = time.perf_counter()
-                await ask(client, part)
-                took.append(time.perf_counter() - start)
+    async def work() -> None:
+        for request in requests:
+            start = time.perf_counter()
+            answers.append(await connections.ask(request))
+            took.append(time.perf_counter() - start)
 
-        start = time.perf_counter()
-        await asyncio.gather(*(work() for _ in range(clients)))
-        return len(texts) / (time.perf_counter() - start), took
+    http, model = read_processor(server.process)
+    own, start = time.process_time(), time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(clients)))
+    rate = len(texts) / (time.perf_counter() - start)
+    used = {"client": time.process_time() - own}
+    later = read_processor(server.process)
+    used |= {"HTTP": later[0] - http, "model": later[1] - model}
+    connections.close()
+    assert sum(len(json.loads(answer)) for answer in answers) == len(texts)
+    return rate, took, {name: seconds / len(parts) for name, seconds in used.items()}
 
 
 def load(given: argparse.Namespace, texts: list[str]) -> None:
@@ -173,34 +219,65 @@ def load(given: argparse.Namespace, texts: list[str]) -> None:
     batch, clients = given.batch or 1, max(given.at_once)
     with started(given) as server:
         for _ in range(2):
-            rate, _ = asyncio.run(
-                measure_rate(server.url, repeat(texts, given.rows), batch, clients)
-            )
+            many = repeat(texts, given.rows)
+            rate, *_ = asyncio.run(measure_rate(server, many, batch, clients))
         print(f"{clients} clients of {batch} texts: {rate:,.0f} rows/s")
         rate *= given.share / batch
-        took = asyncio.run(arrive(server.url, texts, batch, rate, 60 * given.minutes))
+        took, busy = asyncio.run(arrive(server, texts, batch, rate, 60 * given.minutes))
         show(f"{rate:,.1f} requests/s, {len(took)} in all", took)
+        print(f"the threads of the model are busy for {busy:.2f} of the time")
+        one = expect_ratio(given.share)
+        print(f"one request after the other, all equally long, at this share: {one:.2f} of p50")
+
+
+def expect_ratio(share: float) -> float:
+    """p99 / p50 of the time in a queue with one server that is busy for a share of the time:
+    requests at random moments, of length 1 each (M/D/1).
+
+    `P(wait <= t) = (1 - r) sum_{k <= t} (r (k - t))^k / k! e^{r (t - k)}`, r the share
+    (Erlang, 1909).
+    """
+
+    def reached(t: float) -> float:
+        terms = (
+            (share * (k - t)) ** k / math.factorial(k) * math.exp(share * (t - k))
+            for k in range(int(t) + 1)
+        )
+        return (1 - share) * math.fsum(terms)
+
+    def find(part: float) -> float:
+        low, high = 0.0, 20.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if reached(middle) < part else (low, middle)
+        return high
+
+    return (1 + find(0.99)) / (1 + find(0.5))
 
 
 async def arrive(
-    url: str, texts: list[str], batch: int, rate: float, seconds: float
-) -> list[float]:
-    """Seconds of requests that arrive at random moments."""
+    server: Running, texts: list[str], batch: int, rate: float, seconds: float
+) -> tuple[list[float], float]:
+    """(seconds of requests that arrive at random moments, the share in which the model is busy)."""
     draws, took = random.Random(0), list[float]()
-    async with open_client(url) as client:
+    connections = Connections(server.url)
 
-        async def one(part: list[str], start: float) -> None:
-            await ask(client, part)
-            took.append(time.perf_counter() - start)
+    async def one(request: bytes, start: float) -> None:
+        await connections.ask(request)
+        took.append(time.perf_counter() - start)
 
-        await ask(client, texts[:batch])
-        start = due = time.perf_counter()
-        running = set[asyncio.Task[None]]()
-        while (due := due + draws.expovariate(rate)) < start + seconds:
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            running.add(asyncio.create_task(one(draws.choices(texts, k=batch), due)))
-        await asyncio.gather(*running)
-    return took
+    await connections.ask(spell_texts(texts[:batch]))
+    before = read_processor(server.process)[1]
+    start = due = time.perf_counter()
+    running = set[asyncio.Task[None]]()
+    while (due := due + draws.expovariate(rate)) < start + seconds:
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        request = spell_texts(draws.choices(texts, k=batch))
+        running.add(asyncio.create_task(one(request, due)))
+    await asyncio.gather(*running)
+    busy = (read_processor(server.process)[1] - before) / (time.perf_counter() - start)
+    connections.close()
+    return took, busy
 
 
 class Chaos:
@@ -294,10 +371,7 @@ class Chaos:
         try:
             for number in numbers:
                 writer.write(spell_request(json.dumps({"inputs": f"w{number}"})))
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = int(head.partition(b"content-length: ")[2].split(b"\r")[0])
-                answer = await reader.readexactly(length)
-                assert b" 200 " in head, answer
+                await read_answer(reader)
                 self._note("words")
         finally:
             writer.close()

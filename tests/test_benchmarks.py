@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.test_imports import ORDER
@@ -303,3 +304,18 @@ def test_a_soak_finds_what_grows(
     script["main"].__globals__["watch"] = lambda work, given: ([*map(tuple, seen)], "")
     assert script["main"]() == int(name != "flat")
     assert capsys.readouterr().out.count("grows") == int(name != "flat")
+
+
+def test_the_queue_that_serve_is_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against requests that wait for each other one by one, with steps as short as the draws."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    script = importlib.import_module("serve")
+    draws, share = np.random.default_rng(0), 0.5
+    gaps, free, now, times = draws.exponential(1 / share, 200_000), 0.0, 0.0, []
+    for gap in gaps.tolist():
+        now += gap
+        free = max(free, now) + 1
+        times.append(free - now)
+    p50, p99 = np.quantile(times, [0.5, 0.99])
+    assert script.expect_ratio(share) == pytest.approx(p99 / p50, rel=0.05)
+    assert script.expect_ratio(1e-6) == pytest.approx(1, abs=1e-3)

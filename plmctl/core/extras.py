@@ -37,8 +37,7 @@ EXTRAS = {
     "openvino": Extra(("openvino", "nncf"), "answers by OpenVINO: runtime=openvino"),
     "ctranslate2": Extra(("ctranslate2",), "texts by CTranslate2: runtime=ctranslate2"),
     "serve": Extra(
-        ("fastapi", "uvicorn", "httptools", "prometheus-client"),
-        "answers over HTTP: plmctl serve",
+        ("fastapi", "uvicorn", "httptools", "prometheus-client"), "answers over HTTP: plmctl serve"
     ),
     "submitit": Extra(("submitit",), "runs and jobs on a cluster of Slurm: launcher=slurm"),
     "optuna": Extra(("hydra-optuna-sweeper",), "searching settings: hydra/sweeper=optuna"),

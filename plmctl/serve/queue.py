@@ -98,7 +98,12 @@ def _wake(requests: Sequence[_Request]) -> None:
     for loop in {request.loop for request in requests}:
         own = [request for request in requests if request.loop is loop]
         if not loop.is_closed():
-            loop.call_soon_threadsafe(lambda own=own: [request.settle() for request in own])
+            loop.call_soon_threadsafe(_settle, own)
+
+
+def _settle(requests: Sequence[_Request]) -> None:
+    for request in requests:
+        request.settle()
 
 
 @dataclass(frozen=True, eq=False)
