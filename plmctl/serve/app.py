@@ -55,7 +55,7 @@ def make_app(server: Server, *, token: str | None = None) -> Guard:
 def _list_posts(routers: Sequence[APIRouter]) -> list[APIRoute]:
     """The addresses that take a body."""
     routes = [route for router in routers for route in router.routes]
-    return [own for own in routes if isinstance(own, APIRoute) and "POST" in own.methods]
+    return [own for own in routes if isinstance(own, APIRoute) and "POST" in (own.methods or ())]
 
 
 def _answer_meanwhile(server: Server) -> Any:

@@ -36,7 +36,7 @@ class DirectRoute:
             return None
         try:
             return self._body.validate_python(json.loads(content))
-        except (ValueError, RecursionError):  # of JSON, of UTF-8, of a field
+        except (ValueError, RecursionError):  # no JSON, no UTF-8, a wrong field
             return None
 
     async def answer(self, body: Any, request: Request) -> bytes:
