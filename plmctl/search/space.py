@@ -59,3 +59,7 @@ class Space(ABC):
     def seeds(self) -> Mapping[str, Point]:
         """Points with a name, with which an evolution may start (`strategy.start=[NAME]`)."""
         return {}
+
+    def describe(self, point: Point) -> Mapping[str, float]:
+        """Numbers of a point by name, which a page plots against the fitness."""
+        return {}

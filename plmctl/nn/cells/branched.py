@@ -232,7 +232,7 @@ def plan_blocks(
     """
     if not blocks:
         raise ConfigError("blocks", [], "at least one block")
-    cell = LayerSite(width, width, source or width, (), num_heads, causal, dropout)
+    common = (source or width, num_heads, causal, dropout)
     branches: dict[str, tuple[Mapping[str, Any], LayerSite | None]] = {}
     widths = [width]
     for number, block in enumerate(blocks):
@@ -247,7 +247,7 @@ def plan_blocks(
             _check_branch(path, branch, len(widths))
             if branch["layer"] != "dead":
                 inputs = widths[branch["state"]]
-                site = _find_site(path, branch, replace(cell, inputs=inputs), width)
+                site = _find_site(path, branch, inputs, width, common)
                 branches[f"{side}_{number}"] = branch, site
                 found.append(site.outputs if site else inputs)
         if not found:
@@ -260,16 +260,24 @@ def plan_blocks(
 
 
 def _find_site(
-    path: str, branch: Mapping[str, Any], cell: LayerSite, width: int
+    path: str,
+    branch: Mapping[str, Any],
+    inputs: int,
+    width: int,
+    common: tuple[int, int, bool, float],
 ) -> LayerSite | None:
     """The numbers of a branch's layer; None of "identity", which has no weights."""
-    if branch["layer"] == "identity":
+    layer, (source, num_heads, causal, dropout) = branch["layer"], common
+    if layer == "identity":
         return None
-    return replace(
-        cell,
-        outputs=_find_outputs(path, branch, cell.inputs, width),
-        number=_find_numbers(branch["layer"]),
-        heads=_find_heads(path, branch["layer"], cell.inputs, cell.heads),
+    return LayerSite(
+        inputs=inputs,
+        outputs=_find_outputs(path, branch, inputs, width),
+        source=source,
+        number=_find_numbers(layer),
+        heads=_find_heads(path, layer, inputs, num_heads),
+        causal=causal,
+        dropout=dropout,
     )
 
 
