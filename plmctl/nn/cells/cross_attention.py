@@ -93,5 +93,6 @@ class CrossAttention(Cell):
             self.kv(states)
             .unflatten(-1, (2, self.num_heads, self.head_width))
             .permute(2, 0, 3, 1, 4)
+            .contiguous()
             .unbind(0)
         )
