@@ -82,6 +82,7 @@ def generate(
         how: Any = {"limits": limits.tolist(), "end": end, "watch": watch}
         return writer.write(_list_ids(prompts), search, **how)
     named: Any = {"vocab": vocab, "search": search, "head": head, "end": end, "keys": keys}
+    own: Callable[..., list[list[Hypothesis]]]
     own = partial(_write, model, batch, **named, tracks=tracks or {})
     choice = None if weights != "fp32" or draft or watch or tracks else choice_of(model)
     if choice is None:
