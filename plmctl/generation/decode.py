@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,8 +81,10 @@ def generate(
         how: Any = {"limits": limits.tolist(), "end": end, "watch": watch}
         return writer.write(_list_ids(prompts), search, **how)
     named: Any = {"vocab": vocab, "search": search, "head": head, "end": end, "keys": keys}
-    own: Callable[..., list[list[Hypothesis]]]
-    own = partial(_write, model, batch, **named, tracks=tracks or {})
+
+    def own(most: int | None, **more: Any) -> list[list[Hypothesis]]:
+        return _write(model, batch, most, **named, tracks=tracks or {}, **more)
+
     choice = None if weights != "fp32" or draft or watch or tracks else choice_of(model)
     if choice is None:
         return own(max_new, watch=watch, weights=weights, draft=draft)

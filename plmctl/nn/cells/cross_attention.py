@@ -90,7 +90,8 @@ class CrossAttention(Cell):
         how: Any = {"dropout": dropout, "weigh": self.weigh}
         op, around = env.ops["source"], env.without_cache()
         if env.slot is None:
-            y = op(q, *self._keys(states), around, **how)
+            k, v = self._keys(states)
+            y = op(q, k, v, around, **how)
         else:
             k, v = env.slot.once(
                 lambda: tuple(x.contiguous() for x in self._keys(states)), by_source=True
@@ -104,7 +105,8 @@ class CrossAttention(Cell):
         if copies == 1:
             return op(q, k, v, env, **how)
         if q.shape[2] > 1:
-            return op(q, *(x.repeat_interleave(copies, 0) for x in (k, v)), env, **how)
+            k, v = (x.repeat_interleave(copies, 0) for x in (k, v))
+            return op(q, k, v, env, **how)
         first = torch.arange(0, len(q), copies, device=q.device)
         plan = cast(Mask, op.plan).select(first)
         # the tokens of neighbours as those of one row
