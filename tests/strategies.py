@@ -2,6 +2,7 @@
 
     python tests/strategies.py                        all recipes: sharded beside replicated, 2 each
     python tests/strategies.py --parallel hybrid --processes 4 --more train.shard_size=2
+    python tests/strategies.py --parallel replicated --teams 2     a team of 2 beside one process
     python tests/strategies.py --only 'recipe/ele*' 'finetune/*'
 
 The cases are those of `fingerprints.py`, of a few updates. All cases of a strategy run in the same
@@ -43,6 +44,22 @@ def words_of(case: Case, kind: str) -> list[str]:
     return [*words, f"run.dir={kind}/{case.name}"] if kind else words
 
 
+def drop_nothing() -> None:
+    """Train without dropout: a team draws other numbers than one process."""
+    from plmctl.training import trainer
+
+    make = trainer.Trainer.__init__
+
+    def build(self: Any, *, model: Any, objective: Any, **others: Any) -> None:
+        for part in [*model.modules(), *objective.modules()]:
+            for name in ("rate", "dropout", "p"):
+                if isinstance(getattr(part, name, None), float):
+                    setattr(part, name, 0.0)
+        make(self, model=model, objective=objective, **others)
+
+    trainer.Trainer.__init__ = build  # type: ignore[method-assign]
+
+
 def run_all(folder: str, kind: str, *more: str) -> None:
     """Run the cases that `cases.json` names in this process of several."""
     import torch
@@ -53,6 +70,8 @@ def run_all(folder: str, kind: str, *more: str) -> None:
 
     os.chdir(folder)
     torch.set_num_threads(1)
+    if "without_dropout" in os.environ:
+        drop_nothing()
     if int(os.environ["WORLD_SIZE"]) > 1:
         dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=SECONDS / 2))
         session.leave = lambda: None  # the next case goes on with the group
@@ -124,6 +143,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="GLOB", nargs="+", default=["recipe/*"])
     parser.add_argument("--parallel", default="sharded")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--teams", type=int, default=1, help="processes of each team")
     parser.add_argument("--more", metavar="SETTING", nargs="*", default=[], help="of the strategy")
     given = parser.parse_args()
     chosen, before = choose(given.only)
@@ -133,8 +153,11 @@ def main() -> int:
     try:
         write_inputs(folder / "inputs")
         strategy = [f"train.parallel={given.parallel}", *given.more]
+        strategy += [f"train.tensor_parallel={given.teams}"] if given.teams > 1 else []
+        readers = given.processes // given.teams
+        os.environ |= {"without_dropout": "1"} if given.teams > 1 else {}
         failed = before and launch_all(folder, "", 1, before)
-        failed = failed or launch_all(folder, "replicated", given.processes, chosen)
+        failed = failed or launch_all(folder, "replicated", readers, chosen)
         failed = failed or launch_all(folder, "other", given.processes, chosen, *strategy)
         if failed:
             return 1

@@ -51,6 +51,7 @@ HEAVY |= {"sacrebleu", "numpy", "multiprocessing", "pandas", "submitit"}
 LATE = {
     # torch's engine takes as long to import as torch, and few runs need it
     "training/strategy/choose.py": {"plmctl.training.strategy.sharded"},
+    "runs/dividing.py": {"plmctl.nn.team"},
     "__main__.py": {"plmctl.cli.app"},
     "api/runs.py": {"plmctl.artifacts.loading", "plmctl.api.loading"},
     "chain/demo.py": {"plmctl.data.baseline", "plmctl.data.shards", "plmctl.text"},

@@ -110,6 +110,9 @@ class Train(Record):
     # them; or among groups of train.shard_size, such as those of one machine
     parallel: Literal["replicated", "sharded", "hybrid"] = "replicated"
     shard_size: Processes | None = None  # processes that divide the weights, for hybrid
+    # neighbouring processes that have the same rows, and compute parts of the same cells: some of
+    # the heads, and of the inner columns
+    tensor_parallel: Processes = 1
     # where divided weights wait until they are gathered: on their device, or in the host's memory
     offload: Literal["none", "cpu"] = "none"
     threads: Processes | None = None  # CPU threads of each process; null: torch's own number

@@ -21,6 +21,7 @@ from plmctl.core.errors import (
 )
 from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Model
+from plmctl.training.processes.parallel import count_teams
 from plmctl.training.stages import check_shares
 
 # the keys of a stage; every other key is an override of one of STAGE_OVERRIDES
@@ -105,6 +106,7 @@ def check_updates(spec: Any, processes: int, plugins: Sequence[str] = ()) -> Non
     """
     errors: list[PlmctlError] = []
     stages = plain(spec.train.stages)
+    teams = count_teams(processes, spec.train.tensor_parallel)
     for number in range(len(stages) or 1):
         found: list[PlmctlError] = []
         with collect(found):
@@ -114,7 +116,7 @@ def check_updates(spec: Any, processes: int, plugins: Sequence[str] = ()) -> Non
             staged = stage_config(spec, number)
             if stages:
                 raise_all(_misfits(spec, staged, number, plugins))
-            micro_batch_rows(staged.train.batch_size, staged.train.micro_batch_size, processes)
+            micro_batch_rows(staged.train.batch_size, staged.train.micro_batch_size, teams)
         errors += [at_stage(error, stages, number) for error in found] if stages else found
     raise_all(errors)
     raise_all(_wrong_shares(stages))
@@ -255,7 +257,9 @@ def _misfits(spec: Any, staged: Any, number: int, plugins: Sequence[str]) -> lis
 
 
 def micro_batch_rows(rows: int, micro_rows: int | None, processes: int) -> int:
-    """The rows of one backward pass of each process, which must share out an update evenly."""
+    """The rows of one backward pass of each process, or team of processes, which must share out an
+    update evenly.
+    """
     if rows % processes:
         fix = f"train.batch_size={max(1, round(rows / processes)) * processes}"
         raise ConfigError(

@@ -45,8 +45,7 @@ class Seq:
 
     def with_tracks(self, **tracks: Any) -> Seq:
         """This sequence with further or other tracks."""
-        # `replace` takes several times as long, which counts in a stream of single texts
-        return Seq(self.ids, self.length, {**self.tracks, **tracks}, self.full, self.view)
+        return replace(self, tracks={**self.tracks, **tracks})
 
     @property
     def real(self) -> Any:

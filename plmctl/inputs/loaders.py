@@ -127,7 +127,7 @@ def refuse_other_rows(own: Mapping[str, str], world: World) -> None:
     Args:
         own: The hash of the data of each source in this process.
     """
-    ranks = world.exchange(dict(own))
+    ranks = world.all.exchange(dict(own))
     for rank, other in enumerate(ranks):
         if different := [name for name in ranks[0] if other.get(name) != ranks[0][name]]:
             named = ", ".join(different)

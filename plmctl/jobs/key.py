@@ -28,7 +28,7 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     *(f"train.{name}" for name in ("log_every", "save_every", "save_async", "keep_last")),
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
     *(f"train.{name}" for name in ("timeout", "restarts", "profile")),
-    *(f"train.{name}" for name in ("parallel", "shard_size", "offload")),
+    *(f"train.{name}" for name in ("parallel", "shard_size", "tensor_parallel", "offload")),
 }
 LATER = {  # defaults of later settings: they make no other job
     **{(verb, "runtime"): None for verb in ("eval", "embed", "attack", "generate")},

@@ -26,6 +26,7 @@ from plmctl.nn.tables import Lookup, TokenTable
 from plmctl.objectives.base import Objective
 from plmctl.runs.contract.contract import check_contract
 from plmctl.runs.contract.stand_in import TINY, stand_in_for
+from plmctl.runs.dividing import check_team, refuse_compiling
 from plmctl.runs.fit import refuse_idle_patience
 from plmctl.runs.pruning import prune
 from plmctl.runs.regularising import build_regulariser
@@ -97,7 +98,10 @@ def check_machine(train: Any) -> None:
             count_processes(train),
             shard_size=train.shard_size,
             offload=train.offload,
+            team=train.tensor_parallel,
         )
+    with collect(errors):
+        refuse_compiling(train.compile, train.tensor_parallel)
     with collect(errors):
         precision = choose(train.precision, device_of(train.device)).name
         if train.stream == "bf16" and precision != "bf16":
@@ -125,6 +129,7 @@ def check_pretraining(spec: Pretrain) -> Outline:
     outline = outline_pretraining(spec, model, vocab_size=size)
     with without_weights():
         prune(spec, model, outline.objective, resumed=True)
+    check_team(*outline, spec.train.tensor_parallel)
     return outline
 
 
@@ -155,7 +160,9 @@ def check_finetuning(spec: Finetune, task: Task) -> Outline:
     check_cache(spec, task)
     build_regulariser(spec, model, task)
     _check_tuning(spec, model, task)
-    return Outline(model, objective)
+    outline = Outline(model, objective)
+    check_team(*outline, spec.train.tensor_parallel)
+    return outline
 
 
 def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:

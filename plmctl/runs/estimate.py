@@ -35,7 +35,7 @@ from plmctl.noise.base import Chain
 from plmctl.runs.check import Outline, outline_pretraining
 from plmctl.runs.contract.stand_in import TINY
 from plmctl.runs.device_speed import Speed
-from plmctl.runs.memory import count_optimizer, divide
+from plmctl.runs.memory import count_optimizer, divide, divide_cells
 from plmctl.runs.overview import remark_on_rows
 from plmctl.runs.side_tasks import count_updates
 from plmctl.runs.stage_costs import Spent, StageCost, spend
@@ -43,7 +43,7 @@ from plmctl.runs.task_fit import count_outputs
 from plmctl.tasks import inference
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
-from plmctl.training.processes.parallel import count_shares
+from plmctl.training.processes.parallel import count_shares, count_teams
 from plmctl.training.processes.world import device_of, environment
 from plmctl.use.predict import ScoreTable
 
@@ -193,7 +193,8 @@ def _measure(outline: Outline, lengths: tuple[int, int], asked: float) -> Cost:
 def _count_shares(train: Train) -> int:
     """The shares into which the processes of a run divide weights and all that belongs to them."""
     processes = max(environment()[2], train.processes)
-    return count_shares(train.parallel, processes, train.shard_size)
+    teams = count_teams(processes, train.tensor_parallel)
+    return count_shares(train.parallel, teams, train.shard_size)
 
 
 def _report(
@@ -220,9 +221,11 @@ def _report(
         memory |= {"gradients": 4 * trained, "optimizer": 8 * trained}
     if (state := count_optimizer(spec, outline)) is not None:
         memory["optimizer"] = state
-    shares = _count_shares(train)
-    several = shares if shares > 1 else train.processes if train.processes > 1 else SEVERAL
-    divided = divide(memory, outline, several)
+    if (team := train.tensor_parallel) > 1:
+        memory = divide_cells(memory, outline, team)
+    shares, teams = _count_shares(train), count_teams(train.processes, team)
+    several = shares if shares > 1 else teams if teams > 1 else SEVERAL
+    divided = divide(memory, outline, several, team)
     memory = divided if shares > 1 else memory
     decided = {"precision": spec.train.precision, "run.dir": spec.run.dir}
     spent = spend(stages, train)

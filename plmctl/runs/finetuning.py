@@ -159,7 +159,7 @@ def _validation(plan: FinetuningPlan, session: Session) -> Evaluate | None:
         return None
 
     def evaluate(model: Model, progress: Progress) -> dict[str, float]:
-        if not session.world.main:
+        if session.world.rank:  # a team computes together
             return {}
         with kept.of("dev") if kept else contextlib.nullcontext():
             scores = predict(model, plan.task, dev, precision=session.precision)[1]

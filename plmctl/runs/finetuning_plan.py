@@ -313,7 +313,7 @@ def _newest(session: Session) -> Path | None:
     if not session.spec.provenance.resume:
         return None
     checkpoints = Checkpoints(session.folder / "checkpoints", say=lambda message: None)
-    return checkpoints.newest(session.world)
+    return checkpoints.newest(session.world.all)
 
 
 def _find_base(

@@ -18,6 +18,7 @@ from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.narrow import narrow_streams
 from plmctl.nn.stack import checkpoint_stacks, find_units
 from plmctl.objectives.base import Objective
+from plmctl.runs.dividing import describe_division, divide_cells, refuse_patterns
 from plmctl.runs.out_of_memory import explain_lack_of_memory
 from plmctl.runs.own_rate import settle_rate
 from plmctl.runs.pruning import prune
@@ -77,8 +78,9 @@ def fit(
     settings = replace(settings, keep_best=best, best_is_largest=best_is_largest, unit=unit)
     _check_patience(train, settings.keep_best)
     _settle_memory(session, model, objective)
+    _describe_team(session, model, objective, stages)
     checkpoints = _checkpoints(session, extras, base)
-    newest = checkpoints.newest(session.world) if spec.provenance.resume else None
+    newest = checkpoints.newest(session.world.all) if spec.provenance.resume else None
     objective = prune(spec, model, objective, resumed=newest is not None)
     trainer = Trainer(
         model=model,
@@ -121,6 +123,7 @@ def _choose_strategy(session: Session) -> Strategy:
         train.parallel,
         shard_size=train.shard_size,
         find_units=find_units,
+        divide=divide_cells,
         dtype=session.precision.gathered,
         offload=train.offload == "cpu",
     )
@@ -135,6 +138,15 @@ def _settle_memory(session: Session, model: Model, objective: Objective) -> None
         narrow_streams(model, objective)
 
 
+def _describe_team(
+    session: Session, model: Model, objective: Objective, stages: Sequence[Stage]
+) -> None:
+    """Report what a team of processes divides, if there is one."""
+    if (team := session.spec.train.tensor_parallel) > 1:
+        refuse_patterns((stage.pattern for stage in stages), team)
+        session.say(describe_division(model, objective, team))
+
+
 def _rows_of_pass(session: Session) -> int:
     """The rows that one process reads in a backward pass, at most."""
     train = session.spec.train
@@ -146,7 +158,9 @@ def _profiler(session: Session) -> Profiler:
     """The traces that `train.profile` asks for."""
     folder, world = session.folder / FOLDER, session.world
     updates = session.spec.train.profile
-    return Profiler(updates, folder=folder, device=world.device, rank=world.rank, say=session.say)
+    return Profiler(
+        updates, folder=folder, device=world.device, rank=world.all.rank, say=session.say
+    )
 
 
 def _spikes(train: Train) -> Spikes | None:
@@ -182,8 +196,9 @@ def _compile_where_it_pays(session: Session, trainer: Trainer, *, regularised: b
     world, model, objective = session.world, trainer.model, trainer.objective
     train = session.spec.train
     rewritten = isinstance(objective, Stabilised) and objective.rewrites
-    # both change what a compiled model reads
-    mode = False if regularised or rewritten else train.compile
+    # all of them change what a compiled model reads
+    changed = regularised or rewritten or train.tensor_parallel > 1
+    mode = False if changed else train.compile
     waste = foresee_waste(
         trainer.budget,
         model,
@@ -228,7 +243,7 @@ def _find_peak(session: Session) -> float:
     measured while other programs computed.
     """
     known = not is_doubtful(session.precision)
-    return known * (peak_flops(session.precision) or 0.0) * session.world.size
+    return known * (peak_flops(session.precision) or 0.0) * session.world.all.size
 
 
 def _checkpoints(

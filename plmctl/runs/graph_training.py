@@ -214,7 +214,7 @@ def _validation(plan: GraphPlan, session: Session) -> Evaluate | None:
         return None
 
     def evaluate(model: Model, progress: Progress) -> dict[str, float]:
-        if not session.world.main:
+        if session.world.rank:  # a team computes together
             return {}
         some, size = valid[: spec.eval.rows], spec.eval.batch_size
         return rank(plan.tables, some, plan.graph, sides=spec.sides, batch_size=size).summarize()

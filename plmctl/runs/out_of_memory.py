@@ -92,8 +92,8 @@ def _find_ways(session: Session, trainer: Trainer, rows: int, has: int) -> tuple
             words = [f"train.micro_batch_size={count}"] if count < rows else []
             words += ["train.checkpoint_activations=true"] if checkpointed else []
             ways.append(Way(" ".join(words), factor * sum(memory.values())))
-            if session.spec.train.get("parallel") == "replicated" and session.world.size > 1:
-                shares = divide(memory, outline, session.world.size)
+            if session.spec.train.get("parallel") == "replicated" and session.world.all.size > 1:
+                shares = divide(memory, outline, session.world.all.size)
                 words = [*words, "train.parallel=sharded"]
                 ways.append(Way(" ".join(words), factor * sum(shares.values())))
     # few rows a pass cost more time than layers that run again, and those more than shares
@@ -161,7 +161,7 @@ def _write_snapshot(session: Session) -> str:
     """
     if session.world.device.type != "cuda":
         return ""
-    name = f"{session.folder.name}.memory.rank{session.world.rank}.pickle"
+    name = f"{session.folder.name}.memory.rank{session.world.all.rank}.pickle"
     file = Path(session.folder).with_name(name)
     with suppress(Exception):  # nothing may hide the first error
         torch.cuda.memory._dump_snapshot(str(admit(file)))

@@ -27,7 +27,7 @@ from plmctl.runs.session import Session
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import describe_unknown, unknown_share
 from plmctl.training.budget import Budget
-from plmctl.training.processes.parallel import count_shares
+from plmctl.training.processes.parallel import count_shares, count_teams
 
 
 def describe_run(
@@ -44,7 +44,7 @@ def describe_run(
     size, beside = f"{count(model) / 1e6:.2f} M parameters", own_parameters(objective, model) / 1e6
     size += f" and {beside:.2f} M of the objective" if beside else ""
     place = f"{world.device.type} in {precision}"
-    place += describe_parallel(spec.train, world.size) if world.size > 1 else ""
+    place += describe_parallel(spec.train, world.all.size) if not world.all.alone else ""
     place += "" if precision == "fp32" else ", validation too"
     tokenizer = corpus.tokenizer
     lines = [
@@ -66,11 +66,13 @@ def describe_run(
 
 def describe_parallel(train: Train, processes: int) -> str:
     """How so many processes share one training."""
-    shares = count_shares(train.parallel, processes, train.shard_size)
+    team, named = train.tensor_parallel, f", {processes} processes"
+    named += f" in teams of {team}" if team > 1 else ""
+    shares = count_shares(train.parallel, count_teams(processes, team), train.shard_size)
     if shares == 1:
-        return f", {processes} processes"
+        return named
     kept = f"weights, gradients and optimizer in {shares} shares"
-    return f", {processes} processes ({train.parallel}: {kept})"
+    return f"{named} ({train.parallel}: {kept})"
 
 
 def remark_on_rows(spec: Pretrain, model: Model) -> dict[str, str]:

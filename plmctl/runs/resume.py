@@ -25,6 +25,7 @@ from plmctl.core.spelling import spell, spell_setting
 from plmctl.storage.atomic import write_text
 from plmctl.storage.paths import find_near
 from plmctl.training.averaged import read_average
+from plmctl.training.processes.parallel import count_teams
 
 Change = tuple[str, Any, Any]  # a setting, its value in the run, and the new one
 
@@ -36,12 +37,15 @@ MAY_CHANGE = {
     "train.save_async",
     *("train.device", "train.processes", "train.micro_batch_size"),
     *("train.checkpoint_activations", "train.profile", "train.timeout", "train.restarts"),
-    *("train.parallel", "train.shard_size", "train.offload"),
+    *("train.parallel", "train.shard_size", "train.tensor_parallel", "train.offload"),
     *("run.dir", "run.name", "run.resume"),
 }
 
 # sums are added up in another order, so their last bits are others
-ROUNDING = ("train.micro_batch_size", "train.device", "train.parallel", "train.shard_size")
+ROUNDING = (
+    *("train.micro_batch_size", "train.device"),
+    *("train.parallel", "train.shard_size", "train.tensor_parallel"),
+)
 
 
 def take_up(given: Provenance) -> Provenance:
@@ -229,7 +233,8 @@ def _rows(values: Mapping[str, Any], key: str) -> Any:
     """The value of a setting; of micro-batches, the rows that null means."""
     if key != "train.micro_batch_size" or values.get(key) is not None:
         return values.get(key)
-    return values["train.batch_size"] // values["train.processes"]
+    teams = count_teams(values["train.processes"], values.get("train.tensor_parallel", 1))
+    return values["train.batch_size"] // teams
 
 
 def keep_changes(spec: RunSpec) -> None:

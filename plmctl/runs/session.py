@@ -29,6 +29,7 @@ from plmctl.training.processes.world import (
     check_alike,
     environment,
     explain_loss,
+    form_teams,
     is_loss,
     join,
     leave,
@@ -115,7 +116,7 @@ def _sitting(
     spec: Any, prepare: Prepare, prepared: Any, train: Callable[[Session], Result], then: Next
 ) -> int:
     """This process' part, once the directory is open; returns the exit code."""
-    world = join(spec.train.device, timeout=spec.train.timeout)
+    world = everyone = join(spec.train.device, timeout=spec.train.timeout)
     try:
         # the words of the command line stay those of this process
         if not world.alone:
@@ -123,7 +124,8 @@ def _sitting(
             spec = world.broadcast(spec)
             spec = replace(spec, provenance=replace(own, resume=spec.run.resume))
         folder, timeout = Path(spec.run.dir), spec.train.timeout
-        with watching(folder, rank=world.rank, size=world.size, timeout=timeout):
+        with watching(folder, rank=everyone.rank, size=everyone.size, timeout=timeout):
+            world = form_teams(everyone, spec.train.tensor_parallel)
             session, result = _train(spec, world, prepare, prepared, train)
     finally:
         leave()
@@ -136,7 +138,7 @@ def _train(
     spec: Any, world: World, prepare: Prepare, prepared: Any, train: Callable[[Session], Result]
 ) -> tuple[Session, Result]:
     """Train in this process, among others that have the same software."""
-    check_alike(world, lambda line: remark(line, WARN) if world.main else None)
+    check_alike(world.all, lambda line: remark(line, WARN) if world.main else None)
     if not world.main:
         spec, prepared = prepare(spec)
     session = _session(spec, world, prepared)
@@ -146,7 +148,7 @@ def _train(
     try:
         return session, train(session)
     except RuntimeError as error:
-        if world.alone or not is_loss(error):
+        if world.all.alone or not is_loss(error):
             raise
         raise explain_loss(error) from error
     finally:  # whatever ends it, what is sent to a service has an end

@@ -10,6 +10,7 @@ from typing import Self
 
 from plmctl.artifacts.cost import Cost
 from plmctl.config.groups import Train
+from plmctl.training.processes.parallel import count_teams
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,9 @@ class StageCost:
     @classmethod
     def of(cls, train: Train, costs: Cost, length: int, share: float = 1.0) -> Self:
         """The stage with these settings of `train`, and rows of `length` tokens."""
-        rows = train.micro_batch_size or max(1, train.batch_size // train.processes)
+        rows = train.micro_batch_size or max(
+            1, train.batch_size // count_teams(train.processes, train.tensor_parallel)
+        )
         return cls(costs, train.batch_size * length, rows, share)
 
     def memory(self, bytes_of: int) -> dict[str, float]:

@@ -47,13 +47,9 @@ class CTranslate2Runtime(Runtime):
         self.int8, self.threads = int8, threads
 
     def prepare(self, program: Program, sample: Batch) -> Answer:
-        return Program(self.let_write(program.model), program.compute)
-
-    def let_write(self, model: Model) -> Model:
-        return equip(model, self.open_writer(model))
+        return Program(equip(program.model, self.open_writer(program.model)), program.compute)
 
     def open_writer(self, model: Model) -> CTranslate2Writer:
-        """The model as this library holds it."""
         with tempfile.TemporaryDirectory() as folder:
             self.write(model, Path(folder))
             writer = self.load(Path(folder))  # holds all of it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
+from plmctl.generation.writer import Writer
 from plmctl.models.base import Model
 from plmctl.runtime.base import Answer, Program, Runtime
 
@@ -17,5 +18,5 @@ class EagerRuntime(Runtime):
     def prepare(self, program: Program, sample: Batch) -> Answer:
         return program
 
-    def let_write(self, model: Model) -> Model:
-        return model
+    def open_writer(self, model: Model) -> Writer | None:
+        return None

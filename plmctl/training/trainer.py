@@ -178,14 +178,14 @@ class Trainer:
             clip=self.settings.clip,
             regulariser=regulariser,
         )
-        self.meter, self.progress, self.lag = Meter(), Progress(), Lag(world)
+        self.meter, self.progress, self.lag = Meter(), Progress(), Lag(world.all)
         self.stop = Stop(loud=world.main and not is_launched())
         self.pace, self.untold, self.spikes = Pace(self.progress), True, spikes
 
     @cached_property
     def saves(self) -> Saves:
         """How checkpoints are saved."""
-        return Saves(self.checkpoints, self.world, background=self.settings.save_async)
+        return Saves(self.checkpoints, self.world.all, background=self.settings.save_async)
 
     def fit(self) -> Result:
         """Train to the end of the budget or until a signal; a checkpoint is always saved."""
@@ -343,7 +343,10 @@ class Trainer:
         if self.spikes is None:
             return {}
         own = sum(float(total) for name, total, _ in entries if name == "loss")
-        return {"loss": sum(self.world.exchange(own)), "gradient norm": norm}
+        loss = sum(self.world.exchange(own))
+        # a team must judge alike, to the last bit
+        loss = loss if self.world.all is self.world else self.world.broadcast(loss)
+        return {"loss": loss, "gradient norm": norm}
 
     def _leave_out(self, micro_batches: Sequence[Batch], reason: str, spike: str) -> None:
         """Go on without an update that is not finite or a spike, on record with its rows; after a
@@ -517,7 +520,7 @@ class Trainer:
         assert self.batches is not None
         model = self.strategy.module_tensors(self.model)
         in_parts = self.settings.save_async or any(map(is_shared, model.values()))
-        own = join({self.world.rank: self.own.tensors()})
+        own = join({self.world.rank: self.own.tensors()} if self.world.leads else {})
         ranks = self.world.gather(({} if in_parts else own, self.meter.sums()))
         optimizer = self.strategy.optimizer_tensors(self.optimizer, self.parameters, rows=self.rows)
         trainer = {
@@ -550,7 +553,7 @@ class Trainer:
 
     def resume(self, folder: Path) -> Progress:
         """Continue from the checkpoint in `folder`, on the same or another number of processes."""
-        saved, file = checkpoint.read(folder, self.world), folder / "trainer.json"
+        saved, file = checkpoint.read(folder, self.world.all), folder / "trainer.json"
         trainer: Trained = fit_stored(saved.trainer, Trained, file=file, fix=OLDER)
         self._load(saved, folder)
         self.progress = Progress.from_json(trainer["progress"], file=file)

@@ -75,7 +75,7 @@ class Update:
         """Sums over micro-batches and ranks: "tokens", "rows", "term/<name>", and the numbers of
         `also`.
         """
-        local = {"tokens": 0, "rows": 0, **also}
+        local = {"tokens": 0, "rows": 0}
         for batch in micro_batches:
             there = 0 if batch.spare else 1
             local["tokens"] += there * batch.counts.get("tokens", 0)
@@ -83,7 +83,7 @@ class Update:
             own = self.regulariser.counts(batch) if self.regulariser else {}
             for name, count in {**self.objective.counts(batch), **own}.items():
                 local[f"term/{name}"] = local.get(f"term/{name}", 0) + there * count
-        return self.strategy.sum_counts(local)
+        return self.strategy.sum_counts(local, also)
 
     def gradient(
         self, micro_batches: Sequence[Batch], counts: Mapping[str, int], step: int = 0

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import cast
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
@@ -22,6 +23,7 @@ from plmctl.nn.cells.base import (
     check_heads,
     split_heads,
 )
+from plmctl.nn.divided import CutColumns, CutRows, Plan
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
 from plmctl.nn.weights import WeightsFactory, make_weights
@@ -110,6 +112,16 @@ class Attention(Cell):
         heads = Heads(self.num_heads, self.head_width, self.dropout)
         return replace(super().projections(), heads=heads)
 
+    def plan_division(self) -> Plan:
+        """How its maps are divided, by heads; whole where a part of it has weights for each
+        head.
+        """
+        by_head = self.weigh, self.prefix, next(self.score.parameters(), None)
+        if isinstance(self.qkv, nn.Identity) or any(part is not None for part in by_head):
+            return {}
+        parts = 1 + max(self.map_of)
+        return {"qkv": CutRows(self.num_heads, "size.num_heads", parts), "out": CutColumns()}
+
     def find_prefix(self) -> Prefix | None:
         """The prefix that every token sees."""
         return self.prefix
@@ -129,14 +141,25 @@ class Attention(Cell):
 
     def attend(self, streams: Streams, env: Env) -> Tensor:
         """[B, H, T, D] what the heads have seen."""
-        projected = split_heads(self.qkv(streams["text"]), self.num_heads, self.head_width)
+        heads = self.team.count(self.num_heads)
+        projected = split_heads(self.qkv(streams["text"]), heads, self.head_width)
         q, k, v = (projected[index] for index in self.map_of)  # [B, H, T, D] each
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
+        q, k = self._normalize(q, k)
         if env.recorder is not None:
             env.recorder.vectors(q, k, v)
         dropout = self.dropout if self.training else 0.0
         before = None if self.prefix is None else self.prefix()
-        return env.ops["text"](
-            self.score(q), k, v, env, dropout=dropout, weigh=self.weigh, before=before
-        )
+        op = self.team.bind(env, "text")
+        with self.team.draws(dropout):
+            return op(self.score(q), k, v, env, dropout=dropout, weigh=self.weigh, before=before)
+
+    def _normalize(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys after their norms, if there are some."""
+        if self.q_norm is None or self.k_norm is None:
+            return q, k
+        return self._divide(q, self.q_norm), self._divide(k, self.k_norm)
+
+    def _divide(self, x: Tensor, norm: nn.RMSNorm) -> Tensor:
+        if self.team.size == 1:
+            return norm(x)  # type: ignore[no-any-return]
+        return F.rms_norm(x, norm.normalized_shape, self.team.enter(norm.weight), norm.eps)

@@ -13,6 +13,7 @@ from plmctl.attention.kernels.dense import Before
 from plmctl.attention.patterns.offsets import Offsets
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.parts import base_of
+from plmctl.nn.divided import WHOLE, WholeCell
 from plmctl.nn.env import Env, Streams
 
 Prefix = Callable[[], Before]  # keys and values that are learned
@@ -157,6 +158,7 @@ class Cell(nn.Module):
     """
 
     facts: CellFacts = CellFacts()
+    team: WholeCell = WHOLE  # the part that this process computes (nn/divided.py)
     projection: nn.Linear
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

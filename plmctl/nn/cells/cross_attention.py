@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
-from plmctl.attention.kernels.dense import Mask
-from plmctl.attention.op import BoundOp
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads
+from plmctl.nn.divided import CutColumns, CutRows, Plan
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
 from plmctl.nn.weights import WeightsFactory, make_weights
@@ -73,6 +70,13 @@ class CrossAttention(Cell):
         )
         return Work(macs, scores * self.head_width, kept + scores)
 
+    def plan_division(self) -> Plan:
+        """How its maps are divided, by heads."""
+        if self.weigh is not None or next(self.score.parameters(), None) is not None:
+            return {}
+        heads = self.num_heads, "size.num_heads"
+        return {"q": CutRows(*heads), "kv": CutRows(*heads, parts=2), "out": CutColumns()}
+
     def soften(self, factor: float) -> None:
         """Multiply the scores that the weights give by `factor`."""
         self.q.weight.data.mul_(factor)
@@ -84,41 +88,21 @@ class CrossAttention(Cell):
                 "model.stack.layout", "c", "cross-attention has no source in a model with one stack"
             )
         # [B, H, T, D]
-        q = self.q(streams["text"]).unflatten(-1, (self.num_heads, self.head_width))
+        heads = self.team.count(self.num_heads)
+        q = self.q(streams["text"]).unflatten(-1, (heads, self.head_width))
         q = self.score(q.transpose(1, 2))
+        k, v = self._keys(states) if env.slot is None else env.slot.once(lambda: self._keys(states))
         dropout = self.dropout if self.training else 0.0
-        how: Any = {"dropout": dropout, "weigh": self.weigh}
-        op, around = env.ops["source"], env.without_cache()
-        if env.slot is None:
-            k, v = self._keys(states)
-            y = op(q, k, v, around, **how)
-        else:
-            k, v = env.slot.once(
-                lambda: tuple(x.contiguous() for x in self._keys(states)), by_source=True
-            )
-            y = self._share(op, q, k, v, around, **how)
+        op = self.team.bind(env, "source")
+        with self.team.draws(dropout):
+            y = op(q, k, v, env.without_cache(), dropout=dropout, weigh=self.weigh)
         return self.out(y.transpose(1, 2).flatten(2))
-
-    def _share(self, op: BoundOp, q: Tensor, k: Tensor, v: Tensor, env: Env, **how: Any) -> Tensor:
-        """[B, H, T, D] where neighbours among the B rows read one of fewer sources."""
-        copies = len(q) // len(k)
-        if copies == 1:
-            return op(q, k, v, env, **how)
-        if q.shape[2] > 1:
-            k, v = (x.repeat_interleave(copies, 0) for x in (k, v))
-            return op(q, k, v, env, **how)
-        first = torch.arange(0, len(q), copies, device=q.device)
-        plan = cast(Mask, op.plan).select(first)
-        # the tokens of neighbours as those of one row
-        q = q.reshape(len(k), copies, *q.shape[1::2]).transpose(1, 2)
-        y = replace(op, plan=plan)(q, k, v, env, **how)
-        return y.transpose(1, 2).flatten(0, 1)[:, :, None]
 
     def _keys(self, states: Tensor) -> tuple[Tensor, ...]:
         """[B, H, S, D] each."""
         return (
             self.kv(states)
-            .unflatten(-1, (2, self.num_heads, self.head_width))
+            .unflatten(-1, (2, self.team.count(self.num_heads), self.head_width))
             .permute(2, 0, 3, 1, 4)
             .unbind(0)
         )

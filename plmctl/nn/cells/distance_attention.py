@@ -10,6 +10,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import CellFacts, RowSize, Work, split_heads
 from plmctl.nn.cells.relative_attention import RelativeAttention
+from plmctl.nn.divided import Plan
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.weights import WeightsFactory
 
@@ -62,6 +63,9 @@ class DistanceAttention(RelativeAttention):
         kept += 2 * self.head_width * self.num_heads + self.out.out_features
         macs = row.tokens * sum(part.weight.numel() for part in maps)
         return Work(macs, scores * columns, row.tokens * kept + 2 * scores)
+
+    def plan_division(self) -> Plan:
+        return {}  # it reads the weights of `place`
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         op, heads = env.ops["text"], (self.num_heads, self.head_width)

@@ -14,6 +14,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import RowSize, Work
+from plmctl.nn.divided import Plan
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.starting import FitsIn
 from plmctl.nn.weights import WeightsFactory
@@ -78,6 +79,9 @@ class EntityAwareAttention(Attention, FitsIn):
             return own
         spare = row.tokens * self.queries.weight.numel()
         return Work(own.macs - spare, own.scores, own.kept - row.tokens * self.queries.out_features)
+
+    def plan_division(self) -> Plan:
+        return {} if self.queries is not None else super().plan_division()
 
     def attend(self, streams: Streams, env: Env) -> Tensor:
         entities = streams.get("entities")

@@ -13,6 +13,7 @@ from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work
+from plmctl.nn.divided import CutColumns, CutRows, Plan
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.slices import run_in_slices
@@ -56,6 +57,7 @@ class PositionWise(Cell):
     facts = CellFacts(computes="feed-forward")
     inputs: tuple[str, ...] = ("up",)  # the maps whose results `combine` reads
     down: nn.Linear
+    dropout: Dropout  # on inner columns
 
     def __init__(self, *, chunk: int | None) -> None:
         super().__init__()
@@ -73,13 +75,21 @@ class PositionWise(Cell):
         outputs = rows * self.down.out_features
         return Work(own.macs, kept=outputs + (own.kept - outputs) * self.chunk / rows)
 
+    def plan_division(self) -> Plan:
+        """How its maps are divided, by inner columns."""
+        column = CutRows(self.down.in_features, "size.inner_width")
+        return {**dict.fromkeys(self.inputs, column), "down": CutColumns()}
+
     def combine(self, *projected: Tensor) -> Tensor:
         """[B, t, inner] from the results of the maps `inputs`, [B, t, inner] each."""
         raise NotImplementedError(type(self).__name__)
 
     def compute(self, x: Tensor) -> Tensor:
         """[B, t, W] -> [B, t, W] for any t tokens of each row."""
-        return self.down(self.combine(*(getattr(self, name)(x) for name in self.inputs)))
+        projected = [getattr(self, name)(x) for name in self.inputs]
+        with self.team.draws(self.dropout.rate if self.training else 0.0):
+            inner = self.combine(*projected)
+        return self.down(inner)
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         x = streams["text"]
@@ -111,6 +121,10 @@ class FeedForward(PositionWise):
         self.norm = norm(width=inner_width) if norm else nn.Identity()
         self.down = nn.Linear(inner_width, width, bias=bias)
         self.dropout = Dropout(rate=dropout)
+
+    def plan_division(self) -> Plan:
+        # a norm needs all inner columns
+        return super().plan_division() if isinstance(self.norm, nn.Identity) else {}
 
     def combine(self, *projected: Tensor) -> Tensor:
         return self.norm(self.dropout(self.activation(projected[0])))

@@ -12,6 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import RowSize, Work, split_heads
+from plmctl.nn.divided import CutRows, Plan
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.starting import Starting
 from plmctl.nn.weights import WeightsFactory
@@ -90,8 +91,14 @@ class GlobalAttention(Attention):
         super().soften(factor)
         self.global_maps.q.weight.data.mul_(factor)
 
+    def plan_division(self) -> Plan:
+        plan, heads = super().plan_division(), (self.num_heads, "size.num_heads")
+        own = {"global_maps.q": CutRows(*heads), "global_maps.kv": CutRows(*heads, parts=2)}
+        return {**plan, **own} if plan else {}
+
     def attend(self, streams: Streams, env: Env) -> Tensor:
-        y, x, op = super().attend(streams, env), streams["text"], env.ops["text"]
+        y, x = super().attend(streams, env), streams["text"]
+        op = self.team.bind(env, "text")
         if op.global_rows is None:
             return y
         own = env.enter("global")
@@ -101,10 +108,10 @@ class GlobalAttention(Attention):
                 problem = f"a global token after {missing} tokens that were read before it"
                 raise UsageError(f"{problem}: a text is read token by token after its global ones")
         chosen = op.global_rows.take(x[:, None])[:, 0]  # [B, G, W]
-        heads = (self.num_heads, self.head_width)
+        heads = (self.team.count(self.num_heads), self.head_width)
         q = split_heads(self.global_maps.q(chosen), *heads)[0]
         k, v = split_heads(self.global_maps.kv(x), *heads)
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
+        q, k = self._normalize(q, k)
         dropout = self.dropout if self.training else 0.0
-        return op.replace_global(y, self.score(q), k, v, own, dropout=dropout, weigh=self.weigh)
+        with self.team.draws(dropout):
+            return op.replace_global(y, self.score(q), k, v, own, dropout=dropout, weigh=self.weigh)

@@ -17,6 +17,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads, check_reading
 from plmctl.nn.chunks import with_previous
+from plmctl.nn.divided import CutColumns, CutRows, Plan
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.weights import WeightsFactory, make_weights
 
@@ -71,11 +72,17 @@ class LocalAttention(Cell):
         kept = 2 * pairs * self.num_heads + 5 * row.tokens * inner
         return Work(own.macs, 2 * pairs * inner, own.kept + kept)
 
+    def plan_division(self) -> Plan:
+        """How its maps are divided, by heads."""
+        if self.weigh is not None:
+            return {}
+        return {"qkv": CutRows(self.num_heads, "size.num_heads", parts=3), "out": CutColumns()}
+
     @outside_graphs  # sizes are values
     def forward(self, streams: Streams, env: Env) -> Tensor:
-        projected = self.qkv(streams["text"]).unflatten(-1, (3, self.num_heads, self.head_width))
+        projected = self.qkv(streams["text"]).unflatten(-1, (3, -1, self.head_width))
         q, k, v = projected.permute(2, 0, 3, 1, 4).unbind(0)  # [B, H, T, D]
-        op = env.ops["text"]
+        op = self.team.bind(env, "text")
         check_reading(self, env)
         q, k = op.position.rotate(q, k, op.positions, op.positions)
         k, v = env.extend(k, v)
@@ -87,7 +94,7 @@ class LocalAttention(Cell):
             else (documents >= 0).int().argmax(1)
         )
         if length > q.shape[2] or length <= self.chunk:
-            y = self._see_under_mask(q, k, v, documents, lead, env)
+            y = self._see_under_mask(q, k, v, documents, lead, op)
         else:
             spare = -length % self.chunk
             q, k, v = (F.pad(x, (0, 0, 0, spare)) for x in (q, k, v))
@@ -99,10 +106,10 @@ class LocalAttention(Cell):
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _see_under_mask(
-        self, q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, lead: Tensor, env: Env
+        self, q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, lead: Tensor, op: BoundOp
     ) -> Tensor:
         """[B, H, T, D] for the last T of all tokens."""
-        op, length, new = env.ops["text"], k.shape[2], q.shape[2]
+        length, new = k.shape[2], q.shape[2]
         tokens = torch.arange(length, device=k.device)
         chunk = (tokens - lead[:, None]) // self.chunk  # [B | 1, L]
         own = tokens[-new:, None]
@@ -157,4 +164,5 @@ class LocalAttention(Cell):
         mask = Mask(allowed)
         if self.weigh is not None:
             return attend_by(self.weigh, q, k, v, plan=mask, bias=bias, dropout=dropout)
-        return attend(q, k, v, mask=mask, bias=bias, dropout=dropout)
+        with self.team.draws(dropout):
+            return attend(q, k, v, mask=mask, bias=bias, dropout=dropout)

@@ -4,6 +4,8 @@ Transformer-XL; Yang et al., 2019: XLNet).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +13,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell, CellFacts, RowSize, Work, check_heads, split_heads
+from plmctl.nn.divided import CutColumns, CutRows, Plan
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.relations import Relations, RelativeOp, compute_sinusoids, read_key_rows
 from plmctl.nn.weights import WeightsFactory, make_weights
@@ -90,6 +93,13 @@ class RelativeAttention(Cell):
         scores = queries * (3 * (row.tokens + row.memory) + row.tokens)
         return Work(macs, scores * inner, kept + scores * self.num_heads)
 
+    def plan_division(self) -> Plan:
+        """How its maps are divided, by heads."""
+        if self.weigh is not None:
+            return {}
+        column = CutRows(self.num_heads, "size.num_heads")
+        return {"q": column, "kv": replace(column, parts=2), "place": column, "out": CutColumns()}
+
     def bias_by_distance(self, distance: Tensor) -> Tensor:
         table = compute_sinusoids(distance, self.q.in_features).to(self.place_bias.dtype)
         r = self.place(table).unflatten(-1, (-1, self.head_width))  # [n, H, D]
@@ -103,9 +113,9 @@ class RelativeAttention(Cell):
             raise ConfigError("model.stack.cells", type(self).__name__, allowed, fix="model=xlnet")
         relations, x = op.relations, streams["text"]
         # [B, H, Tq, D]
-        q = self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
+        team, heads = self.team, (self.team.count(self.num_heads), self.head_width)
+        q = self.q(x).unflatten(-1, heads).transpose(1, 2)
         # [B, H, K, D] each
-        heads = (self.num_heads, self.head_width)
         k, v = split_heads(self.kv(read_key_rows(streams, env)), *heads)
         bias = self._score_distances(q, relations, env)
         if (
@@ -113,24 +123,25 @@ class RelativeAttention(Cell):
             and self.segment_bias is not None
             and relations.apart is not None
         ):
-            change = self.segments[1] - self.segments[0]
+            change = team.cut(self.segments[1] - self.segments[0], 0)
             # [B, H, Tq, 1]
-            change = ((q + self.segment_bias) * change).sum(
+            change = ((q + team.cut(self.segment_bias, 0)) * change).sum(
                 -1, keepdim=True
             ) * self.head_width**-0.5
             bias = torch.addcmul(bias, relations.apart.to(bias.dtype), change.to(bias.dtype))
-        q = q + self.content_bias.to(q.dtype)
-        dropout = self.dropout if self.training else 0.0
-        y = op(q, k, v, env, dropout=dropout, bias=lambda *_: bias, weigh=self.weigh)
+        q = q + team.cut(self.content_bias, 0).to(q.dtype)
+        dropout, op = self.dropout if self.training else 0.0, team.bind(env, "text")
+        with team.draws(dropout):
+            y = op(q, k, v, env, dropout=dropout, bias=lambda *_: bias, weigh=self.weigh)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _score_distances(self, q: Tensor, relations: Relations, env: Env) -> Tensor:
         """[B, H, Tq, K] the scaled scores of the distances between queries and keys."""
-        q = (q + self.place_bias.to(q.dtype)) * self.head_width**-0.5
+        q = (q + self.team.cut(self.place_bias, 0).to(q.dtype)) * self.head_width**-0.5
         table = relations.table
         placed = self.place(table) if env.slot is None else env.slot.derive(table, self.place)
         # [1 | 2, n, H, D]
-        r = placed.unflatten(-1, (self.num_heads, self.head_width))
+        r = placed.unflatten(-1, (-1, self.head_width))
         if relations.reversed is None:
             return relations.gather(torch.einsum("bhqd,nhd->bhqn", q, r[0]))
         return relations.gather(torch.einsum("bhqd,bnhd->bhqn", q, r[relations.reversed.long()]))

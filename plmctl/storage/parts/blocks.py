@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plmctl.core.shares import is_shared
+from plmctl.core.shares import count_blocks, cuts, is_shared
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,11 +20,21 @@ class TensorBlock:
         values: The block.
         shape: The shape of the whole tensor.
         offsets: The index of its first element in the tensor, one number a dimension.
+        pieces: The number of equal pieces of its rows. The whole tensor has as many equal pieces,
+            and each of them contains one of these.
     """
 
     values: Tensor
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
+    pieces: int = 1
+
+    def find(self, index: Any) -> Tensor:
+        """The piece with an index that the planner has from `__create_chunk_list__`."""
+        if self.pieces == 1:
+            return self.values
+        rows = self.shape[0] // self.pieces
+        return self.values.chunk(self.pieces)[(index.offset[0] - self.offsets[0]) // rows]
 
     def __create_write_items__(self, name: str, block: object) -> list[Any]:
         """The planner of torch.distributed.checkpoint asks what to write; nothing of an empty
@@ -52,7 +62,13 @@ class TensorBlock:
 
         if self.values.numel() == 0 and 0 not in self.shape:
             return []
-        return [ChunkStorageMetadata(torch.Size(self.offsets), self.values.shape)]
+        if self.pieces == 1:
+            return [ChunkStorageMetadata(torch.Size(self.offsets), self.values.shape)]
+        (first, *others), rows = self.offsets, self.shape[0] // self.pieces
+        return [
+            ChunkStorageMetadata(torch.Size([first + n * rows, *others]), piece.shape)
+            for n, piece in enumerate(self.values.chunk(self.pieces))
+        ]
 
 
 def block_of(tensor: Any, rows: int | None = None) -> TensorBlock:
@@ -65,7 +81,9 @@ def block_of(tensor: Any, rows: int | None = None) -> TensorBlock:
         return TensorBlock(tensor.detach(), tuple(tensor.shape), (0,) * tensor.dim())
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    local = tensor.detach().to_local()
+    local, pieces = tensor.detach().to_local(), 1
+    for placement in tensor.placements:
+        pieces *= count_blocks(placement)
     _, offsets = compute_local_shape_and_global_offset(
         tensor.shape, tensor.device_mesh, tensor.placements
     )
@@ -75,7 +93,7 @@ def block_of(tensor: Any, rows: int | None = None) -> TensorBlock:
         shape = (rows, *shape[1:])
     # a block behind the last row of tokens, or of a process that has none
     empty = local.numel() == 0
-    return TensorBlock(local, shape, (0,) * len(shape) if empty else tuple(offsets))
+    return TensorBlock(local, shape, (0,) * len(shape) if empty else tuple(offsets), pieces)
 
 
 def own_blocks(
@@ -95,10 +113,14 @@ def own_blocks(
 
 
 def _is_first_copy(tensor: Any) -> bool:
-    """Whether this process is the first one with its block of a DTensor."""
+    """Whether this process is the first one with its block of a DTensor. Several meshes may have
+    the same tensor: that with the first process of the run counts.
+    """
     coordinate = tensor.device_mesh.get_coordinate()
-    return coordinate is not None and all(
-        placement.is_shard() or place == 0
+    if coordinate is None or 0 not in tensor.device_mesh.mesh:
+        return False
+    return all(
+        cuts(placement) or place == 0
         for placement, place in zip(tensor.placements, coordinate, strict=True)
     )
 

@@ -212,7 +212,7 @@ def _planner() -> Any:
             self.metadata, self.is_coordinator = metadata, is_coordinator
 
         def lookup_tensor(self, index: Any) -> Tensor:
-            return self.state_dict[index.fqn].values  # type: ignore[no-any-return]
+            return self.state_dict[index.fqn].find(index)  # type: ignore[no-any-return]
 
         def load_bytes(self, item: Any, value: Any) -> None:
             raise ValueError(f"{item.dest_index.fqn} is no tensor")  # torch would unpickle it

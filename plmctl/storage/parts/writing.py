@@ -111,6 +111,6 @@ def _planner() -> Any:
 
     class Planner(DefaultSavePlanner):
         def lookup_object(self, index: Any) -> Tensor:
-            return self.state_dict[index.fqn].values  # type: ignore[no-any-return]
+            return self.state_dict[index.fqn].find(index)  # type: ignore[no-any-return]
 
     return Planner(flatten_state_dict=False, flatten_sharded_tensors=False)

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from plmctl.core.shares import is_shared, local_of
+from plmctl.core.shares import cuts, is_shared, local_of
 from plmctl.nn.tables import with_spare
 
 Groups = tuple[Any, ...]  # the groups of processes over which a tensor is divided
@@ -69,7 +69,7 @@ def settle(tensor: Any) -> Any:
 def groups_of(tensor: Any) -> Groups:
     """The groups of processes over which a tensor is divided; () for one that is not."""
     kinds = enumerate(getattr(tensor, "placements", ()))
-    return tuple(tensor.device_mesh.get_group(n) for n, kind in kinds if kind.is_shard())
+    return tuple(tensor.device_mesh.get_group(n) for n, kind in kinds if cuts(kind))
 
 
 def sum_shares(values: Sequence[Tensor], of: Sequence[Tensor]) -> list[Tensor]:
@@ -117,17 +117,34 @@ def change_whole(
     """`change` of whole matrices, of which `shares` [r, C] are this process's rows.
 
     Each process makes some of the matrices whole: rows go to it, and come back changed (Liu et al.,
-    2025, arXiv:2502.16982, sec. 2.3; Differs: no process does the work of another).
+    2025, arXiv:2502.16982, sec. 2.3; Differs: no process does the work of another). A matrix that
+    is divided by columns or in blocks, too, is made whole by all of its processes.
 
     Args:
-        shares: Rows, or whole matrices where `of` is not divided.
-        of: Tensors that are divided as the matrices are, all in the same way.
+        shares: Rows, other shares, or whole matrices where `of` is not divided.
+        of: Tensors that are divided as the matrices are; those by rows alone over one group.
         change: A function of a matrix [R, C] with a result of that size.
     """
-    groups = groups_of(of[0]) if of else ()
-    if not groups:
-        return [change(share) for share in shares]
-    assert len(groups) == 1, "a matrix is divided by its rows alone"
+    rows = [n for n, tensor in enumerate(of) if _is_by_rows(tensor)]
+    changed = dict(
+        zip(
+            rows,
+            _change_rows([shares[n] for n in rows], [of[n] for n in rows], change),
+            strict=True,
+        )
+    )
+    for n, tensor in enumerate(of):
+        if n not in changed:
+            changed[n] = _change_gathered(shares[n], tensor, change)
+    return [changed[n] for n in range(len(of))]
+
+
+def _change_rows(
+    shares: Sequence[Tensor], of: Sequence[Tensor], change: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
+    if not of:
+        return []
+    groups = groups_of(of[0])
     size, me = groups[0].size(), dist.get_rank(groups[0])
     changed: dict[int, Tensor] = {}
     # matrices of similar cost together, so that no process waits for another
@@ -143,6 +160,23 @@ def change_whole(
         back = _exchange(whole.flatten(), got, sent, groups[0]).split(sent)
         changed |= {n: part.view_as(shares[n]) for n, part in zip(some, back, strict=False)}
     return [changed[n] for n in range(len(of))]
+
+
+def _is_by_rows(tensor: Any) -> bool:
+    """Whether a tensor is divided, by its rows alone and over one group of processes."""
+    kinds = [kind for kind in getattr(tensor, "placements", ()) if cuts(kind)]
+    return len(kinds) == 1 and kinds[0].is_shard(0)
+
+
+def _change_gathered(share: Tensor, of: Any, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """This process's share of `change` of the whole matrix, which every process makes."""
+    if not groups_of(of):
+        return change(share)
+    from torch.distributed.tensor import DTensor
+
+    layout = {"run_check": False, "shape": of.shape, "stride": of.stride()}
+    mine = DTensor.from_local(share, of.device_mesh, of.placements, **layout)
+    return local_of(share_of(change(mine.full_tensor()), of))
 
 
 def _exchange(

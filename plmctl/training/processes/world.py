@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ TIMEOUT = 1800.0  # seconds, the number of gloo itself
 START = timedelta(days=7)  # in which the main process prepares the data
 READY = "plmctl/ready"  # in the store of the processes, once the main one is there
 CLOCKS = 5.0  # seconds by which the clocks of two machines may differ
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class World:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
+    def all(self) -> World:
+        """Every process of the run; those of a team are one in this world, and several there."""
+        return self
+
+    @property
     def alone(self) -> bool:
         """Whether no other process has rows of the same update."""
         return self.size == 1
@@ -46,9 +53,26 @@ class World:
         """The one process that writes files and prints."""
         return self.rank == 0
 
-    def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Sums by name of host integers over all processes."""
-        return dict(counts)
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the first one with its rows."""
+        return True
+
+    @property
+    def group(self) -> Any:
+        """The processes of this world for a collective of torch; None: all of the run."""
+        return None
+
+    def sum_counts(
+        self, counts: Mapping[str, int], also: Mapping[str, int] = NOTHING
+    ) -> dict[str, int]:
+        """Sums by name of host integers.
+
+        Args:
+            counts: Numbers of rows, which count once in a team.
+            also: Numbers that every process of the run has of its own.
+        """
+        return {**counts, **also}
 
     def gather(self, value: Any) -> list[Any]:
         """The value of every process, by rank; on the main one only, elsewhere an empty list."""
@@ -71,12 +95,15 @@ class Group(World):
     `torch.distributed`.
     """
 
-    def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+    def sum_counts(
+        self, counts: Mapping[str, int], also: Mapping[str, int] = NOTHING
+    ) -> dict[str, int]:
         """Sum in one all-reduce that never waits for the accelerator.
 
         Raises:
             PlmctlError: if the names of two processes differ.
         """
+        counts = {**counts, **also}
         names = sorted(counts)
         check = zlib.crc32("\n".join(names).encode())
         vector = torch.tensor([check, *(counts[name] for name in names)], dtype=torch.int64)
@@ -93,13 +120,15 @@ class Group(World):
     def gather(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * self.size
         with explain_loss_of_process():
-            dist.gather_object(value, values if self.main else None)
+            dist.gather_object(
+                value, values if self.rank == 0 else None, group=self.group, group_dst=0
+            )
         return values if self.main else []
 
     def exchange(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * self.size
         with explain_loss_of_process():
-            dist.all_gather_object(values, value)
+            dist.all_gather_object(values, value, group=self.group)
         return values
 
     def broadcast(self, value: Any) -> Any:
@@ -111,6 +140,60 @@ class Group(World):
     def barrier(self) -> None:
         with explain_loss_of_process():
             dist.barrier()
+
+
+@dataclass(frozen=True)
+class Teams(Group):
+    """One process of a team of neighbours, which have the same rows and compute parts of the same
+    cells. `rank` and `size` count teams.
+
+    Args:
+        everyone: Every process of the run.
+        group: The processes with the same number in their teams.
+    """
+
+    everyone: World = field(default_factory=World)
+    group: Any = None
+
+    @property
+    def all(self) -> World:
+        return self.everyone
+
+    @property
+    def team_size(self) -> int:
+        """The processes of a team."""
+        return self.everyone.size // self.size
+
+    @property
+    def main(self) -> bool:
+        return self.everyone.main
+
+    @property
+    def leads(self) -> bool:
+        return self.everyone.rank % self.team_size == 0
+
+    def sum_counts(
+        self, counts: Mapping[str, int], also: Mapping[str, int] = NOTHING
+    ) -> dict[str, int]:
+        own = counts if self.leads else dict.fromkeys(counts, 0)
+        return self.everyone.sum_counts(own, also)
+
+    def broadcast(self, value: Any) -> Any:
+        return self.everyone.broadcast(value)
+
+    def barrier(self) -> None:
+        self.everyone.barrier()
+
+
+def form_teams(world: World, size: int) -> World:
+    """The world in which neighbours of `size` processes are one; `world` itself for 1."""
+    if size == 1:
+        return world
+    count = world.size // size
+    # every process has to make all groups, in the same order
+    groups = [dist.new_group([size * n + place for n in range(count)]) for place in range(size)]
+    own = {"everyone": world, "group": groups[world.rank % size]}
+    return Teams(world.rank // size, count, world.device, **own)
 
 
 @contextlib.contextmanager

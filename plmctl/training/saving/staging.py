@@ -22,12 +22,12 @@ class Staged:
     sizes: tuple[int, ...]
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
+    pieces: int
 
     def find(self, memory: mmap.mmap) -> TensorBlock:
         """The block itself."""
-        return TensorBlock(
-            view(memory, self.place, self.dtype, self.sizes), self.shape, self.offsets
-        )
+        values = view(memory, self.place, self.dtype, self.sizes)
+        return TensorBlock(values, self.shape, self.offsets, self.pieces)
 
 
 class Staging:
@@ -46,7 +46,8 @@ class Staging:
         staged, size = {}, 0
         for name, block in blocks.items():
             found = block.values
-            staged[name] = Staged(size, found.dtype, tuple(found.shape), block.shape, block.offsets)
+            of_whole = block.shape, block.offsets, block.pieces
+            staged[name] = Staged(size, found.dtype, tuple(found.shape), *of_whole)
             size += -(-found.nbytes // LINE) * LINE
         memory = self._find_room(size, pinned=any(p.values.is_cuda for p in blocks.values()))
         for name, block in blocks.items():

@@ -13,11 +13,18 @@ from torch.optim import Optimizer
 
 from plmctl.objectives.base import Objective, Output
 from plmctl.training.optim.groups import Named
-from plmctl.training.processes.world import World
+from plmctl.training.processes.world import NOTHING, World
 
 M = TypeVar("M", bound=nn.Module)
 FindUnits = Callable[..., Mapping[nn.Module, Sequence[str]]]  # (model, objective)
+# (model, objective, the processes of a team) -> a function that makes the cells whole again
+Divide = Callable[..., Callable[[], None]]
 Run = Callable[..., Output]  # (model, batch, state), as of an objective
+
+
+def no_cells(*given: Any) -> Callable[[], None]:
+    """A `Divide` that leaves all cells whole."""
+    return lambda: None
 
 
 class Strategy(ABC):
@@ -69,9 +76,11 @@ class Strategy(ABC):
         """
 
     @abstractmethod
-    def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Sums by name over all rows of the update; PlmctlError if the names of processes
-        differ.
+    def sum_counts(
+        self, counts: Mapping[str, int], also: Mapping[str, int] = NOTHING
+    ) -> dict[str, int]:
+        """Sums by name over all rows of the update, and of the numbers in `also` over all
+        processes; PlmctlError if the names of processes differ.
         """
 
     @abstractmethod

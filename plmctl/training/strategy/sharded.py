@@ -32,16 +32,17 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
+from torch.distributed.tensor import Shard
 from torch.optim import Optimizer
 
 from plmctl.core.errors import ConfigError, PlmctlError
-from plmctl.core.shares import is_shared, local_of, whole_of
+from plmctl.core.shares import cuts, is_shared, local_of, whole_of
 from plmctl.objectives.base import Objective
 from plmctl.training.optim.groups import Named
 from plmctl.training.optim.shards import find_norm, lay_out
+from plmctl.training.processes.parallel import TEAMS
 from plmctl.training.processes.world import World, explain_loss_of_process
-from plmctl.training.strategy.base import FindUnits, Run
-from plmctl.training.strategy.buckets import flatten, unflatten
+from plmctl.training.strategy.base import Divide, FindUnits, Run, no_cells
 from plmctl.training.strategy.replicated import copy_from_main
 from plmctl.training.strategy.single import M, Single
 
@@ -73,6 +74,9 @@ class Sharded(Single):
     Args:
         world: The processes.
         mesh: Their arrangement: [shard], or [replicate, shard].
+        team: The processes with the rows of this one, among which cells are divided; None: it has
+            its rows alone.
+        divide: The function that divides the cells among them.
         find_units: Finds the cells, whose weights are gathered one cell after the other, each with
             the names of methods that read its weights, too.
         dtype: The number type in which the weights of cells are gathered; None: their own. They are
@@ -80,7 +84,9 @@ class Sharded(Single):
         offload: Keep the shares in the memory of the host.
     """
 
-    numbers: set[nn.Parameter]  # single numbers, which every process has
+    # single numbers, which every process has, and biases of which every team has all
+    numbers: set[nn.Parameter]
+    end_division: Callable[[], None]
     whole: Any  # a `United` that torch's engine has taken over
 
     def __init__(
@@ -88,12 +94,15 @@ class Sharded(Single):
         world: World,
         mesh: DeviceMesh,
         *,
+        team: DeviceMesh | None = None,
+        divide: Divide = no_cells,
         find_units: FindUnits = lambda *modules: {},
         dtype: torch.dtype | None = None,
         offload: bool = False,
     ) -> None:
         super().__init__(world)
-        self.mesh, self.find_units, self.dtype, self.offload = mesh, find_units, dtype, offload
+        self.mesh, self.team, self.find_units, self.divide = mesh, team, find_units, divide
+        self.dtype, self.offload = dtype, offload
         self._used: dict[str, bool] = {}  # by the name of a parameter, in this update
         self._began = False
         self._ran = 0  # a checksum of the cells that ran in this update, in their order
@@ -102,19 +111,27 @@ class Sharded(Single):
         return copy_from_main(module, self.world.device)
 
     def unite(self, model: nn.Module, objective: Objective) -> Run:
-        _refuse_whole(objective)
+        _refuse_whole(objective, self.team)
         # results of cells are views, and nothing writes into them
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
         whole: Any = United(model, objective)
         units = self.find_units(model, objective)
         cells = _own_weights(list(units), whole)
-        # torch's engine divides no single numbers
-        self.numbers = {weight for weight in whole.parameters() if not weight.dim()}
+        if self.team is not None:
+            self.end_division = self.divide(model, objective, self.team)
+            _refuse_uneven(whole, self.mesh.size(-1))
+        # torch's engine divides no single numbers, and a dimension only once
+        self.numbers = {
+            weight
+            for weight in whole.parameters()
+            if not weight.dim() or (weight.dim() == 1 and _is_cut(weight))
+        }
         shard = partial(
             fully_shard,
             mesh=self.mesh,
             offload_policy=self._find_offload(),
             ignored_params=self.numbers,
+            shard_placement_fn=_find_free if self.team is not None else None,
         )
         policy = MixedPrecisionPolicy(
             param_dtype=self.dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
@@ -135,6 +152,16 @@ class Sharded(Single):
                 divide(dict(model.named_parameters()))
         self._watch()
         return self.whole
+
+    @property
+    def _name(self) -> str:
+        return "train.parallel=sharded" if self.team is None else TEAMS
+
+    @property
+    def _fix(self) -> str:
+        """The settings without which this process has all weights."""
+        whole = "train.parallel=replicated"
+        return whole if self.team is None else f"{whole} {TEAMS}=1"
 
     def _find_offload(self) -> OffloadPolicy:
         if not self.offload:
@@ -190,20 +217,29 @@ class Sharded(Single):
         if most != -least:
             raise PlmctlError(
                 "the processes ran different cells of the model in this update, which"
-                " train.parallel=sharded cannot join\n  fix: train.parallel=replicated"
+                f" {self._name} cannot join\n  fix: {self._fix}"
             )
         live = [weight for weight, flag in zip(named.values(), used, strict=True) if flag]
         for weight in set(named.values()) - set(live):
             weight.grad = None
         if numbers := [weight for weight in live if weight in self.numbers]:
-            flat = flatten(numbers) / self.mesh.size()
+            for weight in numbers:
+                weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            parts = [local_of(weight.grad) for weight in numbers]
+            flat = torch.cat([part.flatten() for part in parts]) / self.mesh.size()
             with explain_loss_of_process():
-                dist.all_reduce(flat)
-            unflatten(flat, numbers)
+                dist.all_reduce(flat, group=self.world.group)
+            for part, total in zip(parts, flat.split([p.numel() for p in parts]), strict=True):
+                part.copy_(total.view_as(part))
         self._used, self._ran = {}, 0
 
     def gradient_norm(self) -> Tensor:
-        return find_norm([p.grad for p in self.parameters if p.grad is not None])
+        norm = find_norm([p.grad for p in self.parameters if p.grad is not None])
+        if self.team is not None:  # whole tensors are added up by each process of a team
+            norm = norm.to(self.world.device) / self.team.size()
+            with explain_loss_of_process():
+                dist.all_reduce(norm, group=self.team.get_group())
+        return norm
 
     def clip(self, norm: float, *, largest: float) -> None:
         if norm > largest:
@@ -259,19 +295,50 @@ class Sharded(Single):
             state._post_forward_hook_handle.remove()
             part.__dict__.pop("prepare", None)
             part.__class__ = type(part).__mro__[2]  # engine's class, FSDPModule, its own
+        if self.team is not None:
+            self.end_division()
 
     def _list_parts(self) -> list[Any]:
         """The modules that torch's engine has taken over, the root first."""
         return [part for part in self.whole.modules() if isinstance(part, FSDPModule)]
 
 
-def _refuse_whole(objective: Objective) -> None:
+def _is_cut(weight: Any) -> bool:
+    """Whether a team divides a weight."""
+    return any(map(cuts, getattr(weight, "placements", ())))
+
+
+def _refuse_uneven(whole: nn.Module, shares: int) -> None:
+    """ConfigError where the columns of a map whose rows a team divides are no multiple of so many
+    shares, which torch's engine needs.
+    """
+    for weight in filter(_is_cut, whole.parameters()):
+        dim = _find_free(weight).dim if weight.dim() > 1 else 0
+        if dim and weight.shape[dim] % shares:
+            allowed = f"replicated: {shares} shares of the {weight.shape[dim]} columns of a map"
+            allowed += f" with {TEAMS} would be uneven"
+            fix = "train.parallel=replicated train.shard_size=null"
+            raise ConfigError("train.parallel", "sharded", allowed, fix=fix)
+
+
+def _find_free(weight: Any) -> Shard:
+    """The dimension in which processes of other rows divide a weight: one that a team leaves
+    whole.
+    """
+    taken = {kind.dim for kind in getattr(weight, "placements", ()) if cuts(kind)}
+    return Shard(next(dim for dim in range(weight.dim()) if dim not in taken))
+
+
+def _refuse_whole(objective: Objective, team: DeviceMesh | None) -> None:
     """ConfigError for a part that reads or changes weights which no process has whole."""
     for module in objective.modules():
         if getattr(module, "whole_weights", False):
-            allowed = f"replicated: {type(module).__name__} needs whole weights in every process"
+            needs = f"{type(module).__name__} needs whole weights in every process"
+            if team is not None:
+                fix = f"{TEAMS}=1 train.parallel=replicated"
+                raise ConfigError(TEAMS, team.size(), f"1: {needs}", fix=fix)
             fix = "train.parallel=replicated"
-            raise ConfigError("train.parallel", "sharded", allowed, fix=fix)
+            raise ConfigError("train.parallel", "sharded", f"replicated: {needs}", fix=fix)
 
 
 def _own_weights(cells: Sequence[nn.Module], whole: nn.Module) -> list[nn.Module]:

@@ -15,6 +15,7 @@ from plmctl.objectives.base import Objective
 from plmctl.training import checkpoint
 from plmctl.training.optim.groups import Named
 from plmctl.training.optim.state import load_optimizer_tensors, optimizer_tensors
+from plmctl.training.processes.world import NOTHING
 from plmctl.training.strategy.base import M, Run, Strategy
 
 
@@ -41,8 +42,10 @@ class Single(Strategy):
     def train(self, parameters: Sequence[nn.Parameter]) -> None:
         self.parameters = list(parameters)
 
-    def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
-        return self.world.sum_counts(counts)
+    def sum_counts(
+        self, counts: Mapping[str, int], also: Mapping[str, int] = NOTHING
+    ) -> dict[str, int]:
+        return self.world.sum_counts(counts, also)
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         loss.backward()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from plmctl.artifacts.loading import Source
 from plmctl.config.build import build
 from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.whole_numbers import TrainedRanges
 from plmctl.storage.parts.kinds import read_kind
-
-if TYPE_CHECKING:
-    from plmctl.artifacts.loading import Source
 
 STATE = "objective"  # the kind of tensors in a checkpoint that has them
 
