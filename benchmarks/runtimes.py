@@ -1,13 +1,17 @@
-"""Rows per second of a classifier or a tagger, from text to answer, by each runtime, against
-`transformers` and against the libraries used alone.
+"""Rows per second of a classifier, a tagger, a reader of spans or vectors of texts, from text to
+answer, by each runtime, against `transformers` and against the libraries used alone.
 
     python benchmarks/runtimes.py --task sst2 --path glue/SST-2 --size mini
     python benchmarks/runtimes.py --task qnli --path glue/QNLI --size base --rows 128 --batch 1
     python benchmarks/runtimes.py --task conll2003 --path conll --size mini
+    python benchmarks/runtimes.py --task squad --path squad/v1.1 --size mini --rows 200
+    python benchmarks/runtimes.py --task sst2 --path glue/SST-2 --size mini --vectors
 
 BERT with the weights of one update, the same in each engine, reads the same real texts of dev in
 rounds that alternate; a ratio is that of the medians. One thread unless `--threads`. Each engine
 tokenizes as well. `--batch 1` is a stream: one text after the other, in the order of the file.
+Passages are those of one window; an answer of `transformers` is the likeliest start and the
+likeliest end behind it. `--vectors`: means of the last states.
 
   transformers          eager, fp32: batches in the order of the file, which is random
   transformers, sorted  the same with the longest texts first
@@ -39,7 +43,9 @@ from plmctl.core.machine import describe_cpu
 Texts = Sequence[tuple[str, ...]]
 Engine = Callable[[Texts], object]
 Start = Callable[[], Engine]
-ROLES = ("text", "text2")  # the texts of an example
+ROLES = ("text", "text2", "question", "context")  # the texts of an example
+LENGTHS = {"QuestionAnswering": 384}  # most tokens of a row; of other tasks 128
+WINDOW = 180  # most words of a passage
 
 
 def main() -> None:
@@ -51,6 +57,7 @@ def main() -> None:
     parser.add_argument("--vocab", type=int, default=8000, help="tokens of the vocabulary")
     parser.add_argument("--rows", type=int, default=872, help="at most, of dev")
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--vectors", action="store_true", help="means of states, not answers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+", default=[], help="parts of the names of engines")
@@ -96,9 +103,10 @@ def prepare(given: argparse.Namespace, folder: Path) -> tuple[Texts, Path, Path]
     texts = [
         tuple(str(example.fields[role]) for role in ROLES if role in example.fields)
         or (" ".join(example.fields["words"]),)
-        for example in examples[: given.rows]
+        for example in examples
+        if len(str(example.fields.get("context", "")).split()) <= WINDOW
     ]
-    return texts, run, other
+    return texts[: given.rows], run, other
 
 
 def cut(texts: Texts, given: argparse.Namespace) -> Iterator[list[Any]]:
@@ -124,9 +132,8 @@ def list_own(run: Path, given: argparse.Namespace) -> dict[str, Start]:
         import plmctl
 
         model = plmctl.load(run, **way)
-        return lambda texts: [
-            model.predict(piece, batch_size=given.batch) for piece in cut(texts, given)
-        ]
+        answer: Callable[..., object] = model.embed if given.vectors else model.predict
+        return lambda texts: [answer(piece, batch_size=given.batch) for piece in cut(texts, given)]
 
     return {f"plmctl {name}": partial(start, way) for name, way in ways.items()}
 
@@ -143,13 +150,18 @@ class Peer:
     def __init__(self, folder: Path, given: argparse.Namespace, *, ordered: bool) -> None:
         import transformers
 
-        kinds = transformers.AutoModelForSequenceClassification
-        if "Token" in transformers.AutoConfig.from_pretrained(folder).architectures[0]:
-            kinds = transformers.AutoModelForTokenClassification
+        name = transformers.AutoConfig.from_pretrained(folder).architectures[0]
+        kind = f"For{name.partition('For')[2]}"
+        self.finish: Callable[[dict[str, Any], Sequence[Any], Any], object] = give_logits
+        if given.vectors:
+            kind, self.finish = "", average
+        elif kind == "ForQuestionAnswering":
+            self.finish = cut_spans
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        self.model = kinds.from_pretrained(folder).eval()
+        self.model = getattr(transformers, f"AutoModel{kind}").from_pretrained(folder).eval()
+        self.length = LENGTHS.get(kind.removeprefix("For"), 128)
         self.batch, self.ordered = given.batch, ordered and given.batch > 1
-        self.compute: Callable[[dict[str, Any]], object] = self._ask
+        self.compute: Callable[[dict[str, Any]], Sequence[Any]] = self._ask
 
     def __call__(self, texts: Texts) -> object:
         found = []
@@ -157,19 +169,44 @@ class Peer:
             texts = sorted(texts, key=lambda each: -sum(map(len, each)))
         for start in range(0, len(texts), self.batch):
             columns = map(list, zip(*texts[start : start + self.batch], strict=True))
-            found.append(self.compute(self.encode(*columns)))
+            batch = self.encode(*columns)
+            found.append(self.finish(batch, self.compute(batch), columns))
         return found
 
     def encode(self, *columns: list[str]) -> dict[str, Any]:
         """A batch in tensors."""
-        how: Any = {"padding": True, "truncation": True, "max_length": 128}
+        how: Any = {"padding": True, "truncation": True, "max_length": self.length}
         return dict(self.tokenizer(*columns, return_tensors="pt", **how))
 
-    def _ask(self, batch: dict[str, Any]) -> object:
+    def _ask(self, batch: dict[str, Any]) -> Sequence[Any]:
         import torch
 
         with torch.inference_mode():
-            return self.model(**batch).logits.numpy()
+            return [own.numpy() for own in self.model(**batch).to_tuple()]
+
+
+def give_logits(batch: dict[str, Any], outputs: Sequence[Any], columns: Any) -> object:
+    """The logits as they are."""
+    return outputs[0]
+
+
+def average(batch: dict[str, Any], outputs: Sequence[Any], columns: Any) -> object:
+    """The mean of the states of each text."""
+    real = batch["attention_mask"].numpy()[..., None]
+    return (outputs[0] * real).sum(1) / real.sum(1)
+
+
+def cut_spans(batch: dict[str, Any], outputs: Sequence[Any], columns: Any) -> object:
+    """The part of each passage from the likeliest start to the likeliest end behind it."""
+    spans = []
+    for row, (start, end) in enumerate(zip(*outputs[:2], strict=True)):
+        passage = batch["token_type_ids"][row].numpy() * batch["attention_mask"][row].numpy()
+        start = start - 1e9 * (1 - passage)
+        first = int(start.argmax())
+        last = first + int((end - 1e9 * (1 - passage))[first:].argmax())
+        ids = batch["input_ids"][row]
+        spans.append((first, last, ids[first : last + 1].tolist()))
+    return spans
 
 
 def start_openvino(int8: bool, folder: Path, given: argparse.Namespace, texts: Texts) -> Engine:
@@ -177,7 +214,10 @@ def start_openvino(int8: bool, folder: Path, given: argparse.Namespace, texts: T
     import openvino as ov
 
     peer = Peer(folder, given, ordered=True)
-    usual = [peer.encode(*map(list, zip(*texts[n : n + 8], strict=True))) for n in range(0, 64, 8)]
+    usual = [
+        peer.encode(*map(list, zip(*texts[n : n + 8], strict=True)))
+        for n in range(0, min(64, len(texts)), 8)
+    ]
     peer.model.config.return_dict = False
     graph = ov.convert_model(peer.model, example_input=usual[0])
     if int8:
@@ -188,7 +228,9 @@ def start_openvino(int8: bool, folder: Path, given: argparse.Namespace, texts: T
         graph = nncf.quantize(graph, nncf.Dataset(arrays), model_type=kind)
     settings = {"INFERENCE_NUM_THREADS": given.threads, "INFERENCE_PRECISION_HINT": "f32"}
     compiled = ov.compile_model(graph, "CPU", settings)
-    peer.compute = lambda batch: compiled({key: value.numpy() for key, value in batch.items()})
+    peer.compute = lambda batch: [
+        *compiled({key: value.numpy() for key, value in batch.items()}).values()
+    ]
     return peer
 
 

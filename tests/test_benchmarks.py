@@ -102,6 +102,8 @@ BY_OTHERS = (
     "peer_dedup",
 )  # other sides, which these start
 NEED = {"rare_words": "a model that has read a corpus, and word pairs"}
+FEW = "--size tiny --vocab 45 --rows 4 --rounds 1 --only torch transformers"
+ANSWERS = (f"--task squad --path {{spans}} {FEW}", f"--path {{labels}} --vectors {FEW}")
 QUICK = ("formats", "linking", "noise")
 WIKI = """<mediawiki><page><title>Cat</title><ns>0</ns><id>1</id><revision><id>2</id><text>A
 '''cat''' is an [[animal]].</text></revision></page></mediawiki>"""
@@ -121,12 +123,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         rows = (f"a {('dull', 'fine')[n % 2]} {name} {n}\t{n % 2}\n" for n in range(60))
         text = f"sentence\tlabel\n{''.join(rows)}"
         (folder / "labels" / f"{name}.tsv").write_text(text, encoding="utf-8")
+    (folder / "spans").mkdir()
+    answer = {"text": "fine film", "answer_start": 2}
+    asked = [{"id": f"{n}", "question": f"what is it {n}", "answers": [answer]} for n in range(8)]
+    passage = {"context": "a fine film of the year", "qas": asked}
+    stored = json.dumps({"version": "1.1", "data": [{"title": "x", "paragraphs": [passage]}]})
+    for name in ("train", "dev"):
+        (folder / "spans" / f"{name}-v1.1.json").write_text(stored, encoding="utf-8")
     return {
         "text": str(folder / "text.txt"),
         "wiki": str(folder / "wiki.xml"),
         "tokens": str(folder / "tokens"),
         "run": str(folder / "run"),
         "labels": str(folder / "labels"),
+        "spans": str(folder / "spans"),
         "tree": str(FOLDER.parent),
     }
 
@@ -135,7 +145,7 @@ def run_plmctl(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "plmctl", *words], check=True, capture_output=True)
 
 
-def run_tiny(script: str, made: dict[str, str], folder: Path) -> str:
+def run_tiny(script: str, made: dict[str, str], folder: Path, given: str = "") -> str:
     """What a script prints, in a folder of its own."""
     if "{tokens}" in TINY[script] and not Path(made["tokens"]).exists():
         tokens = ["tokenizer=wordpiece", "tokenizer.vocab_size=40"]
@@ -152,7 +162,7 @@ def run_tiny(script: str, made: dict[str, str], folder: Path) -> str:
         run_plmctl(
             "finetune", "checkpoint=null", *words, "tokenizer=char", f"run.dir={made['run']}"
         )
-    words = [word.format(**made) for word in shlex.split(TINY[script])]
+    words = [word.format(**made) for word in shlex.split(given or TINY[script])]
     command = [sys.executable, str(FOLDER / f"{script}.py"), *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -173,6 +183,17 @@ def test_a_quick_script_runs(script: str, made: dict[str, str], tmp_path: Path) 
 @pytest.mark.parametrize("script", [name for name in TINY if name not in {*QUICK, *NEED}])
 def test_every_script_runs(script: str, made: dict[str, str], tmp_path: Path) -> None:
     assert any(character.isdigit() for character in run_tiny(script, made, tmp_path))
+
+
+@pytest.mark.slow  # the labels of "runtimes" stay
+@pytest.mark.parametrize("given", ANSWERS)
+def test_spans_and_vectors_are_measured(given: str, made: dict[str, str], tmp_path: Path) -> None:
+    lines = run_tiny("runtimes", made, tmp_path, given).splitlines()
+    assert [line.split("  ")[0] for line in lines[2:5]] == [
+        "transformers",
+        "transformers, sorted",
+        "plmctl torch",
+    ]
 
 
 def test_the_rooms_of_config_path_are_those_of_the_package() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from plmctl.config.build import refuse_value
@@ -32,9 +33,15 @@ def check_path(name: str, value: object) -> None:
 def take_value(name: str, value: object, kind: Any) -> Any:
     """The argument `name` as its annotation wants it; ConfigError for another value."""
     try:
-        return fit(value, kind)
+        return _fit_whole(value, kind) if type(value) is int else fit(value, kind)
     except ValueError as error:
         raise refuse_value(name, value, kind, error) from None
+
+
+@lru_cache(maxsize=64)
+def _fit_whole(value: int, kind: Any) -> Any:
+    """`fit` of a whole number, which a stream of single texts gives again and again."""
+    return fit(value, kind)
 
 
 def _spell_setting(key: str, value: Any) -> str:

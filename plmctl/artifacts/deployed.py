@@ -14,7 +14,6 @@ from plmctl.artifacts.loading import CARD, Loaded, Source, is_deployed, load_for
 from plmctl.core.errors import DataError
 from plmctl.core.extras import require_library
 from plmctl.runtime.base import Runtime
-from plmctl.runtime.ctranslate2 import equip
 from plmctl.runtime.signature import Signature
 from plmctl.runtime.stored import LIBRARIES, WRITERS, StoredRuntime, StoredWriter
 from plmctl.storage.reading import COPY, fit_stored, read_json, read_tensors
@@ -65,8 +64,8 @@ def open_deployed(folder: str | os.PathLike[str], *, plugins: Sequence[str] = ()
     if outside := card.get("outside"):
         model.load_state_dict(read_tensors(place / outside), strict=False, assign=True)
     runtime = make_runtime(place, card)
-    if name in WRITERS and (writer := runtime.open_writer(model)) is not None:
-        model = equip(model, writer)
+    if name in WRITERS:
+        model = runtime.let_write(model)
     return Loaded(model.eval(), source, runtime=runtime)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from plmctl.artifacts.assemble import NODES, build_model, settle_lengths, without_weights
 from plmctl.artifacts.peft import reading as peft_reading
+from plmctl.artifacts.trained_ranges import find_ranges
 from plmctl.config.plugins import confirm, named
 from plmctl.config.run_name import RUNS
 from plmctl.config.saved import CONFIG, read_spec, refuse_former_settings, refuse_references
@@ -159,6 +160,11 @@ class Loaded:
     source: Source
     # the only one that computes its answers, for an exported folder
     runtime: Runtime | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        source = self.source
+        # a function, which a copy of the model shares
+        self.model.find_ranges = lambda: find_ranges(source)
 
     @property
     def config(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from plmctl.generation.probe import check_cached
 from plmctl.generation.search import Hypothesis, Search, Start
 from plmctl.generation.speculation import Speculation
 from plmctl.generation.step import Reading, pad_left
-from plmctl.generation.writer import writer_of
+from plmctl.generation.writer import choice_of, writer_of
 from plmctl.heads.base import about_of, heads_about
 from plmctl.models.base import Backbone, Model
 from plmctl.models.capabilities import Caching
@@ -80,12 +80,46 @@ def generate(
         prompts, limits = _find_room(model.backbone, batch, max_new)
         how: Any = {"limits": limits.tolist(), "end": end, "watch": watch}
         return writer.write(_list_ids(prompts), search, **how)
+    named: Any = {"vocab": vocab, "search": search, "head": head, "end": end, "keys": keys}
+
+    def own(most: int | None, **more: Any) -> list[list[Hypothesis]]:
+        return _write(model, batch, most, **named, tracks=tracks or {}, **more)
+
+    choice = None if weights != "fp32" or draft or watch or tracks else choice_of(model)
+    if choice is None:
+        return own(max_new, watch=watch, weights=weights, draft=draft)
+    prompts, limits = _find_room(model.backbone, batch, max_new)
+
+    def write_itself(most: int | None) -> list[list[Hypothesis]]:
+        most = max_new if most is None else most if max_new is None else min(most, max_new)
+        return own(most)
+
+    how = {"limits": limits.tolist(), "end": end, "write_itself": write_itself}
+    return choice.write(_list_ids(prompts), search, **how)
+
+
+def _write(
+    model: Model,
+    batch: Batch,
+    max_new: int | None,
+    *,
+    vocab: Vocab,
+    search: Search,
+    head: str | None,
+    end: int | None,
+    keys: Sequence[int] | None,
+    tracks: Mapping[str, Tensor],
+    watch: Callable[[list[int]], None] | None = None,
+    weights: str = "fp32",
+    draft: Draft | None = None,
+) -> list[list[Hypothesis]]:
+    """`generate` by the model itself."""
     head = find_writing_head(model, head)
     training = model.training
     model.eval()
     try:
         with pack_linear(model, weights):
-            reading, start = begin(model, batch, head, vocab, max_new, tracks or {})
+            reading, start = begin(model, batch, head, vocab, max_new, tracks)
             start = replace(start, end=end, keys=keys, watch=watch)
             if draft is None:
                 return search(reading, start)
@@ -93,7 +127,7 @@ def generate(
                 raise UsageError("a draft is for one prompt at the same time")
             with pack_linear(draft.model, weights):
                 own_head = find_writing_head(draft.model)
-                other, own = begin(draft.model, batch, own_head, vocab, max_new, tracks or {})
+                other, own = begin(draft.model, batch, own_head, vocab, max_new, tracks)
                 room = int(min(start.limits[0], own.limits[0]))
                 step = Speculation(reading, other, tokens=draft.tokens, room=room)
                 return search(step, start)

@@ -8,6 +8,9 @@ from typing import Protocol, cast
 from plmctl.generation.search import Hypothesis, Search
 from plmctl.models.base import Model
 
+# the texts of a model by PyTorch, by the most tokens of each; None: up to its own limit
+WriteItself = Callable[[int | None], list[list[Hypothesis]]]
+
 
 class Writer(Protocol):
     """A library that writes the texts of a model."""
@@ -40,6 +43,27 @@ class Writer(Protocol):
     ) -> list[float]:
         """`sum_t log p(text_t | prompt, text_<t)` of each text."""
         ...
+
+
+class TextChoice(Protocol):
+    """A choice between a model and a library that writes the same texts."""
+
+    def write(
+        self,
+        prompts: Sequence[Sequence[int]],
+        search: Search,
+        *,
+        limits: Sequence[int],
+        end: int | None,
+        write_itself: WriteItself,
+    ) -> list[list[Hypothesis]]:
+        """The texts of each prompt, as `Writer.write`, or those of `write_itself`."""
+        ...
+
+
+def choice_of(model: Model) -> TextChoice | None:
+    """The choice between a model and a library; None: the model writes."""
+    return cast(TextChoice | None, model.choice)
 
 
 def writer_of(model: Model) -> Writer | None:

@@ -4,7 +4,7 @@ generation share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -168,6 +168,10 @@ class Model(nn.Module):
         self.kept: KeptStates | None = None
         # another library that writes its texts (generation/writer.py); None: it writes itself
         self.writer: Any = None
+        # or a choice between the model and such a library; None: none
+        self.choice: Any = None
+        # finds the ranges of its numbers in training (runtime/whole_numbers.py); None: it has none
+        self.find_ranges: Callable[[], Any] | None = None
 
     @property
     def recomputes(self) -> bool:

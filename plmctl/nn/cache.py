@@ -29,6 +29,7 @@ class Slot:
         self.room = room  # tokens that will come, as far as known
         self.buffers: list[Tensor] = []  # [B, H, room, D] each
         self.fixed: tuple[Tensor, ...] | None = None
+        self.by_source, self.copies = False, 1  # rows of the batch for each row of `fixed`
         self.kept: tuple[Tensor, ...] | None = None
         self.derived: tuple[Tensor, Tensor] | None = None
         self.parts: dict[str, Slot] = {}
@@ -67,10 +68,14 @@ class Slot:
         for part in self.parts.values():
             part.keep_last(tokens)
 
-    def once(self, make: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """The tensors of the first call of `make`."""
+    def once(
+        self, make: Callable[[], tuple[Tensor, ...]], *, by_source: bool = False
+    ) -> tuple[Tensor, ...]:
+        """The tensors of the first call of `make`. With `by_source`, neighbours in the batch that
+        come from one row share its tensors: the beams of a prompt do not copy them.
+        """
         if self.fixed is None:
-            self.fixed = make()
+            self.fixed, self.by_source = make(), by_source
         return self.fixed
 
     def derive(self, source: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
@@ -91,10 +96,27 @@ class Slot:
                 new = buffer[:, :, shared : self.length]
                 new[moved] = new[rows[moved]]
         self.kept = None if self.kept is None else tuple(x[rows] for x in self.kept)
-        if not same_source:
-            self.fixed = None if self.fixed is None else tuple(x[rows] for x in self.fixed)
+        if not same_source and self.fixed is not None:
+            self._select_fixed(rows)
         for part in self.parts.values():
             part.select(rows, same_source=same_source, shared=shared)
+
+    def _select_fixed(self, rows: Tensor) -> None:
+        assert self.fixed is not None
+        rows, copies = rows // self.copies, 1
+        if self.by_source and len(rows):
+            sources, counts = torch.unique_consecutive(rows, return_counts=True)
+            if bool((counts == counts[0]).all()):
+                rows, copies = sources, int(counts[0])
+        self.copies = copies
+        if not torch.equal(rows, torch.arange(len(self.fixed[0]), device=rows.device)):
+            self.fixed = tuple(x[rows] for x in self.fixed)
+
+    def _spread_fixed(self) -> tuple[Tensor, ...] | None:
+        """The fixed tensors with a row for each one of the batch."""
+        if self.fixed is None or self.copies == 1:
+            return self.fixed
+        return tuple(x.repeat_interleave(self.copies, 0) for x in self.fixed)
 
     def join(self, other: Slot) -> None:
         """Append the rows of another slot; the last tokens of both stand in the last column."""
@@ -102,8 +124,9 @@ class Slot:
         both = zip(self.buffers, other.buffers, strict=True)
         self.buffers = [self._stack(own, new, other.length, length) for own, new in both]
         self.length = length
-        if self.fixed is not None and other.fixed is not None:
-            self.fixed = tuple(map(stack_padded, self.fixed, other.fixed))
+        own, new = self._spread_fixed(), other._spread_fixed()
+        if own is not None and new is not None:
+            self.fixed, self.copies = tuple(map(stack_padded, own, new)), 1
 
     def _stack(self, own: Tensor, new: Tensor, tokens: int, length: int) -> Tensor:
         """[B + B', H, room, D] the rows of two buffers, whose new one holds so many `tokens`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -216,7 +216,12 @@ class Stack(nn.Module):
 
     def block(self, step: Step) -> Block:
         """The block that a step runs."""
-        return self.blocks[step.letter][step.copy]  # type: ignore[index, return-value]
+        if torch.compiler.is_compiling():
+            return self.blocks[step.letter][step.copy]  # type: ignore[index, return-value]
+        # the same without the checks of torch, which a step of one token notices
+        found: Any = self._modules["blocks"]
+        block: Block = found._modules[step.letter]._modules[str(step.copy)]
+        return block
 
     def forward(
         self, streams: Streams, env: Env, *, record: bool = False, first: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Mapping
@@ -13,11 +14,13 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
 from plmctl.core.machine import describe_cpu
 from plmctl.core.parts import part_of
-from plmctl.generation.writer import Writer
+from plmctl.generation.decode import find_writing_head
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
-from plmctl.runtime.base import Answer, Program, Runtime
+from plmctl.runtime.base import KEPT, Answer, Program, Runtime
+from plmctl.runtime.ctranslate2 import CTranslate2Runtime
 from plmctl.runtime.eager import EagerRuntime
+from plmctl.runtime.faster import FasterTexts
 from plmctl.runtime.onnx import OnnxRuntime
 from plmctl.runtime.openvino import OpenVinoRuntime
 from plmctl.storage.paths import find_cache_folder
@@ -31,7 +34,7 @@ class FastestRuntime(Runtime):
     """The fastest of the installed runtimes that keep the numbers of fp32.
 
     Each computes the first batch a few times. The rates are kept for models and batches of this
-    size on this machine.
+    size on this machine. Texts are those of PyTorch or the same ones of CTranslate2.
     """
 
     def __init__(self) -> None:
@@ -41,12 +44,15 @@ class FastestRuntime(Runtime):
             "openvino": OpenVinoRuntime(),
             "onnx": OnnxRuntime(),
         }
+        self.library = CTranslate2Runtime()
+        self.choices: list[tuple[Model, FasterTexts]] = []
         self.chosen = ""
         self.rates: dict[str, float] = {}
         self.refusals: list[str] = []
 
     def prepare(self, program: Program, sample: Batch) -> Answer:
         ready: dict[str, Answer] = {}
+        program = Program(self.let_write(program.model), program.compute)
 
         def measure(name: str) -> float:
             ready[name] = self.candidates[name].prepare(program, sample)
@@ -62,10 +68,23 @@ class FastestRuntime(Runtime):
         self.chosen = max(self.rates, key=lambda name: self.rates[name])
         return ready.get(self.chosen) or self.candidates[self.chosen].prepare(program, sample)
 
-    def open_writer(self, model: Model) -> Writer | None:
-        return None  # PyTorch, whose searches have all settings
+    def let_write(self, model: Model) -> Model:
+        try:
+            find_writing_head(model)
+        except UsageError:
+            return model  # it writes nothing
+        if all(known is not model for known, _ in self.choices):
+            self.choices = [(model, FasterTexts(model, self.library)), *self.choices[: KEPT - 1]]
+        choosing = copy.copy(model)  # shares all weights
+        choosing.choice = next(choice for known, choice in self.choices if known is model)
+        return choosing
 
     def describe(self) -> str:
+        texts = "; ".join(said for _, choice in self.choices if (said := choice.describe()))
+        own = self._describe_passes()
+        return "; ".join(part for part in (own, texts and f"texts: {texts}") if part)
+
+    def _describe_passes(self) -> str:
         if not self.chosen:
             return ""
         rates = ", ".join(f"{name} {rate:,.0f}" for name, rate in self.rates.items())

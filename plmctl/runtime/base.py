@@ -14,7 +14,6 @@ from torch import Tensor
 from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
 from plmctl.core.parts import base_of
-from plmctl.generation.writer import Writer
 from plmctl.models.base import Model
 
 # A forked process has none of the threads of libraries. Their models would wait for them for ever
@@ -70,8 +69,8 @@ class Runtime(ABC):
         self._ready = [(program, fields, prepared), *self._ready[: KEPT - 1]]
         return prepared(batch)
 
-    def open_writer(self, model: Model) -> Writer | None:
-        """A library that writes the texts of a model; None: the model writes them itself.
+    def let_write(self, model: Model) -> Model:
+        """The model with the library that writes its texts; unchanged where PyTorch writes them.
 
         Raises:
             UsageError: The library computes one pass alone, or not this model.

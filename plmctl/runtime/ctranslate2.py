@@ -47,9 +47,13 @@ class CTranslate2Runtime(Runtime):
         self.int8, self.threads = int8, threads
 
     def prepare(self, program: Program, sample: Batch) -> Answer:
-        return Program(equip(program.model, self.open_writer(program.model)), program.compute)
+        return Program(self.let_write(program.model), program.compute)
+
+    def let_write(self, model: Model) -> Model:
+        return equip(model, self.open_writer(model))
 
     def open_writer(self, model: Model) -> CTranslate2Writer:
+        """The model as this library holds it."""
         with tempfile.TemporaryDirectory() as folder:
             self.write(model, Path(folder))
             writer = self.load(Path(folder))  # holds all of it

@@ -18,7 +18,7 @@ from plmctl.core.parts import part_of
 from plmctl.runtime.base import Answer, Program, Runtime
 from plmctl.runtime.graph import TensorGraph, check, export, quiet, refuse
 from plmctl.runtime.signature import Signature
-from plmctl.runtime.whole_numbers import round_to, widen
+from plmctl.runtime.whole_numbers import round_to, use_ranges, widen
 from plmctl.storage.gate import admit
 
 # the first version with attention as one operator, which ONNX Runtime computes as such
@@ -33,7 +33,8 @@ class OnnxRuntime(Runtime):
 
     Args:
         int8: Whether weights and embeddings are 8-bit integers, and the inputs of matrix products
-            are rounded to 8 bits as they come (dynamic quantization).
+            are rounded to 8 bits as they come (dynamic quantization). A model that was trained
+            with rounded numbers keeps their ranges.
         threads: The number of threads; None: as many as PyTorch has.
     """
 
@@ -43,17 +44,21 @@ class OnnxRuntime(Runtime):
 
     def prepare(self, program: Program, sample: Batch) -> Answer:
         _require("onnxruntime")
-        graph = export(program, sample)
+        trained = use_ranges(program) if self.int8 else None
+        graph = export(trained or program, sample)
         with tempfile.TemporaryDirectory() as folder:
-            self.write(graph, Path(folder))
+            self._write(graph, Path(folder), int8=self.int8 and trained is None)
             answer = self.load(Path(folder), graph.signature)
         check(answer, program, sample, exact=not self.int8)
         return answer
 
     def write(self, graph: TensorGraph, folder: Path, batches: Sequence[Batch] = ()) -> None:
         """Write a graph into a folder."""
+        self._write(graph, folder, int8=self.int8)
+
+    def _write(self, graph: TensorGraph, folder: Path, *, int8: bool) -> None:
         file = write_onnx(graph, folder / FILE)
-        if self.int8:
+        if int8:
             quantize(file, folder / f"int8.{FILE}").replace(admit(file))
 
     def load(self, folder: Path, signature: Signature) -> Answer:

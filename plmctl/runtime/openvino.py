@@ -19,6 +19,7 @@ from plmctl.core.parts import part_of
 from plmctl.runtime.base import Answer, Program, Runtime
 from plmctl.runtime.graph import TensorGraph, check, export, quiet, refuse
 from plmctl.runtime.signature import Signature
+from plmctl.runtime.whole_numbers import use_ranges
 from plmctl.storage.gate import admit
 
 FILE = "model.xml"  # with model.bin
@@ -35,7 +36,8 @@ class OpenVinoRuntime(Runtime):
 
     Args:
         int8: Whether weights, embeddings and the inputs of matrix products are 8-bit integers,
-            whose ranges are those of the first batch (static quantization by NNCF).
+            whose ranges are those of the first batch (static quantization by NNCF). A model that
+            was trained with rounded numbers keeps their ranges.
         threads: The number of threads; None: as many as PyTorch has.
     """
 
@@ -45,14 +47,16 @@ class OpenVinoRuntime(Runtime):
 
     def prepare(self, program: Program, sample: Batch) -> Answer:
         _require("openvino")
-        graph = export(program, sample)
-        answer = self._compile(self._make(graph, [sample]), graph.signature)
+        trained = use_ranges(program) if self.int8 else None
+        graph = export(trained or program, sample)
+        batches = [sample] if self.int8 and trained is None else []
+        answer = self._compile(self._make(graph, batches), graph.signature)
         check(answer, program, sample, exact=not self.int8)
         return answer
 
     def write(self, graph: TensorGraph, folder: Path, batches: Sequence[Batch] = ()) -> None:
         """Write a graph into a folder; `batches` have the usual numbers, for 8 bits."""
-        model = self._make(graph, batches)
+        model = self._make(graph, batches if self.int8 else ())
         _require("openvino").save_model(model, admit(folder / FILE), compress_to_fp16=False)
 
     def load(self, folder: Path, signature: Signature) -> Answer:
@@ -65,7 +69,7 @@ class OpenVinoRuntime(Runtime):
 
     def _make(self, graph: TensorGraph, batches: Sequence[Batch]) -> Any:
         model = make_model(graph)
-        return quantize(model, graph.signature, batches) if self.int8 else model
+        return quantize(model, graph.signature, batches) if batches else model
 
     def _compile(self, model: Any, signature: Signature) -> Answer:
         settings = {

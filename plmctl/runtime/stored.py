@@ -90,9 +90,13 @@ class StoredWriter(Runtime):
         self.library, self.folder = library, folder
 
     def prepare(self, program: Program, sample: Batch) -> Answer:
-        return Program(equip(program.model, self.open_writer(program.model)), program.compute)
+        return Program(self.let_write(program.model), program.compute)
+
+    def let_write(self, model: Model) -> Model:
+        return equip(model, self.open_writer(model))
 
     def open_writer(self, model: Model) -> Writer:
+        """The model as this library holds it."""
         with _blame(self.folder):
             return self.library.load(self.folder)
 

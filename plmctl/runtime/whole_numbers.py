@@ -20,6 +20,7 @@ from torch.nn.utils import parametrize
 
 from plmctl.core.machine import cpu_sums_int8
 from plmctl.models.base import Model
+from plmctl.runtime.base import Program
 
 SAFE = 7  # bits of a weight whose sums of products do not overflow 16 bits
 
@@ -101,6 +102,14 @@ def round_model(model: Model, ranges: TrainedRanges) -> Model:
             scale = ranges.inputs[name] / most
             part.register_forward_pre_hook(partial(_round_input, scale, most))
     return rounded
+
+
+def use_ranges(program: Program) -> Program | None:
+    """The program with the whole numbers of its training; None where it found no ranges."""
+    ranges = program.model.find_ranges and program.model.find_ranges()
+    if ranges is None:
+        return None
+    return Program(round_model(program.model, ranges), program.compute)
 
 
 def _round_input(scale: float, most: int, module: nn.Module, given: Sequence[Any]) -> Any:

@@ -29,6 +29,7 @@ from plmctl.artifacts.kept_decision import (
     write_decision,
 )
 from plmctl.artifacts.loading import CARD, Loaded, load_source, open_source
+from plmctl.artifacts.trained_ranges import find_ranges
 from plmctl.config.saved import CONFIG
 from plmctl.core.batch import Batch
 from plmctl.core.errors import DataError, PlmctlError, UsageError
@@ -55,7 +56,6 @@ from plmctl.training.checkpoint import tensors_of
 from plmctl.use.asked_task import open_task, read_examples
 from plmctl.use.calibrating import decide_by_kept
 from plmctl.use.predict import BATCH
-from plmctl.use.trained_ranges import find_ranges
 from plmctl.use.usual_rows import choose_usual
 
 TORCH = "runtime=torch"  # the fix of a runtime, and the end of its message

@@ -13,7 +13,6 @@ from plmctl.core.errors import ConfigError
 from plmctl.generation.prompts import PromptReader
 from plmctl.generation.writer import writer_of
 from plmctl.runtime.base import Runtime
-from plmctl.runtime.ctranslate2 import equip
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.training.device.precision import Precision
 
@@ -42,8 +41,7 @@ def let_write(reader: PromptReader, runtime: Runtime) -> PromptReader:
     """A reader of prompts whose texts this runtime writes; UsageError where it writes none."""
     if writer_of(reader.model) is not None:  # the library of an exported folder
         return reader
-    writer = runtime.open_writer(reader.model)
-    return reader if writer is None else replace(reader, model=equip(reader.model, writer))
+    return replace(reader, model=runtime.let_write(reader.model))
 
 
 def refuse_runtime(node: Any, plugins: Sequence[str], why: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,6 +85,26 @@ def test_sums_of_8_bits_are_exact_and_no_row_changes_another() -> None:
         torch.testing.assert_close(found(x), x @ weight.t(), rtol=1e-6, atol=0.5)
         for row in range(len(x)):
             assert torch.equal(found(x[row : row + 1])[0], found(x)[row])
+
+
+@units
+def test_rounding_inputs_takes_less_time_than_their_product() -> None:
+    x, weight = torch.randn(256, 2048), torch.randn(512, 2048)
+    found, kernel = Int8Product(weight, torch.randn(512)), torch.ops.onednn.qlinear_pointwise
+    inputs = torch.randint(256, x.shape, dtype=torch.uint8)
+    how = (found.scale, found.zero, None, 1.0, 0, torch.float32, "none", [], "")
+
+    def measure(compute: Callable[[], object]) -> float:
+        times = []
+        for _ in range(9):
+            began = time.thread_time()
+            compute()
+            times.append(time.thread_time() - began)
+        return min(times)
+
+    with torch.inference_mode():
+        alone = measure(lambda: kernel(inputs, 1.0, 128, found.packed, *how))
+        assert measure(lambda: found(x)) < 2 * alone
 
 
 def test_without_units_inputs_keep_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:

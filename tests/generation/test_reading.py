@@ -24,11 +24,11 @@ from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import DataError, UsageError
 from plmctl.generation.beam import Beam
-from plmctl.generation.decode import generate
+from plmctl.generation.decode import find_writing_head, generate
 from plmctl.generation.greedy import Greedy
 from plmctl.generation.sample import Sample
 from plmctl.generation.search import Hypothesis
-from plmctl.generation.step import pad_left
+from plmctl.generation.step import Reading, pad_left
 from plmctl.models.base import Model
 from plmctl.runs.contract.stand_in import TINY
 
@@ -195,6 +195,45 @@ def test_encoder_decoders(position: str) -> None:
     assert_same_text_and_scores(
         made([*TWO, f"position={position}"]), given, together(given, "source"), ask
     )
+
+
+@pytest.mark.parametrize("lengths", [(4, 4), (5, 2, 3)])
+def test_beams_of_a_source_share_its_keys(lengths: tuple[int, ...]) -> None:
+    """Rows that are repeated, leave, and leave unevenly read what rows with own keys read."""
+    model, rows = made(TWO), len(lengths)
+    batch = together(prompts(lengths), "source")
+    first = torch.full((rows, 1), 3)
+
+    def begin(batch: Batch, first: torch.Tensor) -> Reading:
+        prompt = Seq(first, torch.ones(len(first), dtype=torch.long), full=True)
+        head = model.heads[find_writing_head(model)]
+        reading = Reading(model=model, head=head, batch=batch, prompt=prompt)
+        reading.begin()
+        return reading
+
+    shared = begin(batch, first)
+    every = torch.arange(rows).repeat_interleave(3)
+    source = batch.seqs["source"]
+    each = replace(source, ids=source.ids[every], length=source.length[every])
+    own = begin(Batch(torch.arange(len(every)), {"source": each}), first[every])
+    shared.select(every)
+    keys = [slot for slot in shared.cache.slots if slot.fixed is not None]
+    assert keys
+    assert {(len(slot.fixed[0]), slot.copies) for slot in keys} == {(rows, 3)}
+    swapped = torch.arange(len(every)).view(-1, 3).flip(1).flatten()
+    last = 3 * (rows - 1)
+    chosen: list[tuple[torch.Tensor | None, bool]] = [
+        (None, True),
+        (swapped, True),
+        (torch.arange(3, len(every)), False),  # the first prompt is done
+        (torch.arange(last)[1:], False),  # and one of its neighbour's texts
+    ]
+    for number, (kept, same) in enumerate(chosen):
+        if kept is not None and len(kept):
+            for reading in (shared, own):
+                reading.select(kept, same_prompt=same)
+        tokens = torch.arange(len(own.key)) + 5 + number
+        torch.testing.assert_close(shared.advance(tokens), own.advance(tokens))
 
 
 def segments(ids: list[int], text: list[int]) -> list[int]:

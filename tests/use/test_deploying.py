@@ -20,16 +20,18 @@ import onnx
 import pytest
 import torch
 
+from plmctl.api.loading import load
 from plmctl.artifacts.convert import to_plmctl
 from plmctl.artifacts.deployed import open_deployed
 from plmctl.artifacts.loading import open_source
+from plmctl.artifacts.trained_ranges import find_ranges
 from plmctl.core.errors import UsageError
 from plmctl.runtime.base import Program
 from plmctl.runtime.signature import Signature
+from plmctl.runtime.whole_numbers import round_model
 from plmctl.storage.reading import read_tensors
 from plmctl.use import deploying
 from plmctl.use.embedding_lines import EmbeddingLine
-from plmctl.use.trained_ranges import find_ranges
 from plmctl.use.vectors import make_batch
 from tests.command import plmctl
 from tests.task_samples import find_samples
@@ -447,6 +449,26 @@ def test_the_ranges_of_training_are_those_of_the_file(
         found = sorted(float(end.reshape(-1)[0]) / 127 for end in ends)
     assert found == pytest.approx(steps, rel=1e-6)
     assert count_attention(folder) == LAYERS
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_a_runtime_of_8_bits_has_the_ranges_of_training(quantised: Path, name: str) -> None:
+    """The answers of the whole numbers that training had, of which some are far from others."""
+    own = load(quantised, runtime=name, runtime_options={"int8": True})
+    new = load(quantised, runtime=name, runtime_options={"int8": True})
+    new.model.find_ranges = None  # it measures ranges, as of a run without them
+    ranges = find_ranges(own.source)
+    assert ranges is not None
+    texts = [("a b c", "d e"), ("e d c b a", "a"), ("c", "c")]
+
+    def answer(model: Any) -> np.ndarray:
+        rows = model.predict([*texts], batch_size=3)
+        return np.array([[*row["probabilities"].values()] for row in rows])
+
+    plain = load(quantised)
+    wanted = answer(replace(plain, model=round_model(plain.model, ranges)))
+    np.testing.assert_allclose(answer(own), wanted, rtol=0, atol=5e-6)
+    assert np.abs(answer(new) - wanted).max() > 2e-5
 
 
 def test_ranges_that_are_not_there_are_measured_with_a_warning(

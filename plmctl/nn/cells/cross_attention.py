@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
+from plmctl.attention.kernels.dense import Mask
+from plmctl.attention.op import BoundOp
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
@@ -91,12 +95,34 @@ class CrossAttention(Cell):
         heads = self.team.count(self.num_heads)
         q = self.q(streams["text"]).unflatten(-1, (heads, self.head_width))
         q = self.score(q.transpose(1, 2))
-        k, v = self._keys(states) if env.slot is None else env.slot.once(lambda: self._keys(states))
         dropout = self.dropout if self.training else 0.0
-        op = self.team.bind(env, "source")
-        with self.team.draws(dropout):
-            y = op(q, k, v, env.without_cache(), dropout=dropout, weigh=self.weigh)
+        how: Any = {"dropout": dropout, "weigh": self.weigh}
+        op, around = self.team.bind(env, "source"), env.without_cache()
+        if env.slot is None:
+            k, v = self._keys(states)
+            with self.team.draws(dropout):
+                y = op(q, k, v, around, **how)
+        else:
+            k, v = env.slot.once(
+                lambda: tuple(x.contiguous() for x in self._keys(states)), by_source=True
+            )
+            y = self._share(op, q, k, v, around, **how)
         return self.out(y.transpose(1, 2).flatten(2))
+
+    def _share(self, op: BoundOp, q: Tensor, k: Tensor, v: Tensor, env: Env, **how: Any) -> Tensor:
+        """[B, H, T, D] where neighbours among the B rows read one of fewer sources."""
+        copies = len(q) // len(k)
+        if copies == 1:
+            return op(q, k, v, env, **how)
+        if q.shape[2] > 1:
+            k, v = (x.repeat_interleave(copies, 0) for x in (k, v))
+            return op(q, k, v, env, **how)
+        first = torch.arange(0, len(q), copies, device=q.device)
+        plan = cast(Mask, op.plan).select(first)
+        # the tokens of neighbours as those of one row
+        q = q.reshape(len(k), copies, *q.shape[1::2]).transpose(1, 2)
+        y = replace(op, plan=plan)(q, k, v, env, **how)
+        return y.transpose(1, 2).flatten(0, 1)[:, :, None]
 
     def _keys(self, states: Tensor) -> tuple[Tensor, ...]:
         """[B, H, S, D] each."""

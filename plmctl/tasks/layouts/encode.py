@@ -168,7 +168,10 @@ def group_rows(rows: Rows) -> Rows:
 
 def firsts(rows: Rows) -> np.ndarray:
     """The number of the first row of every example."""
-    return np.unique(rows.values["example"], return_index=True)[1]
+    example = rows.values["example"]
+    if len(example) == 1:  # a stream of single texts
+        return np.zeros(1, np.int64)
+    return np.unique(example, return_index=True)[1]
 
 
 def take_firsts(rows: Rows, values: np.ndarray) -> np.ndarray:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from plmctl.artifacts.loading import Source
+from typing import TYPE_CHECKING
+
 from plmctl.config.build import build
 from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.whole_numbers import TrainedRanges
 from plmctl.storage.parts.kinds import read_kind
+
+if TYPE_CHECKING:
+    from plmctl.artifacts.loading import Source
 
 STATE = "objective"  # the kind of tensors in a checkpoint that has them
 
