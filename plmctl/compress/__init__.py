@@ -2,7 +2,8 @@
 
 target.py    the target that a user types: latency:8x, size:5MB
 shape.py     layers, heads and neurons that stay, and the run's own weights cut to them
-form.py      the libraries that compute a file
+form.py      the libraries that compute a file, and the bits of its numbers
+files.py     the files of a model, and what answers from them
 bench.py     the rows that time every model, and the costs of a model
 memory.py    the memory of a process that answers
 ladder.py    the shapes to train, from the largest on

@@ -122,21 +122,23 @@ class Bench:
         for batch in self.batches:
             answer(batch)
 
-    def cost(self, answer: Answer, model: Model, size: int, opening: Callable[[], Open]) -> Costs:
+    def cost(
+        self, answer: Answer, model: Model, size: int, opening: Callable[[], Open] | None
+    ) -> Costs:
         """The costs of a model.
 
         Args:
             answer: Computes it.
             model: The model, whose numbers are counted.
             size: The bytes of its file.
-            opening: Opens it in another process.
+            opening: Opens it in another process; None: its memory is not measured.
         """
         latency, faster = self.time(answer)
         memory = self._measure_memory(opening)
         return Costs(latency, size, self.count_flops(model), memory, count(model), faster)
 
-    def _measure_memory(self, opening: Callable[[], Open]) -> int | None:
-        return measure_growth(opening, self.batches) if self.memory else None
+    def _measure_memory(self, opening: Callable[[], Open] | None) -> int | None:
+        return measure_growth(opening, self.batches) if self.memory and opening else None
 
     def count_flops(self, model: Model) -> float:
         """The multiply-adds of a row of the mean length of the dev rows, heads included."""
@@ -148,11 +150,9 @@ class Bench:
         lengths = [float(seq.length.mean()) for seq in self.split.rows.seqs.values()]
         return max(1, round(sum(lengths)))
 
-    def score(self) -> float:
-        """The score of the run on dev, by PyTorch in fp32."""
-        found = measure_answers(
-            EagerRuntime(), self.loaded, self.task, self.split, self.loaded.source.folder
-        )
+    def score(self, loaded: Loaded) -> float:
+        """The score of a model on dev, by PyTorch in fp32."""
+        found = measure_answers(EagerRuntime(), loaded, self.task, self.split, loaded.source.folder)
         return float(found.metrics[self.metric])
 
     def measure_run(self) -> Costs:

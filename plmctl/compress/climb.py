@@ -10,11 +10,11 @@ from typing import Any
 
 from plmctl.artifacts.loading import find, open_source
 from plmctl.compress.bench import Bench, Costs
-from plmctl.compress.form import Form, list_forms
+from plmctl.compress.form import PACKED, Form, list_forms
 from plmctl.compress.ladder import find_rungs
 from plmctl.compress.rung import LadderResult, Rung
 from plmctl.compress.shape import Shape, count_heads, list_depths, list_widths
-from plmctl.compress.target import Target
+from plmctl.compress.target import SURE, Target
 from plmctl.compress.training import Changes, plan_training
 from plmctl.compress.works import EXPORT, MEASURED, MODEL, RUN, SHAPE, TRAIN, read_costs, work_with
 from plmctl.config import command
@@ -28,7 +28,6 @@ from plmctl.jobs.key import compute_key
 from plmctl.jobs.runners import run_here
 from plmctl.storage.reading import read_json
 
-SURE = 1.05  # times a target that is predicted: two timings differ by a few percent
 TIMED = ("latency", "memory")  # quantities of which two measurements differ
 
 
@@ -81,6 +80,8 @@ class Climb:
     def __init__(self, wish: Wish, bench: Bench, given: Provenance, folder: Path) -> None:
         self.wish, self.bench, self.plugins = wish, bench, given.plugins
         self.forms = list_forms(wish.libraries)
+        if wish.target.quantity == "size" and not wish.libraries:
+            self.forms.append(PACKED)
         self.checkpoint = find(wish.checkpoint)
         self.layers = bench.loaded.model.backbone.num_layers
         self.whole = Shape(self.layers, self.layers)
@@ -104,7 +105,7 @@ class Climb:
         rungs = [self._write(self.whole, form) for form in self.forms]
         outcome = self._conclude(rungs)
         if not any(map(outcome.keeps, rungs)):
-            self.forms += [Form(form.library, int8=False) for form in self.forms]
+            self.forms += [Form(form.library, 32) for form in self.forms if form != PACKED]
             rungs += [self._write(self.whole, form) for form in self.forms[len(rungs) :]]
         if self._conclude(rungs).chosen:
             return self._conclude(rungs)

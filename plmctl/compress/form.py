@@ -12,14 +12,17 @@ from plmctl.runtime.stored import LIBRARIES
 
 
 class Form(NamedTuple):
-    """The library that computes a file, and whether its numbers have 8 bits."""
+    """The library that computes a file, and the bits of its numbers."""
 
     library: str
-    int8: bool = True
+    bits: int = 8
 
     def describe(self) -> str:
         """The form for people: "openvino, 8 bits"."""
-        return f"{self.library}, {'8' if self.int8 else '32'} bits"
+        return f"{self.library}, {self.bits} bits"
+
+
+PACKED = Form("torch", 4)  # computed in fp32, so that its file alone is small
 
 
 def list_forms(libraries: Sequence[str] = ()) -> list[Form]:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 from plmctl.compress.rung import LadderResult, Rung
-from plmctl.compress.target import spell_amount
+from plmctl.compress.target import SURE, spell_amount
+from plmctl.config.spec import Provenance
 from plmctl.core.terminal import FAIL, print_parts, remark, tell
+from plmctl.jobs.job import write_line
 from plmctl.report.charts import draw_lines
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
 
 
-def show(outcome: LadderResult, *, as_json: bool) -> int:
+def show(outcome: LadderResult, given: Provenance) -> int:
     """Print the table and what came of it; returns the exit code."""
-    if as_json:
+    if given.json:
         tell(json.dumps(outcome.to_json()))
     else:
         head, rows = make_table(outcome)
         print_parts(head, rows)
     found = outcome.chosen or _find_predicted(outcome)
-    remark(describe(outcome), FAIL if found is None else 20)
+    lines = "".join(f"\n  {line}" for line in advise(outcome, given))
+    said = describe(outcome) + (f"; nearer targets:{lines}" if lines and not found else "")
+    remark(said, 20 if found else FAIL)
     return 0 if found else 1
 
 
@@ -83,6 +89,35 @@ def describe(outcome: LadderResult) -> str:
         how = "is measured to need" if most.score is not None else "is predicted to need"
         lines.append(f"the smallest: {most.name} ({most.form}) {how} {_say(outcome, most)}")
     return "; ".join(lines)
+
+
+def advise(outcome: LadderResult, given: Provenance) -> list[str]:
+    """Command lines that reach less of the target, or keep less of the score; none where a model is
+    chosen.
+    """
+    if outcome.chosen is not None or outcome.run.costs is None or not outcome.rungs:
+        return []
+
+    def write(word: str, what: str) -> str:
+        key = word.partition("=")[0]
+        words = [own for own in given.overrides if own.partition("=")[0] != key]
+        how: Any = {"config_dirs": given.config_dirs, "plugins": given.plugins}
+        return f"{write_line('compress', *words, word, **how)}  # as {what}"
+
+    kept, met = outcome.nearest()
+    lines = []
+    if met is not None and (share := outcome.share(met) or 0) > 0:
+        lines.append(write(f"keep={math.floor(1000 * share) / 1000:g}", met.name))
+    smallest = None if met else max(outcome.rungs, key=outcome.reach)
+    quantity = outcome.target.quantity
+    for near in filter(None, dict.fromkeys((kept, smallest))):
+        if near.costs is None:
+            continue
+        times = near.costs.times_less(quantity, outcome.run.costs)
+        times /= 1.0 if near.score is not None else SURE  # it is measured again
+        if (least := math.floor(10 * times) / 10) > 1:
+            lines.append(write(f"target={quantity}:{least:g}x", near.name))
+    return lines
 
 
 def _say(outcome: LadderResult, rung: Rung) -> str:

@@ -55,7 +55,7 @@ def compress(wish: Wish, given: Provenance) -> int:
             return error.code
         if not given.dry_run:
             _write(outcome, climb, wish.out)
-    return page.show(outcome, as_json=given.json)
+    return page.show(outcome, given)
 
 
 def _write(outcome: LadderResult, climb: Climb, out: Path) -> None:

@@ -17,6 +17,7 @@ UNITS: Mapping[str, Mapping[str, float]] = {
     "memory": {"MB": 1e6, "KB": 1e3, "GB": 1e9, "B": 1.0},  # bytes of the process
 }
 EXAMPLES = {"latency": "latency:8x", "size": "size:5MB", "flops": "flops:4x", "memory": "memory:4x"}
+SURE = 1.05  # times a target that is predicted: two timings differ by a few percent
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)([A-Za-z]*)")
 
 

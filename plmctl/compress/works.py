@@ -12,21 +12,15 @@ from typing import Any
 import torch
 
 from plmctl.artifacts.convert import convert
-from plmctl.artifacts.deployed import make_runtime
-from plmctl.artifacts.loading import CARD, load, load_source, open_source
+from plmctl.artifacts.loading import CARD, open_source
 from plmctl.compress.bench import Bench, Costs
-from plmctl.compress.memory import open_exported, open_file
+from plmctl.compress.files import ModelFiles, WrittenModel, files_of
+from plmctl.compress.form import Form
 from plmctl.compress.shape import Shape
 from plmctl.core.errors import UsageError
 from plmctl.jobs.command import execute
-from plmctl.runtime.base import Program
-from plmctl.runtime.graph import export
-from plmctl.runtime.signature import name_published
-from plmctl.runtime.stored import LIBRARIES
 from plmctl.storage.atomic import open_folder, write_json
 from plmctl.storage.gate import admit
-from plmctl.storage.reading import read_json
-from plmctl.use.deploying import deploy
 
 MEASURED, MODEL, COMPACT = "measured.json", "model", "compact"  # in the folder of a step
 TRAIN, RUN, SHAPE, EXPORT = "finetune", "measure", "shape", "export"  # the kinds of steps
@@ -65,40 +59,37 @@ def read_costs(found: Mapping[str, Any]) -> Costs | None:
 
 def measure_run(bench: Bench, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The score and the costs of the run itself, by PyTorch in fp32."""
-    return {"score": bench.score(), "costs": asdict(bench.measure_run())}
+    return {"score": bench.score(bench.loaded), "costs": asdict(bench.measure_run())}
 
 
 def measure_shape(bench: Bench, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The costs of a shape in a library: the run's own weights cut, exported and timed."""
+    """The costs of a shape in a form: the run's own weights cut, written and timed."""
     shape = Shape.read(config)
-    loaded = load_source(shape.cut(open_source(bench.checkpoint, plugins=bench.plugins)))
-    graph = export(Program(loaded.model, bench.task.logits), bench.longest, name_published)
-    library = LIBRARIES[config["library"]](int8=config["int8"])
-    with open_folder(folder / MODEL) as place:
-        library.write(graph, place, bench.batches[:2])
-    answer = library.load(folder / MODEL, graph.signature)
-    how: Any = {"int8": config["int8"]}
-    opening = partial(open_file, config["library"], folder / MODEL, graph.signature, **how)
-    costs = bench.cost(answer, loaded.model, _measure_size(folder / MODEL), opening)
+    source = shape.cut(open_source(bench.checkpoint, plugins=bench.plugins))
+    admit(folder / MODEL).mkdir()
+    written = _files(bench, config).write_cut(source, folder / MODEL)
+    costs = _cost(bench, written, folder)
     shutil.rmtree(admit(folder / MODEL))
-    return {"costs": asdict(costs)}
+    return {"costs": costs}
 
 
 def export_model(bench: Bench, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """A model as a file of a library, with its score and its costs."""
+    """A trained model in a form, with its score and its costs."""
     source = Path(config["source"])
     if config["compact"]:
         convert(source, folder / COMPACT, to="plmctl", compact=True, plugins=bench.plugins)
         source = folder / COMPACT
-    place, library, int8 = folder / MODEL, config["library"], config["int8"]
-    deploy(source, place, to=library, int8=int8, keep=0.0, plugins=bench.plugins)
-    card = read_json(place / CARD)
-    runtime = make_runtime(place, card)
-    answer = partial(runtime.answer, bench.program)
-    model = load(source, plugins=bench.plugins).model
-    opening = partial(open_exported, place, bench.plugins)
-    costs = bench.cost(answer, model, _measure_size(place), opening)
-    return {"score": card["scores"]["after"][bench.metric], "costs": asdict(costs)}
+    written = _files(bench, config).write(source, folder / MODEL)
+    return {"score": written.score, "costs": _cost(bench, written, folder)}
+
+
+def _files(bench: Bench, config: Mapping[str, Any]) -> ModelFiles:
+    return files_of(bench, Form(config["library"], config["bits"]))
+
+
+def _cost(bench: Bench, written: WrittenModel, folder: Path) -> dict[str, Any]:
+    size = _measure_size(folder / MODEL)
+    return asdict(bench.cost(written.answer, written.model, size, written.opening))
 
 
 def _measure_size(folder: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 
 from plmctl.artifacts.loading import load_source, open_source
-from plmctl.compress import bench, works
+from plmctl.compress import bench, files
 from plmctl.compress.shape import Shape
 from plmctl.compress.training import Changes
 from plmctl.nn.tables import count
+from plmctl.storage.packed import pack_arrays
 from plmctl.training.pruning.base import Pruning
 from tests.command import plmctl
 from tests.films import train_films
@@ -145,7 +148,7 @@ def test_stopped_anywhere_it_ends_in_the_same_table(
         said = plmctl(*line, code=130)
     assert "finished stays so. To go on:\n  plmctl compress " in said
     with monkeypatch.context() as patch:
-        patch.setattr(works, "deploy", stop)
+        patch.setattr(files, "deploy", stop)
         plmctl(*line, code=130)
     plmctl(*line)
     assert read_table(out) == read_table(small)
@@ -169,13 +172,41 @@ def test_a_dry_run_writes_nothing_and_says_the_same_sizes(run: Path, small: Path
     assert rung["costs"]["size"] == chosen["predicted"]["size"]
 
 
-def test_a_target_out_of_reach_is_answered_before_any_training(run: Path, small: Path) -> None:
-    line = ("compress", str(run), "target=flops:1000x", *WORDS, f"out={small}")
+def test_four_bits_are_a_way_to_a_small_file(run: Path, tmp_path: Path) -> None:
+    """Bytes against the arrays that `pack_arrays` makes; the folder answers as it was scored."""
+    out = tmp_path / "out"
+    plmctl("compress", str(run), "target=size:3.2x", "keep=0.01", f"out={out}")
+    table = read_table(out)
+    chosen = table["rungs"][table["chosen"]]
+    assert (chosen["form"], chosen["shape"]["layers"]) == ("torch, 4 bits", LAYERS)
+    arrays = {name: own.float().numpy() for name, own in open_source(run).tensors.items()}
+    packed = sum(array.nbytes for array in pack_arrays(arrays, bits=4).values())
+    file = out / "model/model.safetensors"
+    assert sum(array.nbytes for array in load_file(file).values()) == packed
+    assert chosen["costs"]["size"] == file.stat().st_size
+    said = plmctl("eval", f"checkpoint={out / 'model'}", f"out={out / 'o'}", "--json")
+    found = json.loads(said)["metrics"]["dev"]["accuracy"]
+    assert found == pytest.approx(chosen["score"], abs=1e-4)
+    forms = {rung["form"] for rung in table["rungs"]}
+    assert "onnx, 8 bits" in forms
+
+
+def test_a_target_out_of_reach_is_answered_before_any_training(
+    run: Path, small: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(small, out)
+    line = ("compress", str(run), "target=flops:1000x", *WORDS, f"out={out}")
     said = plmctl(*line, code=1)
     assert "nothing reaches the target" in said
     assert "1 of 2 layers, 50% of heads and neurons (onnx, 8 bits) is predicted to need" in said
-    assert not (small / "model").exists()
-    assert len([*small.glob("jobs/finetune-*")]) == 1  # that of the other target
+    assert not (out / "model").exists()
+    assert len([*out.glob("jobs/finetune-*")]) == 1  # that of the other target
+    nearer = said.partition("nearer targets:\n")[2].splitlines()[0]
+    words = shlex.split(nearer.partition("  #")[0])
+    assert [word.partition("=")[0] for word in words].count("target") == 1
+    plmctl(*words[1:])
+    assert read_table(out)["chosen"] is not None
 
 
 @pytest.mark.parametrize(

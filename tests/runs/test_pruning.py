@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from plmctl.artifacts.loading import open_source
+from plmctl.artifacts.compacting import compact_source
+from plmctl.artifacts.loading import load_source, open_source
+from plmctl.core.batch import Batch, Seq
+from plmctl.models.base import Model
+from plmctl.nn.tables import count
 from plmctl.storage.reading import read_tensors
 from tests.command import plmctl
 
@@ -62,6 +66,16 @@ WAYS = {
     "units": ("pruning=[heads,neurons]", "pruning.heads.every=4", "pruning.neurons.every=4"),
     "width": ("pruning=[width]", "pruning.width.every=4"),
 }
+STRUCTURED = {"budget", "joint", "units", "width"}  # whole heads, neurons or columns go
+
+
+def logits_of(model: Model) -> torch.Tensor:
+    """The logits of two rows of random tokens."""
+    ids = torch.randint(0, 8, (2, 9), generator=torch.Generator().manual_seed(0))
+    rows = Batch(torch.arange(2), {"text": Seq(ids, torch.tensor([9, 6]))})
+    with torch.no_grad():
+        logits: torch.Tensor = model.heads["class"](model.backbone(rows).last[:, 0])
+    return logits
 
 
 @pytest.mark.sampled(2)
@@ -82,6 +96,15 @@ def test_a_run_goes_on_bit_for_bit(way: str, table: Path, base: Path, tmp_path: 
         assert set(one) == set(other)
         assert all(bool((one[n] == other[n]).all()) for n in one), name
     assert share_of_zeros(whole) > 0
+    saved = open_source(whole)
+    loaded = load_source(saved).model
+    for name, weight in loaded.named_parameters():  # nothing is 0 but what was
+        file = saved.tensors[name]  # without spare rows
+        assert bool(((weight[: len(file)] == 0) == (file == 0)).all()), name
+    if way in STRUCTURED:
+        compact = load_source(compact_source(saved)[0]).model
+        assert count(compact) < count(loaded)
+        torch.testing.assert_close(logits_of(compact), logits_of(loaded), rtol=0, atol=1e-5)
 
 
 def test_the_best_checkpoint_is_a_pruned_one(table: Path, base: Path, tmp_path: Path) -> None:
