@@ -120,13 +120,14 @@ def _trace(backbone: Backbone, rows: int, lengths: tuple[int, int], precision: s
                 torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
                 torch.autocast("cpu", dtype=half, enabled=half is not None),
             ):
-                torch.func.functional_call(backbone, state, (_make_batch(backbone, rows, lengths),))
+                batch = make_full_batch(backbone, rows, lengths)
+                torch.func.functional_call(backbone, state, (batch,))
         finally:
             backbone.train(was)
     return sum(size for size, _ in saved.values())
 
 
-def _make_batch(backbone: Backbone, rows: int, lengths: tuple[int, int]) -> Batch:
+def make_full_batch(backbone: Backbone, rows: int, lengths: tuple[int, int]) -> Batch:
     """Full rows: a source and its target where the backbone reads both, or one text of both."""
     apart = "text" not in backbone.needs
     names = ("source", "target") if apart else ("text",)

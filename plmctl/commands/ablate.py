@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from plmctl.config.command import RECIPE, About, Command, Result
+from plmctl.config.launcher import set_launcher_apart
 from plmctl.config.schema import Ablate
-from plmctl.config.spec import OF_HYDRA, Provenance
+from plmctl.config.spec import Provenance
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print jobs and cost. Run nothing.")]
 
@@ -41,9 +42,7 @@ class AblateCommand(Ablate, Command):
     @classmethod
     def read(cls, given: Provenance, **options: Any) -> Provenance:
         """Set the words apart that are of the launcher of the jobs."""
-        launcher = tuple(word for word in given.overrides if word.startswith(OF_HYDRA))
-        others = tuple(word for word in given.overrides if word not in launcher)
-        return replace(given, overrides=others, launcher=launcher, **options)
+        return set_launcher_apart(replace(given, **options))
 
     def perform(self) -> Result:
         """Do what the settings say."""

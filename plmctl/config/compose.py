@@ -19,7 +19,13 @@ from plmctl.config.implied_task import add_task
 from plmctl.config.overrides import OverrideWord, read, settle
 from plmctl.config.published import asks_for_published
 from plmctl.config.quoting import read_names
-from plmctl.config.recipes import find_graph_recipe, find_study, is_shipped, option_name
+from plmctl.config.recipes import (
+    find_graph_recipe,
+    find_search,
+    find_study,
+    is_shipped,
+    option_name,
+)
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Provenance, RunSpec
 from plmctl.config.stated import refuse_classless, refuse_unplaced
@@ -135,6 +141,9 @@ def _with_study(given: Provenance) -> Provenance:
     if given.verb == "graph" and given.recipe:
         file = find_graph_recipe(given.recipe, given.config_dirs)
         return replace(given, recipe=str(file))
+    if given.verb == "search":
+        file = find_search(given.recipe, given.config_dirs) if given.recipe else None
+        return replace(given, recipe=str(file) if file else None)
     if given.verb == "ablate":
         # its file may have ${init}-pieces: runs/wiki/ is runs/wiki
         words = tuple(re.sub(r"^(init=.*[^/])/+$", r"\1", word) for word in given.overrides)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from plmctl.config.command import find_command
 from plmctl.config.plugins import as_words
 from plmctl.config.schema import hints
 from plmctl.config.spec import OF_HYDRA, SHORT_LAUNCHER, Part, Provenance, Record
@@ -76,6 +77,13 @@ def take_launcher(given: Provenance) -> Provenance:
     return replace(given, overrides=others, launcher=(*ours, *given.launcher))
 
 
+def set_launcher_apart(given: Provenance) -> Provenance:
+    """A command line whose words about a launcher of Hydra stand apart: they are of its jobs."""
+    words = tuple(word for word in given.overrides if word.startswith(OF_HYDRA))
+    others = tuple(word for word in given.overrides if word not in words)
+    return replace(given, overrides=others, launcher=words or given.launcher)
+
+
 def read_launcher(words: Sequence[str]) -> Launcher | None:
     """The launcher in its words; None for the words of Hydra's launchers, and without any.
 
@@ -131,8 +139,7 @@ def _refuse_former(given: Provenance) -> None:
         return
     cluster = "local" if former.endswith("local") else "slurm"
     recipe = [given.recipe] if given.recipe else []
-    # ablate alone has jobs without -m
-    several = [] if given.verb == "ablate" else ["-m"]
+    several = [] if find_command(given.verb, given.plugins).starts_jobs else ["-m"]
     rest = [word for word in words if not word.startswith(OF_HYDRA)]
     new = [f"launcher={cluster}", *_translate(words)]
     own = as_words(given.plugins, given.config_dirs)

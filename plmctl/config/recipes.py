@@ -17,6 +17,7 @@ from plmctl.storage.settings_file import read_settings
 
 STUDIES = "studies"  # the folder of studies among recipes
 GRAPHS = "graph"  # and that of recipes for plmctl graph
+SEARCHES = "searches"  # and that of files for plmctl search
 LISTED = "plmctl recipes ls says what each one is"
 
 
@@ -134,6 +135,25 @@ def find_graph_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
     return files[name]
 
 
+def find_search(name: str, config_dirs: Sequence[str] = ()) -> Path:
+    """The file of a search: ./mine.yaml as it stands, else as for a study."""
+    if name.endswith((".yaml", ".yml")):
+        return find_recipe(name)
+    files = searches(config_dirs)
+    if name not in files:
+        fix = find_meant(name, files) or "plmctl search --help says what each one is"
+        raise UsageError(
+            f"there is no search '{name}'{nearest(name, files)}; there are {', '.join(files)},"
+            f" or give ./yours.yaml\n  fix: {fix}"
+        )
+    return files[name]
+
+
+def searches(config_dirs: Sequence[str] = ()) -> dict[str, Path]:
+    """{name: file} of every search, in the same way as studies."""
+    return _files_in(SEARCHES, config_dirs)
+
+
 def studies(config_dirs: Sequence[str] = ()) -> dict[str, Path]:
     """{name: file} of every study; a user's own hides one of recipes/ that is called the same."""
     return _files_in(STUDIES, config_dirs)
@@ -164,7 +184,9 @@ def recipe_names(config_dirs: Sequence[str] = ()) -> list[str]:
         for file in sorted(folder.rglob("*.yaml"))
     ]
     return list(
-        dict.fromkeys(str(name) for name in names if name.parts[0] not in (STUDIES, GRAPHS))
+        dict.fromkeys(
+            str(name) for name in names if name.parts[0] not in (STUDIES, GRAPHS, SEARCHES)
+        )
     )
 
 

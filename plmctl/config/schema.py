@@ -37,6 +37,8 @@ ONE = (
     "graph_loss",
     "graph_penalty",
     "method",
+    "space",
+    "strategy",
 )
 OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkpoint brings these
 

@@ -40,7 +40,9 @@ EXTRAS = {
         ("fastapi", "uvicorn", "httptools", "prometheus-client"), "answers over HTTP: plmctl serve"
     ),
     "submitit": Extra(("submitit",), "runs and jobs on a cluster of Slurm: launcher=slurm"),
-    "optuna": Extra(("hydra-optuna-sweeper",), "searching settings: hydra/sweeper=optuna"),
+    "optuna": Extra(
+        ("optuna", "cmaes"), "searches by models of the space: strategy=tpe, cmaes, gp"
+    ),
 }
 
 

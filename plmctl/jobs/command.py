@@ -10,8 +10,10 @@ from typing import Any
 from plmctl.config import command
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance, RunSpec, thaw
+from plmctl.core.spelling import spell
 from plmctl.storage.gate import admit, open_file
 
+PAUSE = "train.pause_at"
 RESUMABLE = ("pretrain", "finetune")
 AFRESH = ("eval", "inject")  # commands that cannot use the files of an earlier start
 
@@ -26,7 +28,7 @@ def execute(record: dict[str, Any], run: Path) -> Any:
     place: dict[str, Any] = {"out": str(run)}
     if verb in RESUMABLE:
         if (saved := _read_saved(record, run)) is not None:
-            return command.perform(saved.asked(overrides=(), changes=(), within=True))
+            return command.perform(_pause(saved, config["train"]["pause_at"]))
         shutil.rmtree(admit(run), ignore_errors=True)
         place = {"run": {**config["run"], "dir": str(run)}}
     spec = spec_of(verb, config | place, given)
@@ -37,6 +39,20 @@ def execute(record: dict[str, Any], run: Path) -> Any:
     admit(run).mkdir(parents=True)
     with open_file(run / "result.json", "w") as out, contextlib.redirect_stdout(out):
         return command.perform(spec)
+
+
+def _pause(saved: RunSpec, at: int | None) -> RunSpec:
+    """The spec of a run that goes on up to its end, or to its next pause.
+
+    Args:
+        saved: Its spec so far.
+        at: The update of the pause.
+    """
+    before = saved.select("train.pause_at")
+    if before == at:
+        return saved.asked(overrides=(), changes=(), within=True)
+    word, change = f"{PAUSE}={spell(at)}", f"{PAUSE}: {spell(before)} -> {spell(at)}"
+    return saved.replace({PAUSE: at}).asked(overrides=(word,), changes=(change,), within=True)
 
 
 def _read_saved(record: dict[str, Any], run: Path) -> RunSpec | None:

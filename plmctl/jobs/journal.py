@@ -67,7 +67,7 @@ class JobJournal:
         self.runs = locate_runs(self.jobs, self.folder.resolve())
         self.needed = {name for job in self.jobs.values() for name in job.needs}
         new = (name for name in jobs if name not in self.states)
-        self.states |= {name: self._find(self.jobs[name]) for name in new}
+        self.states |= {name: self.find_state(self.jobs[name]) for name in new}
 
     def locate(self, name: str) -> Path:
         """The folder of a job."""
@@ -114,7 +114,7 @@ class JobJournal:
         folder = self.locate(job.name)
         self.events.read()
         # a process that an earlier, killed start left behind may have ended it by now
-        if self._find(job).kind != "done":
+        if self.find_state(job).kind != "done":
             event: Event = "resumed" if (folder / RUN).exists() else "started"
             self.tell(event, job, "")
             admit(folder).mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ class JobJournal:
         why = self.rule(job, Path(self.runs[job.name]))
         return State("stopped", f"{STOPPED_EARLY}: {why}") if why else None
 
-    def _find(self, job: Job) -> State:
+    def find_state(self, job: Job) -> State:
         """How earlier starts left a job; one whose run is gone is open, as is one whose checkpoints
         are gone but needed.
         """

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.config.composer import open_composer
-from plmctl.config.launcher import Launcher
+from plmctl.config.launcher import Launcher, read_launcher
 from plmctl.config.quoting import quote
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.machine import count_processors
 from plmctl.jobs.cluster import Cluster
 from plmctl.jobs.command import execute
+from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.on_cluster import ClusterJob
@@ -158,6 +160,43 @@ def _hold_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def run_jobs(journal: JobJournal, count: int, launcher: tuple[str, ...]) -> int:
+    """Run all jobs, and show what happens to them.
+
+    Args:
+        journal: The jobs.
+        count: Jobs at the same time, on this machine.
+        launcher: The words of a launcher, which starts the jobs instead; none: this machine does.
+    """
+    ours = read_launcher(launcher)
+    with show_jobs(journal, live=not launcher):
+        if ours is not None:
+            return run_submitted(journal, ours)
+        if launcher:
+            return run_launched(journal, launcher)
+        return Processes(journal, count).run()
+
+
+def check_launcher(words: tuple[str, ...], count: int, *, name: str, kind: str) -> None:
+    """Raise for words of a launcher that jobs cannot have.
+
+    Args:
+        words: The words.
+        count: Jobs at the same time, on this machine.
+        name: The setting of that number.
+        kind: The command's work, in messages: "study".
+    """
+    ours = read_launcher(words)
+    if ours is not None and ours.nodes > 1:
+        allowed = f"1: each job of a {kind} has one machine"
+        raise ConfigError("nodes", ours.nodes, allowed, fix="nodes=1, or leave it out")
+    if words and not (ours or any(word.startswith("hydra/launcher=") for word in words)):
+        raise UsageError(f"{words[0]}: of which launcher?\n  fix: hydra/launcher=<name> before it")
+    if words and name == "processes" and count != 1:
+        allowed = "the launcher decides how many jobs run at a time"
+        raise ConfigError(name, count, allowed, fix="leave it out")
 
 
 def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute = execute) -> int:

@@ -26,8 +26,8 @@ from plmctl.config.quoting import quote
 from plmctl.config.recipes import option_name
 from plmctl.config.spec import OF_HYDRA, Provenance, key_of
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, list_some, raise_all
-from plmctl.core.extras import require_library
 from plmctl.core.terminal import remark, screen, tell
+from plmctl.jobs.former_sweeper import refuse_former
 from plmctl.jobs.job import remark_next
 from plmctl.jobs.sweep_job import SweepJob, find_folder, read_last_metrics, score, write_end
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
@@ -35,7 +35,6 @@ from plmctl.report import sweeps
 from plmctl.storage.paths import SUBMITTED, fresh
 
 SWEEP_DIR, MULTIRUN = "hydra.sweep.dir", "multirun"
-SEARCHES = {"hydra/sweeper=optuna": "optuna"}  # the extra, and its library
 # a run directory starts empty, and keeps its own log
 QUIET = {"hydra.output_subdir": "null", "hydra/job_logging": "none"}
 FEW = 8  # numbers of jobs in a message
@@ -50,8 +49,7 @@ def sweep(given: Provenance) -> int:
     Raises:
         UsageError: All that is wrong with any job; none has begun.
     """
-    for word in {*given.overrides} & {*SEARCHES}:
-        require_library(SEARCHES[word], SEARCHES[word], word)
+    refuse_former(given)
     ours, given = read_launcher(given.launcher), replace(given, launcher=())
     if ours is not None and ours.nodes > 1:
         allowed = "1: each job of a sweep has one machine"

@@ -107,14 +107,19 @@ def _prepare(train: Train, outline: Outline) -> None:
         narrow_streams(*outline)
 
 
+def count_row(spec: Pretrain) -> tuple[int, int, Chain]:
+    """(tokens of a row that are read, tokens that are written, the noise that divides it so)."""
+    with without_weights():
+        format = build(spec.format, {"vocab": TINY}, spec.plugins, path="format")
+        noises = build(spec.noise or {}, {"vocab": TINY}, spec.plugins, path="noise")
+    noise = Chain(list(noises.values()))
+    return (*row_lengths(format, noise), noise)
+
+
 def _measure_stage(spec: Pretrain, outline: Outline, number: int) -> StageCost:
     """The cost of a stage, by its rows, its noise and its pattern."""
     staged = stage_config(spec, number)
-    with without_weights():
-        format = build(staged.format, {"vocab": TINY}, spec.plugins, path="format")
-        noises = build(staged.noise or {}, {"vocab": TINY}, spec.plugins, path="noise")
-    noise = Chain(list(noises.values()))
-    length, target = row_lengths(format, noise)
+    length, target, noise = count_row(staged)
     nodes = (staged.noise or {}).values()
     rates = [node["rate"] for node in nodes if node.get("rate") is not None]
     asked = rates[0] if rates else 1.0

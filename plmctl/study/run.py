@@ -13,13 +13,11 @@ from plmctl.config.launcher import read_launcher
 from plmctl.config.published import find_study_folder
 from plmctl.config.recipes import studies
 from plmctl.config.schema import Ablate
-from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.jobs.cluster import Cluster
-from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
-from plmctl.jobs.runners import Processes, run_launched, run_submitted
+from plmctl.jobs.runners import check_launcher, run_jobs
 from plmctl.storage.paths import SUBMITTED, refuse_file_name
 from plmctl.study.before import list_replaced
 from plmctl.study.early import reason_to_stop
@@ -82,7 +80,7 @@ def _ablate(settings: Ablate) -> int:
             if ours := read_launcher(given.launcher):
                 tell(Cluster(ours, folder / SUBMITTED).describe())
         return 0
-    _check_launcher(given.launcher, settings)
+    check_launcher(given.launcher, settings.processes, name="processes", kind="study")
     code, record = _run(planned, folder, settings)
     tell(json.dumps(record)) if given.json else show_table(record)
     remark(f"table: {folder / 'table.md'}")
@@ -116,7 +114,7 @@ def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:
 def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str, Any]]:
     """Run what is not done yet, and write the table: the exit code, and what table.json holds."""
     file, launcher = _file_of(settings), settings.provenance.launcher
-    before, ours = _hash(file), read_launcher(launcher)
+    before = _hash(file)
     for line in plan.study.left_out:
         remark(f"left out, and its metrics with it, until it is given: {line}")
     labels = {name: job.label for name, job in plan.jobs.items()}
@@ -127,13 +125,7 @@ def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str
         journal = JobJournal({}, folder / JOBS, rule=whole.rule)
         rounds = Rounds(plan, whole.states, journal, looks)
         for _ in rounds:
-            with show_jobs(journal, live=not launcher):
-                if ours is not None:
-                    code = run_submitted(journal, ours)
-                elif launcher:
-                    code = run_launched(journal, launcher)
-                else:
-                    code = Processes(journal, settings.processes).run()
+            code = run_jobs(journal, settings.processes, launcher)
             if code > 1:
                 break
         notes = [
@@ -146,18 +138,6 @@ def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str
     for note in record["notes"]:
         remark(note)
     return code, record
-
-
-def _check_launcher(words: tuple[str, ...], settings: Ablate) -> None:
-    processes, ours = settings.processes, read_launcher(words)
-    if ours is not None and ours.nodes > 1:
-        allowed = "1: each job of a study has one machine"
-        raise ConfigError("nodes", ours.nodes, allowed, fix="nodes=1, or leave it out")
-    if words and not (ours or any(word.startswith("hydra/launcher=") for word in words)):
-        raise UsageError(f"{words[0]}: of which launcher?\n  fix: hydra/launcher=<name> before it")
-    if words and processes != 1:
-        allowed = "the launcher decides how many jobs run at a time"
-        raise ConfigError("processes", processes, allowed, fix="leave it out")
 
 
 def _spell_study(file: Path, config_dirs: Sequence[str]) -> str:

@@ -1,0 +1,228 @@
+"""What came of a search, as data: the best, trained again, and what all of it cost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plmctl.search.course import Course
+from plmctl.search.goals import Goal
+from plmctl.search.importance import Importance, measure_importance
+from plmctl.search.journal import SearchJobs
+from plmctl.search.space import Space
+from plmctl.search.strategy import Fitness, Individual, dominates
+
+
+@dataclass(frozen=True)
+class Again:
+    """An individual that was trained again on fresh seeds.
+
+    Args:
+        individual: The individual.
+        found: Its fitness in the search.
+        values: Its fitness with each fresh seed.
+    """
+
+    individual: Individual
+    found: Fitness
+    values: Sequence[Fitness]
+
+    def mean(self, goal: int = 0) -> float:
+        """The mean over the fresh seeds."""
+        return statistics.fmean(each[goal] for each in self.values)
+
+    def deviation(self, goal: int = 0) -> float:
+        """The standard deviation over the fresh seeds; nan of one."""
+        column = [each[goal] for each in self.values]
+        return statistics.stdev(column) if len(column) > 1 else math.nan
+
+    def regret(self, goal: int = 0) -> float:
+        """How much better it looked in the search: found - mean of the fresh seeds."""
+        return self.found[goal] - self.mean(goal)
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """A search so far.
+
+    Args:
+        title: Its title.
+        goals: The goals.
+        space: The space.
+        course: The course, with all individuals and results.
+        again: The best individuals, trained again.
+        levels: (updates, fitness) of each hurdle.
+        importance: The importance of settings; None where the space has no independent ones.
+        seconds: The wall-clock time of all starts.
+        spent: Updates of all trainings, those of fresh seeds apart.
+        spent_again: Updates on fresh seeds.
+    """
+
+    title: str
+    goals: tuple[Goal, ...]
+    space: Space
+    course: Course
+    again: Sequence[Again]
+    levels: Sequence[tuple[int, float]]
+    importance: Importance | None
+    seconds: float
+    spent: int
+    spent_again: int
+
+    @classmethod
+    def of(cls, plan: Any, course: Course, jobs: SearchJobs) -> SearchOutcome:
+        """The outcome of a course whose jobs have ended, or as far as they have."""
+        again = _read_again(course, jobs)
+        results = course.results.values()
+        title = plan.settings["title"] or plan.folder.name
+        whole = [each for each in course.individuals if each.fit and each.updates]
+        most = max((each.updates for each in whole), default=0)
+        equal = [each for each in whole if each.updates == most]
+        importance = None
+        if plan.space.dimensions:
+            points = [(each.point, (each.fitness or (math.nan,))[0]) for each in equal]
+            importance = measure_importance(plan.space.dimensions, points, plan.settings["seed"])
+        return cls(
+            title,
+            plan.goals,
+            plan.space,
+            course,
+            again,
+            plan.strategy.levels(course.individuals),
+            importance,
+            jobs.measure_seconds(),
+            sum(each.updates for each in results),
+            course.full * sum(len(each.values) for each in again),
+        )
+
+    @property
+    def ranked(self) -> list[Individual]:
+        """All individuals with a fitness, the best first."""
+        return find_best(self.course, len(self.course.individuals), whole=False)
+
+    @property
+    def list_hash(self) -> str:
+        """The sha256 of the list of individuals with their results, equal for equal searches."""
+        lines = [
+            [each.number, each.parent, dict(each.point)]
+            + [
+                [s.updates, *map(repr, self.course.results[s.number].fitness)]
+                for s in each.steps
+                if s.number in self.course.results
+            ]
+            for each in self.course.individuals
+        ]
+        return hashlib.sha256(json.dumps(lines, sort_keys=True).encode()).hexdigest()
+
+    def values(self, fitness: Fitness) -> list[float]:
+        """A fitness in the units of the goals."""
+        return [goal.to_value(each) for goal, each in zip(self.goals, fitness, strict=True)]
+
+    def record(self) -> dict[str, Any]:
+        """The outcome as plain JSON."""
+        return {
+            "title": self.title,
+            "end": self.course.end,
+            "sha256": self.list_hash,
+            "goals": [{"name": goal.name, "lower": goal.lower} for goal in self.goals],
+            "individuals": [self._record(each) for each in self.course.individuals],
+            "best": [self._record_again(each) for each in self.again],
+            "importance": self.importance.record() if self.importance else None,
+            "hurdles": [list(level) for level in self.levels],
+            "updates": self.spent,
+            "updates_again": self.spent_again,
+            "seconds": self.seconds,
+        }
+
+    def _record(self, each: Individual) -> dict[str, Any]:
+        known = [self.course.results.get(step.number) for step in each.steps]
+        last = next((result for result in reversed(known) if result), None)
+        return {
+            "individual": each.number,
+            "parent": each.parent,
+            "point": dict(each.point),
+            "words": list(self.space.overrides(each.point)),
+            "state": last.kind if last else "open",
+            "why": last.why if last else "",
+            "updates": sum(result.updates for result in known if result),
+            "values": self.values(last.fitness) if last and _is_finite(last.fitness) else None,
+            "costs": last.costs if last else {},
+            "seconds": sum(result.seconds for result in known if result),
+        }
+
+    def _record_again(self, each: Again) -> dict[str, Any]:
+        return {
+            "individual": each.individual.number,
+            "words": list(self.space.overrides(each.individual.point)),
+            "found": self.values(each.found),
+            "values": [self.values(value) for value in each.values],
+            "mean": self.goals[0].to_value(each.mean()),
+            "sd": None if math.isnan(each.deviation()) else each.deviation(),
+            "regret": each.regret(),
+        }
+
+
+def _is_finite(fitness: Fitness) -> bool:
+    return all(map(math.isfinite, fitness))
+
+
+def _read_again(course: Course, jobs: SearchJobs) -> list[Again]:
+    found: dict[int, list[Fitness]] = {}
+    for rerun in jobs.reruns or ():
+        if jobs.states[rerun.name].kind == "done":
+            costs = jobs.costs.get(rerun.individual, {})
+            value = jobs.read_fitness(rerun.name, costs)
+            if _is_finite(value):
+                found.setdefault(rerun.individual, []).append(value)
+    individuals = [course.individuals[number] for number in found]
+    return [Again(each, each.fitness or (), found[each.number]) for each in individuals]
+
+
+def find_front(individuals: Sequence[Individual]) -> list[Individual]:
+    """The individuals that no other one dominates."""
+    fit = [each for each in individuals if each.fit]
+    return [
+        each
+        for each in fit
+        if not any(dominates(o.fitness, each.fitness) for o in fit if o.fitness and each.fitness)
+    ]
+
+
+def find_best(course: Course, count: int, *, whole: bool = True) -> list[Individual]:
+    """The best individuals, the best first; of several goals, the front first.
+
+    Args:
+        course: The course.
+        count: How many, at most.
+        whole: Only those that were trained as long as any.
+    """
+    fit = [each for each in course.individuals if each.fit and _is_own(course, each)]
+    if whole:
+        most = max((each.updates for each in fit), default=0)
+        fit = [each for each in fit if each.updates == most]
+    ranks = _rank(fit)
+    ordered = sorted(fit, key=lambda each: (ranks[each.number], each.number))
+    return ordered[:count]
+
+
+def _is_own(course: Course, individual: Individual) -> bool:
+    """Whether its results are its own, not copies of an equal individual."""
+    return all(result.kind == "trained" for result in individual.results)
+
+
+def _rank(individuals: Sequence[Individual]) -> Mapping[int, tuple[float, ...]]:
+    """{individual: what it is ordered by}: by how many it is dominated, then its first goal."""
+    ranks: dict[int, tuple[float, ...]] = {}
+    for each in individuals:
+        assert each.fitness is not None
+        own = each.fitness
+        worse = 0
+        if len(own) > 1:
+            worse = sum(dominates(o.fitness, own) for o in individuals if o.fitness)
+        ranks[each.number] = (float(worse), -own[0])
+    return ranks

@@ -1,0 +1,220 @@
+"""The page of a search, from its outcome alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from plmctl.core.progress import clock
+from plmctl.report.charts import draw_lines
+from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
+from plmctl.report.study_tables import format_number
+from plmctl.search.outcome import Again, SearchOutcome, find_front
+from plmctl.search.strategy import Individual
+from plmctl.storage.atomic import write_json, write_text
+from plmctl.storage.formulas import guard
+
+
+def write_outcome(outcome: SearchOutcome, folder: Path) -> list[Path]:
+    """Write outcome.json, individuals.csv and the page, in Markdown and HTML; return the files."""
+    record = outcome.record()
+    write_json(folder / "outcome.json", record)
+    text = io.StringIO()
+    head = ("individual", "parent", "state", "updates", "seconds", "words", "why")
+    goals = [goal.name for goal in outcome.goals]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*head, *goals])
+    for each in record["individuals"]:
+        cells = [" ".join(each[name]) if name == "words" else each[name] for name in head]
+        writer.writerow(
+            [guard(c) if isinstance(c, str) else c for c in cells]
+            + (each["values"] or [""] * len(goals))
+        )
+    write_text(folder / "individuals.csv", text.getvalue())
+    return write_page(make_blocks(outcome), folder / "search.md")
+
+
+def make_blocks(outcome: SearchOutcome) -> list[Block]:
+    """The blocks of the page."""
+    names = ", ".join(
+        f"{goal.name} ({'lower' if goal.lower else 'higher'} is better)" for goal in outcome.goals
+    )
+    blocks: list[Block] = [
+        Heading(outcome.title, 1),
+        Paragraph(f"Goal: {names}. {describe_end(outcome)}"),
+        Heading("The best on fresh seeds"),
+    ]
+    best = make_best_table(outcome)
+    if best:
+        blocks += [best, Paragraph(_explain_regret(outcome))]
+    else:
+        blocks.append(Paragraph("None was trained again."))
+    blocks += [Heading("Fitness over time"), *_draw_time(outcome)]
+    blocks += [Heading("Cost against fitness"), *_draw_costs(outcome)]
+    blocks += [Heading("Importance of settings"), *_list_importance(outcome)]
+    blocks += [Heading("Individuals, the best first")]
+    blocks += [make_individual_table(outcome, len(outcome.course.individuals))]
+    blocks += _list_lost(outcome)
+    return blocks
+
+
+def describe_end(outcome: SearchOutcome) -> str:
+    """Why the search ended, and what was spent."""
+    results = list(outcome.course.results.values())
+    counts = {kind: sum(each.kind == kind for each in results) for kind in ("failed", "refused")}
+    lost = "".join(f" {count} {kind}." for kind, count in counts.items() if count)
+    return (
+        f"{outcome.course.end or 'The search goes on.'}{lost}"
+        f" Spent: {outcome.spent:,} updates, and {outcome.spent_again:,} on fresh seeds, in"
+        f" {clock(outcome.seconds)}. List of individuals: sha256 {outcome.list_hash[:16]}."
+    )
+
+
+def make_best_table(outcome: SearchOutcome) -> TableBlock | None:
+    """The best individuals with their fresh seeds; None without any."""
+    if not outcome.again:
+        return None
+    goal = outcome.goals[0]
+    head = (
+        "individual",
+        f"{goal.name} in the search",
+        "on fresh seeds",
+        "sd",
+        "regret",
+        "settings",
+    )
+    ordered = sorted(outcome.again, key=lambda each: -each.mean())
+    return TableBlock(head, [_spell_again(outcome, each) for each in ordered])
+
+
+def _spell_again(outcome: SearchOutcome, each: Again) -> list[str]:
+    goal = outcome.goals[0]
+    deviation = each.deviation()
+    return [
+        str(each.individual.number),
+        format_number(goal.to_value(each.found[0])),
+        format_number(goal.to_value(each.mean())),
+        "" if math.isnan(deviation) else format_number(deviation),
+        format_number(each.regret()),
+        " ".join(outcome.space.overrides(each.individual.point)),
+    ]
+
+
+def _explain_regret(outcome: SearchOutcome) -> str:
+    winner = max(outcome.again, key=lambda each: each.found)
+    count = len(winner.values)
+    return (
+        "The search chose by one measurement, which flatters the winner. Its regret is its fitness"
+        f" in the search minus the mean of {count} fresh seeds: {format_number(winner.regret())}."
+        " The figures on fresh seeds are the ones to report."
+    )
+
+
+def _draw_time(outcome: SearchOutcome) -> list[Block]:
+    """The fitness of each step in the order of updates, the best so far, and hurdles."""
+    goal, spent, best = outcome.goals[0], 0, -math.inf
+    points: list[tuple[float, float]] = []
+    record: list[tuple[float, float]] = []
+    for step in outcome.course.steps:
+        result = outcome.course.results.get(step.number)
+        if result is None or result.kind != "trained" or not math.isfinite(result.fitness[0]):
+            continue
+        spent += result.updates
+        best = max(best, result.fitness[0])
+        points.append((spent, goal.to_value(result.fitness[0])))
+        record.append((spent, goal.to_value(best)))
+    marks = {
+        f"hurdle after {updates} updates": goal.to_value(level) for updates, level in outcome.levels
+    }
+    curves = {"each training": points, "best so far": record}
+    title = f"{goal.name} against updates spent"
+    svg = draw_lines(curves, title=title, x="updates of all trainings", y=goal.name, marks=marks)
+    return [Chart("fitness", svg)]
+
+
+def _draw_costs(outcome: SearchOutcome) -> list[Block]:
+    """The fitness of whole trainings against their parameters, and the front of both."""
+    goal = outcome.goals[0]
+    known = [
+        (each.results[-1].costs["parameters"], each.fitness[0])
+        for each in outcome.course.individuals
+        if each.fit and each.fitness and each.results[-1].costs.get("parameters")
+    ]
+    if not known:
+        return [Paragraph("No cost is known.")]
+    points = sorted((cost, goal.to_value(fitness)) for cost, fitness in known)
+    front, most = [], -math.inf
+    for cost, fitness in sorted(known, key=lambda pair: (pair[0], -pair[1])):
+        if fitness > most:
+            most = fitness
+            front.append((cost, goal.to_value(fitness)))
+    blocks: list[Block] = []
+    if len(outcome.goals) > 1:
+        members = find_front(outcome.course.individuals)
+        rows = [_spell_individual(outcome, each) for each in members]
+        blocks.append(
+            Paragraph(
+                "The front: no other individual is better in one goal and as good in the others."
+            )
+        )
+        blocks.append(TableBlock(_head(outcome), rows))
+    title = f"{goal.name} against parameters"
+    svg = draw_lines(
+        {"individuals": points, "front": front}, title=title, x="parameters", y=goal.name
+    )
+    return [*blocks, Chart("costs", svg)]
+
+
+def _list_importance(outcome: SearchOutcome) -> list[Block]:
+    found = outcome.importance
+    if found is None:
+        return [Paragraph("The space has no independent settings.")]
+    if not found.shares:
+        return [Paragraph(f"No ranking: {found.why}.")]
+    rows = [[name, f"{share:.3f}"] for name, share in found.shares.items()]
+    return [
+        Paragraph(
+            f"A forest predicts the order of individuals, R2 {found.score:.2f} (cross-validated)."
+            " Importance: how far R2 falls when the values of a setting are exchanged at random."
+            " Strategies that learn look more often at good values, which blurs it."
+        ),
+        TableBlock(("setting", "importance"), rows),
+    ]
+
+
+def _head(outcome: SearchOutcome) -> Sequence[str]:
+    goals = [goal.name for goal in outcome.goals]
+    return ("individual", *goals, "updates", "parameters", "parent", "settings")
+
+
+def make_individual_table(outcome: SearchOutcome, most: int) -> TableBlock:
+    """The best individuals."""
+    rows = [_spell_individual(outcome, each) for each in outcome.ranked[:most]]
+    return TableBlock(_head(outcome), rows)
+
+
+def _spell_individual(outcome: SearchOutcome, each: Individual) -> list[str]:
+    costs = each.results[-1].costs
+    return [
+        str(each.number),
+        *(format_number(value) for value in outcome.values(each.fitness or ())),
+        f"{each.updates:,}",
+        f"{costs['parameters']:,.0f}" if "parameters" in costs else "",
+        "" if each.parent is None else str(each.parent),
+        " ".join(outcome.space.overrides(each.point)),
+    ]
+
+
+def _list_lost(outcome: SearchOutcome) -> list[Block]:
+    """The individuals without a fitness, and why."""
+    rows = [
+        [str(each.number), each.results[-1].kind, each.results[-1].why.splitlines()[0]]
+        for each in outcome.course.individuals
+        if each.results and not each.fit and each.results[-1].why
+    ]
+    if not rows:
+        return []
+    return [Heading("Failed or refused"), TableBlock(("individual", "state", "why"), rows)]

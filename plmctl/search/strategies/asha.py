@@ -1,0 +1,49 @@
+"""Asynchronous successive halving."""
+
+from __future__ import annotations
+
+from plmctl.core.parts import part_of
+from plmctl.core.values import Count
+from plmctl.search.space import Space
+from plmctl.search.strategies.halving import Rate, list_rungs
+from plmctl.search.strategy import Longer, Proposal, SearchStrategy, View
+
+
+@part_of("strategy")
+class Asha(SearchStrategy):
+    """Asynchronous successive halving (Li et al., 2020, algorithm 2): nobody waits for a rung.
+
+    From the highest rung down, of the best `floor(n / rate)` of the n that have come to a rung, the
+    best one that does not train on yet does so. Where no rung has one, a new individual begins. A
+    failed one counts among the n. Ties go to the individual that began first.
+
+    Args:
+        least: The updates of the first rung; null: a ninth of a whole training.
+        rate: The factor from one rung to the next.
+    """
+
+    one_goal = True
+    pauses = True
+
+    def __init__(self, least: Count | None = None, rate: Rate = 3) -> None:
+        self.least, self.rate = least, rate
+
+    def problems(self, space: Space, full: int) -> str | None:
+        """A first rung behind the end of a training."""
+        if (self.least or 1) > full:
+            return (
+                f"takes {full} updates for each training, fewer than strategy.least"
+                f"\n  fix: strategy.least={max(1, full // 9)}"
+            )
+        return None
+
+    def propose(self, view: View) -> Proposal | None:
+        """Go on with one, or begin another."""
+        rungs = list_rungs(self.least or max(1, view.full // 9), self.rate, view.full)
+        for rung in range(len(rungs) - 2, -1, -1):
+            there = [each for each in view.individuals if len(each.results) > rung]
+            best = sorted(there, key=lambda each: (-each.results[rung].fitness[0], each.number))
+            for each in best[: len(there) // self.rate]:
+                if len(each.steps) == rung + 1 and each.fit:
+                    return Longer(each.number, rungs[rung + 1])
+        return view.propose(updates=rungs[0])
