@@ -46,7 +46,7 @@ FREE_OF_DATA = ("attention", "nn", "models", "heads", "generation", "objectives"
 # what an import inside a function may name: libraries that are heavy or may be missing, so that
 # `plmctl --help` is fast and a command needs only what it uses
 HEAVY = frozenset({"torch", "hydra", "omegaconf", "rich", "yaml", "safetensors", "pyarrow"})
-HEAVY |= {"sacrebleu", "numpy", "multiprocessing", "pandas", "submitit"}
+HEAVY |= {"sacrebleu", "numpy", "multiprocessing", "pandas", "submitit", "sklearn"}
 # and modules of ours that bring such a library into commands and pages that work without it
 LATE = {
     # torch's engine takes as long to import as torch, and few runs need it

@@ -83,11 +83,12 @@ def _list_recipes(command: str, folders: Sequence[str]) -> Iterator[tuple[str, s
     from plmctl.config.headers import header
 
     files: dict[str, Path] = {}
+    named = {"graph": recipes.graph_recipes, "ablate": recipes.studies, "search": recipes.searches}
     if command in ("pretrain", "distill"):
         names = recipes.recipe_names(folders)
         files = {name: recipes.find_recipe(name, folders) for name in names}
-    elif command in ("graph", "ablate"):
-        files = (recipes.graph_recipes if command == "graph" else recipes.studies)(folders)
+    elif list_files := named.get(command):
+        files = list_files(folders)
     yield from ((name, header(file).about) for name, file in files.items())
 
 

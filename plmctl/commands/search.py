@@ -46,7 +46,7 @@ class SearchReruns(Record):
 
 
 @dataclass(frozen=True)
-class Search(Command):
+class SearchCommand(Command):
     """Find settings or an architecture by a strategy, and train the best ones again.
 
     Individuals are ordinary runs with points of a space. Start the same command again to continue:
@@ -58,7 +58,7 @@ class Search(Command):
         place=102,
         examples=(
             "plmctl search rates --dry-run",
-            "plmctl search rates strategy=grid space.words=['optim.lr=1e-3,3e-3'] again.best=0",
+            "plmctl search rates budget.individuals=2 again.best=0 out=searches/first",
         ),
         bare=RECIPE,
         metavar="SEARCH",

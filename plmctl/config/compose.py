@@ -142,8 +142,8 @@ def _with_study(given: Provenance) -> Provenance:
         file = find_graph_recipe(given.recipe, given.config_dirs)
         return replace(given, recipe=str(file))
     if given.verb == "search":
-        file = find_search(given.recipe, given.config_dirs) if given.recipe else None
-        return replace(given, recipe=str(file) if file else None)
+        recipe = given.recipe and str(find_search(given.recipe, given.config_dirs))
+        return replace(given, recipe=recipe)
     if given.verb == "ablate":
         # its file may have ${init}-pieces: runs/wiki/ is runs/wiki
         words = tuple(re.sub(r"^(init=.*[^/])/+$", r"\1", word) for word in given.overrides)

@@ -2,7 +2,7 @@
 
 Step n is proposed as soon as the results of the steps 0 .. n - parallel are known, and from these
 alone. So the order in which parallel trainings end changes nothing, and the same results make the
-same steps after any stop. Where a strategy has no proposal yet, it is asked again with one more
+same steps after any stop. A strategy without a proposal proposes again once it knows one more
 result.
 """
 
@@ -19,13 +19,19 @@ from plmctl.search.strategy import (
     Longer,
     New,
     Proposal,
+    SearchStep,
     SearchStrategy,
-    Step,
+    SearchView,
     StepResult,
-    View,
 )
 
+INDIVIDUALS = "budget of individuals is spent"
+NOTHING = "strategy has nothing more to propose"
 HOPELESS = 100  # refusals from the first on, after which a search is given up
+
+
+class HopelessSearch(UsageError):
+    """All individuals were refused."""
 
 
 class Course:
@@ -54,12 +60,12 @@ class Course:
         goals: int = 1,
         most_updates: int | None = None,
         most_individuals: int | None = None,
-        settle: Callable[[Step], StepResult | None] = lambda step: None,
+        settle: Callable[[SearchStep], StepResult | None] = lambda step: None,
     ) -> None:
         self.space, self.strategy, self.seed, self.full = space, strategy, seed, full
         self.parallel, self.goals, self.settle = parallel, goals, settle
         self.most_updates, self.most_individuals = most_updates, most_individuals
-        self.steps: list[Step] = []
+        self.steps: list[SearchStep] = []
         self.individuals: list[Individual] = []
         self.results: dict[int, StepResult] = {}
         self.told = 0
@@ -69,7 +75,7 @@ class Course:
         """Take the result of a step, in any order."""
         self.results[step] = result
 
-    def advance(self) -> Iterator[Step]:
+    def advance(self) -> Iterator[SearchStep]:
         """Yield the further steps that follow from the results so far."""
         while not self.end:
             proposal, number = None, len(self.steps)
@@ -78,7 +84,7 @@ class Course:
                     return
             while (proposal := self._propose(number)) is None and not self.end:
                 if self.told == number:
-                    self.end = "The strategy has nothing more to propose."
+                    self.end = f"The {INDIVIDUALS if self._is_closed() else NOTHING}."
                 elif not self._tell():
                     return
             if proposal is not None and (step := self._add(proposal)):
@@ -92,9 +98,9 @@ class Course:
     def count_updates(self) -> int:
         """The updates of all steps, those of running steps counted as planned."""
         return sum(
-            result.updates if (result := self.results.get(step.number)) else self._plan(step)
+            result.updates if (result := self.results.get(step.number)) else self.plan_updates(step)
             for step in self.steps[: self.told]
-        ) + sum(map(self._plan, self.steps[self.told :]))
+        ) + sum(map(self.plan_updates, self.steps[self.told :]))
 
     def _tell(self) -> bool:
         """Let the next result be known; False where it is not there yet."""
@@ -105,7 +111,7 @@ class Course:
         self.individuals[step.individual].results.append(result)
         self.told += 1
         if self.told == HOPELESS and all(each.kind == "refused" for each in self.results.values()):
-            raise UsageError(f"the first {HOPELESS} individuals were refused; {self.explain()}")
+            raise HopelessSearch(f"the first {HOPELESS} individuals were refused; {self.explain()}")
         return True
 
     def explain(self) -> str:
@@ -115,7 +121,7 @@ class Course:
 
     def _propose(self, number: int) -> Proposal | None:
         random = np.random.default_rng([self.seed, number])
-        view = View(
+        view = SearchView(
             space=self.space,
             full=self.full,
             parallel=self.parallel,
@@ -138,11 +144,11 @@ class Course:
         count = len(self.individuals) - refused
         return self.most_individuals is not None and count >= self.most_individuals
 
-    def _add(self, proposal: Proposal) -> Step | None:
+    def _add(self, proposal: Proposal) -> SearchStep | None:
         number = len(self.steps)
         if isinstance(proposal, Longer):
             individual = self.individuals[proposal.individual]
-            step = Step(
+            step = SearchStep(
                 number,
                 individual.number,
                 individual.point,
@@ -153,7 +159,7 @@ class Course:
         else:
             individual = Individual(len(self.individuals), proposal.point, proposal.parent)
             updates = proposal.updates or self.full
-            step = Step(
+            step = SearchStep(
                 number, individual.number, proposal.point, updates, proposal.parent, self.told
             )
         planned = self.count_updates() + step.updates - individual_updates(individual)
@@ -168,7 +174,7 @@ class Course:
             self.results.setdefault(number, result)
         return step
 
-    def _copy(self, step: Step) -> StepResult | None:
+    def _copy(self, step: SearchStep) -> StepResult | None:
         """The known result of an equal individual that had the same updates."""
         key = compute_point_key(step.point)
         for other in self.individuals[: step.individual]:
@@ -179,7 +185,7 @@ class Course:
                     return StepResult(result.fitness, 0, "copied", result.why, 0.0, result.costs)
         return None
 
-    def _plan(self, step: Step) -> int:
+    def plan_updates(self, step: SearchStep) -> int:
         """The updates of one step: behind those of the step before."""
         steps = self.individuals[step.individual].steps
         place = steps.index(step)

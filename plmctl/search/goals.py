@@ -45,7 +45,7 @@ def choose_goals(
 
     Args:
         names: Names that the user gives; none: `first`.
-        better: For each of them auto, lower or higher; none: auto.
+        better: The side of each of them: auto, lower or higher; none: auto.
         known: {metric of these runs: whether lower is better}.
         first: The usual metric.
 

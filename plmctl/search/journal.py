@@ -7,7 +7,7 @@ FOLDER/jobs/<name>/   an individual with one seed: 0007, or 0007-1 of several se
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from plmctl.jobs.sweep_job import read_last_metrics
 from plmctl.jobs.work import RECORD
 from plmctl.search.course import Course
 from plmctl.search.goals import Goal, read_fitness
-from plmctl.search.strategy import Step, StepResult
+from plmctl.search.strategy import SearchStep, StepResult
 from plmctl.storage.job_events import measure_time
 from plmctl.storage.lines import append_line, read_lines
 from plmctl.storage.reading import parse_json
@@ -45,7 +45,7 @@ class StepLog:
                 fitness = (-math.inf if each is None else each for each in line.pop("fitness"))
                 self.results[number] = StepResult(tuple(fitness), **line)
 
-    def propose(self, step: Step) -> None:
+    def propose(self, step: SearchStep) -> None:
         """Write a step, unless an earlier start has written it.
 
         Raises:
@@ -106,7 +106,7 @@ class SearchJobs(JobJournal):
         course: Course,
         log: StepLog,
         *,
-        make: Callable[[str, Step, int], Job],
+        make: Callable[[str, SearchStep, int], Job],
         goals: Sequence[Goal],
         seeds: Sequence[int],
         choose: Callable[[], Sequence[Rerun]],
@@ -118,14 +118,23 @@ class SearchJobs(JobJournal):
         self.goals, self.seeds, self.choose = goals, tuple(seeds), choose
         self.costs = costs
         self.reruns: Sequence[Rerun] | None = None
-        self._waiting: dict[int, tuple[Step, list[str]]] = {}
+        self._waiting: dict[int, tuple[SearchStep, list[str]]] = {}
         self._news = True  # whether the course may go on
         course.results |= log.results
 
-    def ready(self) -> Any:
-        """Take the results of jobs that have ended, add those that follow, and yield all that can
-        begin.
-        """
+    def ready(self) -> Iterator[Job]:
+        """Yield the jobs that can begin; the newest results may add some."""
+        begun: list[Job] = []
+        while True:
+            self._follow()
+            fresh = [job for job in super().ready() if not any(job is other for other in begun)]
+            if not fresh:
+                return
+            begun += fresh
+            yield from fresh
+
+    def _follow(self) -> None:
+        """Take the results of jobs that have ended, and add those that follow."""
         self._collect()
         if self._news:
             self._news = False
@@ -136,7 +145,6 @@ class SearchJobs(JobJournal):
                 step = self.course.individuals[rerun.individual].steps[-1]
                 whole = replace(step, updates=self.course.full)
                 self.add({rerun.name: self.make(rerun.name, whole, rerun.seed)})
-        yield from super().ready()
 
     def find_state(self, job: Job) -> State:
         """As for all jobs; one whose run was shorter is open."""
@@ -190,25 +198,22 @@ class SearchJobs(JobJournal):
             self._news = True
             self._refuse_failures()
 
-    def _read(self, step: Step, names: Sequence[str]) -> StepResult:
+    def _read(self, step: SearchStep, names: Sequence[str]) -> StepResult:
         """The result of a step: the mean over its seeds."""
         costs = dict(self.costs.get(step.individual, {}))
         seconds = sum(self.events.of(name).seconds for name in names)
-        individual = self.course.individuals[step.individual]
-        place = individual.steps.index(step)
-        before = individual.steps[place - 1].updates if place else 0
-        for result in individual.results[:place]:
-            seconds -= result.seconds
+        seconds -= sum(each.seconds for each in self.course.individuals[step.individual].results)
+        updates = self.course.plan_updates(step)
         failed = [self.states[name] for name in names if self.states[name].kind != "done"]
         worst = (-math.inf,) * len(self.goals)
         if failed:
-            return StepResult(worst, step.updates - before, "failed", failed[0].why, seconds, costs)
+            return StepResult(worst, updates, "failed", failed[0].why, seconds, costs)
         try:
             each = [self.read_fitness(name, costs) for name in names]
         except DataError as error:
-            return StepResult(worst, step.updates - before, "failed", str(error), seconds, costs)
+            return StepResult(worst, updates, "failed", str(error), seconds, costs)
         fitness = tuple(float(np.mean(column)) for column in zip(*each, strict=True))
-        return StepResult(fitness, step.updates - before, "trained", "", seconds, costs)
+        return StepResult(fitness, updates, "trained", "", seconds, costs)
 
     def read_fitness(self, name: str, costs: Mapping[str, float]) -> tuple[float, ...]:
         """The fitness of one job."""

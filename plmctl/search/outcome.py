@@ -1,4 +1,4 @@
-"""What came of a search, as data: the best, trained again, and what all of it cost."""
+"""The outcome of a search as data: its individuals, the best on fresh seeds, and the costs."""
 
 from __future__ import annotations
 
@@ -198,8 +198,8 @@ def find_best(course: Course, count: int, *, whole: bool = True) -> list[Individ
 
     Args:
         course: The course.
-        count: How many, at most.
-        whole: Only those that were trained as long as any.
+        count: The most individuals.
+        whole: Whether shorter trainings than the longest are left out.
     """
     fit = [each for each in course.individuals if each.fit and _is_own(course, each)]
     if whole:

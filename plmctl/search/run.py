@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from plmctl.config.build import build, plain
 from plmctl.config.launcher import read_launcher
 from plmctl.config.recipes import searches
@@ -20,15 +22,16 @@ from plmctl.jobs.command import PAUSE
 from plmctl.jobs.job import Job, remark_next
 from plmctl.jobs.journal import hold_folder
 from plmctl.jobs.runners import check_launcher, run_jobs
-from plmctl.search.course import Course
+from plmctl.runs.prospects import Prospects
+from plmctl.search.course import Course, HopelessSearch
 from plmctl.search.goals import Goal, choose_goals, find_excess, needs_latency
 from plmctl.search.journal import Rerun, SearchJobs, StepLog
-from plmctl.search.maker import Maker, Prospects, refuse_no_length
+from plmctl.search.maker import Maker, refuse_no_length
 from plmctl.search.outcome import SearchOutcome, find_best
 from plmctl.search.page import write_outcome
 from plmctl.search.show import show_outcome, show_prospects
 from plmctl.search.space import Space
-from plmctl.search.strategy import SearchStrategy, Step, StepResult
+from plmctl.search.strategy import SearchStep, SearchStrategy, StepResult
 from plmctl.storage.paths import SUBMITTED, refuse_file_name
 from plmctl.storage.reading import parse_json
 
@@ -41,7 +44,7 @@ DECIDING = (
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """A search, built and checked.
 
     Args:
@@ -52,7 +55,7 @@ class Plan:
         maker: Makes configs of points.
         goals: The goals.
         full: The updates of a whole training.
-        first: What is known of the first individual.
+        first: The facts about the first individual.
     """
 
     settings: RunSpec
@@ -74,7 +77,7 @@ class Plan:
         """The course from its start; `costs` is filled with those of each individual."""
         budget = self.settings["budget"]
 
-        def settle(step: Step) -> StepResult | None:
+        def settle(step: SearchStep) -> StepResult | None:
             return self._settle(step, costs)
 
         return Course(
@@ -89,7 +92,7 @@ class Plan:
             settle=settle,
         )
 
-    def make_job(self, name: str, step: Step, seed: int) -> Job:
+    def make_job(self, name: str, step: SearchStep, seed: int) -> Job:
         """The job of an individual up to the end of a step, with a seed."""
         pause = step.updates if self.strategy.pauses and step.updates < self.full else None
         words = (*self.space.overrides(step.point), f"seed={seed}")
@@ -112,7 +115,7 @@ class Plan:
             keep=self.strategy.pauses or self.settings["keep"],
         )
 
-    def _settle(self, step: Step, costs: dict[int, dict[str, float]]) -> StepResult | None:
+    def _settle(self, step: SearchStep, costs: dict[int, dict[str, float]]) -> StepResult | None:
         """The result of an individual that cannot be built or is above a limit."""
         if step.individual in costs:
             return None
@@ -142,7 +145,7 @@ def search(settings: RunSpec) -> int:
         return 130
 
 
-def plan(settings: RunSpec) -> Plan:
+def plan(settings: RunSpec) -> SearchPlan:
     """Build the parts of a search, and check all that can be checked before a training."""
     given = settings.provenance
     folder = find_folder(settings)
@@ -161,7 +164,7 @@ def plan(settings: RunSpec) -> Plan:
         refuse_no_length(config)
     full = first.updates
     goals = choose_goals(settings["fitness"], settings["better"], first.metrics, first.first)
-    made = Plan(settings, folder, space, strategy, maker, goals, full, first)
+    made = SearchPlan(settings, folder, space, strategy, maker, goals, full, first)
     _check(made)
     return made
 
@@ -173,9 +176,7 @@ def find_folder(settings: RunSpec) -> Path:
 
 
 def _foresee_first(maker: Maker, space: Space, seed: int) -> tuple[dict[str, Any], Prospects]:
-    """The config of the first point that can be built, and what is known of its run."""
-    import numpy as np
-
+    """The config of a first point, and the facts about its run."""
     random = np.random.default_rng([seed, 0])
     error: PlmctlError | None = None
     points = list(space.seeds().values())[:1]
@@ -191,7 +192,7 @@ def _foresee_first(maker: Maker, space: Space, seed: int) -> tuple[dict[str, Any
     raise error or UsageError("space: of 10 points that were drawn, none can be built")
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: SearchPlan) -> None:
     settings, strategy = plan.settings, plan.strategy
     name = _name_strategy(settings)
     if strategy.one_goal and len(plan.goals) > 1:
@@ -222,10 +223,10 @@ def _check(plan: Plan) -> None:
 def _name_strategy(settings: RunSpec) -> str:
     """The strategy as a user chooses it."""
     target = str(settings["strategy"]["_target_"]).rpartition(".")[2]
-    return {"RandomSearch": "random"}.get(target, target.lower())
+    return target.lower().removesuffix("search")
 
 
-def _search(plan: Plan) -> int:
+def _search(plan: SearchPlan) -> int:
     settings, given = plan.settings, plan.settings.provenance
     check_launcher(given.launcher, settings["parallel"], name="parallel", kind="search")
     _refuse_edited(plan)
@@ -234,6 +235,7 @@ def _search(plan: Plan) -> int:
         if ours := read_launcher(given.launcher):
             tell(Cluster(ours, plan.folder / SUBMITTED).describe())
         return 0
+    _refuse_hopeless(plan)
     costs: dict[int, dict[str, float]] = {}
     course = plan.open_course(costs)
     with hold_folder(plan.folder, plain(settings), kind="search", command="plmctl search"):
@@ -257,11 +259,34 @@ def _search(plan: Plan) -> int:
         _remark_next(settings)
         return code
     tell(json.dumps(outcome.record())) if given.json else show_outcome(outcome)
-    remark(f"page: {written[-1]}")
+    remark(f"page: {next(file for file in written if file.suffix == '.html')}")
     return 0
 
 
-def _choose_reruns(plan: Plan, course: Course) -> list[Rerun]:
+def _refuse_hopeless(plan: SearchPlan) -> None:
+    """UsageError, before anything is written, where the first individuals are all refused."""
+    costs: dict[int, dict[str, float]] = {}
+    course = plan.open_course(costs)
+    try:
+        begun = [step for step in course.advance() if step.number not in course.results]
+        if not begun:
+            raise HopelessSearch(
+                f"all {len(course.steps)} individuals are refused; {course.explain()}"
+            )
+    except HopelessSearch as error:
+        least = {
+            name: min((known[name] for known in costs.values()), default=limit)
+            for name, limit in plan.limits.items()
+        }
+        words = [
+            f"constraints.{name}={math.ceil(value)}"
+            for name, value in least.items()
+            if value > plan.limits[name]
+        ]
+        raise UsageError(f"{error}\n  fix: {' '.join(words)}" if words else str(error)) from None
+
+
+def _choose_reruns(plan: SearchPlan, course: Course) -> list[Rerun]:
     """The best individuals, each with fresh seeds."""
     again = plan.settings["again"]
     first = max(plan.settings["seeds"]) + 1
@@ -270,7 +295,7 @@ def _choose_reruns(plan: Plan, course: Course) -> list[Rerun]:
     return [Rerun(each.number, seed) for each in best for seed in seeds]
 
 
-def _refuse_edited(plan: Plan) -> None:
+def _refuse_edited(plan: SearchPlan) -> None:
     """UsageError where the folder holds a search with other deciding settings."""
     file = plan.folder / RECORD
     if not file.is_file():

@@ -48,7 +48,7 @@ class SettingsSpace(Space):
                 "space.words",
                 [],
                 "a setting with its values, at least",
-                fix="space.words=['optim.lr=log(1e-5,1e-3)']",
+                fix=spell_setting("space.words", ["optim.lr=log(1e-5,1e-3)"]),
             )
         errors: list[PlmctlError] = []
         self._dimensions: dict[str, Dimension] = {}
@@ -122,6 +122,11 @@ def read_dimension(word: str, composer: HydraComposer) -> tuple[str, Dimension]:
     Raises:
         UsageError: The word cannot be read, or has no values.
     """
+    if "=" not in word:
+        fix = spell_setting("space.words", ["optim.lr=1e-4,1e-3"])
+        raise UsageError(
+            f"space.words: {word}: has no =; a word with commas stands in quotes\n  fix: {fix}"
+        )
     try:
         text = quote(SHORT.sub(r"=tag(log,interval(\1))", word), sweep=True)
         override = parse_word(text, composer)

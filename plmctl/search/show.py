@@ -6,6 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.table import Table
 
 from plmctl.core.progress import clock
@@ -18,13 +19,13 @@ from plmctl.search.page import describe_end, make_best_table, make_individual_ta
 from plmctl.search.strategy import StepResult
 
 if TYPE_CHECKING:
-    from plmctl.search.run import Plan
+    from plmctl.search.run import SearchPlan
 
 MOST = 10_000  # steps of a rehearsal
 SHOWN = 10  # individuals of the table on the terminal
 
 
-def rehearse(plan: Plan) -> Course | None:
+def rehearse(plan: SearchPlan) -> Course | None:
     """The course with a fitness at random: how many individuals and updates there will be. None
     where time is the only end.
     """
@@ -41,19 +42,17 @@ def rehearse(plan: Plan) -> Course | None:
         most_updates=budget["updates"],
         most_individuals=budget["individuals"],
     )
-    import numpy as np
-
     random = np.random.default_rng(plan.settings["seed"])
     while not course.over and len(course.steps) < MOST:
         for step in course.advance():
             fitness = tuple(random.normal(size=len(plan.goals)))
-            course.take(step.number, StepResult(fitness, step.updates))
+            course.take(step.number, StepResult(fitness, course.plan_updates(step)))
             if len(course.steps) >= MOST:
                 break
     return course
 
 
-def foresee(plan: Plan) -> dict[str, Any]:
+def foresee(plan: SearchPlan) -> dict[str, Any]:
     """The cost of a search, as far as it can be known."""
     settings, course = plan.settings, None
     budget = settings["budget"]
@@ -87,14 +86,12 @@ def foresee(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _first_point(plan: Plan) -> Any:
-    import numpy as np
-
+def _first_point(plan: SearchPlan) -> Any:
     named = list(plan.space.seeds().values())
     return named[0] if named else plan.space.draw(np.random.default_rng([plan.settings["seed"], 0]))
 
 
-def show_prospects(plan: Plan) -> None:
+def show_prospects(plan: SearchPlan) -> None:
     """Print the jobs and what they cost, and when they are done."""
     found = foresee(plan)
     if plan.settings.provenance.json:
@@ -121,7 +118,7 @@ def show_prospects(plan: Plan) -> None:
 
 
 def show_outcome(outcome: SearchOutcome) -> None:
-    """Print the best individuals, and those that were trained again."""
+    """Print the best individuals of the search, and of fresh seeds."""
     console = screen()
     for block in (make_individual_table(outcome, SHOWN), make_best_table(outcome)):
         if block is None:

@@ -21,7 +21,7 @@ Kind = Literal["trained", "failed", "refused", "copied"]
 
 
 @dataclass(frozen=True)
-class Step:
+class SearchStep:
     """One training: an individual, up to a number of updates.
 
     Args:
@@ -30,7 +30,7 @@ class Step:
         point: The individual's point of the space.
         updates: The updates that it has at the end of the step.
         parent: The individual that it is a change of; None: it was drawn.
-        told: How many results were known when the step was proposed: those of the first steps.
+        told: The number of results that were known when the step was proposed, the first ones.
     """
 
     number: int
@@ -46,7 +46,7 @@ class StepResult:
     """The end of a step.
 
     Args:
-        fitness: One number for each goal, larger is better; -inf where there is none.
+        fitness: One number for each goal, larger is better; -inf without one.
         updates: The updates that the step has taken.
         kind: refused: a constraint or an error of composition; copied: of an equal individual.
         why: The reason of a failure or a refusal.
@@ -77,7 +77,7 @@ class Individual:
     number: int
     point: Point
     parent: int | None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[SearchStep] = field(default_factory=list)
     results: list[StepResult] = field(default_factory=list)
 
     @property
@@ -122,8 +122,8 @@ Proposal = New | Longer
 
 
 @dataclass(frozen=True)
-class View:
-    """What a strategy knows when it proposes a step.
+class SearchView:
+    """The facts that a strategy knows when it proposes a step.
 
     Args:
         space: The space.
@@ -144,8 +144,8 @@ class View:
     seed: int
     random: np.random.Generator
     individuals: Sequence[Individual]
-    told: Sequence[Step]
-    steps: Sequence[Step]
+    told: Sequence[SearchStep]
+    steps: Sequence[SearchStep]
     goals: int = 1
     closed: bool = False
 
@@ -209,8 +209,8 @@ class SearchStrategy(ABC):
     needs_dimensions = False  # whether the space must be independent settings
 
     @abstractmethod
-    def propose(self, view: View) -> Proposal | None:
-        """The next step; None where there is none before another result is known."""
+    def propose(self, view: SearchView) -> Proposal | None:
+        """The next step; None until another result is known."""
 
     def problems(self, space: Space, full: int) -> str | None:
         """Why a search cannot run, in a sentence; None where it can.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.artifacts.inject import build_maker
@@ -30,10 +30,10 @@ from plmctl.jobs.configs import (
     spell_task,
 )
 from plmctl.jobs.job import Config
-from plmctl.nn.last_maps import find_last_maps
 from plmctl.runs.adapt import refuse_another_model
-from plmctl.runs.check import Outline, outline_pretraining
+from plmctl.runs.check import outline_pretraining
 from plmctl.runs.estimate import count_flops, estimate
+from plmctl.runs.prospects import list_validation_metrics
 from plmctl.runs.resolve import outline_later
 from plmctl.runs.teachers import check_teacher
 from plmctl.study.before import name_maker
@@ -277,17 +277,3 @@ class Composer:
 def _join(names: Sequence[str]) -> str:
     """`arm 'a'`, `arm 'b'` -> `arm 'a' and arm 'b'`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
-
-
-def list_validation_metrics(
-    outline: Outline, targets: Collection[str], *, grad_norms: bool
-) -> frozenset[str]:
-    """The validation metrics of a pretraining: losses, accuracies, bits per byte of targets made of
-    tokens, and what else its objective measures.
-    """
-    terms = outline.objective.facts.terms
-    names = {f"{kind}/{name}" for name in terms for kind in ("loss", "acc")}
-    names |= {f"bits_per_byte/{name}" for name in terms.intersection(targets)}
-    if grad_norms:
-        names |= {f"start/grad_norm/{name}" for name in find_last_maps(outline.model)}
-    return frozenset({"loss", *names, *outline.objective.facts.measures})

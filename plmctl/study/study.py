@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from plmctl.analysis.sequences import Comparison
 from plmctl.config.spec import key_of
 from plmctl.core.values import Amount, Count, Rule
+from plmctl.runs.prospects import is_falling
 
 PRETRAIN = "pretrain"  # as what a metric or an evaluation is of
 
@@ -155,7 +156,7 @@ class Metric:
     @property
     def lower_is_better(self) -> bool:
         """Whether lower is better; by default true for losses, perplexities and bits."""
-        falls = self.exp or any(word in self.key for word in ("loss", "bits_per", "perplexity"))
+        falls = self.exp or is_falling(self.key)
         return falls if self.better == "auto" else self.better == "lower"
 
 

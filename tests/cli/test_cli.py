@@ -470,26 +470,22 @@ def test_launchers_and_sweepers_of_hydra_run_the_jobs(
     assert rows == [("0", "1", "2"), ("1", "2", "4")]
 
 
-def test_optuna_searches_for_the_least_score(plmctl: Invoke, command: Command) -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    words = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=1")
-    words += ("hydra.sweeper.sampler.seed=1", "optim.lr=interval(1,5)", "hydra.sweep.dir=found")
-    done = plmctl("pretrain", "probe", "-m", *words)
-    assert done.exit_code == 0, done.stderr
-    rates = [c.optim.lr for c, _ in command.calls]
-    assert len({*rates}) == 4
-    assert 1 <= min(rates) <= max(rates) <= 5
-    found = Path("found/optimization_results.yaml").read_text()
-    assert f"optim.lr: {min(rates)}" in found  # the loss of a job grows with its rate
-
-
-def test_a_search_without_its_library_is_told(
-    plmctl: Invoke, monkeypatch: pytest.MonkeyPatch
+def test_the_former_sweeper_of_optuna_is_answered_with_the_search(
+    plmctl: Invoke, command: Command
 ) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    done = plmctl("pretrain", "probe", "-m", "hydra/sweeper=optuna", "optim.lr=interval(1,5)")
+    words = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=2")
+    words += ("hydra.sweeper.sampler.seed=1", "optim.lr=interval(1,5)", "hydra.sweep.dir=found")
+    done = plmctl("pretrain", "probe", "-m", *words, "train.steps=3")
     assert done.exit_code == 2
-    assert "hydra/sweeper=optuna needs optuna" in done.stderr
+    assert not command.calls
+    fix = done.stderr.partition("fix: ")[2].splitlines()[0]
+    assert shlex.split(fix) == [
+        *("plmctl", "search", "individual.recipe=probe", "individual.overrides=['train.steps=3']"),
+        *("space.words=['optim.lr=interval(1,5)']", "strategy=tpe", "budget.individuals=4"),
+        *("parallel=2", "seed=1", "out=found"),
+    ]
+    done = plmctl("finetune", "-m", "hydra/sweeper=optuna", "optim.lr=1,2", "task=words")
+    assert "plmctl search individual.command=finetune" in done.stderr
 
 
 def test_a_job_is_composed_once(

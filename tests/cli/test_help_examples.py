@@ -60,6 +60,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "bases make": (),
     "bases ls": (),
     "ablate": (),
+    "search": (),
     "report": ("finetune", "ablate"),
     "recipes ls": (),
     "recipes show": ("tokenize",),
@@ -175,7 +176,16 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 
 
 # other tests run these commands, in the same form
-LONG = {"ablate", "report", "distill", "data rewrite", "recipes run", "self-train", "graph"}
+LONG = {
+    "ablate",
+    "search",
+    "report",
+    "distill",
+    "data rewrite",
+    "recipes run",
+    "self-train",
+    "graph",
+}
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,17 @@ from plmctl.search.settings import SettingsSpace
 from plmctl.search.strategies import optuna as models
 from plmctl.search.strategies.asha import Asha
 from plmctl.search.strategies.evolution import Evolution
-from plmctl.search.strategies.grid import Grid
+from plmctl.search.strategies.grid import GridSearch
 from plmctl.search.strategies.halving import Halving, list_brackets, list_rungs
 from plmctl.search.strategies.hurdles import Hurdles
 from plmctl.search.strategies.random import RandomSearch
-from plmctl.search.strategy import SearchStrategy, Step, StepResult
+from plmctl.search.strategy import SearchStep, SearchStrategy, StepResult
 
 SPACE = ("lr=log(1e-5,1e-1)", "w=int(interval(1,64))", "act=relu,gelu,silu")
-Score = Callable[[Step], float]
+Score = Callable[[SearchStep], float]
 
 
-def score(step: Step) -> float:
+def score(step: SearchStep) -> float:
     """A bowl around lr 1e-3, w 32, gelu, which longer trainings come nearer to."""
     point = step.point
     far = abs(math.log10(point["lr"]) + 3) + abs(point["w"] - 32) / 32
@@ -40,7 +40,7 @@ def make(strategy: SearchStrategy, most: int | None = None, **more: object) -> C
 
 def run(course: Course, score: Score = score, order: int | None = None) -> Course:
     """Run a course to its end; results come in any order, by the seed `order`."""
-    waiting: list[Step] = []
+    waiting: list[SearchStep] = []
     random = np.random.default_rng(order)
     while not course.over:
         waiting += [step for step in course.advance() if step.number not in course.results]
@@ -129,7 +129,7 @@ def test_halving_keeps_the_best_of_each_rung() -> None:
     for updates in (1, 3, 9, 27):
         trained = [s.individual for s in course.steps if s.updates == updates]
         assert sorted(trained) == sorted(alive)
-        order = sorted(alive, key=lambda n: (-table[n, updates], n))  # noqa: B023
+        order = sorted(alive, key=lambda n: (-table[n, updates], n))
         alive = order[: len(alive) // 3]
     assert len(course.steps) == 30 + 10 + 3 + 1
 
@@ -146,7 +146,7 @@ def test_asha_promotes_as_the_paper_says() -> None:
     for step in course.steps:
         expected = None
         for k in (1, 0):
-            order = sorted(rungs[k], key=lambda n: (-rungs[k][n], n))  # noqa: B023
+            order = sorted(rungs[k], key=lambda n: (-rungs[k][n], n))
             free = [n for n in order[: len(rungs[k]) // 3] if n not in promoted[k]]
             if free:
                 promoted[k].add(free[0])
@@ -197,7 +197,7 @@ def test_tournaments_choose_the_best_of_a_sample(leaves: str) -> None:
             assert sum(each.point[key] != parent.point[key] for key in each.point) == 1
             drawn = np.random.default_rng([3, each.number]).integers(len(alive), size=3)
             fitness = {n: course.individuals[n].fitness for n in alive}
-            best = max((alive[i] for i in drawn), key=lambda n: (fitness[n], -n))  # noqa: B023
+            best = max((alive[i] for i in drawn), key=lambda n: (fitness[n], -n))
             assert each.parent == best
         alive.append(each.number)
         if len(alive) > 6 and leaves == "oldest":
@@ -206,9 +206,12 @@ def test_tournaments_choose_the_best_of_a_sample(leaves: str) -> None:
             random = np.random.default_rng([3, each.number, 1])
             drawn = random.integers(len(alive), size=3)
             fitness = {n: course.individuals[n].fitness for n in alive}
-            alive.pop(min(drawn, key=lambda i: (fitness[alive[i]], i)))  # noqa: B023
-    assert max(each.fitness for each in course.individuals) > max(  # type: ignore[type-var]
-        each.fitness for each in course.individuals[:6]
+            alive.pop(min(drawn, key=lambda i: (fitness[alive[i]], i)))
+    assert (
+        max(each.fitness for each in course.individuals)
+        > max(  # type: ignore[type-var]
+            each.fitness for each in course.individuals[:6]
+        )
     )
 
 
@@ -226,11 +229,11 @@ def test_named_points_are_the_first_individuals() -> None:
 
 def test_a_grid_is_every_point_once() -> None:
     words = ["a=1,2,3", "b=x,y"]
-    course = run(make(Grid(), words=words), lambda step: step.point["a"])
+    course = run(make(GridSearch(), words=words), lambda step: step.point["a"])
     points = [(each.point["a"], each.point["b"]) for each in course.individuals]
     assert points == list(itertools.product((1, 2, 3), "xy"))
     assert course.end == "The strategy has nothing more to propose."
-    assert "intervals" in (Grid().problems(SettingsSpace(["a=interval(0,1)"]), 1) or "")
+    assert "intervals" in (GridSearch().problems(SettingsSpace(["a=interval(0,1)"]), 1) or "")
 
 
 def test_a_small_space_is_drawn_without_repetition() -> None:
@@ -291,7 +294,7 @@ def test_refusals_count_and_do_not_train() -> None:
     assert kinds.count("refused") > 0
     trained = [each for each in course.individuals if each.fit]
     assert all(each.point["w"] <= 16 for each in trained)
-    with pytest.raises(UsageError, match="first 100 individuals were refused.*above 16"):
+    with pytest.raises(UsageError, match=r"first 100 individuals were refused.*above 16"):
         run(make(RandomSearch(), 10, settle=lambda step: worst))
 
 

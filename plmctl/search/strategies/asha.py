@@ -6,15 +6,15 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.search.space import Space
 from plmctl.search.strategies.halving import Rate, list_rungs
-from plmctl.search.strategy import Longer, Proposal, SearchStrategy, View
+from plmctl.search.strategy import Longer, Proposal, SearchStrategy, SearchView
 
 
 @part_of("strategy")
 class Asha(SearchStrategy):
     """Asynchronous successive halving (Li et al., 2020, algorithm 2): nobody waits for a rung.
 
-    From the highest rung down, of the best `floor(n / rate)` of the n that have come to a rung, the
-    best one that does not train on yet does so. Where no rung has one, a new individual begins. A
+    A rung that n individuals have reached lets the best `floor(n / rate)` train on, the best one
+    first, and the highest rung comes first. Where nobody may train on, a new individual begins. A
     failed one counts among the n. Ties go to the individual that began first.
 
     Args:
@@ -37,7 +37,7 @@ class Asha(SearchStrategy):
             )
         return None
 
-    def propose(self, view: View) -> Proposal | None:
+    def propose(self, view: SearchView) -> Proposal | None:
         """Go on with one, or begin another."""
         rungs = list_rungs(self.least or max(1, view.full // 9), self.rate, view.full)
         for rung in range(len(rungs) - 2, -1, -1):

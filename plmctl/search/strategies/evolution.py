@@ -11,9 +11,9 @@ from plmctl.core.errors import find_meant, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.search.space import Space
-from plmctl.search.strategy import Individual, New, Proposal, SearchStrategy, View
+from plmctl.search.strategy import Individual, New, Proposal, SearchStrategy, SearchView
 
-BOTH = 1  # of the generator that chooses who leaves, next to the seed and the individual
+LEAVING = 1  # third number of the seed by which one is chosen to leave
 
 
 @part_of("strategy")
@@ -24,7 +24,7 @@ class Evolution(SearchStrategy):
     Args:
         population: The size of the population.
         sample: The size of a sample.
-        leaves: The one that leaves: `oldest` (aging evolution), or `worst` of another sample.
+        leaves: Who leaves: the `oldest` (aging evolution), or the `worst` of another sample.
         start: Names of points of the space, with which the population begins; others are drawn.
     """
 
@@ -56,28 +56,28 @@ class Evolution(SearchStrategy):
             )
         return None
 
-    def propose(self, view: View) -> Proposal | None:
+    def propose(self, view: SearchView) -> Proposal | None:
         """A child of the population, or a first individual."""
         alive: list[Individual] = []
         for step in view.told:
             self._join(view, alive, view.individuals[step.individual])
         return self._bear(view, alive)
 
-    def _join(self, view: View, alive: list[Individual], newest: Individual) -> None:
+    def _join(self, view: SearchView, alive: list[Individual], newest: Individual) -> None:
         """Take an individual into the population; where that is full, one leaves."""
         alive.append(newest)
         if len(alive) > self.population:
             del alive[self._choose_leaving(view, alive, newest.number)]
 
-    def _choose_leaving(self, view: View, alive: Sequence[Individual], newest: int) -> int:
+    def _choose_leaving(self, view: SearchView, alive: Sequence[Individual], newest: int) -> int:
         if self.leaves == "oldest":
             return 0
-        random = np.random.default_rng([view.seed, newest, BOTH])
+        random = np.random.default_rng([view.seed, newest, LEAVING])
         drawn = random.integers(len(alive), size=self.sample)
         return min(map(int, drawn), key=lambda place: (view.score(alive[place]), place))
 
     def _bear(
-        self, view: View, alive: Sequence[Individual], updates: int | None = None
+        self, view: SearchView, alive: Sequence[Individual], updates: int | None = None
     ) -> New | None:
         """The next new individual.
 

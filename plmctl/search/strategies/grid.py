@@ -6,16 +6,16 @@ import itertools
 
 from plmctl.core.parts import part_of
 from plmctl.search.space import Space
-from plmctl.search.strategy import New, SearchStrategy, View
+from plmctl.search.strategy import New, SearchStrategy, SearchView
 
 
 @part_of("strategy")
-class Grid(SearchStrategy):
+class GridSearch(SearchStrategy):
     """Every point, in the order of the space."""
 
     ends = True
 
-    def propose(self, view: View) -> New | None:
+    def propose(self, view: SearchView) -> New | None:
         """The next point; None behind the last one."""
         points = view.space.points() or iter(())
         point = next(itertools.islice(points, len(view.individuals), None), None)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, Rule
 from plmctl.search.space import Space
-from plmctl.search.strategy import Individual, Longer, Proposal, SearchStrategy, View
+from plmctl.search.strategy import Individual, Longer, Proposal, SearchStrategy, SearchView
 
 Rate = Annotated[int, Rule(lambda n: n >= 2, "2 or more")]
 
 
-class Bracket(NamedTuple):
+@dataclass(frozen=True)
+class Bracket:
     """Individuals that begin together, and the updates at each rung."""
 
     count: int
@@ -93,7 +94,7 @@ class Halving(SearchStrategy):
             )
         return None
 
-    def propose(self, view: View) -> Proposal | None:
+    def propose(self, view: SearchView) -> Proposal | None:
         """The next individual of a bracket, or the next that trains on; None while a rung waits."""
         first = 0
         for bracket in self.list_brackets(view.full):
@@ -112,20 +113,9 @@ class Halving(SearchStrategy):
         return None
 
 
-def _rank(view: View, individual: Individual, rung: int) -> tuple[float, int]:
+def _rank(view: SearchView, individual: Individual, rung: int) -> tuple[float, int]:
     """The order of individuals at a rung, the best first."""
     fitness = individual.results[rung - 1].fitness
     if len(fitness) == 1:
         return -fitness[0], individual.number
     return -view.score(individual), individual.number
-
-
-def count_trained(brackets: Sequence[Bracket], rate: int) -> int:
-    """The updates of all trainings of some brackets together."""
-    total = 0
-    for bracket in brackets:
-        count, before = bracket.count, 0
-        for updates in bracket.rungs:
-            total += count * (updates - before)
-            count, before = count // rate, updates
-    return total

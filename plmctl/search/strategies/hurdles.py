@@ -10,7 +10,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.search.space import Space
 from plmctl.search.strategies.evolution import Evolution
-from plmctl.search.strategy import Individual, Longer, Proposal, View
+from plmctl.search.strategy import Individual, Longer, Proposal, SearchView
 
 
 @part_of("strategy")
@@ -27,7 +27,7 @@ class Hurdles(Evolution):
     Args:
         population: The size of the population.
         sample: The size of a sample.
-        leaves: The one that leaves: `oldest`, or `worst` of another sample, as in the paper.
+        leaves: Who leaves: the `oldest`, or the `worst` of another sample, as in the paper.
         start: Names of points of the space, with which the population begins.
         updates: The updates at each hurdle, rising; the last are those of a whole training.
             Empty: 1/9, 1/3 and all of a whole training.
@@ -61,7 +61,7 @@ class Hurdles(Evolution):
             )
         return super().problems(space, full)
 
-    def propose(self, view: View) -> Proposal | None:
+    def propose(self, view: SearchView) -> Proposal | None:
         """Go on with one that has cleared a hurdle, or a child."""
         rungs = self._list_rungs(view.full)
         alive, onward = self._judge(view, rungs)
@@ -78,8 +78,10 @@ class Hurdles(Evolution):
     def _list_rungs(self, full: int) -> tuple[int, ...]:
         return self.updates or (max(1, full // 9), max(2, full // 3), max(3, full))
 
-    def _judge(self, view: View, rungs: Sequence[int]) -> tuple[list[Individual], list[Individual]]:
-        """(the population, those that have cleared a hurdle and do not train on yet)."""
+    def _judge(
+        self, view: SearchView, rungs: Sequence[int]
+    ) -> tuple[list[Individual], list[Individual]]:
+        """(the population, individuals behind a hurdle that do not train on yet)."""
         alive: list[Individual] = []
         onward: list[Individual] = []
         self._hurdles = []

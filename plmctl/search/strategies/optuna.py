@@ -1,8 +1,8 @@
-"""Strategies of Optuna by ask and tell.
+"""Strategies that Optuna has the samplers of.
 
-Optuna keeps the state of its random numbers nowhere. So each proposal has its own sampler, seeded by
-the seed of the search and the number of the individual. A study in memory is rebuilt from the list
-of individuals in the order in which they were proposed.
+Optuna keeps the state of its random numbers nowhere. So each proposal has its own sampler, whose
+seed follows from that of the search and the number of the individual. A study in memory is rebuilt
+from the list of individuals in the order in which they were proposed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.search.dimension import Dimension, Interval
 from plmctl.search.space import Space
-from plmctl.search.strategy import New, SearchStrategy, Step, View
+from plmctl.search.strategy import New, SearchStep, SearchStrategy, SearchView
 
 MakeSampler = Callable[[Any, int, bool], Any]  # (optuna.samplers, seed, parallel) -> a sampler
 
@@ -59,7 +59,7 @@ class OptunaSearch(SearchStrategy):
                 return f"{key} has more values than a sampler takes; strategy=evolution takes them"
         return None
 
-    def propose(self, view: View) -> New | None:
+    def propose(self, view: SearchView) -> New | None:
         """The point that the sampler proposes."""
         if view.closed:
             return None
@@ -76,14 +76,14 @@ class OptunaSearch(SearchStrategy):
                 )
         return New(self._ask(view, len(view.individuals), len(view.told)))
 
-    def _begin(self, view: View) -> None:
+    def _begin(self, view: SearchView) -> None:
         """Begin a study in memory."""
         self._trials, self._told = [], 0
         directions = ["minimize"] * view.goals
         self._study = self.optuna.create_study(directions=directions, study_name="search")
         self._kinds = {key: self._distribute(each) for key, each in view.space.dimensions.items()}
 
-    def _ask(self, view: View, number: int, told: int) -> dict[str, Any]:
+    def _ask(self, view: SearchView, number: int, told: int) -> dict[str, Any]:
         """The point of an individual, with the results of the first `told` steps known."""
         for step in view.steps[self._told : told]:
             self._tell(view, step)
@@ -101,7 +101,7 @@ class OptunaSearch(SearchStrategy):
             for key, value in trial.params.items()
         }
 
-    def _tell(self, view: View, step: Step) -> None:
+    def _tell(self, view: SearchView, step: SearchStep) -> None:
         fitness = view.individuals[step.individual].results[0].fitness
         self._study.tell(self._trials[step.individual], [-each for each in fitness])
 

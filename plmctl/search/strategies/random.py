@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from plmctl.core.parts import part_of
-from plmctl.search.strategy import New, SearchStrategy, View
+from plmctl.search.strategy import New, SearchStrategy, SearchView
 
 
 @part_of("strategy")
 class RandomSearch(SearchStrategy):
     """Points at random, each at most once (Bergstra and Bengio, 2012)."""
 
-    def propose(self, view: View) -> New | None:
-        """A point that is new; None where all points of a small space were there."""
+    def propose(self, view: SearchView) -> New | None:
+        """A new point; None once all points of a small space were proposed."""
         return view.propose()

@@ -1,0 +1,233 @@
+"""A search over jobs that write a loss instead of training: killed, edited, failing."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plmctl.config.compose import compose
+from plmctl.core.errors import UsageError
+from plmctl.jobs.journal import JobJournal
+from plmctl.jobs.runners import run_here
+from plmctl.search.run import plan, search
+from plmctl.storage.gate import admit
+
+WORDS = (
+    *("individual.recipe=bert", "again.best=2", "again.seeds=2"),
+    "individual.overrides=[size=tiny,tokenizer.vocab_size=200,format.max_length=16,train.steps=27]",
+    "space.words=['optim.lr=log(1e-4,1e-1)','train.batch_size=4,8']",
+)
+CASES = {
+    "random": ("strategy=random", "budget.individuals=6"),
+    "evolution": ("strategy=evolution", "strategy.population=3", "strategy.sample=2"),
+    "hurdles": (
+        *("strategy=hurdles", "strategy.population=3", "strategy.sample=2"),
+        *("strategy.stage=3", "strategy.updates=[3,9,27]"),
+    ),
+    "halving": ("strategy=halving", "strategy.least=3"),
+    "asha": ("strategy=asha", "strategy.least=3", "parallel=2"),
+    "tpe": ("strategy=tpe", "strategy.startup=3"),
+}
+
+
+# tests/search/test_strategies.py kills these without jobs
+SLOW = ("random", "evolution", "halving", "tpe")
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+def measure(config: dict[str, Any]) -> float:
+    """A bowl around a rate of 0.01; longer trainings come nearer to it."""
+    updates = config["train"]["pause_at"] or config["train"]["steps"]
+    far = abs(math.log10(config["optim"]["lr"]) + 2) + config["train"]["batch_size"] / 100
+    return far + 1 / updates + config["seed"] / 1000
+
+
+def train(record: dict[str, Any], run: Path) -> int:
+    """Write what a run leaves behind; `log` of the config's updates goes on where it was."""
+    admit(run).mkdir(parents=True, exist_ok=True)
+    line = json.dumps({"step": 1, "valid/loss": measure(record["config"])})
+    with admit(run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    return 0
+
+
+@pytest.fixture
+def searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, dict[str, Any]]]:
+    monkeypatch.chdir(tmp_path)
+
+    def make(out: str, *words: str, execute: Any = train) -> tuple[int, dict[str, Any]]:
+        def run_jobs(journal: JobJournal, count: int, launcher: tuple[str, ...]) -> int:
+            return run_here(journal, execute)
+
+        monkeypatch.setattr("plmctl.search.run.run_jobs", run_jobs)
+        code = search(compose("search", None, (*WORDS, f"out={out}", *words)))
+        file = Path(out) / "outcome.json"
+        return code, json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES]
+)
+def test_killed_at_random_moments_it_comes_to_the_same_end(searched: Any, name: str) -> None:
+    if name == "tpe":
+        pytest.importorskip("optuna")
+    words = (*CASES[name], *(() if "halving" in name else ("budget.individuals=7",)))
+    _, whole = searched("whole", *words)
+    moments, kills = random.Random(name), 0
+
+    def train_or_die(record: dict[str, Any], run: Path) -> int:
+        nonlocal kills
+        if kills < 5 and moments.random() < 0.5:
+            kills += 1
+            if moments.random() < 0.5:
+                train(record, run)  # and dies before anybody is told
+            raise Killed
+        return train(record, run)
+
+    while True:
+        try:
+            _, broken = searched("broken", *words, execute=train_or_die)
+            break
+        except Killed:
+            continue
+    assert kills > 0
+    assert broken["sha256"] == whole["sha256"]
+    assert [each["words"] for each in broken["individuals"]] == [
+        each["words"] for each in whole["individuals"]
+    ]
+    assert broken["best"] == whole["best"]
+
+
+def test_the_best_are_trained_again_on_fresh_seeds(searched: Any) -> None:
+    """Regret by hand: the fitness falls by a thousandth with each seed."""
+    code, found = searched("again", *CASES["random"])
+    assert code == 0
+    losses = {each["individual"]: each["values"][0] for each in found["individuals"]}
+    order = sorted(losses, key=lambda number: losses[number])
+    assert [each["individual"] for each in found["best"]] == order[:2]
+    for each in found["best"]:
+        assert each["mean"] == pytest.approx(losses[each["individual"]] + 0.0015)
+        assert each["regret"] == pytest.approx(0.0015)
+    assert found["updates"] == 6 * 27
+    assert found["updates_again"] == 4 * 27
+    page = Path("again/search.md").read_text(encoding="utf-8")
+    assert "The best on fresh seeds" in page
+    assert found["sha256"][:16] in page
+
+
+def test_a_larger_budget_goes_on(searched: Any) -> None:
+    _, first = searched("grown", *CASES["random"])
+    _, more = searched("grown", "strategy=random", "budget.individuals=9")
+    assert more["individuals"][:6] == first["individuals"]
+    assert len(more["individuals"]) == 9
+
+
+def test_failures_are_counted_with_the_worst_fitness(searched: Any) -> None:
+    def fail(record: dict[str, Any], run: Path) -> int:
+        if record["config"]["train"]["batch_size"] == 4:
+            raise ValueError("too small")
+        return train(record, run)
+
+    _, found = searched("failing", *CASES["random"], execute=fail)
+    for each in found["individuals"]:
+        small = "train.batch_size=4" in each["words"]
+        assert each["state"] == ("failed" if small else "trained")
+        assert (each["values"] is None) == small
+    assert "too small" in Path("failing/search.md").read_text(encoding="utf-8")
+
+    def fail_always(record: dict[str, Any], run: Path) -> int:
+        raise ValueError("no disk")
+
+    with pytest.raises(UsageError, match=r"first 5 individuals failed.*no disk"):
+        searched("lost", *CASES["random"], execute=fail_always)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("space.words=[]",), "at least"),
+        (("constraints.parameters=1000",), r"(?s)above 1,000.*fix: constraints.parameters=\d+"),
+        (("fitness=[f1]",), "no run reports it"),
+        (("fitness=[acc/mlmm]",), r"did you mean 'acc/mlm'"),
+        (("budget.individuals=null",), "must have an end"),
+        (("strategy=grid",), "cannot be listed"),
+        (("strategy=hurdles", "strategy.updates=[3,9]"), r"fix: strategy.updates=\[3,9,27\]"),
+        (("strategy=hurdles", "fitness=[loss,parameters]"), "one goal"),
+        (("strategy=evolution", "strategy.start=[best]"), "no point 'best'"),
+        (("space.words=['size=nano,nanu']",), "no such size"),
+        (("individual.overrides=[train.steps=null,train.tokens=900]",), "counts in updates"),
+        (("better=[lower,lower]",), "for each of"),
+    ],
+)
+def test_mistakes_are_answered_before_anything_is_written(
+    searched: Any, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plmctl.search.course.HOPELESS", 4)
+    with pytest.raises(UsageError, match=message):
+        searched("none", *CASES["random"], *words)
+    assert not Path("none").exists()
+
+
+def test_an_edited_search_is_refused_and_stays(searched: Any) -> None:
+    searched("kept", *CASES["random"])
+    before = {file: file.read_bytes() for file in Path("kept").rglob("*") if file.is_file()}
+    for word in ("space.words=['optim.lr=1e-3,1e-2']", "seed=1", "fitness=[acc/mlm]"):
+        with pytest.raises(UsageError, match="holds a search with other settings"):
+            searched("kept", *CASES["random"], word)
+    assert {f: f.read_bytes() for f in Path("kept").rglob("*") if f.is_file()} == before
+
+
+def test_a_missing_library_is_told(searched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UsageError, match=r"strategy=tpe needs optuna\n  fix: pip install"):
+        searched("none", "strategy=tpe", "budget.individuals=3")
+
+
+def test_several_goals_have_a_front(searched: Any) -> None:
+    words = (
+        "space.words=['optim.lr=log(1e-4,1e-1)','size=tiny,mini']",
+        "fitness=[loss,parameters]",
+    )
+    _, found = searched("front", "strategy=random", "budget.individuals=6", *words)
+    sizes = {each["values"][1] for each in found["individuals"]}
+    assert len(sizes) == 2
+    assert "The front" in Path("front/search.md").read_text(encoding="utf-8")
+
+
+def test_dry_run_counts_jobs_and_updates(searched: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    from dataclasses import replace
+
+    from plmctl.search.show import foresee
+
+    asked = compose("search", None, (*WORDS, *CASES["halving"], "out=none"))
+    made = plan(asked.asked(dry_run=True))
+    found = foresee(made)
+    # 9 individuals of 3 updates, 3 of them to 9, 1 to 27; 2 again with 2 seeds
+    assert (found["individuals"], found["jobs"]) == (9, 13 + 4)
+    assert found["updates"] == 9 * 3 + 3 * 6 + 18
+    assert found["updates_again"] == 4 * 27
+    assert search(replace(asked, provenance=replace(asked.provenance, dry_run=True))) == 0
+    assert "done at about" in capsys.readouterr().out
+    assert not Path("none").exists()
+
+
+def test_a_launcher_gets_the_same_search(searched: Any) -> None:
+    """Jobs that are given out together: the list is that of `parallel`, whoever runs them."""
+    _, one = searched("one", *CASES["random"], "parallel=3")
+    _, three = searched("three", *CASES["random"], "parallel=1")
+    assert one["sha256"] == three["sha256"]  # random points need no results
