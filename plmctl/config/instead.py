@@ -36,7 +36,7 @@ _BY_NAMES = {
     "logging_strategy log_format disable_tqdm logging_first_step": Instead(
         "a line of the log comes every so many updates", "train.log_every=<updates>"
     ),
-    "fsdp fsdp_config deepspeed zero_stage zero strategy accelerator ddp ddp_backend tpu_num_cores"
+    "fsdp fsdp_config deepspeed zero_stage zero accelerator ddp ddp_backend tpu_num_cores"
     " model_parallel_size pipeline_model_parallel_size ddp_find_unused_parameters": Instead(
         "several devices share the rows, and with train.parallel=sharded also weights, gradients"
         " and the optimizer's state, by torch's FSDP2",

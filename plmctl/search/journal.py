@@ -134,7 +134,7 @@ class SearchJobs(JobJournal):
             yield from fresh
 
     def _follow(self) -> None:
-        """Take the results of jobs that have ended, and add those that follow."""
+        """Take the results of ended jobs, and add the jobs that follow from them."""
         self._collect()
         if self._news:
             self._news = False

@@ -14,7 +14,7 @@ import pytest
 from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
 from plmctl.jobs.journal import JobJournal
-from plmctl.jobs.runners import run_here
+from plmctl.jobs.work import work
 from plmctl.search.run import plan, search
 from plmctl.storage.gate import admit
 
@@ -68,7 +68,9 @@ def searched(
 
     def make(out: str, *words: str, execute: Any = train) -> tuple[int, dict[str, Any]]:
         def run_jobs(journal: JobJournal, count: int, launcher: tuple[str, ...]) -> int:
-            return run_here(journal, execute)
+            for job in journal.ready():
+                journal.conclude(job, work(journal.prepare(job), execute))
+            return int(journal.failed)
 
         monkeypatch.setattr("plmctl.search.run.run_jobs", run_jobs)
         code = search(compose("search", None, (*WORDS, f"out={out}", *words)))
