@@ -479,7 +479,9 @@ def test_the_former_sweeper_of_optuna_is_answered_with_the_search(
     assert done.exit_code == 2
     assert not command.calls
     fix = done.stderr.partition("fix: ")[2].splitlines()[0]
-    assert shlex.split(fix) == [
+    line = shlex.split(fix)
+    assert line[-4::2] == ["--config-dir", "--plugin"]
+    assert line[:-4] == [
         *("plmctl", "search", "individual.recipe=probe", "individual.overrides=['train.steps=3']"),
         *("space.words=['optim.lr=interval(1,5)']", "strategy=tpe", "budget.individuals=4"),
         *("parallel=2", "seed=1", "out=found"),
