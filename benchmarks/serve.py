@@ -77,14 +77,14 @@ class Running:
         self.memory += [] if kib is None else [int(kib) >> 10]
 
     def describe_memory(self) -> str:
-        """The memory, and how much it grows after the first third."""
-        if len(self.memory) < 10:
+        """The memory at the start and as medians of fifths, and the growth after two of them."""
+        size = len(self.memory) // 5
+        if not size:
             return f"memory {self.memory} MiB"
-        tenth = len(self.memory) // 10
-        third = statistics.median(self.memory[3 * tenth : 4 * tenth])
-        last = statistics.median(self.memory[-tenth:])
-        first = self.memory[0]
-        return f"memory {first}, {third:.0f}, {last:.0f} MiB: {last / third - 1:+.1%} after a third"
+        parts = [statistics.median(self.memory[at * size : (at + 1) * size]) for at in range(5)]
+        spelled = ", ".join(f"{part:.0f}" for part in parts)
+        growth = f"{parts[4] / parts[1] - 1:+.1%} after two fifths"
+        return f"memory {self.memory[0]} MiB, by fifths {spelled}: {growth}"
 
 
 @contextmanager
