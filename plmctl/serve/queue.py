@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
 from plmctl.serve.errors import Refusal
@@ -112,6 +113,11 @@ class _Waiting:
     question: QueuedItem
     request: _Request
     place: int
+    turn: int  # the tokens of its request, counted on from the clock at its arrival
+    number: int  # questions that came before it
+
+    def __lt__(self, other: _Waiting) -> bool:
+        return (self.turn, self.number) < (other.turn, other.number)
 
     @property
     def flow(self) -> Flow | None:
@@ -119,8 +125,13 @@ class _Waiting:
 
 
 class BatchQueue:
-    """First come, first served. The thread takes the oldest question, and as many behind it for the
-    same engine as `batch_tokens` allows: `questions * longest <= batch_tokens`.
+    """Short requests go first, and long ones wait for no more tokens of later ones than they have
+    themselves. The thread takes the question whose turn it is, and as many behind it for the same
+    engine as `batch_tokens` allows: `questions * longest <= batch_tokens`.
+
+    The turn of a request is its tokens, plus the tokens that have been taken when it comes. So a
+    text alone does not wait behind thousands of another client, equal requests are served in the
+    order in which they come, and none waits for ever.
 
     No question waits for others to come: a batch is what has come during the last one. Questions of
     a flow join it between two of its steps, and each leaves it with its answer.
@@ -133,7 +144,8 @@ class BatchQueue:
 
     def __init__(self, *, batch_tokens: int, room: int, observer: Observer) -> None:
         self.batch_tokens, self.room, self.observer = batch_tokens, room, observer
-        self._waiting = deque[_Waiting]()
+        self._waiting = list[_Waiting]()  # a heap by turn
+        self._clock, self._numbers = 0, count()
         self._changed = threading.Condition()
         self._open = True
         self._running: dict[Flow, list[_Waiting]] = {}
@@ -182,10 +194,10 @@ class BatchQueue:
                 raise Refusal(503, "the server is about to stop")
             if len(self._waiting) + len(questions) > self.room:
                 raise Refusal(429, f"{len(self._waiting):,} texts wait, at most {self.room:,} may")
-            self._waiting.extend(
-                _Waiting(engine, question, request, place)
-                for place, question in enumerate(questions)
-            )
+            turn = self._clock + sum(question.tokens for question in questions)
+            for place, question in enumerate(questions):
+                each = _Waiting(engine, question, request, place, turn, next(self._numbers))
+                heapq.heappush(self._waiting, each)
             self._changed.notify()
         ends: list[asyncio.Future[Any]] = [request.done, *([gone] if gone else [])]
         try:
@@ -224,13 +236,13 @@ class BatchQueue:
                 self._changed.wait()
 
     def _collect(self) -> list[_Waiting]:
-        """The oldest question whose client still waits and that may run now, and others that
-        fit.
+        """The first question whose client still waits and that may run now, and others that fit;
+        those that came first are first.
         """
         batch, others = list[_Waiting](), list[_Waiting]()
         full = {flow for flow in self._running if not flow.joins}
         while self._waiting:
-            each = self._waiting.popleft()
+            each = heapq.heappop(self._waiting)
             if each.request.left:
                 continue
             kind: Any = each.flow or each.engine
@@ -245,8 +257,10 @@ class BatchQueue:
                 full.add(kind)  # the younger ones wait behind it
                 continue
             batch.append(each)
-        self._waiting.extendleft(reversed(others))
-        return batch
+            self._clock += each.question.tokens
+        for each in others:
+            heapq.heappush(self._waiting, each)
+        return sorted(batch, key=lambda each: each.number)
 
     def _fits(self, running: Sequence[_Waiting], each: _Waiting) -> bool:
         longest = max(other.question.tokens for other in [*running, each])

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -100,6 +101,55 @@ def test_a_batch_has_at_most_so_many_tokens_with_padding() -> None:
         else:
             expected.append([number])
     assert engine.batches[1:] == expected == [[0, 1, 2], [3, 4], [5], [6, 7], [8]]
+
+
+async def follow(queue: BatchQueue, engine: Squares, *requests: list[QueuedItem]) -> None:
+    """Requests that come one by one while a question is answered, and are answered behind it."""
+    first = await block(queue, engine)
+    asked = []
+    for request in requests:
+        asked.append(asyncio.ensure_future(queue.ask(engine, request, seconds=10)))
+        await asyncio.sleep(0.01)
+    engine.free.set()
+    await asyncio.gather(first, *asked)
+
+
+def test_a_text_alone_does_not_wait_behind_a_long_request() -> None:
+    engine, long = Squares(), ask(*range(100, 140), tokens=10)
+    alone, few = ask(1, tokens=10), ask(2, 3, 4, tokens=10)
+
+    async def scene(queue: BatchQueue) -> None:
+        await follow(queue, engine, long, alone, few)
+
+    run(scene, batch_tokens=50)
+    second, third = engine.batches[1:3]
+    assert second == [100, 1, 2, 3, 4]  # in the order in which they came
+    assert third == [101, 102, 103, 104, 105]
+    assert sorted(chain(*engine.batches)) == [0, 1, 2, 3, 4, *range(100, 140)]
+
+
+def test_a_long_text_waits_for_no_more_tokens_than_it_has() -> None:
+    """Short texts that come again and again, ten for each batch, do not pass it for ever."""
+    engine = Squares()
+
+    async def scene(queue: BatchQueue) -> None:
+        first = await block(queue, engine)
+        long = asyncio.ensure_future(queue.ask(engine, ask("", tokens=100), seconds=10))
+
+        async def insist() -> None:
+            while not long.done():
+                await queue.ask(engine, ask(2, tokens=10), seconds=10)
+
+        short = [asyncio.ensure_future(insist()) for _ in range(20)]
+        await asyncio.sleep(0.01)
+        engine.free.set()
+        with pytest.raises(TypeError):
+            await long
+        await asyncio.gather(first, *short)
+
+    run(scene, batch_tokens=100)
+    place = engine.batches.index([""])
+    assert 2 <= place <= 4
 
 
 def test_engines_do_not_share_a_batch_and_none_starves() -> None:
