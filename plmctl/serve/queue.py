@@ -113,7 +113,7 @@ class _Waiting:
     question: QueuedItem
     request: _Request
     place: int
-    turn: int  # the tokens of its request, counted on from the clock at its arrival
+    turn: int  # the size of its request, counted on from the clock at its arrival
     number: int  # questions that came before it
 
     def __lt__(self, other: _Waiting) -> bool:
@@ -125,13 +125,14 @@ class _Waiting:
 
 
 class BatchQueue:
-    """Short requests go first, and long ones wait for no more tokens of later ones than they have
-    themselves. The thread takes the question whose turn it is, and as many behind it for the same
-    engine as `batch_tokens` allows: `questions * longest <= batch_tokens`.
+    """Short requests go before long ones. The thread takes the question whose turn it is, and as
+    many behind it for the same engine as `batch_tokens` allows:
+    `questions * longest <= batch_tokens`.
 
-    The turn of a request is its tokens, plus the tokens that have been taken when it comes. So a
-    text alone does not wait behind thousands of another client, equal requests are served in the
-    order in which they come, and none waits for ever.
+    The turn of a request is its size, which is the next power of two above its tokens, plus a clock
+    at its arrival: the tokens that have been taken before older ones. So a text alone does not wait
+    behind thousands of another client, and requests of one size are served in the order in which
+    they come. None waits for more tokens of later ones than its size.
 
     No question waits for others to come: a batch is what has come during the last one. Questions of
     a flow join it between two of its steps, and each leaves it with its answer.
@@ -145,7 +146,7 @@ class BatchQueue:
     def __init__(self, *, batch_tokens: int, room: int, observer: Observer) -> None:
         self.batch_tokens, self.room, self.observer = batch_tokens, room, observer
         self._waiting = list[_Waiting]()  # a heap by turn
-        self._clock, self._numbers = 0, count()
+        self._clock, self._numbers = 0, count(1)
         self._changed = threading.Condition()
         self._open = True
         self._running: dict[Flow, list[_Waiting]] = {}
@@ -194,7 +195,8 @@ class BatchQueue:
                 raise Refusal(503, "the server is about to stop")
             if len(self._waiting) + len(questions) > self.room:
                 raise Refusal(429, f"{len(self._waiting):,} texts wait, at most {self.room:,} may")
-            turn = self._clock + sum(question.tokens for question in questions)
+            size = sum(question.tokens for question in questions)
+            turn = self._clock + (1 << size.bit_length())
             for place, question in enumerate(questions):
                 each = _Waiting(engine, question, request, place, turn, next(self._numbers))
                 heapq.heappush(self._waiting, each)
@@ -257,9 +259,10 @@ class BatchQueue:
                 full.add(kind)  # the younger ones wait behind it
                 continue
             batch.append(each)
-            self._clock += each.question.tokens
         for each in others:
             heapq.heappush(self._waiting, each)
+        oldest = min((each.number for each in self._waiting), default=0)
+        self._clock += sum(each.question.tokens for each in batch if each.number > oldest > 0)
         return sorted(batch, key=lambda each: each.number)
 
     def _fits(self, running: Sequence[_Waiting], each: _Waiting) -> bool:

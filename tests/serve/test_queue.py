@@ -128,6 +128,42 @@ def test_a_text_alone_does_not_wait_behind_a_long_request() -> None:
     assert sorted(chain(*engine.batches)) == [0, 1, 2, 3, 4, *range(100, 140)]
 
 
+def test_a_text_alone_does_not_wait_behind_two_long_requests() -> None:
+    """Not even when one of them is under way, and the other has waited for all of it."""
+    engine = Squares()
+    long = [ask(*range(at, at + 20), tokens=10) for at in (100, 200)]
+    late = [ask(number, tokens=10) for number in (1, 2)]
+
+    async def scene(queue: BatchQueue) -> None:
+        first = await block(queue, engine)
+        asked = [asyncio.ensure_future(queue.ask(engine, own, seconds=10)) for own in long]
+        await asyncio.sleep(0.01)
+        answer, count = engine.answer, 0
+
+        def join(questions: Sequence[Any]) -> list[Any]:
+            """Two texts come while the second long request is answered."""
+            nonlocal count
+            count += 1
+            if count == 5:
+                loop.call_soon_threadsafe(come)
+                assert there.wait(10)
+            return answer(questions)
+
+        def come() -> None:
+            asked.extend(asyncio.ensure_future(queue.ask(engine, own, seconds=10)) for own in late)
+            loop.call_later(0.02, there.set)
+
+        loop, there = asyncio.get_running_loop(), threading.Event()
+        engine.answer = join  # type: ignore[method-assign]
+        engine.free.set()
+        await asyncio.gather(first, *asked)
+        await asyncio.gather(*asked)
+
+    run(scene, batch_tokens=50)
+    assert engine.batches[5] == [200, 201, 202, 203, 204]
+    assert engine.batches[6] == [205, 206, 207, 1, 2]
+
+
 def test_a_long_text_waits_for_no_more_tokens_than_it_has() -> None:
     """Short texts that come again and again, ten for each batch, do not pass it for ever."""
     engine = Squares()
