@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.7, help="of the rate, for a load")
     parser.add_argument("--minutes", type=float, default=1)
     parser.add_argument("settings", nargs="*", help="settings of serve")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()  # settings stand behind options
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     texts = [line for line in given.texts.read_text(encoding="utf-8").splitlines() if line.strip()]
     {"rate": compare_rates, "load": load, "chaos": misbehave}[given.what](given, texts)

@@ -14,6 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 from plmctl.serve.errors import Refusal
 
 
+STEP = 3  # powers of two between the sizes of requests: similar ones keep their order
+
+
 class Engine(Protocol):
     """A computation that answers several questions at the same time."""
 
@@ -129,10 +132,10 @@ class BatchQueue:
     many behind it for the same engine as `batch_tokens` allows:
     `questions * longest <= batch_tokens`.
 
-    The turn of a request is its size, which is the next power of two above its tokens, plus a clock
-    at its arrival: the tokens that have been taken before older ones. So a text alone does not wait
-    behind thousands of another client, and requests of one size are served in the order in which
-    they come. None waits for more tokens of later ones than its size.
+    The turn of a request is its size, which is the next power of eight above its tokens, plus a
+    clock at its arrival: the tokens that have been taken before older ones. So a text alone does
+    not wait behind thousands of another client, and requests of one size are served in the order in
+    which they come. None waits for more tokens of later ones than its size.
 
     No question waits for others to come: a batch is what has come during the last one. Questions of
     a flow join it between two of its steps, and each leaves it with its answer.
@@ -196,7 +199,7 @@ class BatchQueue:
             if len(self._waiting) + len(questions) > self.room:
                 raise Refusal(429, f"{len(self._waiting):,} texts wait, at most {self.room:,} may")
             size = sum(question.tokens for question in questions)
-            turn = self._clock + (1 << size.bit_length())
+            turn = self._clock + (1 << STEP * -(-size.bit_length() // STEP))
             for place, question in enumerate(questions):
                 each = _Waiting(engine, question, request, place, turn, next(self._numbers))
                 heapq.heappush(self._waiting, each)
