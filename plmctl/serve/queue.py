@@ -13,7 +13,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from plmctl.serve.errors import Refusal
 
-
 STEP = 3  # powers of two between the sizes of requests: similar ones keep their order
 
 
@@ -133,9 +132,9 @@ class BatchQueue:
     `questions * longest <= batch_tokens`.
 
     The turn of a request is its size, which is the next power of eight above its tokens, plus a
-    clock at its arrival: the tokens that have been taken before older ones. So a text alone does
-    not wait behind thousands of another client, and requests of one size are served in the order in
-    which they come. None waits for more tokens of later ones than its size.
+    clock at its arrival: the tokens of requests that have come and gone before older ones. So a
+    text alone does not wait behind thousands of another client, and requests of one size are served
+    in the order in which they come. None waits for more tokens of later ones than its size.
 
     No question waits for others to come: a batch is what has come during the last one. Questions of
     a flow join it between two of its steps, and each leaves it with its answer.
@@ -149,7 +148,8 @@ class BatchQueue:
     def __init__(self, *, batch_tokens: int, room: int, observer: Observer) -> None:
         self.batch_tokens, self.room, self.observer = batch_tokens, room, observer
         self._waiting = list[_Waiting]()  # a heap by turn
-        self._clock, self._numbers = 0, count(1)
+        self._clock = self._latest = 0  # the clock, and the latest turn of those that wait
+        self._numbers = count()
         self._changed = threading.Condition()
         self._open = True
         self._running: dict[Flow, list[_Waiting]] = {}
@@ -200,6 +200,8 @@ class BatchQueue:
                 raise Refusal(429, f"{len(self._waiting):,} texts wait, at most {self.room:,} may")
             size = sum(question.tokens for question in questions)
             turn = self._clock + (1 << STEP * -(-size.bit_length() // STEP))
+            self._latest = max(turn, self._latest if self._waiting else 0)
+            self._clock += size if turn < self._latest else 0
             for place, question in enumerate(questions):
                 each = _Waiting(engine, question, request, place, turn, next(self._numbers))
                 heapq.heappush(self._waiting, each)
@@ -264,8 +266,6 @@ class BatchQueue:
             batch.append(each)
         for each in others:
             heapq.heappush(self._waiting, each)
-        oldest = min((each.number for each in self._waiting), default=0)
-        self._clock += sum(each.question.tokens for each in batch if each.number > oldest > 0)
         return sorted(batch, key=lambda each: each.number)
 
     def _fits(self, running: Sequence[_Waiting], each: _Waiting) -> bool:
