@@ -131,10 +131,10 @@ class BatchQueue:
     many behind it for the same engine as `batch_tokens` allows:
     `questions * longest <= batch_tokens`.
 
-    The turn of a request is its size, which is the next power of eight above its tokens, plus a
-    clock at its arrival: the tokens of requests that have come and gone before older ones. So a
-    text alone does not wait behind thousands of another client, and requests of one size are served
-    in the order in which they come. None waits for more tokens of later ones than its size.
+    The turn of a request is its size plus a clock at its arrival. Its size is the next power of
+    eight above its tokens. The clock counts the tokens of requests that pass others. So a text
+    alone does not wait behind thousands of another client. Requests of one size keep their order.
+    None waits for more tokens of later ones than its size.
 
     No question waits for others to come: a batch is what has come during the last one. Questions of
     a flow join it between two of its steps, and each leaves it with its answer.
@@ -148,7 +148,7 @@ class BatchQueue:
     def __init__(self, *, batch_tokens: int, room: int, observer: Observer) -> None:
         self.batch_tokens, self.room, self.observer = batch_tokens, room, observer
         self._waiting = list[_Waiting]()  # a heap by turn
-        self._clock = self._latest = 0  # the clock, and the latest turn of those that wait
+        self._clock = self._latest = 0  # the clock, and the latest turn in the queue
         self._numbers = count()
         self._changed = threading.Condition()
         self._open = True
@@ -243,8 +243,8 @@ class BatchQueue:
                 self._changed.wait()
 
     def _collect(self) -> list[_Waiting]:
-        """The first question whose client still waits and that may run now, and others that fit;
-        those that came first are first.
+        """The first question whose client still waits and that may run now, and others that fit,
+        by their arrival.
         """
         batch, others = list[_Waiting](), list[_Waiting]()
         full = {flow for flow in self._running if not flow.joins}
