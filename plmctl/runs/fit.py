@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -108,11 +109,26 @@ def fit(
 
 def _train(session: Session, trainer: Trainer, *, used: bool) -> Result:
     """Train; with whole weights in the main process at the end, if they are `used`."""
-    with explain_lack_of_memory(session, trainer, _rows_of_pass(session)):
-        result = trainer.fit()
+    try:
+        with explain_lack_of_memory(session, trainer, _rows_of_pass(session)):
+            result = trainer.fit()
+    finally:
+        if session.world.main and (line := trainer.schedule.conclude(_read_curve(session))):
+            session.say(line)
     if used:
         trainer.strategy.release()
     return result
+
+
+def _read_curve(session: Session) -> Iterator[tuple[float, float]]:
+    """(learning rate, loss) of each line of the log of training; read only where a schedule
+    concludes something.
+    """
+    file = session.folder / METRICS
+    for line in file.read_text("utf-8").splitlines() if file.is_file() else ():
+        record = json.loads(line)
+        if {"lr", "loss"} <= record.keys():
+            yield record["lr"], record["loss"]
 
 
 def _choose_strategy(session: Session) -> Strategy:

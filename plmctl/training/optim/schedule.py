@@ -10,7 +10,7 @@ the share of the budget.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -79,6 +79,10 @@ class Schedule:
     def of(self, name: str) -> Schedule:
         """The schedule of the parameter called `name`."""
         return self
+
+    def conclude(self, points: Iterable[tuple[float, float]]) -> str:
+        """A line for the user at the end of a run, by its (learning rate, loss); "": none."""
+        return ""
 
 
 def _fraction(s: float, start: float, end: float) -> float:
