@@ -15,7 +15,7 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.generation.beam import Beam, keep_order, take_best
-from plmctl.generation.greedy import Greedy
+from plmctl.generation.greedy import Greedy, find_best
 from plmctl.generation.sample import Sample
 from plmctl.generation.search import Start, find_repeats
 
@@ -231,6 +231,17 @@ def test_best_is_topk() -> None:
         found, places = take_best(values, count)
         torch.testing.assert_close(found, values.topk(count).values)
         torch.testing.assert_close(values.gather(1, places), found)
+
+
+@pytest.mark.parametrize("size", [7, 64 * 64, 64 * 64 + 1, 8000])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_among_equals_the_lowest_is_best(rows: int, size: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    values = torch.randint(0, 50, (rows, size), generator=generator).float()
+    values[0] = -torch.inf
+    assert torch.equal(find_best(values), values.argmax(-1))
+    values[:, -1] = 51  # behind the last chunk, or in it
+    assert find_best(values).tolist() == [size - 1] * rows
 
 
 def test_in_place_moves_as_few_as_can_be() -> None:
