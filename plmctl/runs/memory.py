@@ -33,18 +33,18 @@ def divide(
 ) -> dict[str, float]:
     """The same of one of several processes, or teams, that divide weights, gradients and optimizer.
 
-    A process has its share of each, and whole tensors for a time. Tensors outside of cells are
-    whole for a pass, with their gradients; so are two cells, one at work and the next, with the
-    gradients of one.
+    A process has its share of each, and besides whole tensors for a time. Tensors outside of cells
+    are whole for a pass. First a cell at work is, with its gradients, and in the end gradients of
+    all outside are.
     """
     plans = find_divided(*outline, team) if team > 1 else {}
     elsewhere = {cell: (1 - 1 / team) * count_divided({cell: plan}) for cell, plan in plans.items()}
     every = [cell for _, cell in list_cells(nn.ModuleList([*outline]))]
     cells = [_count(cell) - elsewhere.get(cell, 0) for cell in every]
     outside = memory["weights"] - NUMBER * sum(cells)
-    gathered = 2 * outside + 3 * NUMBER * max(cells, default=0)
+    gathered = outside + max(outside, 2 * NUMBER * max(cells, default=0))
     shares = {name: memory[name] / processes for name in DIVIDED}
-    return {**memory, **shares, "gathered": (1 - 1 / processes) * gathered}
+    return {**memory, **shares, "gathered": gathered}
 
 
 def divide_cells(

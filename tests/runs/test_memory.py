@@ -15,10 +15,12 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from plmctl.artifacts import activations
 from plmctl.models.base import Model
+from plmctl.training.processes.launch import launch
 from plmctl.training.trainer import Trainer
 from plmctl.training.update import Update
 from tests.command import plmctl
 
+ROOT = Path(__file__).parents[2]
 SMALL = ("size=tiny", "size.num_layers=2", "size.width=64", "size.num_heads=2")
 SMALL += ("size.inner_width=256", "train.batch_size=8", "tokenizer.vocab_size=400")
 SMALL += ("train.threads=1", "train.steps=1", "train.eval_every=0")
@@ -130,10 +132,35 @@ def test_processes_divide_all_but_activations() -> None:
     for name in ("weights", "gradients", "optimizer"):
         assert own[name] == round(whole[name] / 4)
     assert own["activations"] == whole["activations"]
-    # beside its share: the tables and heads with their gradients, and three cells
-    cell = 4 * (2 * 64 * 256 + 256 + 64)  # the widest: feed-forward
+    # beside its share: the tables and heads, and the widest cell with its gradients
+    cell = 4 * (2 * 64 * 256 + 256 + 64)  # feed-forward
     cells = 2 * (cell + 4 * (4 * 64 * 64 + 4 * 64))
-    assert own["gathered"] == round(0.75 * (2 * (whole["weights"] - cells) + 3 * cell))
+    outside = whole["weights"] - cells
+    assert outside < 2 * cell
+    assert own["gathered"] == outside + 2 * cell
+
+
+@pytest.mark.slow  # two processes of a run; the formula is above
+@pytest.mark.parametrize("words", [("gpt2",), ("gpt2", "tokenizer.vocab_size=3000")])
+def test_a_share_is_predicted_within_a_tenth(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a small table the widest cell decides what is whole, with a large one the table."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    more = ("train.precision=fp32", "train.parallel=sharded", "train.steps=2")
+    small = [word for word in SMALL if word.partition("=")[0] not in str((words, more))]
+    line = ("pretrain", words[0], *small, *words[1:], *more)
+    said = plmctl(*line, "train.processes=2", "--dry-run", "--json")
+    predicted = json.loads(said)["memory"]
+    run = [str(tmp_path / "rank"), *line, f"run.dir={tmp_path / 'run'}"]
+    assert launch(2, run, module="tests.runs.sharded_memory") == 0
+    for rank in range(2):
+        measured = json.loads((tmp_path / f"rank-{rank}.json").read_text())
+        assert predicted.keys() == measured.keys()
+        for name in ("weights", "gradients", "optimizer", "gathered"):
+            assert predicted[name] == pytest.approx(measured[name], rel=0.1), name
+        assert sum(predicted.values()) == pytest.approx(sum(measured.values()), rel=0.1)
 
 
 @pytest.fixture
