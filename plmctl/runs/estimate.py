@@ -202,6 +202,22 @@ def _count_shares(train: Train) -> int:
     return count_shares(train.parallel, teams, train.shard_size)
 
 
+def _divide(
+    memory: dict[str, float], outline: Outline, train: Train
+) -> tuple[dict[str, float], dict[str, float], int]:
+    """(the memory of a process of the run, that of one of several which divide the model, how
+    many these are).
+    """
+    if (team := train.tensor_parallel) > 1:
+        memory = divide_cells(memory, outline, team)
+    shares, teams = _count_shares(train), count_teams(train.processes, team)
+    several = shares if shares > 1 else teams if teams > 1 else SEVERAL
+    divided = divide(memory, outline, several, team)
+    if team > 1:  # torch's engine copies weights for a pass, too
+        memory = divide(memory, outline, 1, team)
+    return divided if shares > 1 else memory, divided, several * team
+
+
 def _report(
     spec: Pretrain | Finetune,
     outline: Outline,
@@ -226,12 +242,7 @@ def _report(
         memory |= {"gradients": 4 * trained, "optimizer": 8 * trained}
     if (state := count_optimizer(spec, outline)) is not None:
         memory["optimizer"] = state
-    if (team := train.tensor_parallel) > 1:
-        memory = divide_cells(memory, outline, team)
-    shares, teams = _count_shares(train), count_teams(train.processes, team)
-    several = shares if shares > 1 else teams if teams > 1 else SEVERAL
-    divided = divide(memory, outline, several, team)
-    memory = divided if shares > 1 else memory
+    memory, divided, several = _divide(memory, outline, train)
     decided = {"precision": spec.train.precision, "run.dir": spec.run.dir}
     spent = spend(stages, train)
     report: dict[str, dict[str, Any]] = {

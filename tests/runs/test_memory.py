@@ -163,6 +163,21 @@ def test_a_share_is_predicted_within_a_tenth(
         assert sum(predicted.values()) == pytest.approx(sum(measured.values()), rel=0.1)
 
 
+def test_a_team_divides_its_cells() -> None:
+    words = ("pretrain", "bert", *SMALL, "--dry-run", "--json")
+    whole = json.loads(plmctl(*words))["memory"]
+    team = json.loads(plmctl(*words, "train.processes=2", "train.tensor_parallel=2"))
+    # all but the biases by which cells end
+    cells = 2 * (3 * 64 * 64 + 3 * 64 + 64 * 64 + 2 * 64 * 256 + 256)
+    own = team["memory"]
+    assert own["weights"] == own["gradients"] == whole["weights"] - 4 * cells / 2
+    share = own["weights"] / whole["weights"]
+    assert own["optimizer"] == pytest.approx(share * whole["optimizer"], abs=1)
+    assert own["gathered"] > 0
+    assert team["divided"]["processes"] == 16
+    assert team["divided"]["weights"] == own["weights"] / 8
+
+
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Memory of so many bytes, in which a pass of more than two rows finds no room."""
