@@ -15,7 +15,7 @@ from plmctl.training.device.profiler import Profiler
 from plmctl.training.device.stopwatch import Stopwatch
 from plmctl.training.lag import Lag
 from plmctl.training.log import format_line, read_metrics
-from plmctl.training.processes.world import World
+from plmctl.training.processes.world import NOTHING, World
 from plmctl.training.stages import Stage
 from tests.command import plmctl
 from tests.training.toy import ToyBatches, make_trainer
@@ -61,7 +61,10 @@ class Pair(World):
     given: tuple[dict[str, int], dict[str, int]] = ({}, {})
     sums = 0
 
-    def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+    def sum_counts(
+        self, counts: Mapping[str, int], also: Mapping[str, int] = NOTHING
+    ) -> dict[str, int]:
+        counts = {**counts, **also}
         self.given[self.rank].clear()
         self.given[self.rank].update(counts)
         self.meeting.wait()
