@@ -87,6 +87,7 @@ TINY = {
     "regularisers": "--size tiny --batch 4 --length 16 --vocab 140 --rounds 1",
     "runtimes": "--path {labels} --size tiny --vocab 45 --rows 4 --rounds 1 --only torch",
     "saves": "--size tiny --steps 8 --every 2 --words train.batch_size=4",
+    "search": "--individuals 3 --strategies random",
     "serve": "chaos --run {run} --texts {text} --minutes 0.05 --at-once 2 -- max_texts=200",
     "soak": "--minutes 1 --set train.threads=1",
     "spans": "--limit 32 --tokens 16 --spans 8 --rounds 1",

@@ -690,6 +690,8 @@ def test_no_group_is_forgotten() -> None:
         "graph_score",
         "method",
         "word_vectors",
+        "space",
+        "strategy",
     }
     assert {path.name for path in conf_dir().iterdir() if path.is_dir()} == {
         *PRETRAIN_GROUPS,

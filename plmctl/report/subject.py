@@ -242,6 +242,10 @@ def _check(folder: Path) -> None:
         )
     if (folder / METRICS).is_file() or (folder / CONFIG).is_file():
         return
+    if (folder / "search.json").is_file():
+        runs = sorted(file.parent for file in folder.glob(f"jobs/*/run/{METRICS}"))
+        fix = spell_line("report", *runs[:2])
+        raise DataError("a search, whose page is search.html", file=folder, fix=fix)
     patterns = (f"{pattern}/{name}" for pattern in ("*", "jobs/*/run") for name in (METRICS, STUDY))
     inside = sorted(
         file.parent for pattern_of_file in patterns for file in folder.glob(pattern_of_file)

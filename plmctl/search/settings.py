@@ -31,7 +31,7 @@ class SettingsSpace(Space):
         words: Settings with their values in Hydra's sweep grammar: `size=tiny,mini`,
             `train.batch_size=range(8,65,8)`, `optim.beta2=interval(0.9,0.999)`,
             `optim.lr=tag(log,interval(1e-5,1e-3))` or in short `optim.lr=log(1e-5,1e-3)`,
-            `model.layers=int(interval(2,8))`, and layouts by a grammar,
+            `size.num_layers=int(interval(2,8))`, and layouts by a grammar,
             `model.stack.layout=tag(layout,choice('(af|fa){2}'))`.
         named: Points with a name, {name: {setting: value}}.
 

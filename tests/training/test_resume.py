@@ -52,6 +52,25 @@ def test_bit_for_bit(tmp_path, precision, micro):
     assert curve(tmp_path / "a") == curve(tmp_path / "b")
 
 
+def test_a_run_in_parts_is_the_whole_run(tmp_path):
+    """Paused after 2 and 5 of 9 updates: the schedule is that of all nine, and so are all bits."""
+    straight = make_trainer(tmp_path / "a", steps=N)
+    straight.fit()
+    checkpoint, part = None, None
+    for pause, end in ((2, 2), (5, 5), (0, N)):
+        part = make_trainer(tmp_path / "b", steps=N, settings={"pause_at": pause})
+        if checkpoint:
+            part.resume(checkpoint)
+        result = part.fit()
+        assert (result.progress.step, result.exit_code) == (end, 0)
+        checkpoint = result.checkpoint
+        assert checkpoint.name == f"step-{end}"
+    assert same(weights(straight), weights(part))
+    again = make_trainer(tmp_path / "b", steps=N, settings={"pause_at": 5})
+    again.resume(checkpoint)
+    assert again.fit().progress.step == N  # behind its pause, nothing is trained
+
+
 def test_bit_for_bit_with_memory(tmp_path):
     straight, resumed = straight_and_resumed(tmp_path, backbone=Recurrent, micro=4)
     assert same(weights(straight), weights(resumed))
