@@ -24,8 +24,10 @@ from plmctl.storage.gate import admit
 STRATEGIES = ("random", "evolution", "hurdles", "asha", "tpe", "cmaes", "gp")
 WORDS = (
     *("individual.recipe=bert", "again.best=0"),
-    "individual.overrides=[size=tiny,tokenizer.vocab_size=1000,format.max_length=32,train.steps=81]",
-    "space.words=['optim.lr=log(1e-4,1e-1)','train.batch_size=8,16,32','size.num_layers=int(interval(1,4))']",
+    "individual.overrides="
+    "[size=tiny,tokenizer.vocab_size=1000,format.max_length=32,train.steps=81]",
+    "space.words=['optim.lr=log(1e-4,1e-1)','train.batch_size=8,16,32',"
+    "'size.num_layers=int(interval(1,4))']",
 )
 
 

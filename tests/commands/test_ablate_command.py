@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.config.recipes import load, recipe_names, recipes_dir
 from plmctl.study import bases, tokenizers
-from plmctl.study import run as running
 from tests.knowledge.tables import write_knowledge
 from tests.marks import mark_slow
 from tests.study import toy_study
@@ -248,7 +247,7 @@ def test_a_study_that_is_edited_while_it_runs(here: Path, monkeypatch: pytest.Mo
         file.write_text(file.read_text().replace("- 1\n", "- 1\n- 2\n", 1))
         return 1
 
-    monkeypatch.setattr(running.Processes, "run", run)
+    monkeypatch.setattr("plmctl.jobs.runners.Processes.run", run)
     done = ablate("./toy.yaml", "out=out")
     assert (done.exit_code, ran) == (1, [9])
     jobs = json.loads((here / "out" / "study.json").read_text())["jobs"]
