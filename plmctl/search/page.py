@@ -54,6 +54,7 @@ def make_blocks(outcome: SearchOutcome) -> list[Block]:
         blocks.append(Paragraph("None was trained again."))
     blocks += [Heading("Fitness over time"), *_draw_time(outcome)]
     blocks += [Heading("Cost against fitness"), *_draw_costs(outcome)]
+    blocks += _draw_numbers(outcome)
     blocks += [Heading("Importance of settings"), *_list_importance(outcome)]
     blocks += [Heading("Individuals, the best first")]
     blocks += [make_individual_table(outcome, len(outcome.course.individuals))]
@@ -166,6 +167,21 @@ def _draw_costs(outcome: SearchOutcome) -> list[Block]:
         {"individuals": points, "front": front}, title=title, x="parameters", y=goal.name
     )
     return [*blocks, Chart("costs", svg)]
+
+
+def _draw_numbers(outcome: SearchOutcome) -> list[Block]:
+    """The fitness against each number by which the space describes its points."""
+    goal, blocks = outcome.goals[0], list[Block]()
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for each in outcome.course.individuals:
+        if each.fit and each.fitness:
+            for name, number in outcome.space.describe(each.point).items():
+                curves.setdefault(name, []).append((number, goal.to_value(each.fitness[0])))
+    for name, points in curves.items():
+        title = f"{goal.name} against {name}"
+        svg = draw_lines({"individuals": sorted(points)}, title=title, x=name, y=goal.name)
+        blocks += [Heading(f"{name.capitalize()} against fitness"), Chart(name.split()[0], svg)]
+    return blocks
 
 
 def _list_importance(outcome: SearchOutcome) -> list[Block]:
