@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from plmctl.attention.kernels.keep import without_values
 from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import UsageError
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Backbone, Model
 from plmctl.nn.stack import Stack
@@ -56,7 +57,8 @@ def count_activations(
     try:
         for backbone in dict.fromkeys([model.backbone, *parts]):
             total += _count_pass(backbone, rows, lengths, precision)
-    except RuntimeError:  # torch has no result for a tensor without values
+    # torch has no result for a tensor without values; a role without a tokenizer is no token
+    except (RuntimeError, UsageError):
         return None
     return total
 
