@@ -96,7 +96,7 @@ class SearchOutcome:
             plan.strategy.levels(course.individuals),
             importance,
             jobs.measure_seconds(),
-            sum(each.updates for each in results),
+            sum(each.updates for each in results) * len(plan.settings["seeds"]),
             course.full * sum(len(each.values) for each in again),
         )
 

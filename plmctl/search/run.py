@@ -68,6 +68,12 @@ class SearchPlan:
     first: Prospects
 
     @property
+    def most_updates(self) -> int | None:
+        """The budget of updates for each of the seeds of all individuals; None without one."""
+        whole = self.settings["budget"]["updates"]
+        return None if whole is None else whole // len(self.settings["seeds"])
+
+    @property
     def limits(self) -> dict[str, float]:
         """{cost: its limit}."""
         given = plain(self.settings["constraints"])
@@ -87,7 +93,7 @@ class SearchPlan:
             full=self.full,
             parallel=self.settings["parallel"],
             goals=len(self.goals),
-            most_updates=budget["updates"],
+            most_updates=self.most_updates,
             most_individuals=budget["individuals"],
             settle=settle,
         )
@@ -209,9 +215,11 @@ def _check(plan: SearchPlan) -> None:
         allowed = "must have an end: individuals, updates or hours"
         raise ConfigError("budget", ..., allowed, fix="budget.individuals=20")
     least = plan.full if not strategy.pauses else 1
-    if budget["updates"] is not None and budget["updates"] < least:
-        allowed = f"at least the {plan.full} updates of one individual"
-        raise ConfigError("budget.updates", budget["updates"], allowed, fix=f"{plan.full}")
+    if plan.most_updates is not None and plan.most_updates < least:
+        whole = plan.full * len(settings["seeds"])
+        allowed = f"at least the {whole} updates of one individual"
+        fix = f"budget.updates={whole}"
+        raise ConfigError("budget.updates", budget["updates"], allowed, fix=fix)
     if strategy.pauses and plan.maker.command == "finetune" and not plan.full:
         raise ConfigError("individual: train.steps", ..., "must be set with this strategy")
     moved = [key for key in plan.space.dimensions if key.startswith("train.steps")]

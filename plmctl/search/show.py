@@ -39,7 +39,7 @@ def rehearse(plan: SearchPlan) -> Course | None:
         full=plan.full,
         parallel=plan.settings["parallel"],
         goals=len(plan.goals),
-        most_updates=budget["updates"],
+        most_updates=plan.most_updates,
         most_individuals=budget["individuals"],
     )
     random = np.random.default_rng(plan.settings["seed"])
@@ -62,7 +62,7 @@ def foresee(plan: SearchPlan) -> dict[str, Any]:
         individuals, jobs = len(course.individuals), len(course.steps)
         updates = course.count_updates()
     else:
-        by_updates = (budget["updates"] or 0) // max(1, plan.full)
+        by_updates = (plan.most_updates or 0) // max(1, plan.full)
         known = [each for each in (budget["individuals"], by_updates) if each]
         individuals = jobs = min(known, default=0)
         updates = individuals * plan.full

@@ -130,6 +130,14 @@ def test_the_best_are_trained_again_on_fresh_seeds(searched: Any) -> None:
     assert found["sha256"][:16] in page
 
 
+def test_every_seed_is_spent(searched: Any) -> None:
+    """Three whole trainings on two seeds each, of a budget that a fourth would exceed."""
+    words = ("seeds=[0,4]", "budget.updates=200", "again.best=0")
+    _, found = searched("seeds", "strategy=random", *words)
+    assert len(found["individuals"]) == 3
+    assert found["updates"] == 3 * 2 * 27
+
+
 def test_a_larger_budget_goes_on(searched: Any) -> None:
     _, first = searched("grown", *CASES["random"])
     _, more = searched("grown", "strategy=random", "budget.individuals=9")
