@@ -55,7 +55,7 @@ class Configs:
         check_data(cfg)
         if typed:
             refuse_decided(cfg, set(map(key_of, typed)), self.given.plugins)
-        check_machine(cfg.train)
+        check_machine(cfg)
         check_updates(cfg, processes=cfg.train.processes, plugins=self.given.plugins)
         check_contract(cfg, self.given.plugins, self.given.config_dirs)
         return config

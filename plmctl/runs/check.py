@@ -68,9 +68,9 @@ def check_settings(spec: Pretrain) -> None:
         with collect(errors):
             refuse_decided(spec, spec.provenance.keys, spec.plugins)
     with collect(errors):
-        check_machine(spec.train)
+        check_machine(spec)
     with collect(errors):
-        check_updates(spec, processes=count_processes(spec.train), plugins=spec.plugins)
+        check_updates(spec, processes=count_processes(spec), plugins=spec.plugins)
     with collect(errors):
         stated_pooling(model_settings(spec))
     if spec.init_into and not spec.init:
@@ -82,20 +82,20 @@ def check_settings(spec: Pretrain) -> None:
     raise_all(errors)
 
 
-def count_processes(train: Any) -> int:
+def count_processes(spec: Any) -> int:
     """The number of processes that share a run."""
-    return max(environment()[2], train.processes)
+    return max(environment()[2], spec.train.processes)
 
 
-def check_machine(train: Any) -> None:
+def check_machine(spec: Any) -> None:
     """Raise what does not fit together in the processes, the device and the number types of a
     run.
     """
-    errors: list[PlmctlError] = []
+    train, errors = spec.train, list[PlmctlError]()
     with collect(errors):
         check_parallel(
             train.parallel,
-            count_processes(train),
+            count_processes(spec),
             shard_size=train.shard_size,
             offload=train.offload,
             team=train.tensor_parallel,

@@ -83,7 +83,7 @@ def check_graph(spec: Graph) -> None:
         allowed = "false where only heads are predicted: nothing would train the relations"
         errors.append(ConfigError("reciprocal", True, allowed, fix="reciprocal=false"))
     with collect(errors):
-        check_machine(spec.train)
+        check_machine(spec)
     for key, only in {"train.stream": "fp32", "train.checkpoint_activations": False}.items():
         if spec.select(key) != only:
             none = str(only).lower()

@@ -81,7 +81,7 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
     with checking_parents(spec):
         errors: list[PlmctlError] = []
         with collect(errors):
-            check_machine(spec.train)
+            check_machine(spec)
         with collect(errors):
             spec = complete(spec)
         raise_all(errors)
@@ -109,7 +109,7 @@ def outline_later(
         tasks: The tasks whose files were read, by all settings that decide how; a new one is added.
     """
     with checking_parents(spec):
-        check_machine(spec.train)
+        check_machine(spec)
         spec = fit_to(spec, config)
         task = build_task(spec)
         key = json.dumps(
