@@ -10,6 +10,7 @@ from plmctl.core.errors import ConfigError, find_meant, nearest
 from plmctl.search.strategy import Fitness
 
 COSTS = ("parameters", "macs", "latency")  # goals that no training measures; lower is better
+SPEED = "tokens_per_second"  # in the last line of a log of pretraining; higher is better
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Goal:
     """A number that a search makes as good as it can.
 
     Args:
-        name: A metric that each run reports on its held-out data, or one of `COSTS`.
+        name: A metric that each run reports on its held-out data, `SPEED`, or one of `COSTS`.
         lower: Whether lower is better.
     """
 
@@ -57,7 +58,7 @@ def choose_goals(
         allowed = f"one of auto, lower, higher for each of {', '.join(names)}"
         fix = f"better=[{','.join(['auto'] * len(names))}]"
         raise ConfigError("better", list(better), allowed, fix=fix)
-    every = {**known, **dict.fromkeys(COSTS, True)}
+    every = {**known, **dict.fromkeys(COSTS, True), SPEED: False}
     goals: list[Goal] = []
     for name, side in zip(names, better or ["auto"] * len(names), strict=True):
         plain = name.removeprefix("valid/")

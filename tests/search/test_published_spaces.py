@@ -6,6 +6,7 @@ import pytest
 
 from plmctl.config.build import build
 from plmctl.config.compose import compose
+from plmctl.search.goals import choose_goals, read_fitness
 from plmctl.search.space import Space
 
 
@@ -47,6 +48,12 @@ def test_the_searches_of_orders_and_cells_compose() -> None:
     """Their spaces are the ones of their names, and the start of the evolution is a point."""
     orders = build(compose("search", "orders", [])["space"], path="space")
     assert len(orders.seeds()["interleaved"]["order"]) == 16
+    sweep = compose("search", "sandwich_k", [])
+    assert sweep["seeds"] == (0, 1, 2)
+    points = list(build(sweep["space"], path="space").points())
+    assert [point["model.stack.sandwich"] for point in points] == list(range(8))
+    one, other = (compose("search", name, [])["individual"] for name in ("orders", "sandwich_k"))
+    assert {*other.overrides} - {*one.overrides} == {"size.num_layers=8"}
     spec = compose("search", "evolved", [])
     space = build(spec["space"], path="space")
     assert set(spec["strategy"]["start"]) <= space.seeds().keys()
@@ -54,3 +61,14 @@ def test_the_searches_of_orders_and_cells_compose() -> None:
         words = [*spec["individual"].overrides, *space.overrides(point)]
         composed = compose("pretrain", "evolved_transformer", words)
         assert composed["size"]["width"] == 64
+
+
+def test_the_finder_of_batch_sizes_doubles_the_rows() -> None:
+    """Powers of two up to the whole batch, the fastest first; a run that failed comes last."""
+    spec = compose("search", "batch_size", [])
+    points = build(spec["space"], path="space").points()
+    assert [point["train.micro_batch_size"] for point in points] == [2**k for k in range(9)]
+    (goal,) = choose_goals(spec["fitness"], [], {"loss": True}, "loss")
+    measured = [{"tokens_per_second": 900.0, "loss": 2.0}, {"tokens_per_second": 1200.0}, {}]
+    fitness = [read_fitness([goal], scores, {})[0] for scores in measured]
+    assert fitness == [900.0, 1200.0, float("-inf")]
