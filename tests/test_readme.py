@@ -23,6 +23,7 @@ from plmctl.attention.patterns.base import Pattern
 from plmctl.chain.self_training import sort_words as sort_rounds
 from plmctl.cli import app as cli
 from plmctl.cli.verb import read_bare, sort_words
+from plmctl.commands.search import SearchCommand
 from plmctl.config import compose as config
 from plmctl.config.command import all_commands, list_commands
 from plmctl.config.headers import header
@@ -122,7 +123,7 @@ def assert_composes(line: str, *extra: str) -> None:
         config_dirs=tuple(given.get("config_dir") or ()),
         plugins=tuple(given.get("plugin") or ()),
     )
-    asked = take_launcher(asked)
+    asked = SearchCommand.read(asked) if verb == "search" else take_launcher(asked)
     asked = as_training(asked) if verb == "distill" else asked
     made = config.composed(asked, sweep=given.get("multirun", False))
     assert made.spec.provenance.verb == asked.verb

@@ -68,7 +68,7 @@ MISTAKES = [
         "matches no parameter",
         "train.trainable=[backbone.stack]",
     ),
-    (f"pretrain {TINY} data.path=empty.txt", "the file is empty", "remove it, or name files with"),
+    (f"pretrain {TINY} data.path=empty.txt", "the file is empty", "name files with text in"),
     (f"pretrain {TINY} data.path=t.tx", "no such file, folder or pattern", "data.path=t.txt"),
     (
         f"pretrain {TINY} data.path=strings:cpy:5-9:100",

@@ -100,7 +100,7 @@ AGAIN = "train.checkpoint_activations=true"
 
 def test_a_model_of_one_stack_reads_source_and_target_as_one_text() -> None:
     one, two = (
-        activations._make_batch(SimpleNamespace(needs=needs), 2, (5, 3))
+        activations.make_full_batch(SimpleNamespace(needs=needs), 2, (5, 3))
         for needs in ({"text", "text.group"}, {"source.group"})
     )
     assert {name: seq.ids.shape for name, seq in one.seqs.items()} == {"text": (2, 8)}
