@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from plmctl.core.errors import UsageError
-from plmctl.search.space import Space, compute_point_key
+from plmctl.search.space import Point, Space, compute_point_key
 from plmctl.search.strategy import (
     Individual,
     Longer,
@@ -42,6 +42,7 @@ class Course:
         strategy: The strategy.
         seed: The seed of the search.
         full: The updates of a whole training.
+        measure: The updates of a whole training of a point; None: `full` for all.
         parallel: The number of steps that may wait for their results at the same time.
         goals: The number of goals of a fitness.
         most_updates: The most updates of all steps together; None: no limit.
@@ -56,6 +57,7 @@ class Course:
         *,
         seed: int,
         full: int,
+        measure: Callable[[Point], int] | None = None,
         parallel: int = 1,
         goals: int = 1,
         most_updates: int | None = None,
@@ -63,6 +65,7 @@ class Course:
         settle: Callable[[SearchStep], StepResult | None] = lambda step: None,
     ) -> None:
         self.space, self.strategy, self.seed, self.full = space, strategy, seed, full
+        self.measure = measure or (lambda point: full)
         self.parallel, self.goals, self.settle = parallel, goals, settle
         self.most_updates, self.most_individuals = most_updates, most_individuals
         self.steps: list[SearchStep] = []
@@ -115,8 +118,9 @@ class Course:
         return True
 
     def explain(self) -> str:
-        """The reason of the last refusal."""
-        whys = [each.why for _, each in sorted(self.results.items()) if each.kind == "refused"]
+        """The reason of the last refusal or failure."""
+        lost = ("refused", "failed")
+        whys = [each.why for _, each in sorted(self.results.items()) if each.kind in lost]
         return f"the last one: {whys[-1]}" if whys else "none was trained"
 
     def _propose(self, number: int) -> Proposal | None:
@@ -158,7 +162,7 @@ class Course:
             )
         else:
             individual = Individual(len(self.individuals), proposal.point, proposal.parent)
-            updates = proposal.updates or self.full
+            updates = proposal.updates or self.measure(proposal.point)
             step = SearchStep(
                 number, individual.number, proposal.point, updates, proposal.parent, self.told
             )

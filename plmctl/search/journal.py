@@ -143,7 +143,7 @@ class SearchJobs(JobJournal):
             self.reruns = self.choose()
             for rerun in self.reruns:
                 step = self.course.individuals[rerun.individual].steps[-1]
-                whole = replace(step, updates=self.course.full)
+                whole = replace(step, updates=self.course.measure(step.point))
                 self.add({rerun.name: self.make(rerun.name, whole, rerun.seed)})
 
     def find_state(self, job: Job) -> State:

@@ -8,14 +8,18 @@ from dataclasses import replace
 
 from plmctl.config.groups import LENGTHS
 from plmctl.config.make_spec import spec_of
-from plmctl.config.spec import Provenance
-from plmctl.core.errors import ConfigError
+from plmctl.config.spec import Provenance, key_of
+from plmctl.core.errors import ConfigError, PlmctlError
+from plmctl.jobs.command import PAUSE
 from plmctl.jobs.configs import Configs, find_missing_text
 from plmctl.jobs.job import Config
 from plmctl.runs.prospects import Prospects, foresee_finetuning, foresee_pretraining
 
 # settings that change neither a cost nor the names of metrics
 _FREE = ("optim", "schedule", "seed", "head_seed", "run", "recipe", "eval")
+_LASTING = ("train", "task")  # parts of the config that decide the number of updates
+# settings of an individual that a search sets, and the settings of a search for them
+_TAKEN = {"seed": "seeds=[0,1,2]", "run.dir": "out=ANOTHER", PAUSE: "strategy=asha"}
 _LONG = ("batch_size", "share", "least_steps", *LENGTHS)  # settings of train that decide its length
 
 
@@ -37,6 +41,7 @@ class Maker:
         self.given = replace(given, verb=command, recipe=None, overrides=())
         self.configs, self.timed = Configs(self.given), False
         self._known: dict[str, Prospects] = {}
+        self._lengths: dict[tuple[str, ...], int | None] = {}
 
     def compose(self, words: Sequence[str]) -> Config:
         """The config of a run with further words, checked as far as no data are read."""
@@ -58,6 +63,27 @@ class Maker:
             known = foresee_finetuning if self.command == "finetune" else foresee_pretraining
             self._known[key] = known(spec_of(self.command, config, self.given), timed=self.timed)
         return self._known[key]
+
+    def count_updates(self, words: Sequence[str]) -> int | None:
+        """The updates of a run with further words, by those that may change its length; None where
+        there are none of these, or the run cannot be composed.
+        """
+        found = tuple(word for word in words if key_of(word).partition(".")[0] in _LASTING)
+        if found and found not in self._lengths:
+            try:
+                self._lengths[found] = self.foresee(self.compose(found)).updates
+            except PlmctlError:
+                self._lengths[found] = None
+        return self._lengths.get(found)
+
+
+def refuse_taken(words: Sequence[str], where: str) -> None:
+    """ConfigError for a setting that a search sets in each individual."""
+    for word in words:
+        if (key := key_of(word)) in _TAKEN:
+            allowed = f"must not set {key}: a search sets it in each individual"
+            fix = f"{_TAKEN[key]}  # and leave {key} out of {where}"
+            raise ConfigError(where, word, allowed, fix=fix)
 
 
 def refuse_no_length(config: Config) -> None:

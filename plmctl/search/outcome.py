@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from plmctl.search.course import Course
 from plmctl.search.goals import Goal
 from plmctl.search.importance import Importance, measure_importance
-from plmctl.search.journal import SearchJobs
+from plmctl.search.journal import Rerun, SearchJobs
 from plmctl.search.space import Space
 from plmctl.search.strategy import Fitness, Individual, dominates
 
@@ -26,11 +27,13 @@ class Again:
         individual: The individual.
         found: Its fitness in the search.
         values: Its fitness with each fresh seed.
+        whole: Whether the search trained it as long as the fresh seeds.
     """
 
     individual: Individual
     found: Fitness
     values: Sequence[Fitness]
+    whole: bool = True
 
     def mean(self, goal: int = 0) -> float:
         """The mean over the fresh seeds."""
@@ -42,8 +45,10 @@ class Again:
         return statistics.stdev(column) if len(column) > 1 else math.nan
 
     def regret(self, goal: int = 0) -> float:
-        """How much better it looked in the search: found - mean of the fresh seeds."""
-        return self.found[goal] - self.mean(goal)
+        """How much better it looked in the search: found - mean of the fresh seeds; nan where the
+        search trained it for fewer updates.
+        """
+        return self.found[goal] - self.mean(goal) if self.whole else math.nan
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class SearchOutcome:
         seconds: The wall-clock time of all starts.
         spent: Updates of all trainings, those of fresh seeds apart.
         spent_again: Updates on fresh seeds.
+        lost: {individual: fresh seeds whose training failed, or has no finite fitness}.
     """
 
     title: str
@@ -73,6 +79,7 @@ class SearchOutcome:
     seconds: float
     spent: int
     spent_again: int
+    lost: Mapping[int, int]
 
     @classmethod
     def of(cls, plan: Any, course: Course, jobs: SearchJobs) -> SearchOutcome:
@@ -81,8 +88,7 @@ class SearchOutcome:
         results = course.results.values()
         title = plan.settings["title"] or plan.folder.name
         whole = [each for each in course.individuals if each.fit and each.updates]
-        most = max((each.updates for each in whole), default=0)
-        equal = [each for each in whole if each.updates == most]
+        equal = _leave_out_parts(course, whole)
         importance = None
         if plan.space.dimensions:
             points = [(each.point, (each.fitness or (math.nan,))[0]) for each in equal]
@@ -97,7 +103,8 @@ class SearchOutcome:
             importance,
             jobs.measure_seconds(),
             sum(each.updates for each in results) * len(plan.settings["seeds"]),
-            course.full * sum(len(each.values) for each in again),
+            sum(course.measure(each.individual.point) * len(each.values) for each in again),
+            _count_lost(jobs),
         )
 
     @property
@@ -136,6 +143,7 @@ class SearchOutcome:
             "hurdles": [list(level) for level in self.levels],
             "updates": self.spent,
             "updates_again": self.spent_again,
+            "failed_again": {str(number): count for number, count in self.lost.items()},
             "seconds": self.seconds,
         }
 
@@ -163,7 +171,7 @@ class SearchOutcome:
             "values": [self.values(value) for value in each.values],
             "mean": self.goals[0].to_value(each.mean()),
             "sd": None if math.isnan(each.deviation()) else each.deviation(),
-            "regret": each.regret(),
+            "regret": None if math.isnan(each.regret()) else each.regret(),
         }
 
 
@@ -171,16 +179,31 @@ def _is_finite(fitness: Fitness) -> bool:
     return all(map(math.isfinite, fitness))
 
 
+def _read_rerun(jobs: SearchJobs, rerun: Rerun) -> Fitness | None:
+    """The finite fitness of a fresh seed; None without one."""
+    if jobs.states[rerun.name].kind != "done":
+        return None
+    value = jobs.read_fitness(rerun.name, jobs.costs.get(rerun.individual, {}))
+    return value if _is_finite(value) else None
+
+
+def _count_lost(jobs: SearchJobs) -> dict[int, int]:
+    ended = [each for each in jobs.reruns or () if jobs.states[each.name].kind != "open"]
+    return dict(Counter(each.individual for each in ended if _read_rerun(jobs, each) is None))
+
+
 def _read_again(course: Course, jobs: SearchJobs) -> list[Again]:
     found: dict[int, list[Fitness]] = {}
     for rerun in jobs.reruns or ():
-        if jobs.states[rerun.name].kind == "done":
-            costs = jobs.costs.get(rerun.individual, {})
-            value = jobs.read_fitness(rerun.name, costs)
-            if _is_finite(value):
-                found.setdefault(rerun.individual, []).append(value)
+        if (value := _read_rerun(jobs, rerun)) is not None:
+            found.setdefault(rerun.individual, []).append(value)
     individuals = [course.individuals[number] for number in found]
-    return [Again(each, each.fitness or (), found[each.number]) for each in individuals]
+    return [
+        Again(
+            each, each.fitness or (), found[each.number], each.updates >= course.measure(each.point)
+        )
+        for each in individuals
+    ]
 
 
 def find_front(individuals: Sequence[Individual]) -> list[Individual]:
@@ -203,11 +226,18 @@ def find_best(course: Course, count: int, *, whole: bool = True) -> list[Individ
     """
     fit = [each for each in course.individuals if each.fit and _is_own(course, each)]
     if whole:
-        most = max((each.updates for each in fit), default=0)
-        fit = [each for each in fit if each.updates == most]
+        fit = _leave_out_parts(course, fit)
     ranks = _rank(fit)
     ordered = sorted(fit, key=lambda each: (ranks[each.number], each.number))
     return ordered[:count]
+
+
+def _leave_out_parts(course: Course, individuals: Sequence[Individual]) -> list[Individual]:
+    """The individuals with the longest trainings; all of them where none is trained in parts."""
+    if not course.strategy.pauses:
+        return list(individuals)
+    most = max((each.updates for each in individuals), default=0)
+    return [each for each in individuals if each.updates == most]
 
 
 def _is_own(course: Course, individual: Individual) -> bool:

@@ -50,8 +50,9 @@ def make_blocks(outcome: SearchOutcome) -> list[Block]:
     best = make_best_table(outcome)
     if best:
         blocks += [best, Paragraph(_explain_regret(outcome))]
-    else:
+    elif not outcome.lost:
         blocks.append(Paragraph("None was trained again."))
+    blocks += _list_lost_seeds(outcome)
     blocks += [Heading("Fitness over time"), *_draw_time(outcome)]
     blocks += [Heading("Cost against fitness"), *_draw_costs(outcome)]
     blocks += _draw_numbers(outcome)
@@ -99,7 +100,7 @@ def _spell_again(outcome: SearchOutcome, each: Again) -> list[str]:
         format_number(goal.to_value(each.found[0])),
         format_number(goal.to_value(each.mean())),
         "" if math.isnan(deviation) else format_number(deviation),
-        format_number(each.regret()),
+        "" if math.isnan(each.regret()) else format_number(each.regret()),
         " ".join(outcome.space.overrides(each.individual.point)),
     ]
 
@@ -107,11 +108,30 @@ def _spell_again(outcome: SearchOutcome, each: Again) -> list[str]:
 def _explain_regret(outcome: SearchOutcome) -> str:
     winner = max(outcome.again, key=lambda each: each.found)
     count = len(winner.values)
+    if not winner.whole:
+        return (
+            f"The search trained the winner for {winner.individual.updates:,} updates only, and"
+            " fresh seeds had a whole training. The two differ by their length, so that there is no"
+            " regret. The figures on fresh seeds are the ones to report."
+        )
     return (
-        "The search chose by one measurement, which flatters the winner. Its regret is its fitness"
+        "The search chose by these figures, which flatters the winner. Its regret is its fitness"
         f" in the search minus the mean of {count} fresh seeds: {format_number(winner.regret())}."
         " The figures on fresh seeds are the ones to report."
     )
+
+
+def _list_lost_seeds(outcome: SearchOutcome) -> list[Block]:
+    """The fresh seeds that have no share in a mean."""
+    if not outcome.lost:
+        return []
+    kept = {each.individual.number: len(each.values) for each in outcome.again}
+    counts = (
+        f"{lost} of {lost + kept.get(number, 0)} of individual {number}"
+        for number, lost in outcome.lost.items()
+    )
+    words = "; ".join(counts)
+    return [Paragraph(f"Fresh seeds that failed, and have no share in the means: {words}.")]
 
 
 def _draw_time(outcome: SearchOutcome) -> list[Block]:

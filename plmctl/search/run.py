@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from plmctl.config.launcher import read_launcher
 from plmctl.config.recipes import searches
 from plmctl.config.spec import RunSpec, key_of
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten
+from plmctl.core.spelling import spell
 from plmctl.core.terminal import remark, tell
 from plmctl.jobs.cluster import Cluster
 from plmctl.jobs.command import PAUSE
@@ -26,16 +28,17 @@ from plmctl.runs.prospects import Prospects
 from plmctl.search.course import Course, HopelessSearch
 from plmctl.search.goals import Goal, choose_goals, find_excess, needs_latency
 from plmctl.search.journal import Rerun, SearchJobs, StepLog
-from plmctl.search.maker import Maker, refuse_no_length
+from plmctl.search.maker import Maker, refuse_no_length, refuse_taken
 from plmctl.search.outcome import SearchOutcome, find_best
 from plmctl.search.page import write_outcome
 from plmctl.search.show import show_outcome, show_prospects
-from plmctl.search.space import Space
+from plmctl.search.space import Point, Space
 from plmctl.search.strategy import SearchStep, SearchStrategy, StepResult
 from plmctl.storage.paths import SUBMITTED, refuse_file_name
 from plmctl.storage.reading import parse_json
 
 RECORD = "search.json"
+FEW = 20  # values of a setting that show whether it changes the number of updates
 # settings that decide the list of individuals; others may change between two starts
 DECIDING = (
     *("individual", "space", "strategy", "fitness", "better", "constraints", "seed", "seeds"),
@@ -79,6 +82,10 @@ class SearchPlan:
         given = plain(self.settings["constraints"])
         return {name: float(limit) for name, limit in given.items() if limit is not None}
 
+    def measure(self, point: Point) -> int:
+        """The updates of a whole training of a point."""
+        return self.maker.count_updates(self.space.overrides(point)) or self.full
+
     def open_course(self, costs: dict[int, dict[str, float]]) -> Course:
         """The course from its start; `costs` is filled with those of each individual."""
         budget = self.settings["budget"]
@@ -91,6 +98,7 @@ class SearchPlan:
             self.strategy,
             seed=self.settings["seed"],
             full=self.full,
+            measure=self.measure,
             parallel=self.settings["parallel"],
             goals=len(self.goals),
             most_updates=self.most_updates,
@@ -158,6 +166,7 @@ def plan(settings: RunSpec) -> SearchPlan:
     refuse_file_name(folder)
     individual = settings["individual"]
     words = tuple(individual["overrides"])
+    refuse_taken(words, "individual.overrides")
     maker = Maker(individual["command"], individual["recipe"], words, given)
     maker.timed = needs_latency((), plain(settings["constraints"]).keys() & {"latency"}) and (
         settings["constraints"]["latency"] is not None
@@ -165,6 +174,7 @@ def plan(settings: RunSpec) -> SearchPlan:
     maker.timed = maker.timed or "latency" in settings["fitness"]
     space: Space = build(settings["space"], plugins=given.plugins, path="space")
     strategy: SearchStrategy = build(settings["strategy"], plugins=given.plugins, path="strategy")
+    refuse_taken(tuple(space.dimensions), "space.words")
     config, first = _foresee_first(maker, space, settings["seed"])
     if individual["command"] == "pretrain":
         refuse_no_length(config)
@@ -222,10 +232,21 @@ def _check(plan: SearchPlan) -> None:
         raise ConfigError("budget.updates", budget["updates"], allowed, fix=fix)
     if strategy.pauses and plan.maker.command == "finetune" and not plan.full:
         raise ConfigError("individual: train.steps", ..., "must be set with this strategy")
-    moved = [key for key in plan.space.dimensions if key.startswith("train.steps")]
-    if strategy.pauses and moved:
-        allowed = f"cannot be searched with strategy={name}, which decides it"
+    moved = _find_moved(plan) if strategy.pauses else []
+    if moved:
+        allowed = f"cannot be searched with strategy={name}: all trainings must be equally long"
         raise ConfigError("space", moved[0], allowed, fix="leave it out of space.words")
+
+
+def _find_moved(plan: SearchPlan) -> list[str]:
+    """The settings of the space that change the number of updates."""
+    random = np.random.default_rng(0)
+    moved = []
+    for key, dimension in plan.space.dimensions.items():
+        values = [*itertools.islice(dimension.values() or (), FEW), dimension.draw(random)]
+        if len({plan.maker.count_updates((f"{key}={spell(value)}",)) for value in values}) > 1:
+            moved.append(key)
+    return moved
 
 
 def _name_strategy(settings: RunSpec) -> str:

@@ -37,6 +37,7 @@ def rehearse(plan: SearchPlan) -> Course | None:
         plan.strategy,
         seed=plan.settings["seed"],
         full=plan.full,
+        measure=plan.measure,
         parallel=plan.settings["parallel"],
         goals=len(plan.goals),
         most_updates=plan.most_updates,
@@ -54,13 +55,14 @@ def rehearse(plan: SearchPlan) -> Course | None:
 
 def foresee(plan: SearchPlan) -> dict[str, Any]:
     """The cost of a search, as far as it can be known."""
-    settings, course = plan.settings, None
+    settings, course, longest = plan.settings, None, plan.full
     budget = settings["budget"]
     if not plan.strategy.needs_dimensions:
         course = rehearse(plan)
     if course is not None:
         individuals, jobs = len(course.individuals), len(course.steps)
         updates = course.count_updates()
+        longest = max((plan.measure(each.point) for each in course.individuals), default=plan.full)
     else:
         by_updates = (plan.most_updates or 0) // max(1, plan.full)
         known = [each for each in (budget["individuals"], by_updates) if each]
@@ -69,7 +71,7 @@ def foresee(plan: SearchPlan) -> dict[str, Any]:
     times = len(settings["seeds"])
     again = min(settings["again"]["best"], individuals or settings["again"]["best"])
     again *= settings["again"]["seeds"]
-    flops = plan.first.costs["flops"] * (updates * times + again * plan.full)
+    flops = plan.first.costs["flops"] * (updates * times + again * longest)
     train = plan.maker.compose(plan.space.overrides(_first_point(plan)))["train"]
     speed = Speed.find(train["device"], train["precision"])
     seconds = speed.count_seconds(flops) if updates else None
@@ -77,7 +79,7 @@ def foresee(plan: SearchPlan) -> dict[str, Any]:
         "individuals": individuals,
         "jobs": jobs * times + again,
         "updates": updates * times,
-        "updates_again": again * plan.full,
+        "updates_again": again * longest,
         "parameters_of_the_first": plan.first.costs["parameters"],
         "flops": flops,
         "speed": speed.describe(),
@@ -103,7 +105,7 @@ def show_prospects(plan: SearchPlan) -> None:
     table.add_row("individuals", f"{known:,}" if known else "as many as fit into the time")
     table.add_row("jobs, with fresh seeds", f"{found['jobs']:,}" if known else "")
     table.add_row("updates in the search", f"{found['updates']:,}" if known else "")
-    table.add_row("updates on fresh seeds", f"{found['updates_again']:,}")
+    table.add_row("updates on fresh seeds, at most", f"{found['updates_again']:,}")
     table.add_row("parameters of the first", f"{found['parameters_of_the_first']:,.0f}")
     if found["seconds"] and known:
         table.add_row("training FLOPs, if all cost as the first", format_number(found["flops"]))

@@ -138,6 +138,38 @@ def test_every_seed_is_spent(searched: Any) -> None:
     assert found["updates"] == 3 * 2 * 27
 
 
+def test_individuals_of_different_lengths_count_their_own_updates(searched: Any) -> None:
+    words = ("space.words=['optim.lr=1e-3,1e-2','train.steps=9,27']", "strategy=grid")
+    _, found = searched("lengths", *words)
+    lengths = [int(each["words"][1].partition("=")[2]) for each in found["individuals"]]
+    assert [each["updates"] for each in found["individuals"]] == lengths == [9, 27, 9, 27]
+    assert found["updates"] == 2 * (9 + 27)
+    best = [each["words"] for each in found["best"]]
+    assert best == [["optim.lr=0.01", "train.steps=27"], ["optim.lr=0.01", "train.steps=9"]]
+    assert found["updates_again"] == 2 * (9 + 27)
+
+
+def test_a_winner_of_a_part_of_a_training_has_no_regret(searched: Any) -> None:
+    _, found = searched("part", "strategy=asha", "strategy.least=3", "budget.individuals=3")
+    assert {each["updates"] for each in found["individuals"]} == {3, 9}
+    assert [each["regret"] for each in found["best"]] == [None]
+    page = Path("part/search.md").read_text(encoding="utf-8")
+    assert "trained the winner for 9 updates only" in page
+
+
+def test_fresh_seeds_that_fail_are_counted(searched: Any) -> None:
+    def fail(record: dict[str, Any], run: Path) -> int:
+        if record["config"]["seed"] == 2:
+            raise ValueError("diverged")
+        return train(record, run)
+
+    _, found = searched("fresh", *CASES["random"], execute=fail)
+    assert found["failed_again"] == {str(each["individual"]): 1 for each in found["best"]}
+    number = found["best"][0]["individual"]
+    page = Path("fresh/search.md").read_text(encoding="utf-8")
+    assert f"no share in the means: 1 of 2 of individual {number}; 1 of 2 of" in page
+
+
 def test_a_larger_budget_goes_on(searched: Any) -> None:
     _, first = searched("grown", *CASES["random"])
     _, more = searched("grown", "strategy=random", "budget.individuals=9")
@@ -163,6 +195,8 @@ def test_failures_are_counted_with_the_worst_fitness(searched: Any) -> None:
 
     with pytest.raises(UsageError, match=r"first 5 individuals failed.*no disk"):
         searched("lost", *CASES["random"], execute=fail_always)
+    with pytest.raises(UsageError, match=r"no individual was trained; the last one:.*no disk"):
+        searched("few", "strategy=random", "budget.individuals=2", execute=fail_always)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +214,10 @@ def test_failures_are_counted_with_the_worst_fitness(searched: Any) -> None:
         (("space.words=['size=nano,nanu']",), "no such size"),
         (("individual.overrides=[train.steps=null,train.tokens=900]",), "counts in updates"),
         (("better=[lower,lower]",), "for each of"),
+        (("individual.overrides=[train.steps=9,seed=3]",), r"(?s)must not set seed.*fix: seeds="),
+        (("space.words=['train.pause_at=3,9']",), "must not set train.pause_at"),
+        (("space.words=['run.dir=a,b']",), "must not set run.dir"),
+        (("strategy=asha", "space.words=['train.steps=9,27']"), "must be equally long"),
     ],
 )
 def test_mistakes_are_answered_before_anything_is_written(
