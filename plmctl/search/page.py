@@ -17,6 +17,8 @@ from plmctl.search.strategy import Individual
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.formulas import guard
 
+COUNTS = ("parameters", "macs")  # goals that are whole numbers
+
 
 def write_outcome(outcome: SearchOutcome, folder: Path) -> list[Path]:
     """Write outcome.json, individuals.csv and the page, in Markdown and HTML; return the files."""
@@ -114,9 +116,12 @@ def _explain_regret(outcome: SearchOutcome) -> str:
             " fresh seeds had a whole training. The two differ by their length, so that there is no"
             " regret. The figures on fresh seeds are the ones to report."
         )
+    lower = outcome.goals[0].lower
+    how = "fresh minus search, as lower" if lower else "search minus fresh, as higher"
     return (
-        "The search chose by these figures, which flatters the winner. Its regret is its fitness"
-        f" in the search minus the mean of {count} fresh seeds: {format_number(winner.regret())}."
+        "The search chose by these figures, which flatters the winner. Its regret is how much"
+        f" better it was in the search than the mean of {count} fresh seeds:"
+        f" {format_number(winner.regret())} ({how} is better)."
         " The figures on fresh seeds are the ones to report."
     )
 
@@ -222,8 +227,9 @@ def _list_importance(outcome: SearchOutcome) -> list[Block]:
 
 
 def _head(outcome: SearchOutcome) -> Sequence[str]:
-    goals = [goal.name for goal in outcome.goals]
-    return ("individual", *goals, "updates", "parameters", "parent", "settings")
+    names = [goal.name for goal in outcome.goals]
+    costs = [] if "parameters" in names else ["parameters"]
+    return ("individual", *names, "updates", *costs, "parent", "settings")
 
 
 def make_individual_table(outcome: SearchOutcome, most: int) -> TableBlock:
@@ -233,12 +239,15 @@ def make_individual_table(outcome: SearchOutcome, most: int) -> TableBlock:
 
 
 def _spell_individual(outcome: SearchOutcome, each: Individual) -> list[str]:
-    costs = each.results[-1].costs
+    names = [goal.name for goal in outcome.goals]
+    known = zip(names, outcome.values(each.fitness or ()), strict=True)
+    parameters = each.results[-1].costs.get("parameters")
+    costs = [] if "parameters" in names else ["" if parameters is None else f"{parameters:,.0f}"]
     return [
         str(each.number),
-        *(format_number(value) for value in outcome.values(each.fitness or ())),
+        *(f"{value:,.0f}" if name in COUNTS else format_number(value) for name, value in known),
         f"{each.updates:,}",
-        f"{costs['parameters']:,.0f}" if "parameters" in costs else "",
+        *costs,
         "" if each.parent is None else str(each.parent),
         " ".join(outcome.space.overrides(each.point)),
     ]

@@ -279,3 +279,12 @@ def test_a_launcher_gets_the_same_search(searched: Any) -> None:
     _, one = searched("one", *CASES["random"], "parallel=3")
     _, three = searched("three", *CASES["random"], "parallel=1")
     assert one["sha256"] == three["sha256"]  # random points need no results
+
+
+def test_an_individual_that_ends_behind_the_hours_counts(
+    searched: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plmctl.search.journal.measure_time", lambda folder, jobs: 4.0 * len(jobs))
+    _, found = searched("hours", "strategy=random", "budget.hours=0.001", "parallel=2")
+    assert [each["state"] for each in found["individuals"]] == ["trained"] * 2
+    assert {each["individual"] for each in found["best"]} == {0, 1}
