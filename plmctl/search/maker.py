@@ -65,8 +65,8 @@ class Maker:
         return self._known[key]
 
     def count_updates(self, words: Sequence[str]) -> int | None:
-        """The updates of a run with further words, by those that may change its length; None where
-        there are none of these, or the run cannot be composed.
+        """The updates of a run with further words; None where no word may change the length, or the
+        run cannot be composed.
         """
         found = tuple(word for word in words if key_of(word).partition(".")[0] in _LASTING)
         if found and found not in self._lengths:
