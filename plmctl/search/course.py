@@ -93,7 +93,7 @@ class Course:
             if proposal is not None and (step := self._add(proposal)):
                 yield step
         while self.told < len(self.steps) and self._tell():
-            pass  # those that were running when the budget was spent count, too
+            pass  # trainings that ran when the budget was spent count, too
 
     @property
     def over(self) -> bool:
