@@ -7,7 +7,7 @@ from typing import Any
 
 from plmctl.artifacts.assemble import build_model, build_objective, without_weights
 from plmctl.artifacts.model_facts import heads_about
-from plmctl.config.build import class_of
+from plmctl.config.build import build, class_of
 from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import thaw
@@ -130,7 +130,10 @@ def execute(plan: PretrainingPlan, session: Session) -> Result:
         )
     finally:
         plan.close()
-    for line in [] if result.exit_code else floors.conclude(plan.corpus.vocab.size):
+    schedule = build(session.spec.schedule, plugins=session.spec.plugins, path="schedule")
+    for line in (
+        [] if result.exit_code or schedule.destroys else floors.conclude(plan.corpus.vocab.size)
+    ):
         session.say(line)
     return result
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, PlmctlError
 from plmctl.training.optim.range_test import RangeTest, smooth, suggest
 from plmctl.training.optim.schedule import Constant
 
@@ -69,8 +69,13 @@ def test_few_points_suggest_nothing() -> None:
         RangeTest(first=1.0)
 
 
-def test_a_run_ends_with_a_suggestion(tmp_path: Path) -> None:
-    """The line comes from the curve that the run has logged."""
+def test_a_run_ends_with_a_suggestion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line comes from the curve that the run has logged; exploded weights are no mistake."""
+
+    def explode(*_: object) -> list[str]:
+        raise PlmctlError("this training has exploded")
+
+    monkeypatch.setattr("plmctl.runs.pretraining.Floors.conclude", explode)
     line = "size=tiny size.width=16 size.inner_width=32 size.num_layers=1 format.max_length=16"
     run = "train.steps=12 train.log_every=1 train.eval_every=0 train.batch_size=4 optim.lr=1"
     words = [*line.split(), *run.split(), "schedule=range_test", "tokenizer=char"]

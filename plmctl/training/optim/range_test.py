@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
@@ -81,6 +82,8 @@ class RangeTest(Schedule):
     A run of 100 to 200 updates that logs each of them ends with a suggestion. The run has a folder
     of its own, so that no other run knows of it. Its model is of no use.
     """
+
+    destroys: ClassVar[bool] = True
 
     first: float = 1e-7
 

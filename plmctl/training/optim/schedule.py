@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import ClassVar
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of, part_of
@@ -26,6 +27,8 @@ class Schedule:
     W = `warmup_steps` or `warmup_share * total`, but never more than `warmup_limit * total`: short
     runs warm up for less.
     """
+
+    destroys: ClassVar[bool] = False  # whether the weights may explode in the end
 
     warmup_steps: int = 0
     warmup_share: float = 0.0
