@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -18,6 +19,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
+LINGER, SURPLUS = 10.0, 8  # seconds, and bodies of the longest length, that are read for nothing
 OPEN = ("/health", "/v1/models")  # without a token: probes, and clients that ask for names first
 
 
@@ -50,16 +52,18 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = _Answer(send)
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        body = _Incoming(receive, headers, self.longest_body)
+        answer = _Answer(send, body)
         start, path = time.monotonic(), str(scope["path"])
         route = path if path in self.routes else "other"
         try:
-            kind = self._check(scope)
-            counted, direct = self._count(receive), self.direct.get(path)
+            kind = self._check(scope["path"], headers)
+            direct = self.direct.get(path)
             if direct is None or scope["method"] != "POST":
-                await self.app(scope, counted, answer)
+                await self.app(scope, body, answer)
             else:
-                await self._answer(direct, kind, Request(scope, counted), answer)
+                await self._answer(direct, kind, Request(scope, body), answer)
         except Refusal as refusal:
             await answer.refuse(refusal, path)
         except ClientDisconnect:
@@ -85,45 +89,72 @@ class Guard:
             raise as_refusal(error, request.scope["path"]) from error
         await answer.send(200, found)
 
-    def _check(self, scope: Message) -> bytes:
+    def _check(self, path: str, headers: Mapping[bytes, bytes]) -> bytes:
         """The kind of the body; Refusal of a wrong token, or of a length that is too large."""
-        headers = {name.lower(): value for name, value in scope["headers"]}
-        if self.token is not None and scope["path"] not in OPEN:
+        if self.token is not None and path not in OPEN:
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
                 raise Refusal(401, "the header 'Authorization: Bearer <token>' is missing or wrong")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.longest_body:
-            raise self._too_long()
+            raise _too_long(self.longest_body)
         return headers.get(b"content-type", b"")
 
-    def _too_long(self) -> Refusal:
-        return Refusal(413, f"the body has more than {self.longest_body:,} bytes")
 
-    def _count(self, receive: Receive) -> Receive:
-        """The same messages; a body without a stated length is counted as it comes."""
-        read = 0
+def _too_long(longest: int) -> Refusal:
+    return Refusal(413, f"the body has more than {longest:,} bytes")
 
-        async def counted() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > self.longest_body:
-                raise self._too_long()
-            return message
 
-        return counted
+class _Incoming:
+    """The messages of a client; a body without a stated length is counted as it comes.
+
+    Attributes:
+        ended: Whether no more of the body comes, or only if it is read (`Expect: 100-continue`).
+    """
+
+    def __init__(self, receive: Receive, headers: Mapping[bytes, bytes], longest: int) -> None:
+        self._receive, self._longest, self._read = receive, longest, 0
+        has_body = b"content-length" in headers or b"transfer-encoding" in headers
+        self.ended = b"expect" in headers or not has_body
+
+    async def __call__(self) -> Message:
+        message = await self._take()
+        if self._read > self._longest:
+            raise _too_long(self._longest)
+        return message
+
+    async def _take(self) -> Message:
+        message = await self._receive()
+        self._read += len(message.get("body", b""))
+        self.ended = not message.get("more_body", False)
+        return message
+
+    async def drain(self) -> None:
+        """Read the rest of a body. Many clients read no answer before they have sent theirs, and a
+        connection that closes with unread bytes loses the answer.
+        """
+        try:
+            async with asyncio.timeout(LINGER):
+                while not self.ended and self._read <= SURPLUS * self._longest:
+                    await self._take()
+        except TimeoutError:
+            pass
 
 
 class _Answer:
-    """Sends an answer, and knows its status; 499 until there is one."""
+    """Sends an answer, and knows its status; 499 until there is one. It ends behind the request."""
 
-    def __init__(self, send: Send) -> None:
-        self._send, self.status, self.begun = send, 499, False
+    def __init__(self, send: Send, body: _Incoming) -> None:
+        self._send, self._body = send, body
+        self.status, self.begun = 499, False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status, self.begun = int(message["status"]), True
+        elif not (message.get("more_body") or self._body.ended):
+            await self._send({**message, "more_body": True})
+            await self._body.drain()
+            message = {"type": "http.response.body", "body": b""}
         await self._send(message)
 
     async def refuse(self, refusal: Refusal, path: str) -> None:

@@ -6,12 +6,14 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import uvicorn
 
+from plmctl.serve import guard
 from plmctl.serve.app import make_app
 from plmctl.serve.models import Models
 from plmctl.serve.running import make_config
@@ -54,6 +56,16 @@ def send(port: int, *parts: bytes) -> tuple[int, Any]:
         return int(head.split()[1]), body[:length].decode()
 
 
+def receive(connection: socket.socket) -> tuple[int, str]:
+    """(the status of an answer, its body), of one byte at a time: the next answer stays."""
+    answer = connection.makefile("rb", buffering=0)
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += answer.read(1)
+    length = int(head.lower().partition(b"content-length: ")[2].split(b"\r")[0])
+    return int(head.split()[1]), b"".join(answer.read(1) for _ in range(length)).decode()
+
+
 def spell(body: bytes, more: bytes = b"") -> bytes:
     return HEAD + more + b"content-length: %d\r\n\r\n" % len(body) + body
 
@@ -90,6 +102,39 @@ def test_a_request_that_asks_for_another_protocol_is_answered(port: int, more: b
     plain, settings = send(port, spell(BODY)), b"Connection: Upgrade, HTTP2-Settings\r\n"
     assert send(port, spell(BODY, settings + more)) == plain
     assert plain[0] == 200
+
+
+def test_a_later_request_of_a_connection_may_ask_for_another_protocol(port: int) -> None:
+    asked = spell(BODY, b"Connection: Upgrade\r\nUpgrade: h2c\r\n")
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        for content in (spell(BODY), asked, asked):
+            connection.sendall(content)
+            assert receive(connection)[0] == 200
+
+
+@pytest.mark.parametrize(("path", "status"), [(b"predict", 413), (b"nowhere", 413), (b"", 404)])
+def test_a_client_that_sends_all_before_it_reads_gets_its_refusal(
+    port: int, path: bytes, status: int
+) -> None:
+    longer = b"x" * (99_000 if status == 404 else 700_000)
+    asked = spell(b"", b"Connection: close\r\n").replace(b"h: 0", b"h: %d" % len(longer))
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(asked.replace(b"predict", path))
+        for start in range(0, len(longer), 50_000):
+            time.sleep(0.02)  # it would have answered and closed by now
+            connection.sendall(longer[start : start + 50_000])
+        assert receive(connection)[0] == status
+        assert connection.recv(1) == b""
+
+
+def test_a_client_that_waits_for_leave_to_send_gets_its_refusal_at_once(port: int) -> None:
+    more = b"Connection: close\r\nExpect: 100-continue\r\n"
+    started = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(spell(b"", more).replace(b"h: 0", b"h: 700000"))
+        assert receive(connection)[0] == 413
+        assert connection.recv(1) == b""
+    assert time.monotonic() - started < guard.LINGER / 2
 
 
 @pytest.mark.parametrize(
