@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -225,7 +226,7 @@ def _fit_int(value: Any) -> int:
 
 
 def _fit_float(value: Any) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
         return float(value)
     raise ValueError("must be a number")
 

@@ -13,6 +13,8 @@ from plmctl.core.parts import part_of
 from plmctl.generation.search import DecodingStep, Hypothesis, Rules, SearchFacts, Start
 from plmctl.generation.walk import walk
 
+COLDEST = 1e-6  # quotients of logits by it are far from infinite in fp32
+
 
 @part_of("search")
 class Sample:
@@ -37,11 +39,11 @@ class Sample:
         no_repeat_ngram: int = 0,
         first: int | None = None,
     ) -> None:
-        if temperature <= 0:
+        if temperature < COLDEST:
             raise ConfigError(
                 "search.temperature",
                 temperature,
-                "more than 0",
+                f"{COLDEST:g} or more",
                 fix="search=greedy takes the likeliest token",
             )
         if top_k is not None and top_k < 1:

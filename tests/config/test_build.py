@@ -271,6 +271,9 @@ def test_fit_takes(value: Any, annotation: Any, wanted: Any) -> None:
     ("value", "annotation"),
     [
         ("abc", float),
+        (float("nan"), float),
+        (float("nan"), float | None),
+        (float("nan"), int),
         (True, int),
         (1, bool),
         (1.5, int),

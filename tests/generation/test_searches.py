@@ -283,6 +283,7 @@ def test_a_text_that_may_not_go_on_stays() -> None:
             "search.count=3: 1 to 2",
         ),
         (lambda: Sample(temperature=0.0, top_k=None, top_p=1.0, seed=0), "search=greedy"),
+        (lambda: Sample(temperature=1e-39, top_k=None, top_p=1.0, seed=0), "1e-06 or more"),
         (lambda: Sample(temperature=1.0, top_k=0, top_p=1.0, seed=0), "search.top_k=0"),
         (lambda: Sample(temperature=1.0, top_k=None, top_p=1.5, seed=0), "search.top_p=1.5"),
         (lambda: Greedy(min_length=-1), "search.min_length=-1"),
