@@ -42,13 +42,18 @@ UNCLEAR = 0.02  # the same of documents about as often found as not
 LEAST = 100  # words of a document: of a shorter one, a single word is many n-grams
 
 
-def read_texts(paths: Sequence[str], size: int, draws: random.Random) -> list[str]:
-    """Documents with at least `LEAST` words, `size` characters of them, or all."""
+def read_texts(paths: Sequence[str], size: int, least: int, draws: random.Random) -> list[str]:
+    """Documents with at least `least` words, `size` characters of them, or all."""
     texts = ["\n".join(document.paragraphs) for document in read_documents(paths)]
-    texts = [text for text in texts if text.count(" ") >= LEAST]
+    texts = [text for text in texts if text.count(" ") >= least]
     draws.shuffle(texts)
     ends = accumulate(map(len, texts))
-    return [text for text, end in zip(texts, ends, strict=True) if end <= size]
+    taken = [text for text, end in zip(texts, ends, strict=True) if end <= size]
+    if not taken:
+        raise SystemExit(
+            f"no document has {least} words: give more text, or --least 1"
+        )
+    return taken
 
 
 def change(text: str, share: float, words: Sequence[str], draws: random.Random) -> str:
@@ -72,7 +77,7 @@ def write_corpus(given: argparse.Namespace, folder: Path) -> int:
     """Write the corpus; the number of its documents."""
     draws, size, files = random.Random(given.seed), int(given.megabytes * 1e6), given.files
     paths: Sequence[str] = given.data
-    texts = read_texts(paths, int(ORIGINAL * size), draws)
+    texts = read_texts(paths, int(ORIGINAL * size), given.least, draws)
     words = sorted({word for text in texts[:2000] for word in text.split() if word.isalpha()})
     shares, rates = zip(*CHANGES, (given.unclear, UNCLEAR), strict=True)
     folder.mkdir(parents=True)
@@ -118,6 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", nargs="+", required=True, help="text: files or folders")
     parser.add_argument("--megabytes", type=float, default=1000)
+    parser.add_argument("--least", type=int, default=LEAST, help="words of a document")
     parser.add_argument("--files", type=int, default=16)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)

@@ -76,6 +76,7 @@ class Arm:
             optimizer=optimizer,
             precision=choose("fp32", world.device),
             strategy=strategy,
+            run=task,
             memory=CarriedStates(model.backbone, world.device),
             clip=1.0,
             regulariser=regulariser,
