@@ -50,9 +50,7 @@ def read_texts(paths: Sequence[str], size: int, least: int, draws: random.Random
     ends = accumulate(map(len, texts))
     taken = [text for text, end in zip(texts, ends, strict=True) if end <= size]
     if not taken:
-        raise SystemExit(
-            f"no document has {least} words: give more text, or --least 1"
-        )
+        raise SystemExit(f"no document has {least} words: give more text, or --least 1")
     return taken
 
 
