@@ -32,7 +32,7 @@ from plmctl.core.errors import DataError, list_some
 from plmctl.core.machine import name_machine
 from plmctl.data.dividing import divide
 from plmctl.data.joining import DamagedPart, is_sound, join_arrays
-from plmctl.data.shards import SPLITS, VERSION
+from plmctl.data.shards import KEY, SPLITS, VERSION, read_manifest
 from plmctl.data.survey import Survey, check_share, count_documents, survey_tallies
 from plmctl.data.tallies import has_tallies, load_tally, save_tallies
 from plmctl.data.tokenizing import (
@@ -125,9 +125,13 @@ class Parts:
         Raises:
             DataError: A part is missing or damaged.
         """
+        # the caller has compared the text and the settings of finished tokens with these
         refuse_folder(self.out)
         records = [self._read(part) for part in range(self.count)]
         lacking = [part for part, record in enumerate(records) if record is None]
+        if len(lacking) == self.count and (joined := self._read_joined()):
+            self.job.tell(f"{self.out} is joined already")
+            return joined
         if lacking:
             named = ", ".join(map(str, lacking[:20])) + ", ..." * (len(lacking) > 20)
             what = f"{len(lacking)} of {self.count} parts of this text are missing: {named}"
@@ -138,6 +142,13 @@ class Parts:
             journal.finish(self.out)
         self._remove()
         return manifest
+
+    def _read_joined(self) -> dict[str, Any] | None:
+        """The manifest of a finished token directory in one piece; shards have no stated size."""
+        with contextlib.suppress(DataError):
+            manifest = read_manifest(self.out)
+            return manifest if not self.job.shard_tokens and KEY not in manifest else None
+        return None
 
     def _remove(self) -> None:
         """Remove what was written for this job; others may have put something into the folder."""

@@ -328,3 +328,5 @@ def test_the_command(tmp_path: Path) -> None:
     plmctl(*shlex.split(said.rpartition("fix: plmctl ")[2]))
     plmctl(*more, "parts=2")
     assert contents(tmp_path / "out") == contents(tmp_path / "one")
+    plmctl(*more, "parts=2")  # a second start finds it
+    assert contents(tmp_path / "out") == contents(tmp_path / "one")
