@@ -25,7 +25,6 @@ with socket.socket(fileno=int(door)) as listener:
 def test_the_first_process_has_the_open_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "meeting_child.py").write_text(CHILD, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("PLMCTL_DOOR", "99")  # of a launcher around this one
     taken = []
 
     def start(*given, **more):

@@ -144,7 +144,7 @@ def _make_environment(
 ) -> dict[str, str]:
     """The environment of all processes: their number, their meeting point, and their threads."""
     return {
-        **{name: word for name, word in os.environ.items() if name != DOOR},
+        **os.environ,
         "WORLD_SIZE": str(processes * (meeting.nodes if meeting else 1)),
         "LOCAL_WORLD_SIZE": str(processes),
         "MASTER_ADDR": address,
