@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +16,6 @@ import torch
 from plmctl.core.children import TAKE_UP, child_environment, describe_end
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import FAIL, WARN, remark
-from plmctl.training.processes.meeting import DOOR, open_port
 from plmctl.training.stop import ASKED, STOPPED, ends_at_once, listen
 
 GRACE = 30.0  # seconds that the other processes get to end once one has failed
@@ -77,7 +76,19 @@ def _run(
     meeting: Rendezvous | None,
 ) -> tuple[int, bool]:
     """One start of all processes: the exit code, and whether a signal has ended it."""
-    children = _start(processes, [sys.executable, "-m", module, *argv], given, meeting)
+    first = meeting.node * processes if meeting else 0
+    shared = _make_environment(processes, meeting) | {
+        name: str(number) for name, number in given.items()
+    }
+    children = [
+        subprocess.Popen(  # its own session: a Ctrl-C at the terminal reaches it once, through us
+            [sys.executable, "-m", module, *argv],
+            env={**shared, "RANK": str(first + i), "LOCAL_RANK": str(i)},
+            start_new_session=True,
+            pass_fds=tuple(given.values()),
+        )
+        for i in range(processes)
+    ]
 
     heard: list[int] = []
 
@@ -101,37 +112,6 @@ def _run(
     return (128 + heard[-1] if len(heard) > 1 else code), bool(heard)
 
 
-def _start(
-    processes: int, words: Sequence[str], given: Mapping[str, int], meeting: Rendezvous | None
-) -> list[subprocess.Popen]:
-    """Start all processes; the first one gets the open port at which they meet."""
-    first = meeting.node * processes if meeting else 0
-    address, port, opened = "127.0.0.1", 0, dict[str, int]()
-    with contextlib.ExitStack() as stack:
-        if meeting and meeting.nodes > 1:
-            address, port = meeting.address, meeting.port
-        else:
-            port, listener = open_port(address)
-            stack.enter_context(listener)
-            opened[DOOR] = listener.fileno()
-        shared = _make_environment(processes, meeting, address, port)
-        children = []
-        for place in range(processes):
-            files = {**given, **(opened if place == 0 else {})}
-            own = {"RANK": str(first + place), "LOCAL_RANK": str(place)}
-            own |= {name: str(number) for name, number in files.items()}
-            children.append(
-                # its own session: a Ctrl-C at the terminal reaches it once, through us
-                subprocess.Popen(
-                    words,
-                    env={**shared, **own},
-                    start_new_session=True,
-                    pass_fds=tuple(files.values()),
-                )
-            )
-    return children
-
-
 def is_launched() -> bool:
     """Whether `launch` has started this process; then the launcher passes signals on and reports
     them.
@@ -139,10 +119,14 @@ def is_launched() -> bool:
     return LAUNCHED in os.environ
 
 
-def _make_environment(
-    processes: int, meeting: Rendezvous | None, address: str, port: int
-) -> dict[str, str]:
+def _make_environment(processes: int, meeting: Rendezvous | None) -> dict[str, str]:
     """The environment of all processes: their number, their meeting point, and their threads."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = "127.0.0.1"
+    if meeting and meeting.nodes > 1:
+        address, port = meeting.address, meeting.port
     return {
         **os.environ,
         "WORLD_SIZE": str(processes * (meeting.nodes if meeting else 1)),

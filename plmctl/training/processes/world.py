@@ -18,7 +18,6 @@ import torch.distributed as dist
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError
 from plmctl.core.extras import describe_versions
-from plmctl.training.processes.meeting import DOOR, host_store
 from plmctl.training.processes.watch import MARGIN, find_missing, waiting
 
 ALONE = 1.0  # seconds in which the process that failed first can report why
@@ -266,7 +265,7 @@ def join(device: str = "auto", *, timeout: float = TIMEOUT) -> World:
     if size == 1:
         return World(rank, size, own_device)
     if not dist.is_initialized():
-        store = _open_store(size)
+        store, _, _ = next(dist.rendezvous("env://", timeout=START))
         if rank == 0:
             store.set(READY, "1")
         store.wait([READY], START)
@@ -279,14 +278,6 @@ def join(device: str = "auto", *, timeout: float = TIMEOUT) -> World:
             timeout=timedelta(seconds=timeout + 2 * MARGIN * (own_device.type == "cuda")),
         )
     return Group(rank, size, own_device)
-
-
-def _open_store(size: int) -> Any:
-    """The store of the run; the first process may have its port as an open file."""
-    if door := os.environ.pop(DOOR, ""):
-        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        return host_store(address, port, size, int(door), START)
-    return next(dist.rendezvous("env://", timeout=START))[0]
 
 
 def check_alike(world: World, say: Callable[[str], None]) -> None:

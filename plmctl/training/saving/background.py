@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from plmctl.core.children import child_environment, describe_end
 from plmctl.core.errors import PlmctlError
@@ -183,3 +183,11 @@ class InProcess:
             self._process.kill()
             self._process.wait()
         self._staging.close()
+
+
+def open_port() -> tuple[int, Any]:
+    """A free port: (its number, the socket that listens)."""
+    listener = socket.socket()
+    listener.bind(("", 0))
+    listener.listen(128)
+    return listener.getsockname()[1], listener

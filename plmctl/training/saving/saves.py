@@ -15,9 +15,15 @@ from plmctl.storage.parts.blocks import TensorBlock, own_blocks
 from plmctl.storage.parts.kinds import KINDS, SHARDS
 from plmctl.storage.parts.writing import FileEntry, Savers, save_blocks
 from plmctl.training.checkpoint import Checkpoints, Snapshot, seal
-from plmctl.training.processes.meeting import open_port
 from plmctl.training.processes.world import World
-from plmctl.training.saving.background import Background, InProcess, InThread, Meeting, SaveOrder
+from plmctl.training.saving.background import (
+    Background,
+    InProcess,
+    InThread,
+    Meeting,
+    SaveOrder,
+    open_port,
+)
 
 LONGEST = timedelta(hours=6)  # for a save: some processes write more than others
 FAILED = "save/failed"  # in the counts of an update
