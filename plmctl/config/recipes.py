@@ -5,7 +5,7 @@ option Hydra can choose.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,28 +122,29 @@ def find_study(name: str, config_dirs: Sequence[str] = ()) -> Path:
 
 def find_graph_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
     """The file of a recipe of `plmctl graph`: ./mine.yaml as it stands, else as for a study."""
-    if name.endswith((".yaml", ".yml")):
-        return find_recipe(name)
-    files = graph_recipes(config_dirs)
-    if name not in files:
-        fix = find_meant(name, files) or "plmctl graph --help says what each one is"
-        raise UsageError(
-            f"there is no recipe '{name}' for plmctl graph{nearest(name, files)}; there are"
-            f" {', '.join(files)}, or give ./yours.yaml\n"
-            f"  fix: {fix}"
-        )
-    return files[name]
+    return _find(name, graph_recipes, config_dirs, f"recipe '{name}' for plmctl graph", "graph")
 
 
 def find_search(name: str, config_dirs: Sequence[str] = ()) -> Path:
     """The file of a search: ./mine.yaml as it stands, else as for a study."""
+    return _find(name, searches, config_dirs, f"search '{name}'", "search")
+
+
+def _find(
+    name: str,
+    known: Callable[[Sequence[str]], dict[str, Path]],
+    config_dirs: Sequence[str],
+    described: str,
+    command: str,
+) -> Path:
+    """The file of a name that a command knows; UsageError with all names."""
     if name.endswith((".yaml", ".yml")):
         return find_recipe(name)
-    files = searches(config_dirs)
+    files = known(config_dirs)
     if name not in files:
-        fix = find_meant(name, files) or "plmctl search --help says what each one is"
+        fix = find_meant(name, files) or f"plmctl {command} --help says what each one is"
         raise UsageError(
-            f"there is no search '{name}'{nearest(name, files)}; there are {', '.join(files)},"
+            f"there is no {described}{nearest(name, files)}; there are {', '.join(files)},"
             f" or give ./yours.yaml\n  fix: {fix}"
         )
     return files[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from plmctl.core.errors import ConfigError, find_meant, nearest
@@ -87,8 +87,3 @@ def find_excess(limits: Mapping[str, float], costs: Mapping[str, float]) -> str:
         if costs[name] > limit:
             return f"constraints.{name}: {costs[name]:,.6g} is above {limit:,.6g}"
     return ""
-
-
-def needs_latency(goals: Sequence[Goal], limits: Collection[str]) -> bool:
-    """Whether the time of a row must be measured."""
-    return "latency" in {*limits, *(goal.name for goal in goals)}

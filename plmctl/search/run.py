@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from plmctl.jobs.journal import hold_folder
 from plmctl.jobs.runners import check_launcher, run_jobs
 from plmctl.runs.prospects import Prospects
 from plmctl.search.course import Course, HopelessSearch
-from plmctl.search.goals import Goal, choose_goals, find_excess, needs_latency
+from plmctl.search.goals import Goal, choose_goals, find_excess
 from plmctl.search.journal import Rerun, SearchJobs, StepLog
 from plmctl.search.maker import Maker, refuse_no_length, refuse_taken
 from plmctl.search.outcome import SearchOutcome, find_best
@@ -86,13 +87,13 @@ class SearchPlan:
         """The updates of a whole training of a point."""
         return self.maker.count_updates(self.space.overrides(point)) or self.full
 
-    def open_course(self, costs: dict[int, dict[str, float]]) -> Course:
-        """The course from its start; `costs` is filled with those of each individual."""
-        budget = self.settings["budget"]
+    def open_course(self, costs: dict[int, dict[str, float]] | None = None) -> Course:
+        """The course from its start.
 
-        def settle(step: SearchStep) -> StepResult | None:
-            return self._settle(step, costs)
-
+        Args:
+            costs: Receives the costs of each individual that can be built; None: nobody is built.
+        """
+        given = {} if costs is None else {"settle": partial(self._settle, costs=costs)}
         return Course(
             self.space,
             self.strategy,
@@ -102,8 +103,8 @@ class SearchPlan:
             parallel=self.settings["parallel"],
             goals=len(self.goals),
             most_updates=self.most_updates,
-            most_individuals=budget["individuals"],
-            settle=settle,
+            most_individuals=self.settings["budget"]["individuals"],
+            **given,
         )
 
     def make_job(self, name: str, step: SearchStep, seed: int) -> Job:
@@ -168,10 +169,8 @@ def plan(settings: RunSpec) -> SearchPlan:
     words = tuple(individual["overrides"])
     refuse_taken(words, "individual.overrides")
     maker = Maker(individual["command"], individual["recipe"], words, given)
-    maker.timed = needs_latency((), plain(settings["constraints"]).keys() & {"latency"}) and (
-        settings["constraints"]["latency"] is not None
-    )
-    maker.timed = maker.timed or "latency" in settings["fitness"]
+    limited = settings["constraints"]["latency"] is not None
+    maker.timed = limited or "latency" in settings["fitness"]
     space: Space = build(settings["space"], plugins=given.plugins, path="space")
     strategy: SearchStrategy = build(settings["strategy"], plugins=given.plugins, path="strategy")
     refuse_taken(tuple(space.dimensions), "space.words")

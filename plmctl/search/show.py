@@ -32,17 +32,7 @@ def rehearse(plan: SearchPlan) -> Course | None:
     budget = plan.settings["budget"]
     if not plan.strategy.ends and not (budget["individuals"] or budget["updates"]):
         return None
-    course = Course(
-        plan.space,
-        plan.strategy,
-        seed=plan.settings["seed"],
-        full=plan.full,
-        measure=plan.measure,
-        parallel=plan.settings["parallel"],
-        goals=len(plan.goals),
-        most_updates=plan.most_updates,
-        most_individuals=budget["individuals"],
-    )
+    course = plan.open_course()
     random = np.random.default_rng(plan.settings["seed"])
     while not course.over and len(course.steps) < MOST:
         for step in course.advance():

@@ -145,7 +145,7 @@ def check_optimizers(seen, share):
     ],
 )
 def test_an_optimizer_makes_the_step_of_whole_weights(run, processes, parallel, shard_size, share):
-    """Of teams of two, with rows of their own: also where a rule needs norms or whole matrices."""
+    """Teams of two have rows of their own, also where a rule needs norms or whole matrices."""
     names = ["adamw", "muon"] if processes == 8 else []
     check_optimizers(run(processes, "optimizers", parallel, str(shard_size), *names)[1], share)
 

@@ -130,7 +130,7 @@ def run_cell(name: str, mesh: Any, broken: bool = False) -> dict[str, Any]:
 
 
 def run_cells(world: World) -> dict[str, Any]:
-    """What every kind of cell gives, what a broken plan gives, and what is drawn for dropout."""
+    """The outputs of every kind of cell and of a broken plan, and the draws of dropout."""
     from torch.distributed.device_mesh import init_device_mesh
 
     from plmctl.nn.team import Team
@@ -180,7 +180,7 @@ def train(kind: Any, world: World, parallel: str, shard_size: int | None) -> Any
 def run_optimizers(
     world: World, parallel: str, shard_size: int | None, names: list[str]
 ) -> dict[str, Any]:
-    """What optimizers make of whole and of divided weights."""
+    """The steps of optimizers on whole and on divided weights."""
     seen = {}
     muon.orthogonalize = turn
     parts = {

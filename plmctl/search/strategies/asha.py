@@ -5,7 +5,7 @@ from __future__ import annotations
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.search.space import Space
-from plmctl.search.strategies.halving import Rate, list_rungs
+from plmctl.search.strategies.halving import Rate, choose_least, find_late_rung, list_rungs
 from plmctl.search.strategy import Longer, Proposal, SearchStrategy, SearchView
 
 
@@ -30,16 +30,11 @@ class Asha(SearchStrategy):
 
     def problems(self, space: Space, full: int) -> str | None:
         """A first rung behind the end of a training."""
-        if (self.least or 1) > full:
-            return (
-                f"takes {full} updates for each training, fewer than strategy.least"
-                f"\n  fix: strategy.least={max(1, full // 9)}"
-            )
-        return None
+        return find_late_rung(self.least, full)
 
     def propose(self, view: SearchView) -> Proposal | None:
         """Go on with one, or begin another."""
-        rungs = list_rungs(self.least or max(1, view.full // 9), self.rate, view.full)
+        rungs = list_rungs(choose_least(self.least, view.full), self.rate, view.full)
         for rung in range(len(rungs) - 2, -1, -1):
             there = [each for each in view.individuals if len(each.results) > rung]
             best = sorted(there, key=lambda each: (-each.results[rung].fitness[0], each.number))

@@ -22,6 +22,21 @@ class Bracket:
     rungs: tuple[int, ...]
 
 
+def choose_least(least: int | None, full: int) -> int:
+    """The updates of the first rung; None: a ninth of a whole training."""
+    return least or max(1, full // 9)
+
+
+def find_late_rung(least: int | None, full: int) -> str | None:
+    """A first rung behind the end of a training."""
+    if (least or 1) > full:
+        return (
+            f"takes {full} updates for each training, fewer than strategy.least"
+            f"\n  fix: strategy.least={choose_least(None, full)}"
+        )
+    return None
+
+
 def list_rungs(least: int, rate: int, full: int) -> tuple[int, ...]:
     """The updates at each rung: least * rate^k, below `full`, and `full`."""
     rungs = [least]
@@ -79,7 +94,7 @@ class Halving(SearchStrategy):
 
     def list_brackets(self, full: int) -> list[Bracket]:
         """The brackets, one after the other."""
-        least = self.least or max(1, full // 9)
+        least = choose_least(self.least, full)
         if self.brackets == "all":
             return list_brackets(least, self.rate, full)
         rungs = list_rungs(least, self.rate, full)
@@ -87,12 +102,7 @@ class Halving(SearchStrategy):
 
     def problems(self, space: Space, full: int) -> str | None:
         """A first rung behind the end of a training."""
-        if (self.least or 1) > full:
-            return (
-                f"takes {full} updates for each training, fewer than strategy.least"
-                f"\n  fix: strategy.least={max(1, full // 9)}"
-            )
-        return None
+        return find_late_rung(self.least, full)
 
     def propose(self, view: SearchView) -> Proposal | None:
         """The next individual of a bracket, or the next that trains on; None while a rung waits."""
