@@ -45,9 +45,6 @@ class Team(WholeCell):
     def __init__(self, mesh: DeviceMesh) -> None:
         self.mesh, self.size, self.place = mesh, mesh.size(), mesh.get_local_rank()
 
-    def count(self, number: int) -> int:
-        return number // self.size
-
     def enter(self, x: Tensor) -> Tensor:
         return self._share(x).to_local(grad_placements=[Partial()])
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
-import time
 from collections.abc import Mapping
 from functools import partial
 
@@ -24,7 +22,7 @@ from plmctl.runtime.faster import FasterTexts
 from plmctl.runtime.onnx import OnnxRuntime
 from plmctl.runtime.openvino import OpenVinoRuntime
 from plmctl.storage.paths import find_cache_folder
-from plmctl.storage.rates import keep
+from plmctl.storage.rates import keep, time_fastest
 
 REPEATED = 3  # measurements, of which the fastest counts
 
@@ -94,13 +92,7 @@ class FastestRuntime(Runtime):
 
 def measure_rate(answer: Answer, sample: Batch) -> float:
     """Rows a second of the fastest of a few passes over a batch, behind a first one."""
-    answer(sample)
-    fastest = math.inf
-    for _ in range(REPEATED):
-        start = time.perf_counter()
-        answer(sample)
-        fastest = min(fastest, time.perf_counter() - start)
-    return len(sample.key) / fastest
+    return len(sample.key) / time_fastest(partial(answer, sample), REPEATED)
 
 
 def _spell_key(name: str, runtime: Runtime, program: Program, sample: Batch) -> str:

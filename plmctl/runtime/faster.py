@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -16,7 +15,7 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.runtime.ctranslate2 import CTranslate2Runtime, CTranslate2Writer
 from plmctl.storage.paths import find_cache_folder
-from plmctl.storage.rates import keep
+from plmctl.storage.rates import keep, time_fastest
 
 TOKENS = 16  # most tokens of each measured text
 REPEATED = 2  # measurements behind a first one, of which the faster counts
@@ -109,10 +108,4 @@ def _has_one_result(facts: SearchFacts) -> bool:
 
 def _measure(write: Callable[[int], object], rows: int) -> float:
     """Texts a second of the fastest of a few passes, behind a first one."""
-    write(TOKENS)
-    times = []
-    for _ in range(REPEATED):
-        start = time.perf_counter()
-        write(TOKENS)
-        times.append(time.perf_counter() - start)
-    return rows / min(times)
+    return rows / time_fastest(partial(write, TOKENS), REPEATED)

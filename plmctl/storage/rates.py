@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,17 @@ from plmctl.storage.gate import admit
 from plmctl.storage.reading import parse_json
 
 FILE = "speed.json"  # in the cache folder: {machine and computation: rate}
+
+
+def time_fastest(run: Callable[[], object], repeated: int) -> float:
+    """Seconds of the fastest of so many passes, behind a first one."""
+    run()
+    fastest = math.inf
+    for _ in range(repeated):
+        start = time.perf_counter()
+        run()
+        fastest = min(fastest, time.perf_counter() - start)
+    return fastest
 
 
 def keep(name: str, measure: Callable[[], float], folder: Path) -> float:
