@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -79,9 +80,20 @@ class OpenVinoRuntime(Runtime):
             "CPU_RUNTIME_CACHE_CAPACITY": KERNELS,
         }
         try:
-            return _Compiled(_require("openvino").compile_model(model, "CPU", settings), signature)
+            return _Compiled(open_core().compile_model(model, "CPU", settings), signature)
         except RuntimeError as error:
             raise refuse(error) from error
+
+
+@functools.cache
+def open_core() -> Any:
+    """The engine of this process, which never ends.
+
+    The part for CPUs gives the thread that loads it another stack for signals. It takes this stack
+    back in the thread that drops the engine. If these are two threads, the next signal of the first
+    one, such as Ctrl-C, is a segmentation fault.
+    """
+    return _require("openvino").Core()
 
 
 class _Compiled:

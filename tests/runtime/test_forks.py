@@ -14,6 +14,7 @@ import pytest
 
 import plmctl.runtime.base  # noqa: F401  what forks do is decided there
 from plmctl.data import encoding
+from plmctl.runtime.openvino import open_core
 from plmctl.text.annotate import Wanted
 from plmctl.text.document import Document
 from tests.runtime.cells import make_tokenizer
@@ -51,7 +52,7 @@ def open_openvino(folder: Path) -> Any:
     ops = ov.opset13
     array = ops.parameter([2, 4], np.float32)
     model = ov.Model([ops.relu(array)], [array])
-    compiled = ov.compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": 2})
+    compiled = open_core().compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": 2})
     compiled([INPUT])
     return compiled
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import count
@@ -259,3 +261,24 @@ def test_rates_are_those_of_the_clock() -> None:
     batch = next(cell.batches())
     assert 1 < auto.measure_rate(cell.program, batch) < 1e7
     assert np.isfinite(auto.measure_rate(cell.program, batch))
+
+
+# the engine gives a thread a stack for signals, and would take it back in another one
+DROPPED = """
+import signal, threading
+import numpy as np, openvino as ov
+from plmctl.runtime.openvino import OpenVinoRuntime
+array = ov.opset13.parameter([2, 4], np.float32)
+held = [OpenVinoRuntime(threads=1)._compile(ov.Model([ov.opset13.relu(array)], [array]), None)]
+thread = threading.Thread(target=held.clear)
+thread.start()
+thread.join()
+signal.signal(signal.SIGTERM, lambda *_: print("heard"))
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_a_signal_is_heard_after_a_model_of_openvino_was_dropped_in_a_thread() -> None:
+    pytest.importorskip("openvino")
+    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "heard\n"), done.stderr
