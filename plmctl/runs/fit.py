@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -30,7 +29,7 @@ from plmctl.training.checkpoint import Base, Checkpoints
 from plmctl.training.device.compiling import compile_parts, find_whether, foresee_waste
 from plmctl.training.device.peak import is_doubtful, peak_flops, usual_share
 from plmctl.training.device.profiler import FOLDER, Profiler
-from plmctl.training.log import METRICS, cut_back
+from plmctl.training.log import METRICS, cut_back, read_metrics
 from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.regularisers.base import Regulariser
 from plmctl.training.spikes import Spikes
@@ -125,8 +124,7 @@ def _read_curve(session: Session) -> Iterator[tuple[float, float]]:
     concludes something.
     """
     file = session.folder / METRICS
-    for line in file.read_text("utf-8").splitlines() if file.is_file() else ():
-        record = json.loads(line)
+    for record in read_metrics(file) if file.is_file() else ():
         if {"lr", "loss"} <= record.keys():
             yield record["lr"], record["loss"]
 
