@@ -1,9 +1,11 @@
 """Saves in parts and in the background: whole or absent, unchanged by training, waited for."""
 
 import json
+import mmap
 import os
 import random
 import signal
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ from plmctl.storage.parts.blocks import TensorBlock
 from plmctl.storage.parts.kinds import read_at_once
 from plmctl.training import checkpoint
 from plmctl.training.checkpoint import Checkpoints, damage
-from plmctl.training.saving import saves
+from plmctl.training.saving import saves, worker
 from plmctl.training.saving.background import InThread, SaveOrder
 from plmctl.training.saving.staging import Staging
 from tests.training.test_resume import stop_at
@@ -182,6 +184,24 @@ def test_nobody_waits_for_a_save_whose_other_half_has_ended(tmp_path):
     waits._place, waits._order = Stuck(), SaveOrder(tmp_path, tmp_path, 7, None, 1)
     with pytest.raises(PlmctlError, match=r"step-7.*ended by signal 9"):
         waits.wait()
+
+
+def test_a_save_that_loses_its_other_half_reports_it_without_a_traceback(tmp_path, monkeypatch):
+    words = "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711"
+    order = SaveOrder(tmp_path, tmp_path, 7, None, 1, staged={}, size=mmap.PAGESIZE)
+
+    def save(error):
+        def fail(*_):
+            raise error
+
+        monkeypatch.setattr(worker, "save_order", fail)
+        with tempfile.TemporaryFile() as file:
+            file.truncate(order.size)
+            return worker._save(order, file.fileno(), None)
+
+    assert save(RuntimeError(words)) == "another process that saves has ended"
+    with pytest.raises(RuntimeError, match="shapes"):  # our own mistakes stay visible
+        save(RuntimeError("shapes differ"))
 
 
 def test_memory_is_used_again_and_grows():

@@ -19,7 +19,7 @@ from plmctl.core.children import follow_starter
 from plmctl.core.errors import PlmctlError
 from plmctl.storage.parts.blocks import TensorBlock
 from plmctl.storage.parts.writing import Savers
-from plmctl.training.processes.world import leave
+from plmctl.training.processes.world import is_loss, leave
 from plmctl.training.saving.background import SaveOrder
 from plmctl.training.saving.saves import LONGEST, save_order
 from plmctl.training.stop import SIGNALS
@@ -75,6 +75,10 @@ def _save(order: SaveOrder, file: int, savers: Savers) -> str:
         save_order(order, blocks, savers)
     except PlmctlError as error:
         return str(error)
+    except RuntimeError as error:  # the run names the process that is lost
+        if not is_loss(error):
+            raise
+        return "another process that saves has ended"
     return ""
 
 
