@@ -295,6 +295,11 @@ def evaluate_rare(folder: Path) -> Sample:
     return Sample((f"task.path={folder / 'WNLaMPro.txt'}",), verb="eval")
 
 
+def evaluate_pairs(folder: Path) -> Sample:
+    (folder / "pairs.tsv").write_text("good\tbad\nshe reads\treads she\n", encoding="utf-8")
+    return Sample((f"task.path={folder / 'pairs.tsv'}",), verb="eval")
+
+
 def evaluate_analogies(folder: Path) -> Sample:
     (folder / "questions.txt").write_text(": all\na cat no dog\n", encoding="utf-8")
     return Sample((f"task.path={folder / 'questions.txt'}",), verb="eval")
@@ -382,6 +387,7 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     "ax_g": diagnose("superglue_rte", "AX-g.jsonl"),
     **dict.fromkeys(("lm", "held_out", "context_length"), evaluate_text),
     "wnlampro": evaluate_rare,
+    "minimal_pairs": evaluate_pairs,
     "word_similarity": evaluate_similar,
     "word_analogies": evaluate_analogies,
     "sts": evaluate_sentences,

@@ -30,6 +30,7 @@ EVAL_ONLY = (
     "sts",
     "wnlampro",
     "fact_completion",
+    "minimal_pairs",
 )
 NAMES = sorted(
     file.stem for file in (conf_dir() / "task").glob("*.yaml") if file.stem not in EVAL_ONLY

@@ -1,0 +1,257 @@
+"""The likelihood of sentences: the ways in which each kind of model is asked for their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.core.batch import Batch, Seq
+from plmctl.data.formats.blocks import end_of_text
+from plmctl.heads.base import ScoringHead, about_of, head_of, heads_about, language_heads, widen
+from plmctl.heads.discriminator import Discriminator
+from plmctl.models.base import Model
+from plmctl.tasks.layouts import encode
+from plmctl.text.vocab import Vocab
+
+PIECE = 1024  # places whose logits are in memory together
+BLOCK = 2048  # sentences whose rows are sorted by length together, and shared
+Way = Literal["next", "masks", "words", "replaced", "written"]
+
+
+class Asked(NamedTuple):
+    """A row of tokens, and the tokens for which the model is asked at some of its places."""
+
+    ids: tuple[int, ...]
+    places: Sequence[int]
+    tokens: Sequence[int]
+
+
+class Reading(Protocol):
+    """A way of asking a model for the tokens of a sentence."""
+
+    def rows(self, ids: Sequence[int]) -> Iterator[Asked]:
+        """Rows that ask once for every token of a sentence."""
+        ...
+
+    def batch(self, ids: Tensor, length: Tensor) -> Batch:
+        """The input of the model: ids [B, T], length [B]."""
+        ...
+
+    def losses(self, features: Tensor, tokens: Tensor) -> Tensor:
+        """features [P, W], tokens [P] -> [P] negative log-probabilities."""
+        ...
+
+
+@dataclass(frozen=True)
+class Asking:
+    """The part that all ways share: one text, and a head with a loss over the vocabulary."""
+
+    head: ScoringHead
+    vocab: Vocab
+
+    def batch(self, ids: Tensor, length: Tensor) -> Batch:
+        seq = Seq(ids, length, {"segment": torch.zeros_like(ids)})
+        return Batch(torch.arange(len(ids), device=ids.device), {"text": seq})
+
+    def losses(self, features: Tensor, tokens: Tensor) -> Tensor:
+        return self.head.token_losses(features, tokens)
+
+    def frame(self, ids: Sequence[int]) -> tuple[list[int], int]:
+        """(the sentence with the tokenizer's special tokens, the place of its first token)."""
+        row = encode.lay_out(ids, None, self.vocab, max_length=len(ids) + 8, pooling="first")
+        return row.ids, row.a_start
+
+
+class NextTokens(Asking):
+    """`sum_t log p(x_t | x_<t)`. The first token follows the token that begins a text, else the
+    one that ends it; of a tokenizer with neither it is not counted.
+    """
+
+    def rows(self, ids: Sequence[int]) -> Iterator[Asked]:
+        first = end_of_text(self.vocab) if self.vocab.bos is None else self.vocab.bos
+        read = list(ids) if first is None else [first, *ids]
+        if len(read) > 1:
+            yield Asked(tuple(read[:-1]), range(len(read) - 1), read[1:])
+
+
+class Masks(Asking):
+    """`sum_i log p(x_i | x without x_i)`, pseudo-log-likelihood: each token hidden in turn (Salazar
+    et al., 2020, arXiv:1910.14659, eq. 1). Special tokens are neither hidden nor counted.
+    """
+
+    def hidden(self, ids: Sequence[int]) -> Iterator[range]:
+        """For each token of a sentence, the places that are hidden when it is asked for."""
+        return (range(place, place + 1) for place in range(len(ids)))
+
+    def rows(self, ids: Sequence[int]) -> Iterator[Asked]:
+        framed, start = self.frame(ids)
+        mask = self.vocab.id("mask")
+        for token, places in zip(ids, self.hidden(ids), strict=True):
+            row = list(framed)
+            for place in places:
+                row[start + place] = mask
+            yield Asked(tuple(row), (start + places.start,), (token,))
+
+
+class Words(Masks):
+    """As `Masks`, and the later pieces of the same word are hidden, too: a word is then not rated
+    by pieces that give it away (Kauf and Ivanova, 2023, 2023.acl-short.80, PLL-word-l2r).
+    """
+
+    def hidden(self, ids: Sequence[int]) -> Iterator[range]:
+        begins = self.vocab.word_start[np.asarray(ids, np.int64)]
+        ends = [*(np.flatnonzero(begins[1:]) + 1).tolist(), len(ids)]
+        at = 0
+        for place in range(len(ids)):
+            at += place >= ends[at]
+            yield range(place, ends[at])
+
+
+class Replaced(Asking):
+    """`sum_t log (1 - p(x_t was replaced))` of ELECTRA's discriminator, in one pass. It is no
+    likelihood, but orders sentences.
+    """
+
+    def rows(self, ids: Sequence[int]) -> Iterator[Asked]:
+        framed, start = self.frame(ids)
+        yield Asked(tuple(framed), range(start, start + len(ids)), ids)
+
+    def losses(self, features: Tensor, tokens: Tensor) -> Tensor:
+        return F.softplus(widen(self.head(features)))
+
+
+class Written(Asking):
+    """`sum_t log p(x_t | x_<t, source)` of a decoder; the source is one mask, without a mask token
+    an empty text.
+    """
+
+    def rows(self, ids: Sequence[int]) -> Iterator[Asked]:
+        framed, start = self.frame(ids)
+        end = start + len(ids)
+        yield Asked(tuple(framed[:end]), range(start, end), ids)
+
+    def batch(self, ids: Tensor, length: Tensor) -> Batch:
+        text = [] if self.vocab.mask is None else [self.vocab.mask]
+        framed, _ = self.frame(text)
+        source = ids.new_tensor(framed or [self.vocab.pad]).expand(len(ids), -1)
+        full = length.new_full((len(ids),), source.shape[1])
+        seqs = {"source": Seq(source, full, {}), "target": Seq(ids, length, {})}
+        return Batch(torch.arange(len(ids), device=ids.device), seqs)
+
+
+WAYS: Mapping[Way, Callable[[ScoringHead, Vocab], Reading]] = {
+    "next": NextTokens,
+    "masks": Masks,
+    "words": Words,
+    "replaced": Replaced,
+    "written": Written,
+}
+
+
+def find_ways(model: Model, vocab: Vocab) -> dict[Way, str]:
+    """{way: the head that answers} of the ways in which a model can be asked, the usual one
+    first.
+    """
+    found: dict[Way, str] = {}
+    if model.backbone.writes == "target":
+        for name in heads_about(model, "text", "next"):
+            found.setdefault("written", name)
+    for name in language_heads(model):
+        if about_of(model.heads[name]) == "next":
+            found.setdefault("next", name)
+        elif vocab.mask is not None:
+            found.setdefault("masks", name)
+            found.setdefault("words", name)
+    for name, head in model.heads.items():
+        if isinstance(head, Discriminator):
+            found.setdefault("replaced", name)
+    return found
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Scores sentences by a model.
+
+    Args:
+        model: The model.
+        reading: The way of asking it.
+        pad: The id that fills short rows.
+        device: The place of the computation.
+        tokens: The largest number of tokens of a batch, padding included.
+        done: Is told how many sentences have their scores.
+    """
+
+    model: Model
+    reading: Reading
+    pad: int
+    device: torch.device
+    tokens: int = 8192
+    done: Callable[[int], None] = field(default=lambda count: None)
+
+    def score(self, sentences: Sequence[Sequence[int]]) -> np.ndarray:
+        """[n] the log-likelihood of each sentence in nats, a sum in float64.
+
+        Rows that several sentences of a block have in common are read once.
+        """
+        sums, pending = np.zeros(len(sentences)), iter(enumerate(sentences))
+        while block := list(islice(pending, BLOCK)):
+            self._add(sums, block)
+            self.done(block[-1][0] + 1)
+        return sums
+
+    def _add(self, sums: np.ndarray, block: Sequence[tuple[int, Sequence[int]]]) -> None:
+        rows: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}  # (place, token, sentence)
+        for number, ids in block:
+            for asked in self.reading.rows(ids):
+                places = zip(asked.places, asked.tokens, strict=True)
+                own = rows.setdefault(asked.ids, [])
+                own += [(place, token, number) for place, token in places]
+        for group in cut_by_tokens(sorted(rows, key=len), self.tokens):
+            asked_of = [rows[ids] for ids in group]
+            owner = [number for asks in asked_of for _, _, number in asks]
+            np.subtract.at(sums, owner, self._read(group, asked_of))
+
+    def _read(
+        self, group: Sequence[tuple[int, ...]], asked: Sequence[Sequence[tuple[int, int, int]]]
+    ) -> np.ndarray:
+        length = np.fromiter(map(len, group), np.int64, len(group))
+        width = int(length.max())
+        ids = np.full((len(group), width), self.pad, np.int64)
+        for row, own in enumerate(group):
+            ids[row, : len(own)] = own
+        index = [row * width + place for row, asks in enumerate(asked) for place, _, _ in asks]
+        tokens = [token for asks in asked for _, token, _ in asks]
+
+        def tensor(values: Sequence[int] | np.ndarray) -> Tensor:
+            return torch.as_tensor(values, device=self.device)
+
+        batch = self.reading.batch(tensor(ids), tensor(length))
+        features = self.model(batch).gather(tensor(index))
+        pieces = zip(features.split(PIECE), tensor(tokens).split(PIECE), strict=True)
+        with torch.autocast(self.device.type, enabled=False):  # low precision makes ties
+            losses = [self.reading.losses(widen(states), asks) for states, asks in pieces]
+        return torch.cat(losses).double().cpu().numpy()
+
+
+def cut_by_tokens(rows: Iterable[tuple[int, ...]], most: int) -> Iterator[list[tuple[int, ...]]]:
+    """Rows, the shorter ones first, in groups of at most `most` tokens with padding, or of one."""
+    group: list[tuple[int, ...]] = []
+    for row in rows:
+        if group and (len(group) + 1) * len(row) > most:
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def reading_of(way: Way, model: Model, head: str, vocab: Vocab) -> Reading:
+    """The way of asking a model by one of its heads."""
+    return WAYS[way](head_of(model, head), vocab)
