@@ -1,4 +1,4 @@
-"""The likelihood of sentences: the ways in which each kind of model is asked for their tokens."""
+"""The log-likelihood of sentences, for each kind of language model."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from plmctl.models.base import Model
 from plmctl.tasks.layouts import encode
 from plmctl.text.vocab import Vocab
 
-PIECE = 1024  # places whose logits are in memory together
+PIECE = 1024  # positions whose logits are in memory together
 BLOCK = 2048  # sentences whose rows are sorted by length together, and shared
 Way = Literal["next", "masks", "words", "replaced", "written"]
 
 
-class Asked(NamedTuple):
-    """A row of tokens, and the tokens for which the model is asked at some of its places."""
+class ScoredRow(NamedTuple):
+    """A row of tokens, and the tokens that are scored at some of its positions."""
 
     ids: tuple[int, ...]
     places: Sequence[int]
     tokens: Sequence[int]
 
 
-class Reading(Protocol):
-    """A way of asking a model for the tokens of a sentence."""
+class Scoring(Protocol):
+    """A way to score the tokens of a sentence."""
 
-    def rows(self, ids: Sequence[int]) -> Iterator[Asked]:
-        """Rows that ask once for every token of a sentence."""
+    def rows(self, ids: Sequence[int]) -> Iterator[ScoredRow]:
+        """Rows in which every token of a sentence is scored once."""
         ...
 
     def batch(self, ids: Tensor, length: Tensor) -> Batch:
@@ -50,8 +50,8 @@ class Reading(Protocol):
 
 
 @dataclass(frozen=True)
-class Asking:
-    """The part that all ways share: one text, and a head with a loss over the vocabulary."""
+class TextScoring:
+    """The parts that all share: one text, and a head with a loss over the vocabulary."""
 
     head: ScoringHead
     vocab: Vocab
@@ -64,48 +64,48 @@ class Asking:
         return self.head.token_losses(features, tokens)
 
     def frame(self, ids: Sequence[int]) -> tuple[list[int], int]:
-        """(the sentence with the tokenizer's special tokens, the place of its first token)."""
+        """(the sentence with the tokenizer's special tokens, the position of its first token)."""
         row = encode.lay_out(ids, None, self.vocab, max_length=len(ids) + 8, pooling="first")
         return row.ids, row.a_start
 
 
-class NextTokens(Asking):
+class CausalScoring(TextScoring):
     """`sum_t log p(x_t | x_<t)`. The first token follows the token that begins a text, else the
-    one that ends it; of a tokenizer with neither it is not counted.
+    end-of-text token. A tokenizer may have neither; then the first token is not scored.
     """
 
-    def rows(self, ids: Sequence[int]) -> Iterator[Asked]:
+    def rows(self, ids: Sequence[int]) -> Iterator[ScoredRow]:
         first = end_of_text(self.vocab) if self.vocab.bos is None else self.vocab.bos
         read = list(ids) if first is None else [first, *ids]
         if len(read) > 1:
-            yield Asked(tuple(read[:-1]), range(len(read) - 1), read[1:])
+            yield ScoredRow(tuple(read[:-1]), range(len(read) - 1), read[1:])
 
 
-class Masks(Asking):
-    """`sum_i log p(x_i | x without x_i)`, pseudo-log-likelihood: each token hidden in turn (Salazar
-    et al., 2020, arXiv:1910.14659, eq. 1). Special tokens are neither hidden nor counted.
+class MaskedScoring(TextScoring):
+    """`sum_i log p(x_i | x without x_i)`, pseudo-log-likelihood: each token masked in turn (Salazar
+    et al., 2020, arXiv:1910.14659, eq. 1). Special tokens are neither masked nor scored.
     """
 
-    def hidden(self, ids: Sequence[int]) -> Iterator[range]:
-        """For each token of a sentence, the places that are hidden when it is asked for."""
+    def list_masked(self, ids: Sequence[int]) -> Iterator[range]:
+        """For each token of a sentence, the positions that are masked when it is scored."""
         return (range(place, place + 1) for place in range(len(ids)))
 
-    def rows(self, ids: Sequence[int]) -> Iterator[Asked]:
+    def rows(self, ids: Sequence[int]) -> Iterator[ScoredRow]:
         framed, start = self.frame(ids)
         mask = self.vocab.id("mask")
-        for token, places in zip(ids, self.hidden(ids), strict=True):
+        for token, places in zip(ids, self.list_masked(ids), strict=True):
             row = list(framed)
             for place in places:
                 row[start + place] = mask
-            yield Asked(tuple(row), (start + places.start,), (token,))
+            yield ScoredRow(tuple(row), (start + places.start,), (token,))
 
 
-class Words(Masks):
-    """As `Masks`, and the later pieces of the same word are hidden, too: a word is then not rated
-    by pieces that give it away (Kauf and Ivanova, 2023, 2023.acl-short.80, PLL-word-l2r).
+class WordScoring(MaskedScoring):
+    """As `MaskedScoring`, with the later pieces of the same word masked, too. Otherwise they give
+    the word away (Kauf and Ivanova, 2023, 2023.acl-short.80, PLL-word-l2r).
     """
 
-    def hidden(self, ids: Sequence[int]) -> Iterator[range]:
+    def list_masked(self, ids: Sequence[int]) -> Iterator[range]:
         begins = self.vocab.word_start[np.asarray(ids, np.int64)]
         ends = [*(np.flatnonzero(begins[1:]) + 1).tolist(), len(ids)]
         at = 0
@@ -114,28 +114,28 @@ class Words(Masks):
             yield range(place, ends[at])
 
 
-class Replaced(Asking):
+class DiscriminatorScoring(TextScoring):
     """`sum_t log (1 - p(x_t was replaced))` of ELECTRA's discriminator, in one pass. It is no
     likelihood, but orders sentences.
     """
 
-    def rows(self, ids: Sequence[int]) -> Iterator[Asked]:
+    def rows(self, ids: Sequence[int]) -> Iterator[ScoredRow]:
         framed, start = self.frame(ids)
-        yield Asked(tuple(framed), range(start, start + len(ids)), ids)
+        yield ScoredRow(tuple(framed), range(start, start + len(ids)), ids)
 
     def losses(self, features: Tensor, tokens: Tensor) -> Tensor:
         return F.softplus(widen(self.head(features)))
 
 
-class Written(Asking):
+class DecoderScoring(TextScoring):
     """`sum_t log p(x_t | x_<t, source)` of a decoder; the source is one mask, without a mask token
     an empty text.
     """
 
-    def rows(self, ids: Sequence[int]) -> Iterator[Asked]:
+    def rows(self, ids: Sequence[int]) -> Iterator[ScoredRow]:
         framed, start = self.frame(ids)
         end = start + len(ids)
-        yield Asked(tuple(framed[:end]), range(start, end), ids)
+        yield ScoredRow(tuple(framed[:end]), range(start, end), ids)
 
     def batch(self, ids: Tensor, length: Tensor) -> Batch:
         text = [] if self.vocab.mask is None else [self.vocab.mask]
@@ -146,19 +146,17 @@ class Written(Asking):
         return Batch(torch.arange(len(ids), device=ids.device), seqs)
 
 
-WAYS: Mapping[Way, Callable[[ScoringHead, Vocab], Reading]] = {
-    "next": NextTokens,
-    "masks": Masks,
-    "words": Words,
-    "replaced": Replaced,
-    "written": Written,
+WAYS: Mapping[Way, Callable[[ScoringHead, Vocab], Scoring]] = {
+    "next": CausalScoring,
+    "masks": MaskedScoring,
+    "words": WordScoring,
+    "replaced": DiscriminatorScoring,
+    "written": DecoderScoring,
 }
 
 
 def find_ways(model: Model, vocab: Vocab) -> dict[Way, str]:
-    """{way: the head that answers} of the ways in which a model can be asked, the usual one
-    first.
-    """
+    """{way: its head} of the ways to score text that fit a model, the usual one first."""
     found: dict[Way, str] = {}
     if model.backbone.writes == "target":
         for name in heads_about(model, "text", "next"):
@@ -181,15 +179,15 @@ class Likelihood:
 
     Args:
         model: The model.
-        reading: The way of asking it.
+        scoring: The way to score its tokens.
         pad: The id that fills short rows.
-        device: The place of the computation.
+        device: The device of the computation.
         tokens: The largest number of tokens of a batch, padding included.
-        done: Is told how many sentences have their scores.
+        done: A function that gets the number of scored sentences.
     """
 
     model: Model
-    reading: Reading
+    scoring: Scoring
     pad: int
     device: torch.device
     tokens: int = 8192
@@ -207,9 +205,9 @@ class Likelihood:
         return sums
 
     def _add(self, sums: np.ndarray, block: Sequence[tuple[int, Sequence[int]]]) -> None:
-        rows: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}  # (place, token, sentence)
+        rows: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}  # (position, token, sentence)
         for number, ids in block:
-            for asked in self.reading.rows(ids):
+            for asked in self.scoring.rows(ids):
                 places = zip(asked.places, asked.tokens, strict=True)
                 own = rows.setdefault(asked.ids, [])
                 own += [(place, token, number) for place, token in places]
@@ -232,11 +230,11 @@ class Likelihood:
         def tensor(values: Sequence[int] | np.ndarray) -> Tensor:
             return torch.as_tensor(values, device=self.device)
 
-        batch = self.reading.batch(tensor(ids), tensor(length))
+        batch = self.scoring.batch(tensor(ids), tensor(length))
         features = self.model(batch).gather(tensor(index))
         pieces = zip(features.split(PIECE), tensor(tokens).split(PIECE), strict=True)
         with torch.autocast(self.device.type, enabled=False):  # low precision makes ties
-            losses = [self.reading.losses(widen(states), asks) for states, asks in pieces]
+            losses = [self.scoring.losses(widen(states), asks) for states, asks in pieces]
         return torch.cat(losses).double().cpu().numpy()
 
 
@@ -252,6 +250,6 @@ def cut_by_tokens(rows: Iterable[tuple[int, ...]], most: int) -> Iterator[list[t
         yield group
 
 
-def reading_of(way: Way, model: Model, head: str, vocab: Vocab) -> Reading:
-    """The way of asking a model by one of its heads."""
+def make_scoring(way: Way, model: Model, head: str, vocab: Vocab) -> Scoring:
+    """The way to score text by a head of a model."""
     return WAYS[way](head_of(model, head), vocab)

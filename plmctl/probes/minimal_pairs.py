@@ -16,7 +16,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.progress import ProgressLine
 from plmctl.core.terminal import counted
 from plmctl.probes.base import Opened, Probe
-from plmctl.probes.likelihood import WAYS, Likelihood, Way, find_ways, reading_of
+from plmctl.probes.likelihood import WAYS, Likelihood, Way, find_ways, make_scoring
 from plmctl.tasks.intervals import NORMAL, Intervals, wilson
 from plmctl.tasks.readers import files
 from plmctl.text.tabular import named_rows
@@ -55,8 +55,8 @@ class MinimalPairs(Probe):
         path: A file, or a folder of files: JSON lines, .tsv or .csv, also as .gz, with
             `sentence_good` and `sentence_bad`, or `good` and `bad`. Paradigms are named by `UID` or
             `paradigm`, else by the file; phenomena by `linguistics_term` or `phenomenon`.
-        score: The way of asking. "next": from left to right; "masks": each token hidden in turn;
-            "words": the later pieces of its word are hidden, too; "replaced": by ELECTRA's
+        score: The way to score. "next": from left to right; "masks": each token masked in turn;
+            "words": the later pieces of its word are masked, too; "replaced": by ELECTRA's
             discriminator; "written": by the decoder of an encoder-decoder. null: the usual one.
         normalise: 0 is the sum; 1 the mean of tokens; 0.5 is SLLN-LP of ZhoBLiMP.
         ties: pairs of equal scores are wrong ("strict"), half right ("half"), or right ("official":
@@ -113,8 +113,9 @@ class MinimalPairs(Probe):
         return kept, left
 
     def judge(self, good: np.ndarray, bad: np.ndarray) -> np.ndarray:
-        """[n] 1 where the acceptable sentence has the higher score, 0 where it has the lower one,
-        and what `ties` says where they are equal but for rounding.
+        """[n] 1 where the acceptable sentence has the higher score, 0 where it has the lower one.
+
+        Where the scores are equal but for rounding, it is the value of `ties`.
         """
         for scores in (good, bad):
             if not np.isfinite(scores).all():
@@ -161,7 +162,7 @@ class MinimalPairs(Probe):
         model = loaded.model.to(precision.device).eval()
         scorer = Likelihood(
             model,
-            reading_of(way, model, head, loaded.vocab),
+            make_scoring(way, model, head, loaded.vocab),
             loaded.vocab.pad,
             precision.device,
             done=ProgressLine("sentences", len(texts)),

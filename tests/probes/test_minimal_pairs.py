@@ -16,7 +16,7 @@ from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.probes.likelihood import Likelihood, Words, find_ways, reading_of
+from plmctl.probes.likelihood import Likelihood, WordScoring, find_ways, make_scoring
 from plmctl.probes.minimal_pairs import MinimalPairs, Pair
 from tests.tasks.conftest import SIZE
 
@@ -35,7 +35,7 @@ def make(recipe: str, vocab):
 
 
 def score(model, way, vocab, ids, tokens=64):
-    reading = reading_of(way, model, find_ways(model, vocab)[way], vocab)
+    reading = make_scoring(way, model, find_ways(model, vocab)[way], vocab)
     with torch.no_grad():
         return Likelihood(model, reading, vocab.pad, torch.device("cpu"), tokens).score(ids)
 
@@ -83,7 +83,7 @@ def test_later_pieces_of_a_word_are_hidden(toy) -> None:
     starts[[10, 20, 30]] = True
     vocab = replace(toy.vocab, word_start=starts)
     ids = [10, 11, 12, 20, 30, 31]  # three pieces, one, two
-    reading = Words(None, vocab)
+    reading = WordScoring(None, vocab)
     hidden = [
         [place - 1 for place, token in enumerate(row.ids) if token == vocab.mask]
         for row in reading.rows(ids)
