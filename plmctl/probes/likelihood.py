@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
@@ -12,17 +12,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.core.batch import Batch, Seq
+from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.data.formats.blocks import end_of_text
 from plmctl.heads.base import ScoringHead, about_of, head_of, heads_about, language_heads, widen
 from plmctl.heads.discriminator import Discriminator
-from plmctl.models.base import Model
+from plmctl.models.base import Hidden, Model
+from plmctl.models.xlnet import TARGETS
 from plmctl.tasks.layouts import encode
 from plmctl.text.vocab import Vocab
 
 PIECE = 1024  # positions whose logits are in memory together
 BLOCK = 2048  # sentences whose rows are sorted by length together, and shared
-Way = Literal["next", "masks", "words", "replaced", "written"]
+Way = Literal["next", "order", "masks", "words", "replaced", "written"]
 
 
 class ScoredRow(NamedTuple):
@@ -40,8 +41,10 @@ class Scoring(Protocol):
         """Rows in which every token of a sentence is scored once."""
         ...
 
-    def batch(self, ids: Tensor, length: Tensor) -> Batch:
-        """The input of the model: ids [B, T], length [B]."""
+    def states(self, model: Model, ids: Tensor, length: Tensor, index: Tensor) -> Tensor:
+        """[P, W] the states that predict the tokens at the flattened (row, position) `index [P]`
+        of rows with ids [B, T] and length [B].
+        """
         ...
 
     def losses(self, features: Tensor, tokens: Tensor) -> Tensor:
@@ -59,6 +62,10 @@ class TextScoring:
     def batch(self, ids: Tensor, length: Tensor) -> Batch:
         seq = Seq(ids, length, {"segment": torch.zeros_like(ids)})
         return Batch(torch.arange(len(ids), device=ids.device), {"text": seq})
+
+    def states(self, model: Model, ids: Tensor, length: Tensor, index: Tensor) -> Tensor:
+        hidden: Hidden = model(self.batch(ids, length))
+        return hidden.gather(index)
 
     def losses(self, features: Tensor, tokens: Tensor) -> Tensor:
         return self.head.token_losses(features, tokens)
@@ -79,6 +86,25 @@ class CausalScoring(TextScoring):
         read = list(ids) if first is None else [first, *ids]
         if len(read) > 1:
             yield ScoredRow(tuple(read[:-1]), range(len(read) - 1), read[1:])
+
+
+class OrderScoring(TextScoring):
+    """`sum_t log p(x_t | x_<t)` by the query stream of XLNet, whose order is that of the text.
+    Every token sees the special ones, as in training.
+    """
+
+    def rows(self, ids: Sequence[int]) -> Iterator[ScoredRow]:
+        framed, start = self.frame(ids)
+        yield ScoredRow(tuple(framed), range(start, start + len(ids)), ids)
+
+    def states(self, model: Model, ids: Tensor, length: Tensor, index: Tensor) -> Tensor:
+        scored = torch.zeros_like(ids)
+        scored.view(-1)[index] = 1
+        batch = self.batch(ids, length)
+        text = batch.text.with_tracks(order=scored.cumsum(1) * scored)
+        targets = {TARGETS: Targets(index, ids.flatten()[index], len(index))}
+        hidden: Hidden = model(replace(batch, seqs={"text": text}, targets=targets))
+        return hidden.streams["query"]
 
 
 class MaskedScoring(TextScoring):
@@ -148,6 +174,7 @@ class DecoderScoring(TextScoring):
 
 WAYS: Mapping[Way, Callable[[ScoringHead, Vocab], Scoring]] = {
     "next": CausalScoring,
+    "order": OrderScoring,
     "masks": MaskedScoring,
     "words": WordScoring,
     "replaced": DiscriminatorScoring,
@@ -161,6 +188,9 @@ def find_ways(model: Model, vocab: Vocab) -> dict[Way, str]:
     if model.backbone.writes == "target":
         for name in heads_about(model, "text", "next"):
             found.setdefault("written", name)
+    if "query" in model.backbone.streams:
+        for name in heads_about(model, "next", "text"):
+            found.setdefault("order", name)
     for name in language_heads(model):
         if about_of(model.heads[name]) == "next":
             found.setdefault("next", name)
@@ -230,8 +260,7 @@ class Likelihood:
         def tensor(values: Sequence[int] | np.ndarray) -> Tensor:
             return torch.as_tensor(values, device=self.device)
 
-        batch = self.scoring.batch(tensor(ids), tensor(length))
-        features = self.model(batch).gather(tensor(index))
+        features = self.scoring.states(self.model, tensor(ids), tensor(length), tensor(index))
         pieces = zip(features.split(PIECE), tensor(tokens).split(PIECE), strict=True)
         with torch.autocast(self.device.type, enabled=False):  # low precision makes ties
             losses = [self.scoring.losses(widen(states), asks) for states, asks in pieces]

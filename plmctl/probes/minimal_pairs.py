@@ -55,9 +55,10 @@ class MinimalPairs(Probe):
         path: A file, or a folder of files: JSON lines, .tsv or .csv, also as .gz, with
             `sentence_good` and `sentence_bad`, or `good` and `bad`. Paradigms are named by `UID` or
             `paradigm`, else by the file; phenomena by `linguistics_term` or `phenomenon`.
-        score: The way to score. "next": from left to right; "masks": each token masked in turn;
-            "words": the later pieces of its word are masked, too; "replaced": by ELECTRA's
-            discriminator; "written": by the decoder of an encoder-decoder. null: the usual one.
+        score: The way to score. "next": from left to right, of XLNet "order"; "masks": each token
+            masked in turn; "words": the later pieces of its word are masked, too; "replaced": by
+            ELECTRA's discriminator; "written": by the decoder of an encoder-decoder. null: the
+            usual one.
         normalise: 0 is the sum; 1 the mean of tokens; 0.5 is SLLN-LP of ZhoBLiMP.
         ties: pairs of equal scores are wrong ("strict"), half right ("half"), or right ("official":
             in the pipelines of lm-evaluation-harness and BabyLM the first of two maxima wins).

@@ -14,7 +14,7 @@ from scipy import stats
 
 from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
-from plmctl.core.batch import Batch, Seq
+from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.probes.likelihood import Likelihood, WordScoring, find_ways, make_scoring
 from plmctl.probes.minimal_pairs import MinimalPairs, Pair
@@ -60,6 +60,25 @@ def test_from_left_to_right_as_a_loop(gpt_toy) -> None:
         for ids in sentences
     ]
     assert score(model, "next", vocab, sentences) == pytest.approx(expected, abs=1e-9)
+
+
+def test_from_left_to_right_by_a_query_stream_as_a_loop(toy) -> None:
+    vocab = replace(toy.vocab, single=("A", "sep", "cls"))
+    model, sentences = make("xlnet", vocab), toy.encode_batch(TEXTS)
+    expected = []
+    for ids in sentences:
+        total, order = 0.0, torch.tensor([[*range(1, len(ids) + 1), 0, 0]])
+        for t, token in enumerate(ids):  # the token itself and later ones are not known
+            unknown = [vocab.unk] * (len(ids) - t)
+            row = torch.tensor([[*ids[:t], *unknown, vocab.sep, vocab.cls]])
+            tracks = {"segment": torch.zeros_like(row), "order": order}
+            seq = Seq(row, torch.tensor([row.shape[1]]), tracks)
+            asked = {"plm": Targets(torch.tensor([t]), torch.tensor([token]), 1)}
+            with torch.no_grad():
+                query = model(Batch(torch.arange(1), {"text": seq}, asked)).streams["query"]
+                total += float(model.heads["plm"](query)[0].log_softmax(-1)[token])
+        expected.append(total)
+    assert score(model, "order", vocab, sentences) == pytest.approx(expected, abs=1e-9)
 
 
 def test_each_token_hidden_in_turn_as_a_loop(toy) -> None:
