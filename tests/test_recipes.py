@@ -59,6 +59,9 @@ WHOLE_TEXT += ("word_blank", "word_drop", "word_shuffle")
 FITTING = {
     **dict.fromkeys(("noise=factorization_order", "objective=plm"), "xlnet"),
     **dict.fromkeys(
+        ("model=mpnet", "noise=prediction_order", "objective=masked_permuted"), "mpnet"
+    ),
+    **dict.fromkeys(
         ("pattern=prefix", "pattern=unilm", "objective=nsp", "noise=target_mask"), "bert"
     ),
     **dict.fromkeys(
@@ -123,6 +126,8 @@ TWO_BASES = [
     "noise=[token_mask,entity_drop,meaning_drop]",
     "objective=[mlm,nsp,entity_linking,meaning_linking]",
 ]
+TASKS = "model.embedding.tracks=[{_target_:plmctl.nn.track_vectors.TrackVectors,_partial_:true,"
+TASKS += "name:task,count:3}]"
 BESIDE = {  # what a part is used with
     "schedule=slanted_triangular": ["schedule=slanted_triangular", "schedule.warmup_steps=0"],
     "model=xlnet": ["model=xlnet", "position=none"],
@@ -186,6 +191,8 @@ BESIDE = {  # what a part is used with
     "objective=entity_denoise": ["objective=[mlm,entity_denoise]"],
     "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],
     "noise=random_positions": ["noise=[random_positions]", "position=sinusoidal"],
+    "noise=prediction_order": ["noise=[token_mask,prediction_order]"],
+    "noise=task_number": ["noise=[token_mask,task_number]", TASKS],
     "noise=token_shuffle": ["noise=[token_mask,token_shuffle]"],
     "noise=token_replace": ["noise=[token_replace]", "noise.token_replace.ask_originals=true"],
 }
@@ -407,6 +414,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "minilm": (66, ["tokenizer.vocab_size=30522"]),  # table 2, 6 layers of 768
     "modern_encoder": (110, []),  # BERT-base: a gated feed-forward of the same size
     # BERT-base with fewer tokens, and no table of positions
+    "mpnet": (110, []),  # BERT-base
     "nezha": (110 - (30_522 - 21_128 + 512) * 768 / 1e6, []),
     "roberta": (125, []),  # facebookresearch/fairseq, examples/roberta, base
     "sandwich": (247, []),  # sec. 3: Baevski and Auli's model of 16 layers

@@ -112,7 +112,7 @@ def _learning(
     """The FLOPs of everything that runs forward and backward."""
     tokens = length + target_length
     shares = [predicted.get(name, 0.0) for name, head in model.heads.items() if _tables(head)]
-    asked = max(shares, default=0.0) if "query" in model.backbone.streams else 0.0
+    asked = max(shares, default=0.0) * model.backbone.asked_rows
     macs, saved, recomputed = _backbone(model.backbone, length, target_length, asked)
     everywhere = objective.facts.at_every_token if objective else frozenset()
     for name, head in model.heads.items():

@@ -16,6 +16,7 @@ from plmctl.interop.bert import (
     SETTINGS,
     TABLE_WIDTH,
     BertFamily,
+    choice_class,
     classifier,
     lm_rules,
     task_architectures,
@@ -78,6 +79,7 @@ class AlbertFamily(BertFamily):
     prefix = "albert."
     architectures = (
         *row_classes("AlbertForSequenceClassification", classifier, POOLER),
+        choice_class("Albert", POOLER),
         *task_architectures("Albert"),
         Architecture("AlbertForPreTraining", ("mlm", "pooler", "sop"), MLM + POOLER + SOP),
         Architecture("AlbertForMaskedLM", ("mlm",), MLM),

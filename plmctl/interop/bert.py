@@ -23,6 +23,23 @@ from plmctl.interop.settings import (
 LAYER = "encoder.layer.{i}"
 
 
+OURS = "backbone.stack.blocks"
+EMBEDDING: list[NameRule] = [
+    same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
+    same(
+        "backbone.embedding.segment.weight",
+        "embeddings.token_type_embeddings.weight",
+        optional=True,
+    ),
+    *linear("backbone.embedding.norm", "embeddings.LayerNorm"),
+]
+INNER = maps(
+    f"{OURS}.f.{{i}}",
+    LAYER,
+    {"cell.up": "intermediate.dense", "cell.down": "output.dense", "norm_sum": "output.LayerNorm"},
+)
+
+
 def encoder_rules(letter: str = "a", qkv: Sequence[NameRule] | None = None) -> list[NameRule]:
     """The rules of an encoder without its positions.
 
@@ -30,31 +47,13 @@ def encoder_rules(letter: str = "a", qkv: Sequence[NameRule] | None = None) -> l
         letter: The letter of attention in the layout.
         qkv: The rules of its maps, if they are others.
     """
-    ours = "backbone.stack.blocks"
-    own = maps(f"{ours}.a.{{i}}.cell", f"{LAYER}.attention.self", {"qkv": "query key value"})
+    own = maps(f"{OURS}.a.{{i}}.cell", f"{LAYER}.attention.self", {"qkv": "query key value"})
+    out = {"cell.out": "dense", "norm_sum": "LayerNorm"}
     return [
-        same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
-        same(
-            "backbone.embedding.segment.weight",
-            "embeddings.token_type_embeddings.weight",
-            optional=True,
-        ),
-        *linear("backbone.embedding.norm", "embeddings.LayerNorm"),
+        *EMBEDDING,
         *(own if qkv is None else qkv),
-        *maps(
-            f"{ours}.{letter}.{{i}}",
-            f"{LAYER}.attention.output",
-            {"cell.out": "dense", "norm_sum": "LayerNorm"},
-        ),
-        *maps(
-            f"{ours}.f.{{i}}",
-            LAYER,
-            {
-                "cell.up": "intermediate.dense",
-                "cell.down": "output.dense",
-                "norm_sum": "output.LayerNorm",
-            },
-        ),
+        *maps(f"{OURS}.{letter}.{{i}}", f"{LAYER}.attention.output", out),
+        *INNER,
     ]
 
 
@@ -104,6 +103,46 @@ def task_architectures(prefix: str) -> list[Architecture]:
     return [
         linear_class(f"{prefix}ForTokenClassification", "tag", "classifier"),
         linear_class(f"{prefix}ForQuestionAnswering", "span", "qa_outputs"),
+    ]
+
+
+MLM = lm_rules(
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.bias",
+    "cls.predictions.decoder.weight",
+)
+
+
+def choice_class(
+    prefix: str, pooler: Sequence[NameRule], rules: Sequence[NameRule] | None = None
+) -> Architecture:
+    """The class that gives each choice a number; without `rules` a linear map of pooled rows."""
+    before = ("pooler",) if pooler else ()
+    own = classifier("choice") if rules is None else rules
+    name = f"{prefix}ForMultipleChoice"
+    return Architecture(name, (*before, "choice"), [*pooler, *own], outputs=1)
+
+
+def tuned_classes(prefix: str, pooler: Sequence[NameRule]) -> list[Architecture]:
+    """BERT's classes for tasks, in families with the same heads: their names begin with `prefix`,
+    and `pooler` stands before a head of rows.
+    """
+    return [
+        *row_classes(f"{prefix}ForSequenceClassification", classifier, pooler),
+        choice_class(prefix, pooler),
+        *task_architectures(prefix),
+    ]
+
+
+def pretrained_classes(prefix: str, pooler: Sequence[NameRule]) -> list[Architecture]:
+    """BERT's other classes, as `tuned_classes`."""
+    return [
+        Architecture(f"{prefix}ForPreTraining", ("mlm", "pooler", "nsp"), [*MLM, *pooler, *NSP]),
+        Architecture(f"{prefix}ForMaskedLM", ("mlm",), MLM),
+        Architecture(f"{prefix}ForNextSentencePrediction", ("pooler", "nsp"), [*pooler, *NSP]),
+        Architecture(f"{prefix}Model", ("pooler",), OWN_POOLER, bare=True),
+        Architecture(f"{prefix}Model", bare=True),
     ]
 
 
@@ -185,12 +224,6 @@ TIES = {
 }
 
 
-MLM = lm_rules(
-    "cls.predictions.transform.dense",
-    "cls.predictions.transform.LayerNorm",
-    "cls.predictions.bias",
-    "cls.predictions.decoder.weight",
-)
 SETTINGS: Settings = (
     VOCAB,
     Key("hidden_size", "width", Count),
@@ -223,17 +256,12 @@ class BertFamily(Family):
     prefix = "bert."
     rules: Sequence[NameRule] = (*BACKBONE, same(*PLACES))
     architectures: Sequence[Architecture] = (
-        *row_classes("BertForSequenceClassification", classifier, POOLER),
-        *task_architectures("Bert"),
+        *tuned_classes("Bert", POOLER),
         Architecture(
             "BertForPreTraining", ("mlm", "pooler", "nsp", "sbo"), MLM + POOLER + NSP + SBO
         ),
         Architecture("BertForMaskedLM", ("mlm", "sbo"), MLM + SBO),
-        Architecture("BertForPreTraining", ("mlm", "pooler", "nsp"), MLM + POOLER + NSP),
-        Architecture("BertForMaskedLM", ("mlm",), MLM),
-        Architecture("BertForNextSentencePrediction", ("pooler", "nsp"), POOLER + NSP),
-        Architecture("BertModel", ("pooler",), OWN_POOLER, bare=True),
-        Architecture("BertModel", bare=True),
+        *pretrained_classes("Bert", POOLER),
     )
     ties = TIES
     pooler: Sequence[NameRule] = OWN_POOLER

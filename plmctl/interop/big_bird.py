@@ -8,7 +8,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from plmctl.core.values import Count, Whole
-from plmctl.interop.bert import ACTIVATIONS, MLM, NSP, SETTINGS, BertFamily
+from plmctl.interop.bert import ACTIVATIONS, MLM, NSP, SETTINGS, BertFamily, choice_class
 from plmctl.interop.family import Architecture, Node, linear_class, row_classes
 from plmctl.interop.names import NameRule, linear
 from plmctl.interop.roberta import classifier_rules
@@ -48,6 +48,7 @@ class BigBirdFamily(BertFamily):
     )
     architectures = (
         *row_classes("BigBirdForSequenceClassification", classifier_rules),
+        choice_class("BigBird", POOLER),
         linear_class("BigBirdForTokenClassification", "tag", "classifier"),
         Architecture("BigBirdForPreTraining", ("mlm", "pooler", "nsp"), MLM + POOLER + NSP),
         Architecture("BigBirdForMaskedLM", ("mlm",), MLM),

@@ -13,6 +13,8 @@ from plmctl.interop.bert import (
     SETTINGS,
     TABLE_WIDTH,
     BertFamily,
+    choice_class,
+    classifier,
     lm_rules,
     task_architectures,
 )
@@ -32,6 +34,8 @@ DISCRIMINATOR = maps(
     "discriminator_predictions",
     {"dense": "dense", "linear": "dense_prediction"},
 )
+ROWS = ("class", "score", "choice")
+SUMMARY = maps("heads.choice", "sequence_summary", {"dense": "summary"}) + classifier("choice")
 TIES = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
 
 
@@ -49,6 +53,7 @@ class ElectraFamily(BertFamily):
     prefix = "electra."
     architectures = (
         *row_classes("ElectraForSequenceClassification", classifier_rules),
+        choice_class("Electra", (), SUMMARY),
         *task_architectures("Electra"),
         Architecture("ElectraForPreTraining", ("discriminator",), DISCRIMINATOR),
         Architecture("ElectraForMaskedLM", ("mlm",), MLM),
@@ -80,7 +85,7 @@ class ElectraFamily(BertFamily):
                 "activation": numbers.activation,
             }
         node = super().head(name, numbers.but(activation="gelu"), outputs)
-        return node | ({"dense": True, "activation": "gelu"} if name in ("class", "score") else {})
+        return node | ({"dense": True, "activation": "gelu"} if name in ROWS else {})
 
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         if numbers.table_width == numbers.width:  # the same as none

@@ -23,7 +23,9 @@ from plmctl.interop.bert import BertFamily
 from plmctl.interop.big_bird import BigBirdFamily
 from plmctl.interop.classes import architecture_for, architecture_of, bare_in
 from plmctl.interop.difference import fold_layers, spell_layouts
+from plmctl.interop.distilbert import DistilBertFamily
 from plmctl.interop.electra import ElectraFamily
+from plmctl.interop.ernie import ErnieFamily
 from plmctl.interop.family import TOKENS, Family, compare_heads, drop_aliases, find_token_tables
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
@@ -31,6 +33,7 @@ from plmctl.interop.led import LEDFamily
 from plmctl.interop.longformer import LongformerFamily
 from plmctl.interop.luke import LukeFamily
 from plmctl.interop.marian import MarianFamily
+from plmctl.interop.mpnet import MPNetFamily
 from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.reformer import ReformerFamily
 from plmctl.interop.roberta import RobertaFamily
@@ -38,6 +41,7 @@ from plmctl.interop.settings import Numbers, refuse_huge
 from plmctl.interop.t5 import T5Family
 from plmctl.interop.transfo_xl import TransfoXLFamily
 from plmctl.interop.weights import modernize_names
+from plmctl.interop.xlm_roberta import CamembertFamily, XLMRobertaFamily
 from plmctl.interop.xlnet import XLNetFamily
 from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit
@@ -60,6 +64,11 @@ FAMILIES: tuple[Family, ...] = (
     LEDFamily(),
     BigBirdFamily(),
     TransfoXLFamily(),
+    DistilBertFamily(),
+    XLMRobertaFamily(),
+    CamembertFamily(),
+    MPNetFamily(),
+    ErnieFamily(),
 )
 
 

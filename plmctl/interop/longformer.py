@@ -9,14 +9,15 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count
-from plmctl.interop.bert import LAYER, OWN_POOLER, PLACES, encoder_rules, task_architectures
-from plmctl.interop.family import Architecture, Node, row_classes
+from plmctl.interop.bert import LAYER, PLACES, encoder_rules
+from plmctl.interop.family import Node
 from plmctl.interop.names import NameRule, linear, skip_rows
-from plmctl.interop.roberta import MLM, RobertaFamily, classifier_rules
+from plmctl.interop.roberta import RobertaFamily, roberta_classes
 from plmctl.interop.settings import Key, Numbers, Written, change
 
 PATTERNS = "plmctl.attention.patterns"
 CELL = "plmctl.nn.cells.global_attention.GlobalAttention"
+POOLER = linear("heads.pooler.dense", "longformer.pooler.dense")
 # the tokens to either side in each layer, instead of windows of two sides
 WINDOWS = Key(
     "attention_window",
@@ -37,13 +38,7 @@ class LongformerFamily(RobertaFamily):
     systems = ("Longformer",)
     stated = change(RobertaFamily.stated, WINDOWS, Written("sep_token_id", "sep"))
     prefix = "longformer."
-    architectures = (
-        *row_classes("LongformerForSequenceClassification", classifier_rules),
-        *task_architectures("Longformer"),
-        Architecture("LongformerForMaskedLM", ("mlm",), MLM),
-        Architecture("LongformerModel", ("pooler",), OWN_POOLER, bare=True),
-        Architecture("LongformerModel", bare=True),
-    )
+    architectures = roberta_classes("Longformer", POOLER)
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         numbers = super().numbers(settings)

@@ -12,12 +12,13 @@ from plmctl.interop.bert import (
     PLACES,
     SETTINGS,
     BertFamily,
+    choice_class,
     encoder_nodes,
     lm_rules,
     task_architectures,
 )
 from plmctl.interop.family import Architecture, Node, row_classes
-from plmctl.interop.names import NameRule, Tensors, maps, skip_rows
+from plmctl.interop.names import NameRule, Tensors, linear, maps, skip_rows
 from plmctl.interop.settings import Numbers, change, pad
 
 SEGMENTS = "embeddings.token_type_embeddings.weight"
@@ -27,6 +28,26 @@ MLM = lm_rules("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.d
 def classifier_rules(head: str) -> list[NameRule]:
     """The rules for the layers of the classifier."""
     return maps(f"heads.{head}", "classifier", {"dense": "dense", "linear": "out_proj"})
+
+
+POOLER = linear("heads.pooler.dense", "roberta.pooler.dense")
+
+
+def roberta_classes(prefix: str, pooler: Sequence[NameRule]) -> list[Architecture]:
+    """The classes of RoBERTa and of families with the same heads.
+
+    Args:
+        prefix: The first part of their names.
+        pooler: The rules of the pooler before the head of choices, the only one that has it.
+    """
+    return [
+        *row_classes(f"{prefix}ForSequenceClassification", classifier_rules),
+        choice_class(prefix, pooler),
+        *task_architectures(prefix),
+        Architecture(f"{prefix}ForMaskedLM", ("mlm",), MLM),
+        Architecture(f"{prefix}Model", ("pooler",), OWN_POOLER, bare=True),
+        Architecture(f"{prefix}Model", bare=True),
+    ]
 
 
 TIES = {
@@ -46,13 +67,7 @@ class RobertaFamily(BertFamily):
     systems = ("RoBERTa",)
     stated = change(SETTINGS, replace(pad(written=True), default=1))
     prefix = "roberta."
-    architectures: Sequence[Architecture] = (
-        *row_classes("RobertaForSequenceClassification", classifier_rules),
-        *task_architectures("Roberta"),
-        Architecture("RobertaForMaskedLM", ("mlm",), MLM),
-        Architecture("RobertaModel", ("pooler",), OWN_POOLER, bare=True),
-        Architecture("RobertaModel", bare=True),
-    )
+    architectures: Sequence[Architecture] = roberta_classes("Roberta", POOLER)
     ties = TIES
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:

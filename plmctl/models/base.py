@@ -77,6 +77,8 @@ class Backbone(nn.Module):
     # names that `Hidden.streams` may have besides the last states
     streams: frozenset[str] = frozenset()
 
+    asked_rows: int = 0  # more rows for each predicted token
+
     @property
     def max_target(self) -> int | None:
         """The longest text that it writes, as far as positions allow; None: any."""

@@ -102,6 +102,7 @@ class XLNet(Backbone):
             nn.Parameter(torch.empty(1, embedding.width).normal_(std=0.02)) if two_streams else None
         )
         self.streams = frozenset({"query"}) if two_streams else frozenset()
+        self.asked_rows = int(two_streams)
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text", *(["values.continues"] if memory else [])}) | pattern.needs
         self.max_length = None

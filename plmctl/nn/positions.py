@@ -286,6 +286,32 @@ class RelativeBuckets(Position):
         return self.table(buckets).permute(0, 3, 1, 2).to(q.dtype)
 
 
+@part_of("position")
+class LearnedBuckets(Learned):
+    """A learned vector for each position, and a learned number for each range of distances:
+    `Learned` and a bidirectional `RelativeBuckets` in one (Song et al., 2020, arXiv:2004.09297,
+    MPNet, sec. 3.1 and released code).
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        num_heads: int,
+        max_length: int,
+        buckets: int = 32,
+        max_distance: int = 128,
+    ) -> None:
+        super().__init__(width=width, max_length=max_length)
+        self.buckets = RelativeBuckets(
+            num_heads=num_heads, bidirectional=True, buckets=buckets, max_distance=max_distance
+        )
+
+    @by_distance
+    def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
+        return self.buckets.bias(q, q_positions, k_positions)
+
+
 def _check_rows(x: Tensor, table: nn.Module, positions: Tensor) -> None:
     """Raise ConfigError for rows [B, T, W] with positions beyond the table; texts side by side in
     a long row may all be within it.

@@ -52,7 +52,8 @@ class TrackVectors(FitsIn):
     Rows without the track (those of a task, say) are looked up in the `lexicon`, token by token;
     without one every token has tag 0. In a trained model the vectors begin at 0, so that it
     computes what it did. (Ke et al., 2020, arXiv:1911.02493, sec. 3.2, fig. 2: embeddings of parts
-    of speech, of polarities and of the sentence's polarity.)
+    of speech, of polarities and of the sentence's polarity; Sun et al., 2020, arXiv:1907.12412,
+    sec. 4.1, ERNIE 2.0: of tasks.)
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class TrackVectors(FitsIn):
         *,
         width: int,
         vocab_size: int,
-        name: Literal["pos", "polarity", "rating"],
+        name: Literal["pos", "polarity", "rating", "task"],
         count: Count,
         lexicon: Sentiment | None = None,
         vocab: Vocab | None = None,

@@ -16,12 +16,13 @@ from plmctl.core.values import Rule, Whole
 from plmctl.storage.atomic import write_bytes, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.reading import read_bytes, read_json, read_text
-from plmctl.text import roles, stripped
+from plmctl.text import roles, shifted, stripped
 from plmctl.text.added import AGAIN, Details, read_added_tokens
 from plmctl.text.backend import Backend
 from plmctl.text.roles import NAMES, Roles, order_appended, sort_numbered
 from plmctl.text.rust import Rust, blame_tokenizer, finish
 from plmctl.text.sentence_piece import GIVEN, SentencePiece, convert_to_rust
+from plmctl.text.shifted import find_shift
 from plmctl.text.stripped import find_family
 
 _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
@@ -35,6 +36,8 @@ _SPELLINGS = {
     "bos": ("[CLS]", "<s>", "<|endoftext|>"),
     "eos": ("[SEP]", "</s>", "<|endoftext|>"),
 }
+# Families whose vocabulary has a second set of special tokens: the set in use.
+_NAMED = {"mpnet": {**vars(roles.ROBERTA), "unk": "[UNK]"}}
 
 
 class _Spelled(TypedDict):
@@ -77,6 +80,7 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
     folder = path.parent if path.is_file() else path
     files = {file.name: file for file in ([path] if path.is_file() else sorted(folder.iterdir()))}
     config = {
+        **_name_by_family(folder),
         **_json(folder / "special_tokens_map.json"),
         **_json(folder / "tokenizer_config.json"),
     }
@@ -271,6 +275,10 @@ def _from_model(
     family = find_family(plain.tokens) if file.name == GIVEN else None
     if family is not None:
         return stripped.read(plain, family, config)
+    kind = _json(file.parent / "config.json").get("model_type")
+    shift = find_shift(config.get("tokenizer_class"), kind)
+    if file.name == "sentencepiece.bpe.model" and shift is not None:
+        return shifted.read(plain, shift)
     if file.name == "sentencepiece.bpe.model" or config.get("do_lower_case"):
         why = "its ids are shifted, or its text is changed, by code outside the sentencepiece model"
         raise DataError(
@@ -279,10 +287,7 @@ def _from_model(
             fix="put tokenizer.json next to it",
         )
     listed = [*_list_further(config), *(token["content"] for token in added)]
-    t5 = "t5" in (
-        _json(file.parent / "config.json").get("model_type"),
-        str(config.get("tokenizer_class"))[:2].lower(),
-    )
+    t5 = "t5" in (kind, str(config.get("tokenizer_class"))[:2].lower())
     if not listed and ("extra_ids" in config or t5):
         # as its code adds them, the first one last
         listed = [f"<extra_id_{n}>" for n in range(config.get("extra_ids", 100))]
@@ -368,6 +373,12 @@ def _list_further(config: dict[str, Any]) -> list[str]:
     listed = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
     listed = listed.values() if isinstance(listed, dict) else listed
     return [token["content"] if isinstance(token, dict) else token for token in listed]
+
+
+def _name_by_family(folder: Path) -> dict[str, Any]:
+    """The special tokens of a folder's family, which its files may leave out."""
+    named = _NAMED.get(str(_json(folder / "config.json").get("model_type")), {})
+    return {f"{name}_token": named[name] for name in NAMES if name in named}
 
 
 def _json(file: Path) -> dict[str, Any]:

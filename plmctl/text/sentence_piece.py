@@ -190,22 +190,23 @@ def convert_to_rust(
     special: Roles,
     *,
     before: Sequence[Any] = (),
-    scores: Sequence[float] | None = None,
+    pieces: Sequence[tuple[str, float]] | None = None,
 ) -> Rust:
     """Convert a sentencepiece model to a `tokenizers` pipeline: its normalisation table, `▁` before
     each word, the same pieces.
 
     Args:
         before: normalizers that come first.
-        scores: The scores of the pieces, instead of the model's own.
+        pieces: All pieces by their ids, and their scores, instead of the model's own.
     """
-    scores = backend.scores() if scores is None else scores
-    unknown, tokens = backend.unknown, backend.tokens[: backend.count]
+    if pieces is None:
+        pieces = list(zip(backend.tokens, backend.scores(), strict=False))
+    unknown, tokens = backend.unknown, [token for token, _ in pieces]
     model: models.Model
     if backend.kind == "unigram":
-        pieces = list(zip(tokens, scores, strict=True))
-        model = models.Unigram(pieces, tokens.index(unknown), backend.byte_fallback)
+        model = models.Unigram(list(pieces), tokens.index(unknown), backend.byte_fallback)
     else:
+        scores = [score for _, score in pieces]
         merges = _merges(tokens, scores, {*backend.special, unknown})
         vocab = {token: number for number, token in enumerate(tokens)}
         model = models.BPE(

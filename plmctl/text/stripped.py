@@ -52,8 +52,8 @@ def read(model: SentencePiece, special: Roles, settings: Mapping[str, Any]) -> R
         [] if settings.get("keep_accents") else [normalizers.NFKD(), normalizers.StripAccents()]
     )
     before += [normalizers.Lowercase()] if settings.get("do_lower_case", not cased) else []
-    scores = [  # rounded so that a file returns the same numbers
-        round(score - _LAST * (token.endswith(",") and token[-2:-1].isdigit()), 6)
+    pieces = [  # rounded so that a file returns the same numbers
+        (token, round(score - _LAST * (token.endswith(",") and token[-2:-1].isdigit()), 6))
         for token, score in zip(model.tokens, model.scores(), strict=False)
     ]
-    return convert_to_rust(model, special, before=before, scores=scores)
+    return convert_to_rust(model, special, before=before, pieces=pieces)
