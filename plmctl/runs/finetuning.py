@@ -17,6 +17,7 @@ from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import remark
 from plmctl.models.base import Model
 from plmctl.runs import estimate
+from plmctl.runs.after_range_test import commands_with_found
 from plmctl.runs.finetuning_plan import TOKENIZER, FinetuningPlan, plan
 from plmctl.runs.fit import fit
 from plmctl.runs.footprint import measure_footprint
@@ -64,7 +65,7 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
         spec,
         prepare=prepare,
         train=lambda session: after(session, train(session)),
-        then=lambda session: commands_after(session.spec),
+        then=lambda session: commands_with_found(session) or commands_after(session.spec),
     )
 
 

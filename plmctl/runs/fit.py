@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +18,7 @@ from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.narrow import narrow_streams
 from plmctl.nn.stack import checkpoint_stacks, find_units
 from plmctl.objectives.base import Objective
+from plmctl.runs.after_range_test import read_curve
 from plmctl.runs.dividing import describe_division, divide_cells, refuse_patterns
 from plmctl.runs.out_of_memory import explain_lack_of_memory
 from plmctl.runs.own_rate import settle_rate
@@ -29,7 +30,7 @@ from plmctl.training.checkpoint import Base, Checkpoints
 from plmctl.training.device.compiling import compile_parts, find_whether, foresee_waste
 from plmctl.training.device.peak import is_doubtful, peak_flops, usual_share
 from plmctl.training.device.profiler import FOLDER, Profiler
-from plmctl.training.log import METRICS, cut_back, read_metrics
+from plmctl.training.log import METRICS, cut_back
 from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.regularisers.base import Regulariser
 from plmctl.training.spikes import Spikes
@@ -112,21 +113,11 @@ def _train(session: Session, trainer: Trainer, *, used: bool) -> Result:
         with explain_lack_of_memory(session, trainer, _rows_of_pass(session)):
             result = trainer.fit()
     finally:
-        if session.world.main and (line := trainer.schedule.conclude(_read_curve(session))):
+        if session.world.main and (line := trainer.schedule.conclude(read_curve(session))):
             session.say(line)
     if used:
         trainer.strategy.release()
     return result
-
-
-def _read_curve(session: Session) -> Iterator[tuple[float, float]]:
-    """(learning rate, loss) of each line of the log of training; read only where a schedule
-    concludes something.
-    """
-    file = session.folder / METRICS
-    for record in read_metrics(file) if file.is_file() else ():
-        if {"lr", "loss"} <= record.keys():
-            yield record["lr"], record["loss"]
 
 
 def _choose_strategy(session: Session) -> Strategy:

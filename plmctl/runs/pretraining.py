@@ -19,6 +19,7 @@ from plmctl.data.preview import preview
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_training_loader
 from plmctl.runs import estimate
+from plmctl.runs.after_range_test import commands_with_found
 from plmctl.runs.fit import fit
 from plmctl.runs.floors import Floors
 from plmctl.runs.overview import describe_hidden_words
@@ -60,8 +61,9 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
         spec,
         prepare=lambda spec: (spec, open_corpus(Texts.of(spec))),
         train=lambda session: after(session, train(session)),
-        then=lambda session: commands_after(
-            session.spec, held_out=bool(session.prepared.held_out())
+        then=lambda session: (
+            commands_with_found(session)
+            or commands_after(session.spec, held_out=bool(session.prepared.held_out()))
         ),
     )
 

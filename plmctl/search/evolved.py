@@ -28,6 +28,7 @@ SILENT: Mapping[str, tuple[str, ...]] = {
     "dead": ("state", "norm", "width", "activation"),
     "identity": ("width",),
 }
+SHOWN = 2  # genes of a point in few words
 Gene = tuple[str | int, ...]  # the way to a value: ("encoder", "blocks", 0, "left", "layer")
 
 
@@ -160,6 +161,24 @@ class EvolvedSpace(Space):
             ]
         return tuple(words)
 
+    def brief(self, point: Point, parent: Point | None = None) -> str:
+        """The name of a point that has one, else the genes that are not those of the parent, else
+        cells and weights.
+        """
+        for name, seed in self.seeds().items():
+            if point == seed:
+                return name
+        if parent is None:
+            cells = ", ".join(f"{name} {point[name]['cells']}" for name in self.sites)
+            return f"cells: {cells}; {self.count_parameters(point):,} weights"
+        changed = [
+            f"{_spell_gene(gene)}: {_find(parent, gene)} to {value}"
+            for gene, value in _list_values(point)
+            if value != _find(parent, gene)
+        ]
+        more = [f"and {len(changed) - SHOWN} more"] if len(changed) > SHOWN else []
+        return ", ".join(changed[:SHOWN] + more)
+
     def problems(self, point: Point) -> str | None:
         """The first reason why cells cannot be built; None where they can."""
         if point.keys() != self.sites.keys():
@@ -236,6 +255,22 @@ def _find(point: Any, gene: Gene) -> Any:
     for key in gene:
         point = point[key]
     return point
+
+
+def _list_values(point: Any) -> Iterator[tuple[Gene, Any]]:
+    """(the way to it, a value) for all values of a point."""
+    for name, stack in point.items():
+        yield (name, "cells"), stack["cells"]
+        for number, block in enumerate(stack["blocks"]):
+            for side in SIDES:
+                for gene in FIRST:
+                    yield (name, "blocks", number, side, gene), block[side][gene]
+            yield (name, "blocks", number, "combine"), block["combine"]
+
+
+def _spell_gene(gene: Gene) -> str:
+    """`encoder 3 left layer`: the fourth block of the encoder."""
+    return " ".join(str(key) for key in gene if key != "blocks")
 
 
 def _silence(branch: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ FOLDER/jobs/<name>/   an individual with one seed: 0007, or 0007-1 of several se
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,12 +22,14 @@ from plmctl.jobs.sweep_job import read_last_metrics
 from plmctl.jobs.work import RECORD
 from plmctl.search.course import Course
 from plmctl.search.goals import Goal, read_fitness
-from plmctl.search.strategy import SearchStep, StepResult
+from plmctl.search.strategy import Fitness, SearchStep, StepResult
+from plmctl.storage.gate import admit
 from plmctl.storage.job_events import measure_time
 from plmctl.storage.lines import append_line, read_lines
 from plmctl.storage.reading import parse_json
+from plmctl.training.log import METRICS, read_metrics
 
-FILE = "search.jsonl"
+FILE, JOBS = "search.jsonl", "jobs"
 FAILURES = 5  # trainings that fail before any succeeds, after which a search is given up
 
 
@@ -42,8 +45,23 @@ class StepLog:
                 self.proposed[int(line["number"])] = line
             else:
                 number = int(line.pop("step"))
-                fitness = (-math.inf if each is None else each for each in line.pop("fitness"))
-                self.results[number] = StepResult(tuple(fitness), **line)
+                fitness = line.pop("fitness")
+                line["each"] = tuple(map(_read_numbers, line.get("each", ())))
+                self.results[number] = StepResult(_read_numbers(fitness), **line)
+
+    @property
+    def lost(self) -> bool:
+        """Whether no training has succeeded, and none is left that might: nothing to go on with."""
+        kinds = [each.kind for each in self.results.values()]
+        failed = kinds.count("failed")
+        ended = failed >= FAILURES or self.proposed.keys() == self.results.keys()
+        return failed > 0 and ended and "trained" not in kinds
+
+    def forget(self) -> None:
+        """Remove the log and its jobs."""
+        self.file.unlink()
+        shutil.rmtree(admit(self.file.parent / JOBS), ignore_errors=True)
+        self.proposed, self.results = {}, {}
 
     def propose(self, step: SearchStep) -> None:
         """Write a step, unless an earlier start has written it.
@@ -68,8 +86,18 @@ class StepLog:
             return
         self.results[number] = result
         line = asdict(result)
-        line["fitness"] = [each if math.isfinite(each) else None for each in result.fitness]
+        line["fitness"] = _spell_numbers(result.fitness)
+        line["each"] = [*map(_spell_numbers, result.each)]
         append_line(self.file, {"step": number, **line}, durable=True)
+
+
+def _read_numbers(line: Sequence[float | None]) -> Fitness:
+    return tuple(-math.inf if each is None else each for each in line)
+
+
+def _spell_numbers(fitness: Fitness) -> list[float | None]:
+    """JSON has no infinity."""
+    return [each if math.isfinite(each) else None for each in fitness]
 
 
 @dataclass(frozen=True)
@@ -113,7 +141,7 @@ class SearchJobs(JobJournal):
         costs: Mapping[int, Mapping[str, float]],
         hours: float | None = None,
     ) -> None:
-        super().__init__({}, folder / "jobs")
+        super().__init__({}, folder / JOBS)
         self.course, self.log, self.make, self.hours = course, log, make, hours
         self.goals, self.seeds, self.choose = goals, tuple(seeds), choose
         self.costs = costs
@@ -207,13 +235,30 @@ class SearchJobs(JobJournal):
         failed = [self.states[name] for name in names if self.states[name].kind != "done"]
         worst = (-math.inf,) * len(self.goals)
         if failed:
+            updates = self._count_made(step, names)
             return StepResult(worst, updates, "failed", failed[0].why, seconds, costs)
         try:
             each = [self.read_fitness(name, costs) for name in names]
         except DataError as error:
             return StepResult(worst, updates, "failed", str(error), seconds, costs)
         fitness = tuple(float(np.mean(column)) for column in zip(*each, strict=True))
-        return StepResult(fitness, updates, "trained", "", seconds, costs)
+        own = tuple(each) if len(each) > 1 else ()
+        return StepResult(fitness, updates, "trained", "", seconds, costs, own)
+
+    def _count_made(self, step: SearchStep, names: Sequence[str]) -> int:
+        """The updates of a step that failed: the mean over its seeds."""
+        before = step.updates - self.course.plan_updates(step)
+        made = sum(self.count_updates(name, step.updates) for name in names)
+        return max(0, math.ceil(made / len(names)) - before)
+
+    def count_updates(self, name: str, planned: int) -> int:
+        """The updates that a job has made: all that are planned, or those that a log has of one
+        that is not done.
+        """
+        log = Path(self.runs[name]) / METRICS
+        if self.states[name].kind == "done" or not log.is_file():
+            return planned if self.states[name].kind == "done" else 0
+        return min(planned, max((record["step"] for record in read_metrics(log)), default=0))
 
     def read_fitness(self, name: str, costs: Mapping[str, float]) -> tuple[float, ...]:
         """The fitness of one job."""
@@ -228,6 +273,6 @@ class SearchJobs(JobJournal):
         if len(trained) >= FAILURES and set(trained) == {"failed"}:
             last = [each.why for each in self.course.results.values() if each.kind == "failed"][-1]
             raise UsageError(
-                f"the first {FAILURES} individuals failed; the last one: {last}\n  fix: see"
-                f" {self.folder}"
+                f"the first {FAILURES} individuals failed; the last one: {last}\n  fix: mend the"
+                f" cause (logs are in {self.folder}), and start again: the search begins anew"
             )

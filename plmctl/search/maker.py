@@ -12,7 +12,7 @@ from plmctl.config.spec import Provenance, key_of
 from plmctl.core.errors import ConfigError, PlmctlError
 from plmctl.jobs.command import PAUSE
 from plmctl.jobs.configs import Configs, find_missing_text
-from plmctl.jobs.job import Config
+from plmctl.jobs.job import Config, write_line
 from plmctl.runs.prospects import Prospects, foresee_finetuning, foresee_pretraining
 
 # settings that change neither a cost nor the names of metrics
@@ -42,6 +42,15 @@ class Maker:
         self.configs, self.timed = Configs(self.given), False
         self._known: dict[str, Prospects] = {}
         self._lengths: dict[tuple[str, ...], int | None] = {}
+
+    def spell(self, words: Sequence[str]) -> str:
+        """The command line of a run with further words."""
+        recipe = [self.recipe] if self.recipe else []
+        return write_line(
+            *(self.command, *recipe, *self.words, *words),
+            config_dirs=self.given.config_dirs,
+            plugins=self.given.plugins,
+        )
 
     def compose(self, words: Sequence[str]) -> Config:
         """The config of a run with further words, checked as far as no data are read."""

@@ -92,6 +92,10 @@ class OrderSpace(Space):
         """The layout, every cell as a layer of its own."""
         return f"{self.path}.sandwich=0", f"{self.path}.layout={spell(spell_order(point['order']))}"
 
+    def brief(self, point: Point, parent: Point | None = None) -> str:
+        """The layout alone."""
+        return spell_order(point["order"])
+
     def problems(self, point: Point) -> str | None:
         """Whether an order has other cells, or other counts than the space allows."""
         order = point.get("order", "")

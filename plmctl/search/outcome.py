@@ -8,7 +8,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from plmctl.search.course import Course
@@ -17,6 +17,33 @@ from plmctl.search.importance import Importance, measure_importance
 from plmctl.search.journal import Rerun, SearchJobs
 from plmctl.search.space import Space
 from plmctl.search.strategy import Fitness, Individual, dominates
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Several values of one goal.
+
+    Args:
+        mean: Their mean.
+        sd: Their standard deviation; None of one.
+        median: Their median.
+        best: The best of them.
+    """
+
+    mean: float
+    sd: float | None
+    median: float
+    best: float
+
+    @classmethod
+    def of(cls, goal: Goal, fitnesses: Sequence[float]) -> Spread | None:
+        """The spread of fitnesses, in the units of the goal; None of none."""
+        if not fitnesses:
+            return None
+        values = [goal.to_value(each) for each in fitnesses]
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        best = goal.to_value(max(fitnesses))
+        return cls(statistics.fmean(values), deviation, statistics.median(values), best)
 
 
 @dataclass(frozen=True)
@@ -38,11 +65,6 @@ class Again:
     def mean(self, goal: int = 0) -> float:
         """The mean over the fresh seeds."""
         return statistics.fmean(each[goal] for each in self.values)
-
-    def deviation(self, goal: int = 0) -> float:
-        """The standard deviation over the fresh seeds; nan of one."""
-        column = [each[goal] for each in self.values]
-        return statistics.stdev(column) if len(column) > 1 else math.nan
 
     def regret(self, goal: int = 0) -> float:
         """How much better it looked in the search: found - mean of the fresh seeds; nan where the
@@ -67,6 +89,7 @@ class SearchOutcome:
         spent: Updates of all trainings, those of fresh seeds apart.
         spent_again: Updates on fresh seeds.
         lost: {individual: fresh seeds whose training failed, or has no finite fitness}.
+        lines: {individual that was trained again: the command line that trains it}.
     """
 
     title: str
@@ -80,6 +103,7 @@ class SearchOutcome:
     spent: int
     spent_again: int
     lost: Mapping[int, int]
+    lines: Mapping[int, str]
 
     @classmethod
     def of(cls, plan: Any, course: Course, jobs: SearchJobs) -> SearchOutcome:
@@ -103,8 +127,14 @@ class SearchOutcome:
             importance,
             jobs.measure_seconds(),
             sum(each.updates for each in results) * len(plan.settings["seeds"]),
-            sum(course.measure(each.individual.point) * len(each.values) for each in again),
+            _count_again(course, jobs),
             _count_lost(jobs),
+            {
+                each.individual.number: plan.maker.spell(
+                    plan.space.overrides(each.individual.point)
+                )
+                for each in again
+            },
         )
 
     @property
@@ -126,6 +156,26 @@ class SearchOutcome:
         ]
         return hashlib.sha256(json.dumps(lines, sort_keys=True).encode()).hexdigest()
 
+    def brief(self, each: Individual) -> str:
+        """An individual in few words."""
+        parent = None if each.parent is None else self.course.individuals[each.parent].point
+        return self.space.brief(each.point, parent)
+
+    @property
+    def equal(self) -> list[Individual]:
+        """The individuals with a fitness whose trainings are equally long, copies left out."""
+        return find_best(self.course, len(self.course.individuals))
+
+    def spread(self, each: Individual) -> Spread | None:
+        """The first goal of an individual over its seeds; None of one seed."""
+        by_seed = each.results[-1].each if each.results else ()
+        return Spread.of(self.goals[0], [one[0] for one in by_seed])
+
+    @property
+    def spread_of_all(self) -> Spread | None:
+        """The first goal over the individuals with equally long trainings."""
+        return Spread.of(self.goals[0], [each.fitness[0] for each in self.equal if each.fitness])
+
     def values(self, fitness: Fitness) -> list[float]:
         """A fitness in the units of the goals."""
         return [goal.to_value(each) for goal, each in zip(self.goals, fitness, strict=True)]
@@ -138,6 +188,7 @@ class SearchOutcome:
             "sha256": self.list_hash,
             "goals": [{"name": goal.name, "lower": goal.lower} for goal in self.goals],
             "individuals": [self._record(each) for each in self.course.individuals],
+            "all": _as_record(self.spread_of_all),
             "best": [self._record_again(each) for each in self.again],
             "importance": self.importance.record() if self.importance else None,
             "hurdles": [list(level) for level in self.levels],
@@ -159,20 +210,26 @@ class SearchOutcome:
             "why": last.why if last else "",
             "updates": sum(result.updates for result in known if result),
             "values": self.values(last.fitness) if last and _is_finite(last.fitness) else None,
+            "seeds": _as_record(self.spread(each)),
             "costs": last.costs if last else {},
             "seconds": sum(result.seconds for result in known if result),
         }
 
     def _record_again(self, each: Again) -> dict[str, Any]:
+        spread = Spread.of(self.goals[0], [value[0] for value in each.values])
         return {
             "individual": each.individual.number,
             "words": list(self.space.overrides(each.individual.point)),
             "found": self.values(each.found),
             "values": [self.values(value) for value in each.values],
-            "mean": self.goals[0].to_value(each.mean()),
-            "sd": None if math.isnan(each.deviation()) else each.deviation(),
+            **(_as_record(spread) or {}),
+            "line": self.lines[each.individual.number],
             "regret": None if math.isnan(each.regret()) else each.regret(),
         }
+
+
+def _as_record(spread: Spread | None) -> dict[str, Any] | None:
+    return asdict(spread) if spread else None
 
 
 def _is_finite(fitness: Fitness) -> bool:
@@ -185,6 +242,14 @@ def _read_rerun(jobs: SearchJobs, rerun: Rerun) -> Fitness | None:
         return None
     value = jobs.read_fitness(rerun.name, jobs.costs.get(rerun.individual, {}))
     return value if _is_finite(value) else None
+
+
+def _count_again(course: Course, jobs: SearchJobs) -> int:
+    """The updates on fresh seeds."""
+    ended = [each for each in jobs.reruns or () if jobs.states[each.name].kind != "open"]
+    lengths = [course.measure(course.individuals[each.individual].point) for each in ended]
+    counts = (jobs.count_updates(e.name, n) for e, n in zip(ended, lengths, strict=True))
+    return sum(counts)
 
 
 def _count_lost(jobs: SearchJobs) -> dict[int, int]:

@@ -6,13 +6,15 @@ import csv
 import io
 import math
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 from plmctl.core.progress import clock
+from plmctl.core.terminal import counted
 from plmctl.report.charts import draw_lines
-from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
+from plmctl.report.page import Block, Chart, Code, Heading, Paragraph, TableBlock, write_page
 from plmctl.report.study_tables import format_number
-from plmctl.search.outcome import Again, SearchOutcome, find_front
+from plmctl.search.outcome import Again, SearchOutcome, Spread, find_front
 from plmctl.search.strategy import Individual
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.formulas import guard
@@ -52,6 +54,8 @@ def make_blocks(outcome: SearchOutcome) -> list[Block]:
     best = make_best_table(outcome)
     if best:
         blocks += [best, Paragraph(_explain_regret(outcome))]
+        winner = max(outcome.again, key=lambda each: each.mean())
+        blocks += [Paragraph("The best one again:"), Code(outcome.lines[winner.individual.number])]
     elif not outcome.lost:
         blocks.append(Paragraph("None was trained again."))
     blocks += _list_lost_seeds(outcome)
@@ -59,7 +63,7 @@ def make_blocks(outcome: SearchOutcome) -> list[Block]:
     blocks += [Heading("Cost against fitness"), *_draw_costs(outcome)]
     blocks += _draw_numbers(outcome)
     blocks += [Heading("Importance of settings"), *_list_importance(outcome)]
-    blocks += [Heading("Individuals, the best first")]
+    blocks += [Heading("Individuals, the best first"), *_describe_all(outcome)]
     blocks += [make_individual_table(outcome, len(outcome.course.individuals))]
     blocks += _list_lost(outcome)
     return blocks
@@ -87,6 +91,8 @@ def make_best_table(outcome: SearchOutcome) -> TableBlock | None:
         f"{goal.name} in the search",
         "on fresh seeds",
         "sd",
+        "median",
+        "best",
         "regret",
         "settings",
     )
@@ -96,14 +102,32 @@ def make_best_table(outcome: SearchOutcome) -> TableBlock | None:
 
 def _spell_again(outcome: SearchOutcome, each: Again) -> list[str]:
     goal = outcome.goals[0]
-    deviation = each.deviation()
+    spread = Spread.of(goal, [value[0] for value in each.values])
     return [
         str(each.individual.number),
         format_number(goal.to_value(each.found[0])),
-        format_number(goal.to_value(each.mean())),
-        "" if math.isnan(deviation) else format_number(deviation),
+        *_spell_spread(spread),
         "" if math.isnan(each.regret()) else format_number(each.regret()),
-        " ".join(outcome.space.overrides(each.individual.point)),
+        outcome.brief(each.individual),
+    ]
+
+
+def _spell_spread(spread: Spread | None) -> list[str]:
+    """Mean, deviation, median and best; empty of none."""
+    return [format_number(each) for each in astuple(spread)] if spread else [""] * 4
+
+
+def _describe_all(outcome: SearchOutcome) -> list[Block]:
+    """The spread over all individuals, and where their settings are."""
+    if (all_ := outcome.spread_of_all) is None:
+        return []
+    mean, deviation, median, best = _spell_spread(all_)
+    return [
+        Paragraph(
+            f"{outcome.goals[0].name} of {counted(len(outcome.equal), 'individual')} with equally"
+            f" long trainings: mean {mean}, sd {deviation or 'of one is not known'}, median"
+            f" {median}, best {best}. individuals.csv has the settings in full."
+        )
     ]
 
 
@@ -229,7 +253,13 @@ def _list_importance(outcome: SearchOutcome) -> list[Block]:
 def _head(outcome: SearchOutcome) -> Sequence[str]:
     names = [goal.name for goal in outcome.goals]
     costs = [] if "parameters" in names else ["parameters"]
-    return ("individual", *names, "updates", *costs, "parent", "settings")
+    seeds = ["sd", "median", "best"] if _has_seeds(outcome) else []
+    return ("individual", *names, *seeds, "updates", *costs, "parent", "settings")
+
+
+def _has_seeds(outcome: SearchOutcome) -> bool:
+    """Whether individuals have several seeds, whose mean is the fitness."""
+    return any(outcome.spread(each) for each in outcome.course.individuals)
 
 
 def make_individual_table(outcome: SearchOutcome, most: int) -> TableBlock:
@@ -246,10 +276,11 @@ def _spell_individual(outcome: SearchOutcome, each: Individual) -> list[str]:
     return [
         str(each.number),
         *(f"{value:,.0f}" if name in COUNTS else format_number(value) for name, value in known),
+        *(_spell_spread(outcome.spread(each))[1:] if _has_seeds(outcome) else ()),
         f"{each.updates:,}",
         *costs,
         "" if each.parent is None else str(each.parent),
-        " ".join(outcome.space.overrides(each.point)),
+        outcome.brief(each),
     ]
 
 

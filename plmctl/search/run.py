@@ -257,7 +257,9 @@ def _name_strategy(settings: RunSpec) -> str:
 def _search(plan: SearchPlan) -> int:
     settings, given = plan.settings, plan.settings.provenance
     check_launcher(given.launcher, settings["parallel"], name="parallel", kind="search")
-    _refuse_edited(plan)
+    lost = StepLog(plan.folder).lost
+    if not lost:
+        _refuse_edited(plan)
     if given.dry_run:
         show_prospects(plan)
         if ours := read_launcher(given.launcher):
@@ -267,10 +269,14 @@ def _search(plan: SearchPlan) -> int:
     costs: dict[int, dict[str, float]] = {}
     course = plan.open_course(costs)
     with hold_folder(plan.folder, plain(settings), kind="search", command="plmctl search"):
+        log = StepLog(plan.folder)
+        if lost:
+            remark(f"{plan.folder} has no individual whose training succeeded; it begins anew")
+            log.forget()
         jobs = SearchJobs(
             plan.folder,
             course,
-            StepLog(plan.folder),
+            log,
             make=plan.make_job,
             goals=plan.goals,
             seeds=settings["seeds"],
@@ -280,7 +286,10 @@ def _search(plan: SearchPlan) -> int:
         )
         code = run_jobs(jobs, settings["parallel"], given.launcher)
         if code <= 1 and not any(each.kind == "trained" for each in course.results.values()):
-            raise UsageError(f"no individual was trained; {course.explain()}")
+            raise UsageError(
+                f"no individual was trained; {course.explain()}\n  fix: mend the cause (logs are"
+                f" in {jobs.folder}), and start again: the search begins anew"
+            )
         outcome = SearchOutcome.of(plan, course, jobs)
         written = write_outcome(outcome, plan.folder)
     if code > 1:

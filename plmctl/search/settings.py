@@ -144,7 +144,8 @@ def make_dimension(sweep: Sweep) -> Dimension:
     if sweep.ends is None:
         if not sweep.values:
             raise ValueError("it has no values")
-        return Options(tuple(sweep.values))
+        values = list(sweep.values)
+        return Options(tuple(v for n, v in enumerate(values) if not _is_among(v, values[:n])))
     low, high = sweep.ends
     log = LOG in sweep.tags
     if low > high:
@@ -152,6 +153,12 @@ def make_dimension(sweep: Sweep) -> Dimension:
     if log and low <= 0:
         raise ValueError(f"the logarithm of {low} is no number")
     return Interval(low, high, log=log, whole=isinstance(low, int) and isinstance(high, int))
+
+
+def _is_among(value: Any, others: Sequence[Any]) -> bool:
+    """Whether a value is there already: 1 is 1.0, and true is neither."""
+    kind = isinstance(value, bool)
+    return any(value == other and isinstance(other, bool) is kind for other in others)
 
 
 def _is_open(dimension: Dimension) -> bool:

@@ -48,6 +48,12 @@ class Space(ABC):
     def overrides(self, point: Point) -> tuple[str, ...]:
         """The words of a command line that make this point of the usual settings."""
 
+    def brief(self, point: Point, parent: Point | None = None) -> str:
+        """A point in few words, for tables; a change of a `parent` by what is changed, where the
+        whole is long.
+        """
+        return " ".join(self.overrides(point))
+
     def problems(self, point: Point) -> str | None:
         """Why a point cannot be built, in a sentence; None where it can. A strategy draws again."""
         return None

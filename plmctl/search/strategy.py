@@ -52,6 +52,7 @@ class StepResult:
         why: The reason of a failure or a refusal.
         seconds: The wall-clock time of the step.
         costs: Known costs of the individual: parameters, flops, latency.
+        each: The fitness with each seed, where there are several.
     """
 
     fitness: Fitness
@@ -60,6 +61,7 @@ class StepResult:
     why: str = ""
     seconds: float = 0.0
     costs: dict[str, float] = field(default_factory=dict)
+    each: tuple[Fitness, ...] = ()
 
 
 @dataclass

@@ -190,13 +190,7 @@ class Trainer:
     def fit(self) -> Result:
         """Train to the end of the budget or until a signal; a checkpoint is always saved."""
         if self.budget.done(self.progress) >= 1 or self._exhausted() or self._pauses():
-            whole = self.budget.done(self.progress) >= 1
-            longer = "its length" if whole else "train.patience"
-            longer = longer if whole or self._exhausted() else "train.pause_at"
-            self.log.say(
-                f"this run is finished after {self.progress.step} updates;"
-                f" raise {longer} to continue"
-            )
+            self.log.say(self._tell_end())
             return Result(self.progress, self.checkpoints.newest() if self.world.main else None)
         self.untold = True
         if self.batches is None:
@@ -464,6 +458,19 @@ class Trainer:
         better = p.improve(value, loss, largest=settings.best_is_largest)
         p.since_best = 0 if better else p.since_best + 1
         return better
+
+    def _tell_end(self) -> str:
+        """Why no update is left, and what makes more."""
+        step, pause = self.progress.step, self.settings.pause_at
+        if 0 < pause < step:
+            return (
+                f"train.pause_at={pause} lies behind this run, which has {step} updates and goes"
+                f" back to none of them; to continue: train.pause_at=null, or above {step}"
+            )
+        whole = self.budget.done(self.progress) >= 1
+        longer = "its length" if whole else "train.patience"
+        longer = longer if whole or self._exhausted() else "train.pause_at"
+        return f"this run is finished after {step} updates; raise {longer} to continue"
 
     def _pauses(self) -> bool:
         """Whether the run has come to the update after which it pauses."""

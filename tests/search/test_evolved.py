@@ -236,3 +236,20 @@ def test_a_decoder_without_source_is_refused() -> None:
         point = TRANSLATOR.change(point, ("decoder", "blocks", block, "left", "layer"), "gate")
     assert TRANSLATOR.problems(point) == "decoder: no layer reads the source"
     assert "a point has encoder and decoder" in (TRANSLATOR.problems({}) or "")
+
+
+@pytest.mark.parametrize("space", [TRANSLATOR, LANGUAGE_MODEL])
+def test_a_point_in_few_words(space: EvolvedSpace) -> None:
+    """A name, or the genes that are not those of the parent, or cells and weights; never long."""
+    random = np.random.default_rng(0)
+    seeds = space.seeds()
+    assert [space.brief(point) for point in seeds.values()] == list(seeds)
+    parent = seeds["transformer"]
+    child = space.change(parent, ("decoder", "blocks", 0, "left", "width"), 2.5)
+    assert space.brief(child, parent) == "decoder 0 left width: 1.0 to 2.5"
+    for _ in range(20):
+        drawn = space.draw(random)
+        assert f"{space.count_parameters(drawn):,} weights" in space.brief(drawn)
+        child = space.mutate(drawn, random)
+        assert 0 < len(space.brief(child, drawn)) < 120
+        assert len(space.brief(child)) < 80

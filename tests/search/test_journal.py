@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from plmctl.config.compose import compose
@@ -138,6 +139,35 @@ def test_every_seed_is_spent(searched: Any) -> None:
     assert found["updates"] == 3 * 2 * 27
 
 
+def test_several_seeds_have_mean_deviation_median_and_best(searched: Any) -> None:
+    """By hand: the loss of seed s is s thousandths above that of seed 0."""
+    words = ("seeds=[0,1,5]", "again.best=1", "again.seeds=3")
+    _, found = searched("spread", "strategy=grid", "space.words=['optim.lr=1e-3,1e-2']", *words)
+    fresh = [0.006, 0.007, 0.008]
+    for each in found["individuals"]:
+        base = each["values"][0] - 0.002
+        seeds = each["seeds"]
+        assert (seeds["mean"], seeds["median"], seeds["best"]) == pytest.approx(
+            (base + 0.002, base + 0.001, base)
+        )
+        assert seeds["sd"] == pytest.approx(np.std([0, 0.001, 0.005], ddof=1))
+    best = found["best"][0]
+    assert (best["mean"], best["median"], best["best"]) == pytest.approx(
+        tuple(base + each for each in (fresh[1], fresh[1], fresh[0]))
+    )
+    values = [each["values"][0] for each in found["individuals"]]
+    assert found["all"] == pytest.approx(
+        {"mean": np.mean(values), "sd": np.std(values, ddof=1)}
+        | {"median": np.median(values), "best": min(values)}
+    )
+    page = Path("spread/search.md").read_text(encoding="utf-8")
+    assert "| individual | loss | sd | median | best | updates |" in page
+    assert f"mean {np.mean(values):.4g}, sd {np.std(values, ddof=1):.4g}" in page
+    assert f"plmctl pretrain bert size=tiny {'tokenizer.vocab_size=200'}" in page
+    _, again = searched("spread", "strategy=grid", "space.words=['optim.lr=1e-3,1e-2']", *words)
+    assert again == found | {"seconds": again["seconds"]}
+
+
 def test_individuals_of_different_lengths_count_their_own_updates(searched: Any) -> None:
     words = ("space.words=['optim.lr=1e-3,1e-2','train.steps=9,27']", "strategy=grid")
     _, found = searched("lengths", *words)
@@ -190,13 +220,48 @@ def test_failures_are_counted_with_the_worst_fitness(searched: Any) -> None:
         assert (each["values"] is None) == small
     assert "too small" in Path("failing/search.md").read_text(encoding="utf-8")
 
+
+def test_a_failed_individual_counts_the_updates_that_it_has_made(searched: Any) -> None:
+    """Seed 0 fails behind 7 updates, seed 1 makes all 27: 17 each, and 7 where it is alone."""
+
+    def fail(record: dict[str, Any], run: Path) -> int:
+        train(record, run)
+        with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write('{"step": 7, "loss": 3.0}\n{"step": 3')
+        if record["config"]["seed"] == 0 and record["config"]["train"]["batch_size"] == 4:
+            raise ValueError("exploded")
+        return train(record, run)
+
+    grid = ("strategy=grid", "space.words=['train.batch_size=4,8']", "again.best=0")
+    _, one = searched("one", *grid, execute=fail)
+    assert [each["updates"] for each in one["individuals"]] == [7, 27]
+    assert one["updates"] == 34
+    _, two = searched("two", *grid, "seeds=[0,1]", execute=fail)
+    assert [each["updates"] for each in two["individuals"]] == [17, 27]
+    assert two["updates"] == 2 * (17 + 27)
+
+
+def test_a_search_in_which_all_failed_begins_anew(
+    searched: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail_always(record: dict[str, Any], run: Path) -> int:
         raise ValueError("no disk")
 
     with pytest.raises(UsageError, match=r"first 5 individuals failed.*no disk"):
         searched("lost", *CASES["random"], execute=fail_always)
-    with pytest.raises(UsageError, match=r"no individual was trained; the last one:.*no disk"):
-        searched("few", "strategy=random", "budget.individuals=2", execute=fail_always)
+    two = ("strategy=random", "budget.individuals=2")
+    why = r"(?s)no individual was trained; the last one:.*no disk.*begins anew"
+    with pytest.raises(UsageError, match=why):
+        searched("few", *two, execute=fail_always)
+    _, whole = searched("whole", *two, "seed=3")
+    for folder in ("few", "lost"):  # with another seed, too: nothing is lost
+        capsys.readouterr()
+        _, found = searched(folder, *two, "seed=3")
+        assert "begins anew" in capsys.readouterr().err
+        assert found["sha256"] == whole["sha256"]
+        assert [each["state"] for each in found["individuals"]] == ["trained"] * 2
+    with pytest.raises(UsageError, match="other settings"):
+        searched("few", *two, "seed=4")
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,13 @@ def test_words_are_read_as_hydra_reads_them() -> None:
     assert "a=3 is not in the space" in (space.problems({**point, "a": 3}) or "")
 
 
+def test_a_value_that_is_there_twice_is_one() -> None:
+    words = ["a=1e-3,1e-3,0.001,1e-2", "b=1,true,1.0,x,x", "c=[1,2],[1,2]", "d=range(2)"]
+    values = {k: list(v.values() or ()) for k, v in SettingsSpace(words).dimensions.items()}
+    assert values == {"a": [0.001, 0.01], "b": [1, True, "x"], "c": [[1, 2]], "d": [0, 1]}
+    assert [type(value) for value in values["b"]] == [int, bool, str]
+
+
 def test_points_are_the_product_in_the_order_of_the_words() -> None:
     space = SettingsSpace(["a=1,2", "b=int(interval(3,5))", "c=tag(layout,choice('x|y'))"])
     expected = [{"a": a, "b": b, "c": c} for a, b, c in itertools.product((1, 2), (3, 4, 5), "xy")]

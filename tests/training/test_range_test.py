@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,11 @@ def test_a_run_ends_with_a_suggestion(tmp_path: Path, monkeypatch: pytest.Monkey
     result = CliRunner().invoke(make_app(), ["pretrain", *words])
     assert result.exit_code == 0, result.output
     assert "range test: the loss fell fastest at optim.lr=" in result.output
+    found = re.search(r"fastest at (optim.lr=\S+),", result.output)
+    after = result.output.partition("next:\n")[2].splitlines()[0].partition("  #")[0].split()
+    # the same run at this rate, without the settings of the test
+    own = [word for word in words if not word.startswith(("schedule", "run.dir", "optim.lr"))]
+    own = [word for word in own if word not in ("train.steps=12", "train.log_every=1")]
+    assert found is not None
+    assert after == ["plmctl", "pretrain", "bert", *own, found[1]]
+    assert "finetune" not in result.output

@@ -68,7 +68,10 @@ def test_a_run_in_parts_is_the_whole_run(tmp_path):
     assert same(weights(straight), weights(part))
     again = make_trainer(tmp_path / "b", steps=N, settings={"pause_at": 5})
     again.resume(checkpoint)
+    said: list[str] = []
+    again.log.say = said.append
     assert again.fit().progress.step == N  # behind its pause, nothing is trained
+    assert f"train.pause_at=5 lies behind this run, which has {N} updates" in said[-1]
 
 
 def test_bit_for_bit_with_memory(tmp_path):

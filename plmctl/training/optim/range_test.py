@@ -95,10 +95,14 @@ class RangeTest(Schedule):
     def __call__(self, t: int, total: float) -> float:
         return self.first ** (1 - min(1.0, (t - 1) / max(1.0, total - 1)))
 
+    def find_settings(self, points: Iterable[tuple[float, float]]) -> dict[str, float]:
+        """The rate at which the loss fell fastest."""
+        found = _suggest(points)
+        return {"optim.lr": float(f"{found.steepest:.2g}")} if found else {}
+
     def conclude(self, points: Iterable[tuple[float, float]]) -> str:
         """The suggestion, as settings."""
-        curve = list(points)
-        found = suggest([rate for rate, _ in curve], [loss for _, loss in curve])
+        found = _suggest(points)
         if found is None:
             return f"a range test needs {LEAST} points: train.log_every=1, more train.steps"
         end = f"; it diverged at {found.diverged:.2g}" if found.diverged else ""
@@ -106,3 +110,8 @@ class RangeTest(Schedule):
             f"range test: the loss fell fastest at optim.lr={found.steepest:.2g}, and a tenth of"
             f" the rate with the lowest loss is optim.lr={found.minimum:.2g}{end}"
         )
+
+
+def _suggest(points: Iterable[tuple[float, float]]) -> Suggestion | None:
+    curve = list(points)
+    return suggest([rate for rate, _ in curve], [loss for _, loss in curve])

@@ -87,6 +87,10 @@ class Schedule:
         """A line for the user at the end of a run, by its (learning rate, loss); "": none."""
         return ""
 
+    def find_settings(self, points: Iterable[tuple[float, float]]) -> dict[str, float]:
+        """The settings that a run has found for the next one, by its (learning rate, loss)."""
+        return {}
+
 
 def _fraction(s: float, start: float, end: float) -> float:
     """How far `s` is from `start` (0) to `end` (1)."""
