@@ -1,4 +1,4 @@
-"""The command that goes on with what a schedule has found: a range test leaves a rate, no model."""
+"""The next command behind a range test, which leaves a rate and no model of any use."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from plmctl.core.spelling import spell
 from plmctl.search.dimension import Dimension, Interval
 from plmctl.search.space import Point
 
@@ -22,7 +23,8 @@ class Importance:
     """How much each setting matters.
 
     Args:
-        shares: {setting: the fall of R2 when its values are permuted}; empty without a ranking.
+        shares: {setting: the fall of R2 when its values are permuted}; empty without a ranking. A
+            setting of several columns has all of them permuted together.
         score: R2 of the forest, cross-validated; nan where it was not measured.
         why: Why there is no ranking; empty where there is one.
     """
@@ -51,7 +53,6 @@ def measure_importance(
         return Importance({}, math.nan, f"{len(points)} individuals are fewer than {LEAST}")
     try:
         from sklearn.ensemble import RandomForestRegressor
-        from sklearn.inspection import permutation_importance
         from sklearn.model_selection import KFold, cross_val_score
     except ImportError:
         return Importance({}, math.nan, "scikit-learn is not installed: pip install scikit-learn")
@@ -66,12 +67,16 @@ def measure_importance(
         why = f"a forest predicts the fitness with R2 {score:.2f}, below {LEAST_SCORE}"
         return Importance({}, score, why)
     forest.fit(columns, target)
-    found = permutation_importance(
-        forest, columns, target, n_repeats=REPEATS, random_state=seed, n_jobs=1
-    )
+    random, whole = np.random.default_rng(seed), forest.score(columns, target)
     shares = dict.fromkeys(names, 0.0)
-    for name, fall in zip(names, found.importances_mean, strict=True):
-        shares[name] += max(0.0, float(fall))
+    for name in shares:
+        own = np.array(names) == name
+        falls = []
+        for _ in range(REPEATS):
+            mixed = columns.copy()
+            mixed[:, own] = random.permutation(columns[:, own])
+            falls.append(whole - forest.score(mixed, target))
+        shares[name] = max(0.0, float(np.mean(falls)))
     ordered = sorted(shares, key=lambda name: -shares[name])
     return Importance({name: shares[name] for name in ordered}, score)
 
@@ -80,15 +85,17 @@ def _encode(
     dimensions: Mapping[str, Dimension], points: Sequence[Point]
 ) -> tuple[np.ndarray, list[str]]:
     """(a row of numbers for each point, the setting of each column): a column for an interval, one
-    for each value of another setting.
+    for each value of another setting that a point has.
     """
     columns, names = [], []
     for key, dimension in dimensions.items():
-        values = dimension.values()
-        if isinstance(dimension, Interval) or values is None:
+        if isinstance(dimension, Interval):
             columns.append([dimension.locate(point[key]) for point in points])
             names.append(key)
-        elif len(values) > 1:
-            columns += [[float(point[key] == value) for point in points] for value in values]
-            names += [key] * len(values)
+            continue
+        values = [spell(point[key]) for point in points]
+        seen = sorted(set(values))
+        if len(seen) > 1:
+            columns += [[float(value == one) for value in values] for one in seen]
+            names += [key] * len(seen)
     return np.array(columns).T.reshape(len(points), len(names)), names

@@ -59,7 +59,7 @@ class StepLog:
 
     def forget(self) -> None:
         """Remove the log and its jobs."""
-        self.file.unlink()
+        admit(self.file).unlink()
         shutil.rmtree(admit(self.file.parent / JOBS), ignore_errors=True)
         self.proposed, self.results = {}, {}
 
@@ -252,9 +252,7 @@ class SearchJobs(JobJournal):
         return max(0, math.ceil(made / len(names)) - before)
 
     def count_updates(self, name: str, planned: int) -> int:
-        """The updates that a job has made: all that are planned, or those that a log has of one
-        that is not done.
-        """
+        """The updates of a job: all the planned ones of a job that is done, else those in its log."""
         log = Path(self.runs[name]) / METRICS
         if self.states[name].kind == "done" or not log.is_file():
             return planned if self.states[name].kind == "done" else 0

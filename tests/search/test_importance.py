@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from plmctl.search.importance import Importance, measure_importance
+from plmctl.search.importance import Importance, _encode, measure_importance
 from plmctl.search.settings import SettingsSpace
 from plmctl.search.space import Point
 
@@ -31,37 +31,47 @@ def measure() -> Importance:
 
 
 def test_importance_is_the_fall_of_r2_under_permutations() -> None:
-    """A forest of the same columns, whose columns are permuted one by one, in a loop."""
+    """scikit-learn's, for settings of one column; a loop over rows for one of three columns."""
     ensemble = pytest.importorskip("sklearn.ensemble")
+    inspection = pytest.importorskip("sklearn.inspection")
     points = make_points(COUNT)
     found = measure()
     assert list(found.shares) == ["act", "lr", "batch"]
     low, high = math.log(1e-5), math.log(1e-1)
     rows = [
         [(math.log(p["lr"]) - low) / (high - low), (p["batch"] - 0.5) / 64]
-        + [float(p["act"] == act) for act in ("relu", "gelu", "silu")]
+        + [float(p["act"] == act) for act in ("gelu", "relu", "silu")]
         for p, _ in points
     ]
     columns = np.array(rows)
     target = np.array([sum(other < f for _, other in points) for _, f in points], float)
     forest = ensemble.RandomForestRegressor(200, random_state=0).fit(columns, target)
+    theirs = inspection.permutation_importance(forest, columns, target, n_repeats=5, random_state=0)
 
     def score(x: np.ndarray) -> float:
         rest = ((forest.predict(x) - target) ** 2).sum()
         return 1 - rest / ((target - target.mean()) ** 2).sum()
 
-    random, whole = np.random.default_rng(0), score(columns)
-    falls = []
-    for column in range(columns.shape[1]):
-        other = columns.copy()
-        scores = []
-        for _ in range(5):
-            other[:, column] = random.permutation(columns[:, column])
-            scores.append(whole - score(other))
-        falls.append(np.mean(scores))
-    expected = {"lr": falls[0], "batch": falls[1], "act": sum(falls[2:])}
+    random, whole = np.random.default_rng(5), score(columns)
+    scores = []
+    for _ in range(5):
+        order = random.permutation(len(rows))
+        scores.append(score(np.array([[*rows[n][:2], *rows[m][2:]] for n, m in enumerate(order)])))
+    expected = {"lr": theirs.importances_mean[0], "batch": theirs.importances_mean[1]}
+    expected["act"] = whole - np.mean(scores)
     for name, share in found.shares.items():
         assert share == pytest.approx(expected[name], abs=0.03 + 0.1 * expected[name])
+
+
+def test_a_setting_of_many_layouts_costs_as_little_as_another() -> None:
+    """1,089 layouts: only those that a point has are columns."""
+    pytest.importorskip("sklearn")
+    space = SettingsSpace(["lr=log(1e-5,1e-1)", "layout=tag(layout,choice('(s|a|f){2,6}'))"])
+    random = np.random.default_rng(0)
+    points = [space.draw(random) for _ in range(12)]
+    columns, names = _encode(space.dimensions, points)
+    assert columns.shape == (12, 1 + len({point["layout"] for point in points}))
+    assert names.count("lr") == 1
 
 
 def test_optuna_ranks_the_settings_alike() -> None:

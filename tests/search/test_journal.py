@@ -33,12 +33,16 @@ CASES = {
     ),
     "halving": ("strategy=halving", "strategy.least=3"),
     "asha": ("strategy=asha", "strategy.least=3", "parallel=2"),
+    "grid": ("strategy=grid", "space.words=['optim.lr=1e-4,1e-2,1e-1','train.batch_size=4,8']"),
     "tpe": ("strategy=tpe", "strategy.startup=3"),
+    "cmaes": ("strategy=cmaes",),
+    "gp": ("strategy=gp", "strategy.startup=3"),
 }
 
 
 # tests/search/test_strategies.py kills these without jobs
-SLOW = ("random", "evolution", "halving", "tpe")
+OPTUNA = ("tpe", "cmaes", "gp")
+SLOW = ("random", "evolution", "halving", "grid", *OPTUNA)
 
 
 class Killed(BaseException):
@@ -85,9 +89,10 @@ def searched(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES]
 )
 def test_killed_at_random_moments_it_comes_to_the_same_end(searched: Any, name: str) -> None:
-    if name == "tpe":
+    if name in OPTUNA:
         pytest.importorskip("optuna")
-    words = (*CASES[name], *(() if "halving" in name else ("budget.individuals=7",)))
+    ends = name in ("halving", "grid")
+    words = (*CASES[name], *(() if ends else ("budget.individuals=7",)))
     _, whole = searched("whole", *words)
     moments, kills = random.Random(name), 0
 
