@@ -252,7 +252,7 @@ class SearchJobs(JobJournal):
         return max(0, math.ceil(made / len(names)) - before)
 
     def count_updates(self, name: str, planned: int) -> int:
-        """The updates of a job: all the planned ones of a job that is done, else those in its log."""
+        """The updates of a job: all planned ones once it is done, else those in its log."""
         log = Path(self.runs[name]) / METRICS
         if self.states[name].kind == "done" or not log.is_file():
             return planned if self.states[name].kind == "done" else 0
