@@ -3,6 +3,7 @@
     python benchmarks/long_rows.py flat                    16k against 2k tokens, window and lsh
     python benchmarks/long_rows.py longformer              beside Longformer of transformers
     python benchmarks/long_rows.py reversible              48 reversible layers against 12
+    python benchmarks/long_rows.py alternating             ModernBERT's windows against none
 
 Forward and backward, batch 1, fp32, no dropout; on a CPU one thread. Runs that are compared take
 turns, and a ratio is the median of those of neighbours, so that a busy machine slows both. Memory
@@ -154,6 +155,32 @@ def compare_depths(given: argparse.Namespace) -> None:
     print(f"time of 12 reversible layers: {ratio:.2f}x that of 12 ordinary ones")
 
 
+def compare_windows(given: argparse.Namespace) -> None:
+    """Layers of which every third sees all tokens and the others a window, and layers that all see
+    all: ModernBERT's block, forward and backward.
+    """
+    print(f"{'tokens':>7} {'global us':>10} {'windows us':>11} {'faster':>7}")
+    for length in given.lengths or [512, 1024, 2048, 4096]:
+        block = ["model.stack.residual._target_=plmctl.nn.residual.PreNorm", "position=rotary"]
+        block += [
+            "model.stack.layout=af*3",
+            "model.stack.cells.f._target_=plmctl.nn.cells.glu.GLU",
+            f"size.inner_width={3 * given.width // 2}",
+        ]
+        passes = {
+            name: make_pass([*block, *words], given.width, length, length)
+            for name, words in {
+                "global": ["pattern=full"],
+                "windows": ["pattern=window", "pattern.reach=[null,64,64]"],
+            }.items()
+        }
+        taken = take_turns(passes, given.rounds)
+        micros = {name: 1e6 * statistics.median(times) / length for name, times in taken.items()}
+        ratio = median_ratio(taken["global"], taken["windows"])
+        found = f"{micros['global']:>10.1f} {micros['windows']:>11.1f} {ratio:>6.2f}x"
+        print(f"{length:>7} {found}", flush=True)
+
+
 def layers(number: int, reversible: str) -> list[str]:
     return [
         f"model.stack.layout=af*{number}",
@@ -166,6 +193,7 @@ QUESTIONS: dict[str, Callable[[argparse.Namespace], None]] = {
     "flat": compare_lengths,
     "longformer": compare_longformer,
     "reversible": compare_depths,
+    "alternating": compare_windows,
 }
 
 

@@ -413,6 +413,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "mbert": (110 + (119_547 - 30_522) * 768 / 1e6, []),  # BERT-base
     "minilm": (66, ["tokenizer.vocab_size=30522"]),  # table 2, 6 layers of 768
     "modern_encoder": (110, []),  # BERT-base: a gated feed-forward of the same size
+    "modernbert": (149, []),  # table 3, base
     # BERT-base with fewer tokens, and no table of positions
     "mpnet": (110, []),  # BERT-base
     "nezha": (110 - (30_522 - 21_128 + 512) * 768 / 1e6, []),

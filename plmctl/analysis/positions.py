@@ -136,9 +136,13 @@ def _list_vectors(part: StackReader, length: int) -> Iterator[tuple[str, Tensor]
         before = step
     heads = _head_width(part)
     ones = like.new_ones(1, 1, length, heads)
-    turned, _ = position.rotate(ones, ones, places, places)
-    if not torch.equal(turned, ones):
-        yield "turns queries and keys", turned[0, 0]
+    before = ones
+    for layer in _choose_layers(part.stack.num_layers):
+        turned, _ = position.at_layer(layer).rotate(ones, ones, places, places)
+        if not torch.equal(turned, before):
+            where = f" of layer {layer + 1}" if position.layers > 1 else ""
+            yield f"turns queries and keys{where}", turned[0, 0]
+        before = turned
 
 
 def _list_biases(part: StackReader, offsets: Tensor) -> Iterator[tuple[str, Tensor]]:

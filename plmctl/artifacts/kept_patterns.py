@@ -33,16 +33,21 @@ def keep_layers(node: Any, chosen: Sequence[int], plugins: Sequence[str] = ()) -
     return {"_target_": SOME, "part": node, "layers": list(chosen)}
 
 
-def _shorten(
-    node: Mapping[str, Any], chosen: Sequence[int], layers: int, plugins: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    """The node with shorter lists of its own, or of its parts."""
-    yield {
+def pick_values(node: Mapping[str, Any], chosen: Sequence[int], layers: int) -> dict[str, Any]:
+    """The node whose lists of one value for each of `layers` have those of the layers `chosen`."""
+    return {
         name: [value[layer] for layer in chosen]
         if isinstance(value, list) and len(value) == layers
         else value
         for name, value in node.items()
     }
+
+
+def _shorten(
+    node: Mapping[str, Any], chosen: Sequence[int], layers: int, plugins: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """The node with shorter lists of its own, or of its parts."""
+    yield pick_values(node, chosen, layers)
     if isinstance(node.get("parts"), list):
         yield {**node, "parts": [keep_layers(part, chosen, plugins) for part in node["parts"]]}
 

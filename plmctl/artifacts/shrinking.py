@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from plmctl.artifacts.kept_patterns import keep_layers
+from plmctl.artifacts.kept_patterns import keep_layers, pick_values
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.spelling import spell_setting
@@ -81,6 +81,11 @@ def shrink_source(source: Source, layers: Layers | Mapping[str, Layers]) -> Sour
         above = select(config["model"], place.rpartition(".")[0]) or {}
         of_pattern = above if "pattern" in above else config
         of_pattern["pattern"] = keep_layers(of_pattern["pattern"], chosen, source.plugins)
+        of_position = above if "position" in above else config
+        of_position["position"] = pick_values(of_position["position"], chosen, len(teacher))
+        residual = node.get("residual") or {}
+        if residual.get("first_norm") is False and chosen[0] != 0:
+            node["residual"] = {**residual, "first_norm": True}
     return replace(source, config=config, tensors=tensors)
 
 

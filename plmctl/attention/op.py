@@ -23,10 +23,20 @@ from plmctl.core.graphs import outside_graphs
 class PositionScheme(Protocol):
     """The part of a position scheme that an operator calls (`nn/positions.py`)."""
 
+    layers: int  # number of layers that it distinguishes
+
+    def at_layer(self, layer: int) -> PositionScheme:
+        """The positions of one layer, counted from 0."""
+        ...
+
     def rotate(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
     ) -> tuple[Tensor, Tensor]:
         """[B, H, T, D] queries and keys before their product."""
+        ...
+
+    def turn_values(self, v: Tensor, positions: Tensor) -> Tensor:
+        """[B, H, T, D] values before they are added up."""
         ...
 
     def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
@@ -140,7 +150,7 @@ class BoundOp:
             [B, H, Tq, D]
         """
         q, k = self.position.rotate(q, k, self.positions, self.positions)
-        k, v = env.extend(k, v)
+        k, v = env.extend(k, self.position.turn_values(v, self.positions))
         keys = self.positions if self.all_positions is None else self.all_positions
         added = _sum(self.position.bias, bias)
         if env.recorder is not None:
@@ -188,7 +198,7 @@ class BoundOp:
         # keys are rotated together with queries of their own length
         q, _ = self.position.rotate(q, q, own, own)
         k, _ = self.position.rotate(k, k, self.positions, self.positions)
-        k, v = env.extend(k, v)
+        k, v = env.extend(k, self.position.turn_values(v, self.positions))
         keys = self.positions if self.all_positions is None else self.all_positions
         bias = self.position.bias
         if env.recorder is not None:
@@ -223,19 +233,23 @@ class AttentionOp:
     def bind_layers(
         self, seq: Seq, *, positions: Tensor, all_positions: Tensor | None = None, start: int = 0
     ) -> list[BoundOp]:
-        """Bind it as `bind` does, for each layer; those with equal patterns share one. Empty if
-        the pattern is the same in all layers.
+        """Bind it as `bind` does, for each layer; those with equal patterns share a plan. Empty if
+        pattern and positions are the same in all layers.
         """
-        if self.pattern.layers == 1:
+        layers = max(self.pattern.layers, self.position.layers)
+        if layers == 1:
             return []
-        patterns = [self.pattern.at_layer(layer) for layer in range(self.pattern.layers)]
+        patterns = [self.pattern.at_layer(layer) for layer in range(layers)]
         bound = {
             make_key(pattern): replace(self, pattern=pattern).bind(
                 seq, positions=positions, all_positions=all_positions, start=start
             )
             for pattern in {make_key(pattern): pattern for pattern in patterns}.values()
         }
-        return [bound[make_key(pattern)] for pattern in patterns]
+        return [
+            replace(bound[make_key(pattern)], position=self.position.at_layer(layer))
+            for layer, pattern in enumerate(patterns)
+        ]
 
 
 def _sum(one: Bias, other: Bias | None) -> Bias:

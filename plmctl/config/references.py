@@ -45,11 +45,25 @@ def quotient(total: float, part: float) -> int:
     return max(1, round(total / part))
 
 
+def cycle(count: int, *values: object) -> list[object]:
+    """`count` values: `values` in turn, again from the first one after the last.
+
+    `${cycle:${size.num_layers},null,64,64}` gives every third layer null; what a run saves is the
+    list.
+    """
+    if not (isinstance(count, int) and count > 0 and values):
+        raise ValueError(f"a number of entries above 0 and values, not {(count, *values)!r}")
+    return [values[number % len(values)] for number in range(count)]
+
+
+RESOLVERS = {resolver.__name__: resolver for resolver in (portion, quotient, cycle)}
+
+
 def register() -> None:
-    """Let config files use `portion` and `quotient`; again and again is the same as once."""
+    """Let config files use `RESOLVERS`; again and again is the same as once."""
     from omegaconf import OmegaConf
 
-    for resolver in (portion, quotient):
+    for resolver in RESOLVERS.values():
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
@@ -94,8 +108,8 @@ class _Unusual(Exception):
 
 
 class _Usual:
-    """The references of nearly all settings: to another setting, and what `portion`, `quotient`
-    and `oc.select` make of one. OmegaConf makes a node of every setting first, which takes eighty
+    """The references of nearly all settings: to another setting, and what `RESOLVERS` and
+    `oc.select` make of one. OmegaConf makes a node of every setting first, which takes eighty
     times as long.
     """
 
@@ -144,9 +158,10 @@ class _Usual:
             return self._look_up(words, keys)
         if name == "oc.select" and not arguments.startswith("."):
             return self._look_up(arguments.partition(",")[0], keys, otherwise=words)
-        if name not in (portion.__name__, quotient.__name__):
+        if name not in RESOLVERS:
             raise _Unusual
-        return _call(words)
+        value = _call(words)
+        return list(value) if isinstance(value, tuple) else value
 
     def _look_up(self, words: str, keys: tuple[str, ...], otherwise: str = "") -> Any:
         """The value at a dotted key, where dots in front count groups upwards; where there is
@@ -193,7 +208,9 @@ def _go_home(node: Any, keys: tuple[str, ...]) -> Any:
 
 @functools.cache
 def _call(words: str) -> Any:
-    """The value of a function of plain arguments; `oc.select` returns the default."""
+    """The value of a function of plain arguments, a list as a tuple; `oc.select` returns the
+    default.
+    """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -202,6 +219,8 @@ def _call(words: str) -> Any:
         value = OmegaConf.create({"value": f"${{{words}}}"})["value"]
     except OmegaConfBaseException:
         raise _Unusual from None
+    if words.startswith(f"{cycle.__name__}:"):
+        return tuple(value)
     if type(value) not in _Usual._PLAIN:
         raise _Unusual
     return value

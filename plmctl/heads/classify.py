@@ -9,16 +9,17 @@ from torch import Tensor, nn
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.heads.base import About, ClassHead
-from plmctl.nn.cells.feedforward import find_activation
+from plmctl.heads.inner import Inner
 from plmctl.nn.dropout import Dropout
 
 
 @part_of("heads")
-class Classify(ClassHead):
+class Classify(Inner, ClassHead):
     """`linear(dropout(h))`, [..., W] -> [..., K], K = 1 for regression: BERT's, on pooled features.
 
     With `dense`, `linear(dropout(activation(dense(dropout(h)))))`: RoBERTa's (tanh), on the state
-    of the first token itself.
+    of the first token itself. `dense_bias` is that of this layer, `norm_eps` makes a norm after it
+    (ModernBERT's, with gelu; Differs in training: it drops nothing before the layer).
     Without `bias`: that of the published GPT classifiers, on the state of the last token.
     `vectors`: how many times W columns stand for a row (heads/rows.py).
     """
@@ -36,14 +37,24 @@ class Classify(ClassHead):
         activation: str = "tanh",
         bias: bool = True,
         vectors: int = 1,
+        dense_bias: bool = True,
+        norm_eps: float | None = None,
+        norm_bias: bool = True,
     ) -> None:
         super().__init__()
-        self.activation = find_activation(activation)
         self.dropout = Dropout(rate=dropout)
-        self.dense = nn.Linear(vectors * width, width) if dense else None
-        self.linear = nn.Linear(width if dense else vectors * width, num_classes, bias=bias)
+        inner = self.make_inner(
+            vectors * width,
+            width,
+            dense=dense,
+            activation=activation,
+            bias=dense_bias,
+            norm_eps=norm_eps,
+            norm_bias=norm_bias,
+        )
+        self.linear = nn.Linear(inner, num_classes, bias=bias)
 
     def forward(self, features: Tensor) -> Tensor:
         if self.dense is not None:
-            features = self.activation(self.dense(self.dropout(features)))
+            features = self.transform(self.dropout(features))
         return self.linear(self.dropout(features))

@@ -33,6 +33,8 @@ class LMHead(Padded, ClassHead):
     from N(0, 1) (Raffel et al., 2020; mesh_tensorflow, transformer.py). `about`: whether it
     predicts the token at the position of a state, which noise masked ("text"), or the "next" one.
 
+    `dense_bias` and `norm_bias` are the biases of the transform, which ModernBERT has not.
+
     With `prior`, the bias starts at the log of the frequency of each token in the corpus. No update
     is then spent on frequencies (Lin et al., 2017, arXiv:1708.02002, sec. 3.3, for rare classes).
     """
@@ -54,6 +56,8 @@ class LMHead(Padded, ClassHead):
         scaled: bool = False,
         about: Literal["text", "next"] = "text",
         prior: bool = False,
+        dense_bias: bool = True,
+        norm_bias: bool = True,
     ) -> None:
         super().__init__()
         if about not in ("text", "next"):
@@ -80,9 +84,9 @@ class LMHead(Padded, ClassHead):
                 f"true: states of {width} do not fit the tables of table_width={inner}",
                 fix="transform=true, or tied=false",
             )
-        self.dense = nn.Linear(width, inner) if transform else None
+        self.dense = nn.Linear(width, inner, bias=dense_bias) if transform else None
         self.activation = find_activation(activation)
-        self.norm = nn.LayerNorm(inner, eps=eps) if transform else None
+        self.norm = nn.LayerNorm(inner, eps=eps, bias=norm_bias) if transform else None
         self._tied: tuple[nn.Module, ...] = (
             (token_embedding,) if tied and token_embedding is not None else ()
         )  # in a tuple: not a submodule, so not stored twice

@@ -11,15 +11,17 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.heads.base import About, ClassHead
 from plmctl.heads.crf import LinearChain
+from plmctl.heads.inner import Inner
 from plmctl.nn.dropout import Dropout
 
 
 @part_of("heads")
-class Tag(ClassHead):
+class Tag(Inner, ClassHead):
     """`linear(dropout(h))` for every token, [..., W] -> [..., K].
 
     `chain`: it also has the transitions of a CRF over the tags of a sentence, as `task.crf` asks
-    for it.
+    for it. `dense`, `activation`, `dense_bias`, `norm_eps`, `norm_bias`: a layer before the map, as
+    in `Classify` (ModernBERT).
     """
 
     about: About = "tokens"
@@ -30,12 +32,31 @@ class Tag(ClassHead):
     }
 
     def __init__(
-        self, *, width: int, num_classes: int, dropout: DropoutRate, chain: bool = False
+        self,
+        *,
+        width: int,
+        num_classes: int,
+        dropout: DropoutRate,
+        chain: bool = False,
+        dense: bool = False,
+        activation: str = "gelu",
+        dense_bias: bool = True,
+        norm_eps: float | None = None,
+        norm_bias: bool = True,
     ) -> None:
         super().__init__()
         self.dropout = Dropout(rate=dropout)
+        self.make_inner(
+            width,
+            width,
+            dense=dense,
+            activation=activation,
+            bias=dense_bias,
+            norm_eps=norm_eps,
+            norm_bias=norm_bias,
+        )
         self.linear = nn.Linear(width, num_classes)
         self.chain = LinearChain(num_classes=num_classes) if chain else None
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.linear(self.dropout(features))
+        return self.linear(self.dropout(self.transform(features)))

@@ -34,6 +34,7 @@ from plmctl.interop.longformer import LongformerFamily
 from plmctl.interop.luke import LukeFamily
 from plmctl.interop.marian import MarianFamily
 from plmctl.interop.mpnet import MPNetFamily
+from plmctl.interop.modernbert import ModernBertFamily
 from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.reformer import ReformerFamily
 from plmctl.interop.roberta import RobertaFamily
@@ -69,6 +70,7 @@ FAMILIES: tuple[Family, ...] = (
     CamembertFamily(),
     MPNetFamily(),
     ErnieFamily(),
+    ModernBertFamily(),
 )
 
 

@@ -28,6 +28,7 @@ class NameRule:
     split: Callable[[Tensor], Sequence[Tensor]]
     optional: bool = False  # members of the family may lack it
     note: str = ""  # a note of export on `theirs`, if it does not restore what import read
+    follows: bool = False  # its rows are those of their tensor behind those of the rule before
 
 
 def same(ours: str, theirs: str, *, optional: bool = False) -> NameRule:
@@ -43,6 +44,21 @@ def fuse(ours: str, *theirs: str) -> NameRule:
         lambda tensors: torch.cat(list(tensors)),
         lambda tensor: tensor.chunk(len(theirs)),
     )
+
+
+def cut(theirs: str, *ours: str, optional: bool = False) -> list[NameRule]:
+    """Their rows are all of ours, one tensor after the other, in equal parts (gate and up)."""
+    return [
+        NameRule(
+            name,
+            (theirs,),
+            lambda tensors, place=place: tensors[0].chunk(len(ours))[place],  # type: ignore[misc]
+            lambda tensor: [tensor],
+            optional,
+            follows=place > 0,
+        )
+        for place, name in enumerate(ours)
+    ]
 
 
 def transpose(ours: str, theirs: str) -> NameRule:
@@ -121,9 +137,10 @@ def to_theirs(
         for layer in _layers(rule.ours, tensors):
             name = _fill(rule.ours, layer)
             parts = rule.split(tensors[name])
-            theirs_by_name |= {
-                _fill(theirs, layer): part for theirs, part in zip(rule.theirs, parts, strict=False)
-            }
+            for theirs, part in zip(rule.theirs, parts, strict=False):
+                filled = _fill(theirs, layer)
+                before = [theirs_by_name[filled]] if rule.follows else []
+                theirs_by_name[filled] = torch.cat([*before, part]) if before else part
             unused.pop(name, None)
     return theirs_by_name, list(unused)
 

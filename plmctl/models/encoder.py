@@ -377,6 +377,10 @@ def _check_position(stack: Stack, position: Position) -> None:
         if turns and not cell.facts.turned:
             allowed = f"positions that turn no queries and keys: {name} knows distances itself"
             raise ConfigError("position", type(position).__name__, allowed, fix="position=none")
+        reads = cell.facts.computes == "attention" and cell.facts.turned
+        if position.turns_values and reads and cell.projections().heads is None:
+            allowed = f"false: {name} reads its values as they are"
+            raise ConfigError("position.values", True, allowed, fix="position.values=false")
 
 
 def token_positions(seq: Seq, start: int) -> Tensor:

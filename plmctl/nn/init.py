@@ -29,9 +29,13 @@ def normal(module: nn.Module, *, std: float, generator: Generator) -> None:
 
 
 @part_of("initializer")
-def truncated_normal(module: nn.Module, *, std: float, generator: Generator) -> None:
-    """`normal`, drawn again beyond two standard deviations (Devlin et al., 2019, released code)."""
-    limit = 2 * std
+def truncated_normal(
+    module: nn.Module, *, std: float, cut: float = 2.0, generator: Generator
+) -> None:
+    """`normal`, drawn again beyond `cut` standard deviations (Devlin et al., 2019, released
+    code).
+    """
+    limit = cut * std
     _fill(
         module,
         lambda weight: nn.init.trunc_normal_(
@@ -42,11 +46,17 @@ def truncated_normal(module: nn.Module, *, std: float, generator: Generator) -> 
 
 
 @part_of("initializer")
-def scaled_residual(module: nn.Module, *, std: float, generator: Generator) -> None:
+def scaled_residual(
+    module: nn.Module, *, std: float, cut: float | None = None, generator: Generator
+) -> None:
     """`normal`, then each block's output projection times `1 / sqrt(number of blocks)` (Radford
-    et al., 2019, sec. 2.3).
+    et al., 2019, sec. 2.3); with `cut`, drawn again beyond so many standard deviations (ModernBERT:
+    3).
     """
-    normal(module, std=std, generator=generator)
+    if cut is None:
+        normal(module, std=std, generator=generator)
+    else:
+        truncated_normal(module, std=std, cut=cut, generator=generator)
     blocks = [block for block in module.modules() if isinstance(block, Block)]
     with torch.no_grad():
         for block in blocks:

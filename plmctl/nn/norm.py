@@ -9,11 +9,11 @@ from plmctl.core.parts import part_of
 
 
 @part_of("norm")
-def layer_norm(*, width: int, eps: float) -> nn.Module:
+def layer_norm(*, width: int, eps: float, bias: bool = True) -> nn.Module:
     """`(x - mean) / sqrt(var + eps) * weight + bias` over the last axis (Ba et al., 2016,
-    arXiv:1607.06450).
+    arXiv:1607.06450); without `bias`, the scale alone (ModernBERT).
     """
-    return nn.LayerNorm(width, eps=eps)
+    return nn.LayerNorm(width, eps=eps, bias=bias)
 
 
 @part_of("norm")

@@ -16,15 +16,22 @@ from plmctl.core.values import Count
 
 # the choices of `Sinusoidal`
 LAYOUTS, FREQUENCIES = ("halves", "interleaved"), ("paper", "released")
+PAIRS = ("halves", "adjacent")  # of `Rotary`
 
 
 @base_of("position")
 class Position(nn.Module):
-    """Four hooks, no-ops here; a subclass overrides what its scheme does. Positions are integer
+    """Five hooks, no-ops here; a subclass overrides what its scheme does. Positions are integer
     tensors [B | 1, T].
     """
 
     max_length: int | None = None  # longest row; None = any
+    layers: int = 1  # number of layers that it distinguishes; 1 = the same for all
+    turns_values: bool = False  # whether `turn_values` changes them
+
+    def at_layer(self, layer: int) -> Position:
+        """The positions of one layer, counted from 0."""
+        return self
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """[B, T, W] token embeddings -> the same with their positions."""
@@ -35,6 +42,10 @@ class Position(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """[B, H, T, D] queries and keys before their product."""
         return q, k
+
+    def turn_values(self, v: Tensor, positions: Tensor) -> Tensor:
+        """[B, H, T, D] values before they are added up."""
+        return v
 
     def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
         """[B | 1, H, Tq, Tk] added to the scaled scores, or None."""
@@ -191,25 +202,61 @@ class EveryStep(Sinusoidal):
 
 @part_of("position")
 class Rotary(Position):
-    """Turns each pair (i, i + D/2) of q and k by `position * base^(-2i / D)` (Su et al., 2021,
+    """Turns each pair of columns of q and k by `position * base^(-2i / D)` (Su et al., 2021,
     arXiv:2104.09864, sec. 3.2.2).
 
-    Differs: pairs are half a head apart (GPT-NeoX), not neighbours; a fixed permutation of the
-    head's coordinates.
+    Differs: with `pairs=halves` the columns of a pair are half a head apart (GPT-NeoX), a fixed
+    permutation of the head's columns.
+
+    Args:
+        base: A number, or one for each layer: ModernBERT turns its global layers by another base
+            than its local ones (Warner et al., 2024, arXiv:2412.13663, sec. 2.1.1).
+        pairs: The two columns of pair i: "halves", i and i + D/2; "adjacent", 2i and 2i + 1, as in
+            the paper.
+        values: Values turn, too (RoFormer's `rotary_value`).
     """
 
-    def __init__(self, *, base: float = 10000.0) -> None:
+    def __init__(
+        self, *, base: float | list[float] = 10000.0, pairs: str = "halves", values: bool = False
+    ) -> None:
         super().__init__()
-        self.base = base
+        if pairs not in PAIRS:
+            raise ConfigError("pairs", pairs, f"one of {', '.join(PAIRS)}{nearest(pairs, PAIRS)}")
+        bases = list(base) if isinstance(base, list | tuple) else [base]
+        if not bases or any(not each > 0 for each in bases):
+            allowed = "a number above 0, or one for each layer"
+            raise ConfigError("base", base, allowed, fix="position.base=10000")
+        self.base, self.layers = bases[0], len(bases)
+        self.adjacent, self.turns_values = pairs == "adjacent", values
+        own = {each: Rotary(base=each, pairs=pairs, values=values) for each in bases[1:]}
+        # in a tuple: parts without weights, which are not submodules
+        self._by_layer = tuple(own.get(each) for each in bases) if own else ()
+
+    def at_layer(self, layer: int) -> Position:
+        return (self._by_layer[layer] if self._by_layer else None) or self
+
+    def check_layers(self, count: int) -> None:
+        if self.layers not in (1, count):
+            allowed = f"a number, or {count} numbers: one for each layer"
+            raise ConfigError("position.base", f"{self.layers} numbers", allowed)
 
     def rotate(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
     ) -> tuple[Tensor, Tensor]:
         return self._turn(q, q_positions), self._turn(k, k_positions)
 
+    def turn_values(self, v: Tensor, positions: Tensor) -> Tensor:
+        return self._turn(v, positions) if self.turns_values else v
+
     def _turn(self, x: Tensor, positions: Tensor) -> Tensor:
-        angles = _angles(positions, x.shape[-1], self.base)[:, None]  # [B | 1, 1, T, D / 2]
+        kind = torch.float64 if x.dtype == torch.float64 else torch.float32
+        # [B | 1, 1, T, D / 2]
+        angles = _angles(positions, x.shape[-1], self.base, kind=kind)[:, None]
         sin, cos = angles.sin().to(x.dtype), angles.cos().to(x.dtype)
+        if self.adjacent:
+            left, right = x.unflatten(-1, (-1, 2)).unbind(-1)
+            turned = [left * cos - right * sin, right * cos + left * sin]
+            return torch.stack(turned, -1).flatten(-2)
         left, right = x.chunk(2, -1)
         return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
 
@@ -322,9 +369,15 @@ def _check_rows(x: Tensor, table: nn.Module, positions: Tensor) -> None:
         raise ConfigError("format.max_length", x.shape[1], allowed)
 
 
-def _angles(positions: Tensor, width: int, base: float, span: int | None = None) -> Tensor:
-    """[B | 1, T, width / 2] position times frequency, base^(-2i / span), in fp32; `span` is the
-    width.
+def _angles(
+    positions: Tensor,
+    width: int,
+    base: float,
+    span: int | None = None,
+    kind: torch.dtype = torch.float32,
+) -> Tensor:
+    """[B | 1, T, width / 2] position times frequency, base^(-2i / span), in the type `kind`; `span`
+    is the width.
     """
-    step = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
-    return positions[..., None].float() * torch.exp(step * (-math.log(base) / (span or width)))
+    step = torch.arange(0, width, 2, device=positions.device, dtype=kind)
+    return positions[..., None].to(kind) * torch.exp(step * (-math.log(base) / (span or width)))

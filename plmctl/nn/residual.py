@@ -158,6 +158,9 @@ class PreNorm:
     norm: Norm
     dropout: DropoutRate
     final_norm: bool = True  # the released Transformer-XL has none
+    # false: the first cell has none, for the embedding has one already (Warner et al., 2024,
+    # arXiv:2412.13663, sec. 2.1.1)
+    first_norm: bool = True
 
     def block(self, cell: Cell) -> Block:
         """A block around `cell`."""

@@ -123,6 +123,8 @@ class Stack(nn.Module):
             self._check_round([self.block(step).cell for _, step in steps], layout)
             for _, step in steps[1:]:
                 self.block(step).join()
+        if not getattr(residual, "first_norm", True):
+            self.block(self.steps[0]).norm_in = nn.Identity()
         together = ([step.letter for _, step in steps] for layer in self.rounds for steps in layer)
         self.columns_remark = describe_rounds(own, together, width)  # for the user, or ""
         if reversible:

@@ -13,33 +13,42 @@ from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Finetune
 from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError, find_meant, nearest
+from plmctl.core.locate import parameters
 from plmctl.heads.base import POOLER
 from plmctl.heads.rows import POOLINGS
+
+# settings of the layer before the last map of a head
+INNER = ("dense", "activation", "dense_bias", "norm_eps", "norm_bias")
 
 
 def fit_row_heads(spec: Finetune) -> Finetune:
     """Heads that decide about rows as `model.classifier` says: with the pooler or without, and with
-    its settings of the head.
+    its settings of the head; with `every_head`, the layer of that head is one of heads of tokens
+    and spans, too.
 
     A word of the command line (`heads.class.dense=true`) stays.
     """
     if spec.row_pooling:
         spec = _choose_pooling(spec, spec.row_pooling)
-    if POOLER not in spec.heads:
-        return spec
     settings = dict(spec.model.get("classifier") or {})
     settings.pop("pooling", None)
-    vectors = POOLINGS[stated_pooling(model_settings(spec)) or "first"].vectors
-    settings |= {"vectors": vectors} if vectors > 1 else {}
-    pooled = settings.pop("pooler", False)
+    every, pooled = settings.pop("every_head", False), settings.pop("pooler", False)
     heads = {name: node for name, node in spec.heads.items() if name != POOLER or pooled}
+    chosen: dict[str, Mapping[str, Any]] = {}
+    if POOLER in spec.heads:
+        vectors = POOLINGS[stated_pooling(model_settings(spec)) or "first"].vectors
+        settings |= {"vectors": vectors} if vectors > 1 else {}
+        chosen = {n: settings for n, node in heads.items() if decides_about_rows(spec, node)}
+    if every:
+        layer = {key: value for key, value in settings.items() if key in INNER}
+        chosen |= {n: layer for n, node in heads.items() if _decides_about_tokens(spec, node)}
     changes = {
         f"heads.{name}.{key}": value
-        for name, node in heads.items()
-        for key, value in settings.items()
-        if decides_about_rows(spec, node) and f"heads.{name}.{key}" not in spec.provenance.keys
+        for name, own in chosen.items()
+        for key, value in own.items()
+        if f"heads.{name}.{key}" not in spec.provenance.keys
     }
-    return spec.replace({"heads": heads, **changes})
+    return spec.replace({"heads": heads, **changes}) if chosen or POOLER in spec.heads else spec
 
 
 def _choose_pooling(spec: Finetune, name: str) -> Finetune:
@@ -71,3 +80,10 @@ def find_classifier(spec: Finetune, heads: Mapping[str, Any]) -> dict[str, bool]
 def decides_about_rows(spec: Finetune, node: Mapping[str, Any]) -> bool:
     part: Any = class_of(node, spec.plugins)
     return bool(getattr(part, "of_task", False)) and part.about == "rows"
+
+
+def _decides_about_tokens(spec: Finetune, node: Mapping[str, Any]) -> bool:
+    """Whether a head of a task is about tokens or spans, and may have a layer before its map."""
+    part: Any = class_of(node, spec.plugins)
+    about = getattr(part, "about", "") in ("tokens", "spans")
+    return about and part.of_task and "dense" in parameters(part)

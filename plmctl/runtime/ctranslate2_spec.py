@@ -292,7 +292,12 @@ def _read_position(position: Any, *, causal: bool) -> dict[str, Any]:
     if type(position) not in POSITIONS or (type(position) is ALiBi and not causal):
         raise lack(f"position {type(position).__name__}{'' if causal else ' in an encoder'}")
     if type(position) is Rotary:
-        return {"rotary_dim": 0, "rotary_interleave": False, "rotary_base": position.base}
+        if position.layers > 1:
+            raise lack("position Rotary with a base for each layer (position.base)")
+        if position.turns_values:
+            raise lack("position Rotary of values (position.values)")
+        pairs = {"rotary_interleave": position.adjacent, "rotary_base": position.base}
+        return {"rotary_dim": 0, **pairs}
     if type(position) is RelativeBuckets:
         if position.bidirectional == causal:
             raise lack("position with buckets of the other direction (position.bidirectional)")

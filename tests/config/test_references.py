@@ -30,6 +30,8 @@ PART = {"part": {"inner": {"a": "${..depth}", "b": [1, "${size.width}"]}, "depth
         ("${portion:0.5,${size.width}}", 48),
         ("${portion:${size.share}, ${size.width}, 7}", 21),
         ("${quotient:2048,${portion:${part.inner.a},${size.width}}}", 85),
+        ("${cycle:3,null,${size.width}}", [None, 96, None]),
+        ("${cycle:2,160000.0,1e4,true}", [160000.0, 1e4]),
         ("${oc.select:size.width,7}", 96),
         ("${oc.select:size.off,7}", None),
         ("${oc.select:size.none,1e-12}", 1e-12),

@@ -12,6 +12,7 @@ from plmctl.training.optim.groups import groups, has_decay, split_groups
 from plmctl.training.optim.lamb import Lamb
 from plmctl.training.optim.momentum import Momentum
 from plmctl.training.optim.muon import Muon, orthogonalize
+from plmctl.training.optim.stable_adamw import StableAdamW
 from plmctl.training.optim.state import load_optimizer_tensors, optimizer_tensors
 
 NUMBERS = {"lr": 0.01, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.1}
@@ -102,6 +103,39 @@ def test_lamb_is_the_formula(bias_correction):
     )
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
+
+
+def test_stable_adamw_is_the_formula():
+    """Wortsman et al., 2023, algorithm 2, in numpy: with betas debiased, and without clipping."""
+    named = parameters()
+    theta = [p.detach().double().numpy().copy() for _, p in named]
+    u, v, shorter = [0.0 * x for x in theta], [0.0 * x for x in theta], 0
+    for t, grads in enumerate(gradients([p.shape for _, p in named]), start=1):
+        first, second = (b * (1 - b ** (t - 1)) / (1 - b**t) for b in NUMBERS["betas"])
+        for i, (name, p) in enumerate(named):
+            u[i] = first * u[i] + (1 - first) * grads[i]
+            v[i] = second * v[i] + (1 - second) * grads[i] ** 2
+            rms = np.sqrt(np.mean(grads[i] ** 2 / np.maximum(v[i], NUMBERS["eps"] ** 2)))
+            shorter += rms > 1.01
+            rate = NUMBERS["lr"] / max(1.0, rms)
+            decay = NUMBERS["weight_decay"] if p.ndim >= 2 and not name.endswith("bias") else 0.0
+            theta[i] *= 1 - rate * decay
+            theta[i] -= rate * u[i] / (np.sqrt(v[i]) + NUMBERS["eps"])
+    found = run(StableAdamW(parameters=named, **NUMBERS), named)
+    assert shorter
+    for a, b in zip(found, theta, strict=True):
+        torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
+
+
+def test_a_burst_of_gradients_makes_no_longer_step_of_stable_adamw():
+    """After calm gradients one a thousand times as long moves a weight by at most the rate."""
+    named = [("x", torch.nn.Parameter(torch.zeros(3)))]
+    optimizer = StableAdamW(parameters=named, **{**NUMBERS, "weight_decay": 0.0})
+    for size in (*[1e-3] * 20, 1.0):
+        before = named[0][1].detach().clone()
+        named[0][1].grad = torch.full((3,), size)
+        optimizer.step()
+    assert (named[0][1] - before).abs().max() < NUMBERS["lr"]
 
 
 def test_lamb_leaves_a_zero_tensor_a_plain_step():
@@ -330,6 +364,7 @@ def test_groups():
         lambda n: AdamW(parameters=n, **NUMBERS, bias_correction=False),
         muon,
         lambda n: Lamb(parameters=n, **NUMBERS),
+        lambda n: StableAdamW(parameters=n, **NUMBERS),
         lambda n: Momentum(parameters=n, lr=0.01, momentum=0.9),
         lambda n: Adagrad(parameters=n, lr=0.1, start=0.5, eps=1e-3, clip=3.0),
         lambda n: Adafactor(parameters=n, lr=0.1, momentum=0.9, factored_from=1),
@@ -353,6 +388,7 @@ def test_a_parameter_without_gradient_stays():
         lambda n: AdamW(parameters=n, **NUMBERS, bias_correction=False),
         muon,
         lambda n: Lamb(parameters=n, **NUMBERS),
+        lambda n: StableAdamW(parameters=n, **NUMBERS),
         lambda n: Adafactor(parameters=n, lr=0.1, factored_from=1),
     ):
         before = named[0][1].detach().clone()

@@ -40,7 +40,7 @@ def test_an_optimizer_makes_the_step_of_whole_weights(seen, name):
 
 
 def test_a_process_holds_half_of_the_bytes(seen):
-    for name in ("adamw", "lamb", "muon", "momentum"):
+    for name in ("adamw", "lamb", "muon", "momentum", "stable_adamw"):
         whole = seen[0][name]["bytes"][0]
         parts = [process[name]["bytes"][1] for process in seen]
         assert sum(parts) == whole

@@ -22,6 +22,7 @@ from plmctl.training.optim.adagrad import Adagrad
 from plmctl.training.optim.adamw import AdamW
 from plmctl.training.optim.lamb import Lamb
 from plmctl.training.optim.momentum import Momentum
+from plmctl.training.optim.stable_adamw import StableAdamW
 from plmctl.training.processes.world import World, join, leave
 from plmctl.training.strategy.choose import choose_strategy
 
@@ -29,6 +30,7 @@ ADAM: dict[str, Any] = {"lr": 0.01, "betas": [0.9, 0.99], "eps": 1e-6, "weight_d
 OPTIMIZERS = {
     "adamw": partial(AdamW, **ADAM),
     "lamb": partial(Lamb, **ADAM),
+    "stable_adamw": partial(StableAdamW, **ADAM),
     "adafactor": partial(Adafactor, lr=0.01, factored_from=3, momentum=0.9, weight_decay=0.1),
     "adagrad": partial(Adagrad, lr=0.1, start=0.1, eps=1e-8, weight_decay=0.1, clip=0.01),
     "momentum": partial(Momentum, lr=0.1, momentum=0.9),

@@ -28,23 +28,29 @@ class Window(Pattern):
     """`|q - k| <= reach`: a sliding window of 2 reach + 1 keys (Beltagy et al., 2020,
     arXiv:2004.05150, sec. 3.1).
 
-    `reach` is a number, or one for each layer: small below and large above (sec. 4.1).
+    `reach` is a number, or one for each layer: small below and large above (sec. 4.1). A layer
+    whose entry is null sees all tokens: ModernBERT's global layers (Warner et al., 2024,
+    arXiv:2412.13663, sec. 2.1.2).
     """
 
-    def __init__(self, *, reach: int | Sequence[int]) -> None:
-        self._reaches = tuple(map(check_reach, [reach] if isinstance(reach, int) else reach))
+    def __init__(self, *, reach: int | Sequence[int | None]) -> None:
+        own = [reach] if isinstance(reach, int) else reach
+        self._reaches = tuple(LONGEST if each is None else check_reach(each) for each in own)
         if not self._reaches:
             raise ConfigError("reach", [], "a number, or one for each layer", fix="reach=128")
         self._reach, self.layers = max(self._reaches), len(self._reaches)
 
     def at_layer(self, layer: int) -> Pattern:
-        return self if self.layers == 1 else Window(reach=self._reaches[layer])
+        if self.layers == 1:
+            return self
+        return Full() if self._reaches[layer] == LONGEST else Window(reach=self._reaches[layer])
 
     def simplify(self, seq: Seq) -> Pattern:
         return Full() if min(self._reaches) >= seq.ids.shape[1] - 1 else self
 
     def sight(self, segment: int | None = None) -> Sight:
-        return Sight((Offsets.between(-self._reach, self._reach),))
+        end = None if self._reach == LONGEST else self._reach
+        return Sight((Offsets.between(None if end is None else -end, end),))
 
     def thin(self, gap: int, seq: Seq) -> Pattern:
         return Window(reach=self._reach // gap)

@@ -1,0 +1,300 @@
+"""Encoders of 2024 and 2025 against `transformers`: states, losses and gradients in fp32 and fp64,
+for three odd configurations each; there and back bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import plmctl
+from plmctl.artifacts.convert import convert
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.heads.rows import POOLINGS
+from plmctl.interop import hf
+from plmctl.interop.names import to_theirs
+from plmctl.nn.tables import real
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.parity
+
+VOCAB = 41
+Settings = dict[str, Any]
+TINY: Settings = {
+    "vocab_size": VOCAB,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "pad_token_id": 1,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    "num_labels": 3,
+}
+OWN = {"ModernBert": {"local_attention": 4, "cls_token_id": 2, "sep_token_id": 3}}
+# three odd configurations of each family
+ODD: dict[str, list[Settings]] = {
+    "ModernBert": [
+        {"hidden_activation": "relu", "num_hidden_layers": 5, "classifier_pooling": "mean"},
+        {
+            "attention_bias": True,
+            "mlp_bias": True,
+            "norm_bias": True,
+            "classifier_bias": True,
+            "decoder_bias": False,
+            "tie_word_embeddings": False,
+            "vocab_size": 53,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 777.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+            },
+        },
+        {
+            "global_attn_every_n_layers": 2,
+            "global_rope_theta": 9000.0,
+            "local_rope_theta": 400.0,
+            "local_attention": 7,
+            "num_attention_heads": 4,
+            "classifier_activation": "silu",
+            "norm_eps": 1e-3,
+            "num_hidden_layers": 2,
+        },
+    ]
+}
+KINDS = {
+    "ModernBert": ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")
+}
+HEADS = {
+    "MaskedLM": "mlm",
+    "SequenceClassification": "class",
+    "TokenClassification": "tag",
+    "QuestionAnswering": "span",
+}
+CELLS = [
+    (family, number, kind)
+    for family, odd in ODD.items()
+    for number in range(len(odd))
+    for kind in KINDS[family]
+]
+
+
+def publish(folder: Path, family: str, kind: str, **changes: Any) -> Any:
+    """A published model of random weights, which `folder` holds."""
+    settings = {**TINY, **OWN.get(family, {}), **changes}
+    if kind == "QuestionAnswering":
+        settings["num_labels"] = 2
+    config = getattr(transformers, f"{family}Config")(**settings)
+    torch.manual_seed(0)
+    config._attn_implementation = "sdpa"
+    model = getattr(transformers, f"{family}For{kind}")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    return model
+
+
+def rows(vocab: int) -> tuple[Tensor, Tensor]:
+    """(ids [3, 13], mask)"""
+    ids = torch.randint(4, vocab, (3, 13), generator=torch.Generator().manual_seed(2))
+    mask = torch.arange(13) < torch.tensor([13, 9, 11])[:, None]
+    return torch.where(mask, ids, 1), mask
+
+
+def read(loaded: Any, head: str, ids: Tensor, mask: Tensor) -> Tensor:
+    """The logits of a head."""
+    batch = Batch(
+        torch.arange(3),
+        {"text": Seq(ids, mask.sum(1))},
+        anchors=torch.stack([torch.arange(3), torch.zeros(3, dtype=torch.long)], 1),
+    )
+    features = loaded.model(batch).last
+    if head == "class":
+        pooling = (loaded.config["model"]["classifier"] or {}).get("pooling") or "first"
+        features = POOLINGS[pooling].read(features, batch)
+    return loaded.model.heads[head](features)
+
+
+@contextmanager
+def without_fp32(family: str) -> Iterator[None]:
+    """The library computes some steps in fp32 whatever the model has: here in fp64."""
+    places = [module for module in sys_modules(family) if hasattr(module, "apply_rotary_pos_emb")]
+
+    def turn(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Any:
+        half = q.shape[-1] // 2
+        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+        other = [torch.cat([-x[..., half:], x[..., :half]], -1) for x in (q, k)]
+        return q * cos + other[0] * sin, k * cos + other[1] * sin
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in places:
+            patch.setattr(module, "apply_rotary_pos_emb", turn)
+        yield
+
+
+def sys_modules(family: str) -> list[Any]:
+    name = family.lower()
+    return [
+        getattr(transformers.models, name),
+        getattr(getattr(transformers.models, name), f"modeling_{name}"),
+    ]
+
+
+def widen(model: Any) -> Any:
+    """The published model in fp64, its waves of positions too."""
+    model = model.double()
+    for part in model.modules():
+        if type(part).__name__.endswith("RotaryEmbedding"):
+            part.forward = exact_waves(part)
+    return model
+
+
+def exact_waves(part: nn.Module) -> Any:
+    config: Any = part.config
+    width = config.hidden_size // config.num_attention_heads
+
+    def forward(x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Any:
+        turns = config.rope_parameters if layer_type is None else config.rope_parameters[layer_type]
+        step = torch.arange(0, width, 2, dtype=torch.float64) / width
+        angles = position_ids[..., None].double() * turns["rope_theta"] ** -step
+        both = torch.cat([angles, angles], -1)
+        return both.cos(), both.sin()
+
+    return forward
+
+
+def ask(model: Any, ids: Tensor, mask: Tensor) -> Tensor:
+    """The logits of the published model."""
+    out = model(ids, attention_mask=mask.long())
+    if hasattr(out, "start_logits"):
+        return torch.stack([out.start_logits, out.end_logits], -1)
+    return out.logits
+
+
+def lose(logits: Tensor, mask: Tensor) -> Tensor:
+    """A cross-entropy of all real tokens, or of the rows."""
+    flat = logits[mask] if logits.dim() == 3 else logits
+    labels = torch.arange(len(flat)) % flat.shape[-1]
+    return F.cross_entropy(flat, labels)
+
+
+@pytest.mark.parametrize("kind", ["fp32", "fp64"])
+@pytest.mark.parametrize(("family", "number", "task"), CELLS)
+def test_states_losses_and_gradients_agree(
+    family: str, number: int, task: str, kind: str, tmp_path: Path
+) -> None:
+    model = publish(tmp_path, family, task, **ODD[family][number])
+    loaded = plmctl.load(tmp_path)
+    assert not loaded.source.unused
+    close = {"atol": 1e-5, "rtol": 1e-5}
+    ids, mask = rows(model.config.vocab_size)
+    loaded.model.train()  # all rates are 0; gradients are wanted
+    if kind == "fp64":
+        close = {"atol": 1e-12, "rtol": 1e-12}
+        loaded.model.double()
+        widen(model)
+    with without_fp32(family):
+        wanted = ask(model, ids, mask)
+    found = read(loaded, HEADS[task], ids, mask)
+    chosen = mask if found.dim() == 3 else slice(None)
+    assert_close(found[chosen], wanted[chosen], **close)
+    (theirs := lose(wanted, mask)).backward()
+    (ours := lose(found, mask)).backward()
+    assert_close(ours, theirs, **close)
+    sizes = {name: len(tensor) for name, tensor in real(loaded.model).items()}  # no spare rows
+    gradients = {
+        name: parameter.grad[: sizes[name]]
+        for name, parameter in loaded.model.named_parameters()
+        if parameter.grad is not None
+    }
+    assert_close(name_as_theirs(tmp_path, gradients), own_gradients(model), **close)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("layer_types", ["full_attention"] * 2, r"layer_types.*for each of 3 layers"),
+        ("layer_types", ["full_attention", "sliding", "full_attention"], "layer_types"),
+        ("classifier_pooling", "max", r"classifier_pooling='max': one of cls, mean"),
+        ("classifier_activation", "gellu", r"classifier_activation='gellu'.*gelu"),
+        (
+            "rope_parameters",
+            {"full_attention": {"rope_type": "yarn", "rope_theta": 5.0}},
+            r"rope_parameters\.full_attention\.rope_type='yarn'",
+        ),
+    ],
+)
+def test_settings_of_modernbert_that_no_part_has(
+    key: str, value: Any, message: str, tmp_path: Path
+) -> None:
+    publish(tmp_path, "ModernBert", "MaskedLM")
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+    with pytest.raises(ConfigError, match=message):
+        plmctl.load(tmp_path)
+
+
+def test_old_and_new_settings_of_modernbert_are_the_same(tmp_path: Path) -> None:
+    """Files of before transformers 5 name a period and two bases; null: that of global layers."""
+    publish(tmp_path, "ModernBert", "MaskedLM", num_hidden_layers=4)
+    file = tmp_path / "config.json"
+    new = json.loads(file.read_text())
+    found = plmctl.load(tmp_path).config
+    assert found["pattern"]["reach"] == [None, 2, 2, None]
+    assert found["position"]["base"] == [160000.0, 10000.0, 10000.0, 160000.0]
+    old = {k: v for k, v in new.items() if k not in ("layer_types", "rope_parameters")}
+    older = {"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0}
+    file.write_text(json.dumps({**old, **older, "local_rope_theta": 10000.0}))
+    assert plmctl.load(tmp_path).config == found
+    file.write_text(json.dumps({**old, **older, "local_rope_theta": None}))
+    assert plmctl.load(tmp_path).config["position"]["base"] == [160000.0] * 4
+
+
+def own_gradients(model: Any) -> dict[str, Tensor]:
+    return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+def name_as_theirs(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Our tensors by the names of the published class."""
+    settings = json.loads((folder / "config.json").read_text())
+    family, name = hf._family_of(settings, folder)
+    numbers = family.numbers(settings)
+    architecture = next(
+        each
+        for each in family.architectures
+        if each.name == name
+        and all(any(k.startswith(f"heads.{h}.") for k in tensors) for h in each.heads)
+    )
+    named, left = to_theirs(tensors, family.table(numbers, architecture))
+    assert not left
+    return named
+
+
+@pytest.mark.parametrize(("family", "number", "task"), CELLS)
+def test_there_and_back_is_bitwise(family: str, number: int, task: str, tmp_path: Path) -> None:
+    model = publish(tmp_path / "theirs", family, task, **ODD[family][number])
+    convert(tmp_path / "theirs", tmp_path / "a", to="plmctl")
+    convert(tmp_path / "a", tmp_path / "b", to="hf")
+    convert(tmp_path / "b", tmp_path / "c", to="plmctl")
+    kind = getattr(transformers, f"{family}For{task}")
+    again, info = kind.from_pretrained(tmp_path / "b", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    first, last = (load_file(tmp_path / place / "model.safetensors") for place in ("theirs", "b"))
+    assert first.keys() == last.keys()
+    assert all(first[name].equal(last[name]) for name in first)
+    assert (tmp_path / "a/config.yaml").read_text() == (tmp_path / "c/config.yaml").read_text()
+    ids, mask = rows(model.config.vocab_size)
+    assert ask(again.eval(), ids, mask).equal(ask(model, ids, mask))
