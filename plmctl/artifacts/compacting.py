@@ -142,6 +142,8 @@ def find_cuts(cell: Cell, place: str, tensors: dict[str, Tensor]) -> Iterator[Cu
         if not bool(cut.kept.any()):
             cut.kept[0] = True
             cut.constant[: units.width] = 0
+        if setting == HEADS and cut.lost:
+            _check_groups(cut)
         yield cut
 
 
@@ -190,6 +192,16 @@ def _check_cell(cut: Cut) -> None:
         kind = type(cut.cell).__name__
         allowed = f"cells whose linear maps alone belong to heads or neurons; {kind} has {other[0]}"
         raise ConfigError("--compact", cut.place.removeprefix("backbone."), allowed)
+
+
+def _check_groups(cut: Cut) -> None:
+    """ConfigError for heads that share keys with others, which would lose theirs."""
+    maps = cut.cell.projections().maps
+    rows = {name: maps[name].rows for name in ("query", "key") if name in maps}
+    if len({own.stop - own.start for own in rows.values()}) > 1:
+        allowed = "heads with keys of their own (model.stack.cells.a.kv_heads=null)"
+        fix = "pruning=[neurons] in its training"
+        raise ConfigError("--compact", cut.place.removeprefix("backbone."), allowed, fix=fix)
 
 
 def _check_parts(source: Source) -> None:

@@ -21,7 +21,8 @@ class Classify(Inner, ClassHead):
     of the first token itself. `dense_bias` is that of this layer, `norm_eps` makes a norm after it
     (ModernBERT's, with gelu; Differs in training: it drops nothing before the layer).
     Without `bias`: that of the published GPT classifiers, on the state of the last token.
-    `vectors`: how many times W columns stand for a row (heads/rows.py).
+    `vectors`: how many times W columns stand for a row; `late`: the head decides for every token,
+    [..., T, W + 1] -> [..., K], and the logits are averaged by the last column (heads/rows.py).
     """
 
     about: About = "rows"
@@ -40,8 +41,10 @@ class Classify(Inner, ClassHead):
         dense_bias: bool = True,
         norm_eps: float | None = None,
         norm_bias: bool = True,
+        late: bool = False,
     ) -> None:
         super().__init__()
+        self.late = late
         self.dropout = Dropout(rate=dropout)
         inner = self.make_inner(
             vectors * width,
@@ -55,6 +58,12 @@ class Classify(Inner, ClassHead):
         self.linear = nn.Linear(inner, num_classes, bias=bias)
 
     def forward(self, features: Tensor) -> Tensor:
+        if self.late:
+            features, weights = features[..., :-1], features[..., -1:]
+            return (self._decide(features) * weights).sum(-2)
+        return self._decide(features)
+
+    def _decide(self, features: Tensor) -> Tensor:
         if self.dense is not None:
             features = self.transform(self.dropout(features))
         return self.linear(self.dropout(features))

@@ -27,6 +27,16 @@ def average_rows(features: Tensor, batch: Batch) -> Tensor:
     return _average(features[rows], counted)
 
 
+def keep_tokens(features: Tensor, batch: Batch) -> Tensor:
+    """[N, T, W + 1] of `features [B, T, W]`: all tokens of each anchor's row, and in the last
+    column the weight of each in a mean, 0 where `average_rows` leaves it out. A head with `late`
+    reads them, and takes the mean of its logits (Boizard et al., 2025, arXiv:2503.05500).
+    """
+    rows, counted = _find_tokens(batch)
+    weights = counted.to(features) / counted.sum(1, keepdim=True)
+    return torch.cat([features[rows], weights[..., None]], -1)
+
+
 def compare_texts(features: Tensor, batch: Batch) -> Tensor:
     """[N, 4 W] of `features [B, T, W]`: `[a; b; |a - b|; a * b]`, a and b the means over the tokens
     of a row's first and second text; b = a where there is no second one.
@@ -59,10 +69,11 @@ def concatenate_pools(features: Tensor, batch: Batch) -> Tensor:
 
 @dataclass(frozen=True)
 class Pooling:
-    """A way to read rows: `read` gives `vectors` W columns for each anchor."""
+    """A way to read rows: `read` gives `vectors` W columns for each anchor; `late`: all tokens."""
 
     read: Callable[[Tensor, Batch], Tensor]
     vectors: int = 1
+    late: bool = False
 
 
 # "first" and "last" name the token that tasks choose as the anchor
@@ -70,6 +81,7 @@ POOLINGS = {
     "first": Pooling(take_anchors),
     "last": Pooling(take_anchors),
     "mean": Pooling(average_rows),
+    "late": Pooling(keep_tokens, late=True),
     "compare": Pooling(compare_texts, vectors=4),
     "concat": Pooling(concatenate_pools, vectors=3),
 }

@@ -26,6 +26,7 @@ from plmctl.interop.difference import fold_layers, spell_layouts
 from plmctl.interop.distilbert import DistilBertFamily
 from plmctl.interop.electra import ElectraFamily
 from plmctl.interop.ernie import ErnieFamily
+from plmctl.interop.eurobert import EuroBertFamily
 from plmctl.interop.family import TOKENS, Family, compare_heads, drop_aliases, find_token_tables
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
@@ -36,8 +37,10 @@ from plmctl.interop.marian import MarianFamily
 from plmctl.interop.mpnet import MPNetFamily
 from plmctl.interop.modernbert import ModernBertFamily
 from plmctl.interop.names import Tensors, to_ours, to_theirs
+from plmctl.interop.neobert import NeoBertFamily
 from plmctl.interop.reformer import ReformerFamily
 from plmctl.interop.roberta import RobertaFamily
+from plmctl.interop.roformer import RoFormerFamily
 from plmctl.interop.settings import Numbers, refuse_huge
 from plmctl.interop.t5 import T5Family
 from plmctl.interop.transfo_xl import TransfoXLFamily
@@ -71,6 +74,9 @@ FAMILIES: tuple[Family, ...] = (
     MPNetFamily(),
     ErnieFamily(),
     ModernBertFamily(),
+    EuroBertFamily(),
+    NeoBertFamily(),
+    RoFormerFamily(),
 )
 
 
@@ -155,7 +161,7 @@ def read(
     config = {
         **family.nodes(numbers),
         "heads": heads,
-        "origin": {"family": family.model_type, "pad": numbers.pad},
+        "origin": {"family": family.model_type, "pad": numbers.pad, **family.remember(numbers)},
         **labels.read_names(settings, architecture),
     }
     if line := family.describe_reading(numbers):

@@ -61,6 +61,15 @@ MLM = [
 ]
 
 
+# rows of any length can be read, so no part of ours has it
+LONGEST = Key("max_position_embeddings", "longest", Count, 8192)
+
+
+def find_longest(config: Mapping[str, Any], default: int = 8192) -> int:
+    """The longest row that the `config.json` of a model stated."""
+    return int((config.get("origin") or {}).get("longest", default))
+
+
 def find_activation(theirs: str) -> str:
     """Our name of the activation of heads."""
     if theirs not in ACTIVATIONS:
@@ -106,7 +115,7 @@ SETTINGS: Settings = (
     Key("rope_parameters", "turns", dict[str, Any] | None, None),
     Key("global_rope_theta", "global_base", Number | None, 160000.0),
     Key("local_rope_theta", "local_base", Number | None, 10000.0),
-    Written("max_position_embeddings", 8192),
+    LONGEST,
     Written("initializer_range", 0.02),
     TIED,
     replace(pad(written=True), default=50283),
@@ -260,7 +269,11 @@ class ModernBertFamily(Family):
             head_activation=head.get("activation", "gelu"),
             decoder_bias=(heads.get("mlm") or {}).get("bias", True),
             pooling=stated.get("pooling") if stated.get("pooling") == "mean" else "cls",
+            longest=find_longest(config),
         )
+
+    def remember(self, numbers: Numbers) -> Node:
+        return {"longest": numbers.longest}
 
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         published = self.nodes(numbers)

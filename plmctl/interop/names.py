@@ -46,6 +46,16 @@ def fuse(ours: str, *theirs: str) -> NameRule:
     )
 
 
+def by_head(ours: str, theirs: str, *, heads: int) -> NameRule:
+    """Their rows are (head, query or key or value, column), ours all queries, keys, then values."""
+    return NameRule(
+        ours,
+        (theirs,),
+        lambda tensors: tensors[0].unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2),
+        lambda tensor: [tensor.unflatten(0, (3, heads, -1)).transpose(0, 1).flatten(0, 2)],
+    )
+
+
 def cut(theirs: str, *ours: str, optional: bool = False) -> list[NameRule]:
     """Their rows are all of ours, one tensor after the other, in equal parts (gate and up)."""
     return [

@@ -36,8 +36,9 @@ def fit_row_heads(spec: Finetune) -> Finetune:
     heads = {name: node for name, node in spec.heads.items() if name != POOLER or pooled}
     chosen: dict[str, Mapping[str, Any]] = {}
     if POOLER in spec.heads:
-        vectors = POOLINGS[stated_pooling(model_settings(spec)) or "first"].vectors
-        settings |= {"vectors": vectors} if vectors > 1 else {}
+        how = POOLINGS[stated_pooling(model_settings(spec)) or "first"]
+        settings |= {"vectors": how.vectors} if how.vectors > 1 else {}
+        settings |= {"late": True} if how.late else {}
         chosen = {n: settings for n, node in heads.items() if decides_about_rows(spec, node)}
     if every:
         layer = {key: value for key, value in settings.items() if key in INNER}
@@ -56,7 +57,7 @@ def _choose_pooling(spec: Finetune, name: str) -> Finetune:
     reads, by a head with a layer of its own.
     """
     classifier = {**thaw(spec.model.get("classifier") or {}), "pooling": name}
-    if name in POOLINGS and POOLINGS[name].vectors > 1:
+    if name in POOLINGS and (POOLINGS[name].vectors > 1 or POOLINGS[name].late):
         classifier |= {"pooler": False, "dense": True}
     spec = spec.with_value("model.classifier", classifier)
     if name not in POOLINGS:

@@ -45,8 +45,11 @@ class Attention(Cell):
     its D columns and multiplied by learned weights, before positions turn it. There is one weight
     for each column, the same in all heads. (Henry et al., 2020, arXiv:2010.04245, with a norm for a
     learned temperature; Dehghani et al., 2023, arXiv:2302.05442, sec. 2.2, with layer norms.)
-    `weights` replaces softmax (nn/entmax.py). `outputs`: columns of the result; null: W. Differs:
-    shared keys keep their length, and a token sees itself.
+    `weights` replaces softmax (nn/entmax.py). `outputs`: columns of the result; null: W.
+    `kv_heads`: K heads of keys and values, each for H / K heads of queries next to each other
+    (Ainslie et al., 2023, arXiv:2305.13245); then `q.weight [H D, W]` and `kv.weight [2 K D, W]`
+    replace `qkv`. Differs: shared keys keep their length, and a token sees itself; a cache holds
+    the keys of all H heads.
     """
 
     facts = CellFacts(computes="attention", records=True, takes_prefix=True)
@@ -64,6 +67,7 @@ class Attention(Cell):
         qk_norm: bool = False,
         weights: WeightsFactory | None = None,
         outputs: Count | None = None,
+        kv_heads: Count | None = None,
     ) -> None:
         super().__init__()
         if head_width is None:
@@ -86,9 +90,15 @@ class Attention(Cell):
         rows = (1 + max(self.map_of)) * inner
         if projections == "shared":  # one map gives queries and keys
             self.facts = replace(self.facts, gives={**MAPS, "qkv": ("query", "value")})
+        self.kv_heads = kv_heads or num_heads
+        grouped = self.kv_heads != num_heads
+        _check_groups(num_heads, self.kv_heads, projections)
         self.qkv: nn.Module = (
-            nn.Identity() if projections == "none" else nn.Linear(width, rows, bias=bias)
+            nn.Identity() if grouped or projections == "none" else nn.Linear(width, rows, bias=bias)
         )
+        keys = 2 * self.kv_heads * self.head_width
+        self.q = nn.Linear(width, inner, bias=bias) if grouped else None
+        self.kv = nn.Linear(width, keys, bias=bias) if grouped else None
         self.score = make_score(scores, num_heads=num_heads, head_width=self.head_width)
         self.q_norm, self.k_norm = (
             nn.RMSNorm(self.head_width, eps=1e-6) if qk_norm else None for _ in range(2)
@@ -135,15 +145,15 @@ class Attention(Cell):
         if isinstance(self.qkv, nn.Linear):
             shared = self.map_of[0] == self.map_of[1]  # then it counts twice
             self.qkv.weight.data[: self.out.in_features].mul_(factor**0.5 if shared else factor)
+        elif self.q is not None:
+            self.q.weight.data.mul_(factor)
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         return self.out(self.attend(streams, env).transpose(1, 2).flatten(2))
 
     def attend(self, streams: Streams, env: Env) -> Tensor:
         """[B, H, T, D] what the heads have seen."""
-        heads = self.team.count(self.num_heads)
-        projected = split_heads(self.qkv(streams["text"]), heads, self.head_width)
-        q, k, v = (projected[index] for index in self.map_of)  # [B, H, T, D] each
+        q, k, v = self._project(streams["text"])
         q, k = self._normalize(q, k)
         if env.recorder is not None:
             env.recorder.vectors(q, k, v)
@@ -152,6 +162,18 @@ class Attention(Cell):
         op = self.team.bind(env, "text")
         with self.team.draws(dropout):
             return op(self.score(q), k, v, env, dropout=dropout, weigh=self.weigh, before=before)
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, H, T, D] queries, keys and values of `x [B, T, W]`."""
+        if self.q is None or self.kv is None:
+            heads = self.team.count(self.num_heads)
+            projected = split_heads(self.qkv(x), heads, self.head_width)
+            q, k, v = (projected[index] for index in self.map_of)
+            return q, k, v
+        (q,) = split_heads(self.q(x), self.num_heads, self.head_width)
+        own = split_heads(self.kv(x), self.kv_heads, self.head_width)
+        k, v = (each.repeat_interleave(self.num_heads // self.kv_heads, 1) for each in own)
+        return q, k, v
 
     def _normalize(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys after their norms, if there are some."""
@@ -163,3 +185,13 @@ class Attention(Cell):
         if self.team.size == 1:
             return norm(x)  # type: ignore[no-any-return]
         return F.rms_norm(x, norm.normalized_shape, self.team.enter(norm.weight), norm.eps)
+
+
+def _check_groups(num_heads: int, kv_heads: int, projections: str) -> None:
+    """Raise ConfigError unless heads of keys serve equally many heads of queries."""
+    fits = ", ".join(str(n) for n in range(1, num_heads + 1) if num_heads % n == 0)
+    if num_heads % kv_heads:
+        raise ConfigError("kv_heads", kv_heads, f"a divisor of {num_heads} heads: {fits}")
+    if kv_heads != num_heads and projections != "own":
+        allowed = f"null where projections={projections}: keys are those of every head"
+        raise ConfigError("kv_heads", kv_heads, allowed)
