@@ -418,6 +418,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "mpnet": (110, []),  # BERT-base
     "nezha": (110 - (30_522 - 21_128 + 512) * 768 / 1e6, []),
     "roberta": (125, []),  # facebookresearch/fairseq, examples/roberta, base
+    "roformer": (110, []),  # BERT-base without a table of positions
     "sandwich": (247, []),  # sec. 3: Baevski and Auli's model of 16 layers
     "sentilare": (125, []),  # RoBERTa-base
     "scibert": (110, []),  # BERT-base

@@ -17,6 +17,7 @@ from plmctl.storage.atomic import write_bytes, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.reading import read_bytes, read_json, read_text
 from plmctl.text import roles, shifted, stripped
+from plmctl.text import roles, stripped, whole_words
 from plmctl.text.added import AGAIN, Details, read_added_tokens
 from plmctl.text.backend import Backend
 from plmctl.text.roles import NAMES, Roles, order_appended, sort_numbered
@@ -24,6 +25,7 @@ from plmctl.text.rust import Rust, blame_tokenizer, finish
 from plmctl.text.sentence_piece import GIVEN, SentencePiece, convert_to_rust
 from plmctl.text.shifted import find_shift
 from plmctl.text.stripped import find_family
+from plmctl.text.whole_words import WholeWordBackend
 
 _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
 # Spellings by role, tried in this order where no file names the special tokens.
@@ -95,6 +97,9 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
     named = [_spelling(config, name) for name in NAMES] + _list_further(config)
     added = read_added_tokens(folder, config, set(filter(None, named)))
     backend: Rust | SentencePiece
+    if _cuts_words(folder, config):
+        vocab_file = files.get("vocab.txt") or files.get("tokenizer.json")
+        return _from_whole_words(vocab_file, config, path)
     if "tokenizer.json" in files:
         backend = Rust.read(read_bytes(files["tokenizer.json"], fix=AGAIN), files["tokenizer.json"])
         kind = backend.kind
@@ -243,6 +248,54 @@ def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(cleanup=False)
     return Rust(_add_special(tokenizer, config))
+
+
+def _cuts_words(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether the tokenizer is RoFormer's, which no tokenizer.json can state."""
+    named = config.get("tokenizer_class")
+    if named is not None:
+        return named in whole_words.CLASSES
+    return bool(_json(folder / "config.json").get("model_type") == "roformer")
+
+
+def _from_whole_words(
+    file: Path | None, config: dict[str, Any], path: Path
+) -> tuple[Backend, Roles, str]:
+    if file is None:
+        fix = "download the whole model folder"
+        raise DataError("no tokenizer here: looked for vocab.txt", file=path, fix=fix)
+    if file.name == "vocab.txt":
+        tokens = read_text(file, fix=AGAIN).removesuffix("\n").split("\n")
+        vocab = {token: number for number, token in enumerate(tokens)}
+    else:
+        known = Rust.read(read_bytes(file, fix=AGAIN), file)
+        vocab = {token: number for number, token in enumerate(known.tokens)}
+    unknown = _spelling(config, "unk") or "[UNK]"
+    with blame_tokenizer(file):
+        inner = whole_words.read(vocab, config, unknown)
+    special = _roles_among(set(vocab), config)
+    return WholeWordBackend(Rust(finish(inner.tokenizer, special))), special, "wordpiece"
+
+
+def write_whole_words(folder: Path, inner: Rust, special: Roles, model_max_length: int) -> None:
+    """Write the files of RoFormer's tokenizer. Its tokenizer.json cannot state how words are cut:
+    the class does, and puts BERT's rule there.
+    """
+    admit(folder).mkdir(parents=True, exist_ok=True)
+    write_text(folder / "vocab.txt", "".join(f"{token}\n" for token in inner.tokens))
+    spec = {**inner.spec, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+    write_text(folder / "tokenizer.json", json.dumps(spec, ensure_ascii=False))
+    rules = inner.spec["normalizer"]
+    config = {
+        "tokenizer_class": whole_words.CLASSES[0],
+        "model_max_length": model_max_length,
+        **{f"{name}_token": getattr(special, name) for name in NAMES if getattr(special, name)},
+        "do_lower_case": rules["lowercase"],
+        "strip_accents": rules["strip_accents"],
+    }
+    write_text(
+        folder / "tokenizer_config.json", json.dumps(config, indent=1, ensure_ascii=False) + "\n"
+    )
 
 
 def _has_marks(tokens: Sequence[str]) -> bool:

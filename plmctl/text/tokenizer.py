@@ -22,7 +22,7 @@ from plmctl.storage.atomic import write_bytes, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import refuse_links
 from plmctl.storage.reading import read_bytes, read_json, read_text
-from plmctl.text import hugging_face, injected, rust, segmented, sentence_piece
+from plmctl.text import hugging_face, injected, rust, segmented, sentence_piece, whole_words
 from plmctl.text.backend import Backend, Span, replace_surrogates
 from plmctl.text.extended import extend_backend
 from plmctl.text.injected import InjectedBackend, InjectedToken, read_added
@@ -32,6 +32,7 @@ from plmctl.text.rust import blame_tokenizer
 from plmctl.text.segmented import SegmentedBackend
 from plmctl.text.train import KINDS, Recipe
 from plmctl.text.vocab import Vocab
+from plmctl.text.whole_words import WholeWordBackend
 
 META = "plmctl_tokenizer.json"
 VERSION = 1
@@ -227,7 +228,9 @@ class Tokenizer:
         elif (folder / rust.FILE).exists():
             backend = inner = rust.Rust.read(read_bytes(folder / rust.FILE), folder / rust.FILE)
             if (folder / segmented.FILE).exists():
-                backend = SegmentedBackend(inner, read_text(folder / segmented.FILE))
+                name = read_text(folder / segmented.FILE)
+                whole = name == whole_words.NAME
+                backend = WholeWordBackend(inner) if whole else SegmentedBackend(inner, name)
         else:
             raise DataError(
                 f"neither {sentence_piece.FILE} nor {rust.FILE} next to {META}",
@@ -290,6 +293,11 @@ class Tokenizer:
                 "a tokenizer.json cannot add tokens to words,"
                 " so this tokenizer cannot be written to a Hugging Face folder"
             )
+        if isinstance(self._backend, WholeWordBackend):
+            hugging_face.write_whole_words(
+                Path(folder), self._backend.inner, self.roles, model_max_length
+            )
+            return
         if isinstance(self._backend, SegmentedBackend):
             raise UsageError(
                 "a tokenizer.json cannot segment Chinese words,"
