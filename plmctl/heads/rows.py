@@ -28,9 +28,9 @@ def average_rows(features: Tensor, batch: Batch) -> Tensor:
 
 
 def keep_tokens(features: Tensor, batch: Batch) -> Tensor:
-    """[N, T, W + 1] of `features [B, T, W]`: all tokens of each anchor's row, and in the last
-    column the weight of each in a mean, 0 where `average_rows` leaves it out. A head with `late`
-    reads them, and takes the mean of its logits (Boizard et al., 2025, arXiv:2503.05500).
+    """[N, T, W + 1] of `features [B, T, W]`: all tokens of each anchor's row. The last column has
+    the weight of each token in `average_rows`. A head with `late` reads them, and takes the mean of
+    its logits (Boizard et al., 2025, arXiv:2503.05500).
     """
     rows, counted = _find_tokens(batch)
     weights = counted.to(features) / counted.sum(1, keepdim=True)

@@ -110,7 +110,7 @@ class EuroBertFamily(Family):
     def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
         q, k, v = (f"{ATTENTION}.{name}_proj" for name in "qkv")
         ours = f"{OURS}.a.{{i}}.cell"
-        maps = {"qkv": (q, k, v)}
+        maps: dict[str, tuple[str, ...]] = {"qkv": (q, k, v)}
         if numbers.kv_heads != numbers.num_heads:
             maps = {"q": (q,), "kv": (k, v)}
         own = [

@@ -21,7 +21,7 @@ PATTERN, FULL = "plmctl.attention.patterns.window.Window", "plmctl.attention.pat
 ROTARY, GATED = "plmctl.nn.positions.Rotary", "plmctl.nn.cells.glu.GLU"
 GLOBAL, LOCAL = "full_attention", "sliding_attention"  # kinds of layers
 POOLINGS = {"cls": None, "mean": "mean"}  # theirs -> ours
-FIRST_NORM = "layers.0.attn_norm.weight"  # what no file has
+FIRST_NORM = "layers.0.attn_norm.weight"  # no file has it
 OURS = "backbone.stack.blocks"
 TIES = {"decoder.weight": "embeddings.tok_embeddings.weight"}
 

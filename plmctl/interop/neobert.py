@@ -1,5 +1,5 @@
 """NeoBERT (Le Breton et al., 2025, arXiv:2502.19587) as its authors publish it: `transformers` has
-no class of it, and the code beside its files is never run.
+no class of it, and the code next to its files is never run.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def classifier_rules(head: str) -> list[NameRule]:
 
 
 class NeoBertFamily(Family):
-    """Pre-norm encoder with rotary positions of neighbouring columns, RMS norms and gated cells,
-    whose inner width is two thirds of `intermediate_size`, rounded up to a multiple of 8.
+    """Pre-norm encoder with rotary positions of neighbouring columns, RMS norms and gated cells.
+
+    Its inner width is two thirds of `intermediate_size`, rounded up to a multiple of 8.
     """
 
     model_type = "neobert"

@@ -16,7 +16,7 @@ from plmctl.core.values import Count
 
 # the choices of `Sinusoidal`
 LAYOUTS, FREQUENCIES = ("halves", "interleaved"), ("paper", "released")
-PAIRS = ("halves", "adjacent")  # of `Rotary`
+PAIRS = ("halves", "adjacent")  # the columns that `Rotary` turns together
 
 
 @base_of("position")
