@@ -15,6 +15,7 @@ from plmctl.artifacts.loading import Source, open_source, refuse_infinite
 from plmctl.config.walks import select
 from plmctl.core.errors import DataError
 from plmctl.core.terminal import tell
+from plmctl.heads.inner import Inner
 from plmctl.models.base import Model
 from plmctl.nn.added_cells import rename_plain
 from plmctl.nn.stack import Stack
@@ -23,6 +24,7 @@ from plmctl.nn.tables import token_rows
 from plmctl.training.checkpoint import Fit, load_tensors
 
 _BACKBONE = "backbone."  # the first word of the names of tensors of a model's network
+WORDS = "heads.mlm."  # the head that predicts masked words
 
 
 def take(
@@ -107,6 +109,7 @@ def initialize(
         say(f"{_BACKBONE}{into} begins as the backbone of {source.folder}")
         source = replace(source, tensors=tensors)
     tensors = _with_added_cells(model, source.config, _drop_spare_rows(model, source, say))
+    tensors = _with_inner_layers(model, tensors)
     return take(model, tensors, source=source.folder, unused=source.unused, say=say)
 
 
@@ -124,6 +127,21 @@ def _with_added_cells(
             own = f"{name}.blocks"
             tensors = rename_plain(tensors, stack.origins, continues, stack=own)
     return tensors
+
+
+def _with_inner_layers(model: Model, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """`tensors` in which the normed layer of a new head is that of the head that predicts words: a
+    published ModernBERT has one such layer, whatever its head.
+    """
+    added: dict[str, Tensor] = {}
+    for name, head in model.heads.items():
+        if not isinstance(head, Inner) or head.norm is None:
+            continue
+        own = [f"{part}.{key}" for part in ("dense", "norm") for key in ("weight", "bias")]
+        found = {key: tensors[WORDS + key] for key in own if WORDS + key in tensors}
+        if f"heads.{name}.{own[0]}" not in tensors:
+            added |= {f"heads.{name}.{key}": tensor for key, tensor in found.items()}
+    return added | tensors
 
 
 def _drop_spare_rows(model: Model, source: Source, say: Callable[[str], None]) -> dict[str, Tensor]:

@@ -20,13 +20,18 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import plmctl
+from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.convert import convert
+from plmctl.artifacts.loading import open_source
+from plmctl.artifacts.taking import _with_inner_layers, take
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.heads.rows import POOLINGS
 from plmctl.interop import hf
 from plmctl.interop.names import to_theirs
 from plmctl.nn.tables import real
+from plmctl.runs.adapt import fit_to
 from tests.interop import neobert_reference as neobert
 
 transformers = pytest.importorskip("transformers")
@@ -145,9 +150,9 @@ def publish(folder: Path, family: str, kind: str, **changes: Any) -> Any:
         part = neobert.LMHead if kind == "MaskedLM" else neobert.Classifier
         model: Any = part(SimpleNamespace(**{"norm_eps": 1e-5, **settings})).eval()
     else:
-        config = getattr(transformers, f"{family}Config")(**settings)
-        config._attn_implementation = "eager" if family == "RoFormer" else "sdpa"
-        model = getattr(transformers, f"{family}For{kind}")(config).eval()
+        own = getattr(transformers, f"{family}Config")(**settings)
+        own._attn_implementation = "eager" if family == "RoFormer" else "sdpa"
+        model = getattr(transformers, f"{family}For{kind}")(own).eval()
     with torch.no_grad():
         for parameter in [each for each in model.parameters() if each.requires_grad]:
             parameter.add_(0.2 * torch.randn_like(parameter))
@@ -212,11 +217,11 @@ def widen(model: Any) -> Any:
 
 
 def exact_waves(part: nn.Module) -> Any:
-    config: Any = part.config
-    width = getattr(config, "head_dim", 0) or config.hidden_size // config.num_attention_heads
+    own: Any = part.config
+    width = getattr(own, "head_dim", 0) or own.hidden_size // own.num_attention_heads
 
     def forward(x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Any:
-        turns = config.rope_parameters if layer_type is None else config.rope_parameters[layer_type]
+        turns = own.rope_parameters if layer_type is None else own.rope_parameters[layer_type]
         step = torch.arange(0, width, 2, dtype=torch.float64) / width
         angles = position_ids[..., None].double() * turns["rope_theta"] ** -step
         both = torch.cat([angles, angles], -1)
@@ -359,3 +364,29 @@ def test_there_and_back_is_bitwise(family: str, number: int, task: str, tmp_path
     assert not info["unexpected_keys"]
     ids, mask = rows(model.config.vocab_size)
     assert ask(again.eval(), ids, mask).equal(ask(model, ids, mask))
+
+
+@pytest.mark.parametrize(("task", "head"), [("tagging", "tag"), ("classification", "class")])
+def test_fine_tuning_goes_on_with_the_layer_of_masked_words(
+    task: str, head: str, tmp_path: Path
+) -> None:
+    """As `from_pretrained` of the other published class: `head.dense` and `head.norm` stay."""
+    publish(tmp_path, "ModernBert", "MaskedLM", num_hidden_layers=2)
+    words = [f"task={task}", "task.path=x", f"checkpoint={tmp_path}", "task.label_names=[a,b,c]"]
+    nodes = plmctl.load(tmp_path).config
+    spec = fit_to(compose("finetune", None, words), nodes)
+    node = {**spec.heads[head], "num_classes": 3}
+    assert {name: node[name] for name in ("dense", "dense_bias", "norm_eps", "norm_bias")} == {
+        "dense": True,
+        "dense_bias": False,
+        "norm_eps": 1e-5,
+        "norm_bias": False,
+    }
+    model = build_model({**nodes, "heads": {head: node}}, vocab_size=VOCAB)
+    wanted = load_file(tmp_path / "model.safetensors")
+    source = open_source(tmp_path)
+    take(model, _with_inner_layers(model, dict(source.tensors)), source=tmp_path)
+    assert model.heads[head].dense.weight.equal(wanted["head.dense.weight"])
+    assert model.heads[head].norm.weight.equal(wanted["head.norm.weight"])
+    again = _with_inner_layers(model, {f"heads.{head}.dense.weight": torch.ones(1)})
+    assert [*again] == [f"heads.{head}.dense.weight"]
