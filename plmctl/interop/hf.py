@@ -34,8 +34,8 @@ from plmctl.interop.led import LEDFamily
 from plmctl.interop.longformer import LongformerFamily
 from plmctl.interop.luke import LukeFamily
 from plmctl.interop.marian import MarianFamily
-from plmctl.interop.mpnet import MPNetFamily
 from plmctl.interop.modernbert import ModernBertFamily
+from plmctl.interop.mpnet import MPNetFamily
 from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.neobert import NeoBertFamily
 from plmctl.interop.reformer import ReformerFamily

@@ -16,8 +16,7 @@ from plmctl.core.values import Rule, Whole
 from plmctl.storage.atomic import write_bytes, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.reading import read_bytes, read_json, read_text
-from plmctl.text import roles, shifted, stripped
-from plmctl.text import roles, stripped, whole_words
+from plmctl.text import roles, shifted, stripped, whole_words
 from plmctl.text.added import AGAIN, Details, read_added_tokens
 from plmctl.text.backend import Backend
 from plmctl.text.roles import NAMES, Roles, order_appended, sort_numbered
