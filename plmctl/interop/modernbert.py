@@ -155,6 +155,9 @@ class ModernBertFamily(Family):
             )
             for head, outputs in (("score", 1), ("class", None))
         ),
+        Architecture(
+            "ModernBertForMultipleChoice", ("choice",), classifier_rules("choice"), outputs=1
+        ),
         Architecture("ModernBertForTokenClassification", ("tag",), classifier_rules("tag")),
         Architecture("ModernBertForQuestionAnswering", ("span",), classifier_rules("span")),
         Architecture("ModernBertForMaskedLM", ("mlm",), MLM),
