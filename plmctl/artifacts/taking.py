@@ -130,7 +130,7 @@ def _with_added_cells(
 
 
 def _with_inner_layers(model: Model, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors` in which the normed layer of a new head is that of the head that predicts words: a
+    """`tensors` in which the normed layer of a new head is that of the head of masked words. A
     published ModernBERT has one such layer, whatever its head.
     """
     added: dict[str, Tensor] = {}
