@@ -22,6 +22,7 @@ from plmctl.generation.writer import choice_of, writer_of
 from plmctl.heads.base import about_of, heads_about
 from plmctl.models.base import Backbone, Model
 from plmctl.models.capabilities import Caching
+from plmctl.models.encoder_decoder import LAST
 from plmctl.text.vocab import Vocab
 
 _FIX = (
@@ -54,6 +55,7 @@ def generate(
     tracks: Mapping[str, Tensor] | None = None,
     weights: str = "fp32",
     draft: Draft | None = None,
+    opening: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
     """Write texts: for each row of `batch`, what follows its `text`, or the target of its `source`,
     best first.
@@ -69,6 +71,8 @@ def generate(
         tracks: [B, 1] tracks of every token that an encoder-decoder writes, such as its language.
         weights: the numbers of the weights: fp32, int8, int4 or w8a8.
         draft: a smaller model that drafts tokens; None: none.
+        opening: the tokens that begin every text of an encoder-decoder, such as the name of its
+            language, and are no part of the result; none: the one that the model itself forces.
 
     Raises:
         UsageError: for a model that cannot write, or a draft with several rows.
@@ -77,15 +81,19 @@ def generate(
     end = vocab.eos if end is None else end
     if (writer := writer_of(model)) is not None:
         _refuse_steps(weights, draft)
+        if opening:
+            allowed = "none: another library writes the texts, each from its first token on"
+            raise ConfigError("opening", list(opening), allowed, fix="runtime=torch")
         prompts, limits = _find_room(model.backbone, batch, max_new)
         how: Any = {"limits": limits.tolist(), "end": end, "watch": watch}
         return writer.write(_list_ids(prompts), search, **how)
     named: Any = {"vocab": vocab, "search": search, "head": head, "end": end, "keys": keys}
 
     def own(most: int | None, **more: Any) -> list[list[Hypothesis]]:
-        return _write(model, batch, most, **named, tracks=tracks or {}, **more)
+        own_tracks: Any = {"tracks": tracks or {}, "opening": opening}
+        return _write(model, batch, most, **named, **own_tracks, **more)
 
-    choice = None if weights != "fp32" or draft or watch or tracks else choice_of(model)
+    choice = None if weights != "fp32" or draft or watch or tracks or opening else choice_of(model)
     if choice is None:
         return own(max_new, watch=watch, weights=weights, draft=draft)
     prompts, limits = _find_room(model.backbone, batch, max_new)
@@ -109,6 +117,7 @@ def _write(
     end: int | None,
     keys: Sequence[int] | None,
     tracks: Mapping[str, Tensor],
+    opening: Sequence[int] = (),
     watch: Callable[[list[int]], None] | None = None,
     weights: str = "fp32",
     draft: Draft | None = None,
@@ -119,7 +128,8 @@ def _write(
     model.eval()
     try:
         with pack_linear(model, weights):
-            reading, start = begin(model, batch, head, vocab, max_new, tracks)
+            first: Any = {"opening": opening}
+            reading, start = begin(model, batch, head, vocab, max_new, tracks, **first)
             start = replace(start, end=end, keys=keys, watch=watch)
             if draft is None:
                 return search(reading, start)
@@ -127,7 +137,7 @@ def _write(
                 raise UsageError("a draft is for one prompt at the same time")
             with pack_linear(draft.model, weights):
                 own_head = find_writing_head(draft.model)
-                other, own = begin(draft.model, batch, own_head, vocab, max_new, tracks)
+                other, own = begin(draft.model, batch, own_head, vocab, max_new, tracks, **first)
                 room = int(min(start.limits[0], own.limits[0]))
                 step = Speculation(reading, other, tokens=draft.tokens, room=room)
                 return search(step, start)
@@ -146,7 +156,8 @@ def score_texts(
         prompts, _ = _find_room(model.backbone, batch, ids.shape[1])
         texts = [row[row >= 0].tolist() for row in ids]
         return torch.tensor(writer.score(_list_ids(prompts), texts))
-    step, start = begin(model, batch, find_writing_head(model, head), vocab, ids.shape[1], {})
+    head = find_writing_head(model, head)
+    step, start = begin(model, batch, head, vocab, ids.shape[1], {}, opening=None)
     logp, total = start.logp, torch.zeros(len(ids), dtype=start.logp.dtype, device=ids.device)
     for position, tokens in enumerate(ids.clamp(min=0).unbind(1)):
         total += logp.gather(1, tokens[:, None])[:, 0].masked_fill(ids[:, position] < 0, 0.0)
@@ -206,8 +217,13 @@ def prefix_segments(backbone: Backbone) -> tuple[int, int]:
     return getattr(getattr(backbone, "pattern", None), "prefix_segments", None) or (0, 1)
 
 
-def _find_room(backbone: Backbone, batch: Batch, max_new: int | None) -> tuple[Seq, Tensor]:
+def _find_room(
+    backbone: Backbone, batch: Batch, max_new: int | None, *, read: int = 1
+) -> tuple[Seq, Tensor]:
     """(the prompts, [B] the most tokens that each may be followed by).
+
+    Args:
+        read: The tokens that the decoder of an encoder-decoder reads before it writes.
 
     Raises:
         DataError: A prompt is empty, or leaves no room for a token.
@@ -226,6 +242,8 @@ def _find_room(backbone: Backbone, batch: Batch, max_new: int | None) -> tuple[S
             fix="a shorter prompt",
         )
     limit = backbone.max_target
+    if limit is not None and backbone.writes == "target":
+        limit -= max(0, read - 1)
     most = LONGEST if max_new is None and limit is None else limit if max_new is None else max_new
     assert most is not None
     used = source.real.sum(1) * (backbone.writes == "text")
@@ -242,20 +260,24 @@ def begin(
     tracks: Mapping[str, Tensor],
     *,
     joins: bool = False,
+    opening: Sequence[int] | None = (),
 ) -> tuple[Reading, Start]:
     """Read the prompts of `batch`, as `generate` says.
 
     Args:
         joins: Other rows may come later.
+        opening: As `generate` says; None: no token is forced.
     """
     backbone = model.backbone
-    source, room = _find_room(backbone, batch, max_new)
+    first_ids = _find_opening(backbone, opening) if backbone.writes == "target" else []
+    source, room = _find_room(backbone, batch, max_new, read=len(first_ids))
     segmented = backbone.writes == "text" and (
         "tracks.segment" in backbone.needs or "segment" in source.tracks
     )
     if backbone.writes == "target":
-        first = torch.full_like(source.ids[:, :1], _start(backbone))
-        prompt = Seq(first, torch.ones_like(first[:, 0]), tracks, full=True)
+        first = source.ids.new_tensor(first_ids).repeat(len(source.ids), 1)
+        spread = {name: track.expand_as(first) for name, track in tracks.items()}
+        prompt = Seq(first, torch.full_like(first[:, 0], len(first_ids)), spread, full=True)
         prompt = pad_left(prompt, pad=vocab.pad, always=True) if joins else prompt
         history = first
     else:
@@ -288,8 +310,17 @@ def begin(
     )
 
 
-def _start(backbone: Backbone) -> int:
+def _find_opening(backbone: Backbone, opening: Sequence[int] | None) -> list[int]:
+    """The tokens that a decoder reads before it writes."""
     start = getattr(backbone, "start", None)
     if start is None:
         raise UsageError("the first token of the decoder is unknown: the model has no start token")
-    return int(start)
+    forced = getattr(backbone, "forced", None)
+    own = [forced] if forced is not None and opening is not None else []
+    begin = list(opening or own)
+    if start != LAST:
+        return [int(start), *begin]
+    if not begin:
+        problem = "the decoder of this model begins with the name of a language, and none is named"
+        raise UsageError(f"{problem}\n  fix: language=en_XX, or another one of its tokenizer")
+    return begin

@@ -22,6 +22,7 @@ from plmctl.interop.settings import (
 )
 from plmctl.interop.stacks import (
     BIAS,
+    FORCED,
     HEAD,
     OUTPUT,
     START,
@@ -30,7 +31,8 @@ from plmctl.interop.stacks import (
     encoder_decoder_nodes,
 )
 
-INNER = {"cell.up": "fc1", "cell.down": "fc2", "norm_sum": "final_layer_norm"}
+MAPS = {"cell.up": "fc1", "cell.down": "fc2"}
+INNER = {**MAPS, "norm_sum": "final_layer_norm"}
 UNUSED = 2  # rows of the position tables that no token uses
 NORM: Node = {"_target_": "plmctl.nn.norm.layer_norm", "_partial_": True, "eps": 1e-5}
 SEQ2SEQ = [
@@ -45,8 +47,14 @@ SEQ2SEQ = [
 ]
 
 
-def layer_rules(end: str) -> list[NameRule]:
-    """The rules for all layers of "encoder" or "decoder"."""
+def layer_rules(end: str, *, norm: str = "norm_sum", bias: bool = True) -> list[NameRule]:
+    """The rules for all layers of "encoder" or "decoder".
+
+    Args:
+        end: Which of the two.
+        norm: The place of the norms: "norm_sum", after each sum, or "norm_in".
+        bias: Whether the maps of attention have biases.
+    """
     ours, theirs = f"backbone.{end}.stack.blocks", f"{end}.layers.{{i}}"
     qkv, out = "q_proj k_proj v_proj", {"cell.out": "out_proj"}
     cross = [
@@ -54,14 +62,16 @@ def layer_rules(end: str) -> list[NameRule]:
             f"{ours}.c.{{i}}",
             f"{theirs}.encoder_attn",
             {"cell.q": "q_proj", "cell.kv": "k_proj v_proj", **out},
+            bias=bias,
         ),
-        *linear(f"{ours}.c.{{i}}.norm_sum", f"{theirs}.encoder_attn_layer_norm"),
+        *linear(f"{ours}.c.{{i}}.{norm}", f"{theirs}.encoder_attn_layer_norm"),
     ]
     return [
-        *maps(f"{ours}.a.{{i}}", f"{theirs}.self_attn", {"cell.qkv": qkv, **out}),
-        *linear(f"{ours}.a.{{i}}.norm_sum", f"{theirs}.self_attn_layer_norm"),
+        *maps(f"{ours}.a.{{i}}", f"{theirs}.self_attn", {"cell.qkv": qkv, **out}, bias=bias),
+        *linear(f"{ours}.a.{{i}}.{norm}", f"{theirs}.self_attn_layer_norm"),
         *(cross if end == "decoder" else []),
-        *maps(f"{ours}.f.{{i}}", theirs, INNER),
+        *maps(f"{ours}.f.{{i}}", theirs, MAPS),
+        *linear(f"{ours}.f.{{i}}.{norm}", f"{theirs}.final_layer_norm"),
     ]
 
 
@@ -88,7 +98,7 @@ SETTINGS: Settings = (
     Key("decoder_attention_heads", "decoder_heads", Count),
     Key("encoder_ffn_dim", "inner_width", Count),
     Key("decoder_ffn_dim", "decoder_inner_width", Count),
-    activation("activation_function", ACTIVATIONS),
+    activation("activation_function", {**ACTIVATIONS, "swish": "silu"}),
     Key("dropout", "dropout", Rate, 0.1),
     Key("attention_dropout", "attention_dropout", Rate, 0.0),
     Key("activation_dropout", "inner_dropout", Rate, 0.0),
@@ -96,6 +106,7 @@ SETTINGS: Settings = (
     Key("scale_embedding", "scaled", bool, False),
     Written("init_std", 0.02),
     START,
+    FORCED,
     pad(written=True),
     TIED,
 )
@@ -114,7 +125,7 @@ class BartFamily(EncoderDecoderFamily):
         Only("add_final_layer_norm", False),
         Only("normalize_embedding", True),
     )
-    first_token: int | None = 2
+    first_token: int | str | None = 2
     prefix = "model."
     rules: Sequence[NameRule] = (
         *TABLES,
@@ -132,24 +143,37 @@ class BartFamily(EncoderDecoderFamily):
     )
 
     def nodes(self, numbers: Numbers) -> Node:
-        positions = {"_target_": "plmctl.nn.positions.Learned", "max_length": numbers.max_length}
-        return post_norm_stacks(numbers, positions=positions, embedding={"norm": NORM})
+        return bart_nodes(numbers, positions=learned(numbers), embedding={"norm": NORM})
 
 
-def post_norm_stacks(numbers: Numbers, *, positions: Node, embedding: Node) -> Node:
-    """Two post-norm stacks with the same position scheme."""
+def learned(numbers: Numbers) -> Node:
+    """The node of learned positions."""
+    return {"_target_": "plmctl.nn.positions.Learned", "max_length": numbers.max_length}
+
+
+def bart_nodes(
+    numbers: Numbers,
+    *,
+    positions: Node,
+    embedding: Node,
+    residual: str = "PostNorm",
+    bias: bool = True,
+) -> Node:
+    """Two stacks with the same position scheme; `residual` places their norms, `bias` is that of
+    attention.
+    """
     return encoder_decoder_nodes(
         numbers,
         embedding={"scaled": numbers.scaled, **embedding},
         positions=(positions, positions),
-        attention={"dropout": numbers.attention_dropout},
+        attention={"dropout": numbers.attention_dropout, **({} if bias else {"bias": False})},
         inner={
             "_target_": "plmctl.nn.cells.feedforward.FeedForward",
             "activation": numbers.activation,
             "dropout": numbers.inner_dropout,
         },
         residual={
-            "_target_": "plmctl.nn.residual.PostNorm",
+            "_target_": f"plmctl.nn.residual.{residual}",
             "dropout": numbers.dropout,
             "norm": NORM,
         },

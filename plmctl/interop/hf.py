@@ -21,6 +21,7 @@ from plmctl.interop.albert import AlbertFamily
 from plmctl.interop.bart import BartFamily
 from plmctl.interop.bert import BertFamily
 from plmctl.interop.big_bird import BigBirdFamily
+from plmctl.interop.blenderbot_small import BlenderbotSmallFamily
 from plmctl.interop.classes import architecture_for, architecture_of, bare_in
 from plmctl.interop.difference import fold_layers, spell_layouts
 from plmctl.interop.distilbert import DistilBertFamily
@@ -33,11 +34,15 @@ from plmctl.interop.gpt2 import GPT2Family
 from plmctl.interop.led import LEDFamily
 from plmctl.interop.longformer import LongformerFamily
 from plmctl.interop.luke import LukeFamily
+from plmctl.interop.m2m_100 import M2M100Family
 from plmctl.interop.marian import MarianFamily
 from plmctl.interop.modernbert import ModernBertFamily
 from plmctl.interop.mpnet import MPNetFamily
+from plmctl.interop.mbart import MBartFamily
+from plmctl.interop.mt5 import MT5Family
 from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.neobert import NeoBertFamily
+from plmctl.interop.pegasus import PegasusFamily
 from plmctl.interop.reformer import ReformerFamily
 from plmctl.interop.roberta import RobertaFamily
 from plmctl.interop.roformer import RoFormerFamily
@@ -60,7 +65,12 @@ FAMILIES: tuple[Family, ...] = (
     AlbertFamily(),
     BartFamily(),
     MarianFamily(),
+    MBartFamily(),
+    PegasusFamily(),
+    M2M100Family(),
+    BlenderbotSmallFamily(),
     T5Family(),
+    MT5Family(),
     XLNetFamily(),
     ReformerFamily(),
     LongformerFamily(),
@@ -181,6 +191,13 @@ def _choose_class(family: Family, name: str | None, end: str) -> str | None:
     return name if name and end and name.endswith(end) else chosen
 
 
+class _Writing(TypedDict):
+    """What version 5 writes into `generation_config.json`, and earlier ones into `config.json`."""
+
+    decoder_start_token_id: NotRequired[int | None]
+    forced_bos_token_id: NotRequired[int | None]
+
+
 class _Named(TypedDict):
     """How a `config.json` names its class."""
 
@@ -282,7 +299,12 @@ def _settings(folder: Path) -> dict[str, Any]:
             "no config.json here", file=folder, fix="give the folder that `save_pretrained` wrote"
         )
     settings: dict[str, Any] = read_json(file, fix=weights.AGAIN)
-    return settings
+    own = folder / "generation_config.json"
+    written = read_json(own, _Writing, fix=weights.AGAIN) if own.is_file() else {}
+    known = _Writing.__annotations__.keys()
+    return settings | {
+        key: value for key, value in written.items() if key in known and settings.get(key) is None
+    }
 
 
 def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str | None]:

@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.core.errors import ConfigError
-from plmctl.interop.bart import SEQ2SEQ, SETTINGS, layer_rules, post_norm_stacks
-from plmctl.interop.bert import ACTIVATIONS
+from plmctl.interop.bart import SEQ2SEQ, SETTINGS, bart_nodes, layer_rules
 from plmctl.interop.family import Architecture, Node
-from plmctl.interop.names import Tensors
-from plmctl.interop.settings import Also, Numbers, Written, activation, change
+from plmctl.interop.settings import Also, Numbers, Written, change
 from plmctl.interop.stacks import HEAD, TABLES, EncoderDecoderFamily
+
+SINUSOIDS: Node = {
+    "_target_": "plmctl.nn.positions.Sinusoidal",
+    "layout": "halves",
+    "frequencies": "paper",
+}
 
 
 class MarianFamily(EncoderDecoderFamily):
@@ -23,7 +27,6 @@ class MarianFamily(EncoderDecoderFamily):
     systems = ("Marian",)
     stated = change(
         SETTINGS,
-        activation("activation_function", {**ACTIVATIONS, "swish": "silu"}, "gelu"),
         Written("share_encoder_decoder_embeddings", True),
         Also("decoder_vocab_size", "vocab_size"),
     )
@@ -40,28 +43,11 @@ class MarianFamily(EncoderDecoderFamily):
                 raise ConfigError(f"config.json: {key}", False, "true (nothing else is supported)")
         return super().numbers(settings)
 
-    def settings(self, numbers: Numbers) -> Node:
-        return super().settings(numbers.but(max_length=1024))  # sinusoids have no longest row
-
     def nodes(self, numbers: Numbers) -> Node:
-        positions = {
-            "_target_": "plmctl.nn.positions.Sinusoidal",
-            "layout": "halves",
-            "frequencies": "paper",
-        }
-        return post_norm_stacks(numbers, positions=positions, embedding={"norm": None})
+        return bart_nodes(numbers, positions=SINUSOIDS, embedding={"norm": None})
 
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         tables = {"model.tied": numbers.shared, f"heads.{HEAD}.tied": numbers.tied}
         return super().find_differences(config, numbers) + [
             f"{path}=False (published: True)" for path, one in tables.items() if not one
         ]
-
-    def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
-        """Remove the sinusoids that old files contain."""
-        learned = {
-            name: tensor
-            for name, tensor in tensors.items()
-            if not name.endswith("embed_positions.weight")
-        }
-        return super().adapt(numbers, learned)

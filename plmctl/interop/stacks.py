@@ -14,6 +14,7 @@ from plmctl.interop.bert import task_head
 from plmctl.interop.family import Architecture, Family, Node, count_layers, lm_head
 from plmctl.interop.names import NameRule, Tensors, find_missing, same
 from plmctl.interop.settings import Key, Numbers
+from plmctl.models.encoder_decoder import LAST
 
 HEAD, CELLS = "seq2seq", "plmctl.nn.cells"
 SHARED, ENCODER, DECODER = (
@@ -22,7 +23,16 @@ SHARED, ENCODER, DECODER = (
     "decoder.embed_tokens.weight",
 )
 # the first token of the decoder
-START = Key("decoder_start_token_id", "start", Whole | None, None)
+START = Key(
+    "decoder_start_token_id",
+    "start",
+    Whole | None,
+    None,
+    write=lambda start: None if start == LAST else start,
+)
+# the first token that it writes, such as the name of a language
+FORCED = Key("forced_bos_token_id", "forced", Whole | None, None)
+LONGEST = 1024
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
 TABLES: list[NameRule] = [
     same("backbone.encoder.embedding.token.weight", SHARED),
@@ -91,6 +101,7 @@ def encoder_decoder_nodes(
         "model": {
             "_target_": "plmctl.models.encoder_decoder.EncoderDecoder",
             "start": numbers.start,
+            "forced": numbers.forced,
             "tied": numbers.shared,
             "encoder": {**one, "stack": below},
             "decoder": {
@@ -113,8 +124,8 @@ class EncoderDecoderFamily(Family):
     """
 
     ties: Mapping[str, str] = {}  # `adapt` and `complete` handle them
-    # first token of the decoder, if a file names none; None: padding
-    first_token: int | None = None
+    # first token of the decoder, if a file names none, or its role; None: padding
+    first_token: int | str | None = None
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         """The numbers of both stacks; `num_layers`, `num_heads` and `inner_width` are those of the
@@ -126,7 +137,10 @@ class EncoderDecoderFamily(Family):
         return numbers.but(start=start, shared=True, bias=False)
 
     def settings(self, numbers: Numbers) -> Node:
-        return super().settings(numbers.but(tied=self.one_table(numbers)))
+        length = numbers.max_length or LONGEST  # sinusoids have no longest row
+        settings = super().settings(numbers.but(tied=self.one_table(numbers), max_length=length))
+        unstated = {FORCED.key} if numbers.forced is None else ()
+        return {key: value for key, value in settings.items() if key not in unstated}
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
@@ -142,6 +156,7 @@ class EncoderDecoderFamily(Family):
             decoder_heads=above.num_heads,
             decoder_inner_width=above.inner_width,
             start=model.get("start", pad),
+            forced=model.get("forced"),
             shared=model.get("tied", True),
             bias=head.get("bias", False),
             head_width=_head_width(ends[0], below),
@@ -171,9 +186,15 @@ class EncoderDecoderFamily(Family):
 
     def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
         """Give equal tables one name, whatever aliases the file has: `shared`, that of the decoder,
-        or that of the output.
+        or that of the output; and remove the sinusoids that files of some families contain.
         """
         prefix = self.prefix if any(name.startswith(self.prefix) for name in tensors) else ""
+        read = {prefix + part for rule in self.backbone(numbers) for part in rule.theirs}
+        tensors = {
+            name: tensor
+            for name, tensor in tensors.items()
+            if name in read or not name.endswith("embed_positions.weight")
+        }
         shared, encoder, decoder = (prefix + name for name in (SHARED, ENCODER, DECODER))
         biased = BIAS in tensors and bool(tensors[BIAS].count_nonzero())
         numbers = numbers.but(bias=biased)
@@ -199,7 +220,7 @@ class EncoderDecoderFamily(Family):
     def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         prefix = "" if architecture.bare else self.prefix
         below = tensors[prefix + SHARED]
-        if HEAD in architecture.heads:
+        if any(BIAS in rule.theirs for rule in architecture.rules):
             tensors = {BIAS: below.new_zeros(1, numbers.vocab_size)} | tensors
         if self.one_table(numbers):
             return tensors

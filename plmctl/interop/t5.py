@@ -9,10 +9,12 @@ from torch import Tensor
 
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bart import classifier_rules
+from plmctl.interop.bert import ACTIVATIONS
 from plmctl.interop.family import Architecture, Node, linear_class, row_classes
 from plmctl.interop.names import NameRule, Tensors, linear, maps, same
 from plmctl.interop.settings import TIED, VOCAB, Key, Numbers, Settings, Written, activation, pad
 from plmctl.interop.stacks import (
+    FORCED,
     HEAD,
     OUTPUT,
     SHARED,
@@ -23,15 +25,15 @@ from plmctl.interop.stacks import (
     unusual_width,
 )
 
-# the class whose backbone has a prefix
-INSIDE, ROWS = "transformer.", "T5ForSequenceClassification"
+# the prefix of the backbone in the class whose name ends so
+INSIDE, ROWS = "transformer.", "ForSequenceClassification"
 GATED, POSITION = "plmctl.nn.cells.glu.GLU", "plmctl.nn.positions.RelativeBuckets"
+PLAIN = "plmctl.nn.cells.feedforward.FeedForward"
 PROJECTIONS = {  # theirs -> (the cell between the two maps, its activation)
-    "relu": ("plmctl.nn.cells.feedforward.FeedForward", "relu"),
-    "gelu": ("plmctl.nn.cells.feedforward.FeedForward", "gelu"),
-    "gated-gelu": (GATED, "gelu_tanh"),
-    "gated-silu": (GATED, "silu"),
-    "gated-relu": (GATED, "relu"),
+    "relu": (PLAIN, "relu"),
+    **{name: (PLAIN, ours) for name, ours in ACTIVATIONS.items()},
+    "gated-gelu": (GATED, "gelu_tanh"),  # the one name that means another function there
+    **{f"gated-{name}": (GATED, ours) for name, ours in ACTIVATIONS.items() if name != "gelu"},
 }
 
 
@@ -82,8 +84,20 @@ SETTINGS: Settings = (
     TIED,
     pad(written=True),
     START,
+    FORCED,
     Key("scale_decoder_outputs", "scaled", bool, None, written=False),
 )
+
+
+def t5_classes(name: str) -> tuple[Architecture, ...]:
+    """The classes of T5 or a relative, by the beginning of their names."""
+    output = same(f"heads.{HEAD}.weight", OUTPUT, optional=True)
+    return (
+        *row_classes(name + ROWS, classifier_rules),
+        linear_class(f"{name}ForQuestionAnswering", "span", "qa_outputs"),
+        Architecture(f"{name}ForConditionalGeneration", (HEAD,), [output]),
+        Architecture(f"{name}Model", bare=True),
+    )
 
 
 class T5Family(EncoderDecoderFamily):
@@ -94,19 +108,10 @@ class T5Family(EncoderDecoderFamily):
     """
 
     model_type = "t5"
-    systems = ("T5",)
+    systems: tuple[str, ...] = ("T5",)
     stated = SETTINGS
     prefix = ""
-    architectures = (
-        *row_classes(ROWS, classifier_rules),
-        linear_class("T5ForQuestionAnswering", "span", "qa_outputs"),
-        Architecture(
-            "T5ForConditionalGeneration",
-            (HEAD,),
-            [same(f"heads.{HEAD}.weight", OUTPUT, optional=True)],
-        ),
-        Architecture("T5Model", bare=True),
-    )
+    architectures = t5_classes("T5")
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         numbers = super().numbers(settings)
@@ -197,7 +202,7 @@ class T5Family(EncoderDecoderFamily):
         )
 
     def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
-        if architecture.name == ROWS:
+        if architecture.name.endswith(ROWS):
             return {
                 name if name in architecture.tensors else INSIDE + name: tensor
                 for name, tensor in tensors.items()

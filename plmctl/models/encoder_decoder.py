@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from plmctl.text.vocab import Vocab
 
 ROLES = ("cls", "sep", "bos", "eos", "pad", "mask")
+LAST = "last"  # instead of a role: the last token of the target
 
 
 @part_of("model")
@@ -39,13 +40,16 @@ class EncoderDecoder(Backbone):
 
     The state at position t has read the target before t, and predicts y_t. `streams["encoder"]` are
     the states of the source [B, S, W]. The first token that the decoder reads is `start`: a role of
-    the tokenizer, or an id. Where a row has a track `target.tracks.previous`, the decoder reads
-    that instead. Without a target, both stacks read the text, which classifies a sequence (Lewis et
-    al., 2020, arXiv:1910.13461, sec. 3.1). In packed rows a document sees only its own source.
-    `tied`: one table of tokens for both stacks. `unread`: a token whose states cross-attention
-    leaves out, as MASS does with the mask (microsoft/MASS, MASS-unsupNMT/src/trainer.py,
-    mass_step). `front`: another encoder, whose states the encoder reads instead of vectors of
-    tokens. A pretrained model so learns to read another language (Lewis et al., sec. 3.4).
+    the tokenizer, or an id. With "last" it is the last token of each target, which names its
+    language (Liu et al., 2020, arXiv:2001.08210, sec. 2.2). `forced` is the first token of every
+    text that is written; training ignores it. Where a row has a track `target.tracks.previous`, the
+    decoder reads that instead. Without a target, both stacks read the text, which classifies a
+    sequence (Lewis et al., 2020, arXiv:1910.13461, sec. 3.1). In packed rows a document sees only
+    its own source. `tied`: one table of tokens for both stacks. `unread`: a token whose states
+    cross-attention leaves out, as MASS does with the mask (microsoft/MASS,
+    MASS-unsupNMT/src/trainer.py, mass_step). `front`: another encoder, whose states the encoder
+    reads instead of vectors of tokens. A pretrained model so learns to read another language (Lewis
+    et al., sec. 3.4).
 
     With a `Cache` the batch holds the very tokens that the decoder reads next, as `target`.
     """
@@ -60,6 +64,7 @@ class EncoderDecoder(Backbone):
         decoder: Encoder,
         start: str | int,
         tied: bool = True,
+        forced: str | int | None = None,
         unread: str | int | None = None,
         front: Encoder | None = None,
         vocab: Vocab | None = None,
@@ -77,7 +82,8 @@ class EncoderDecoder(Backbone):
         self.width, self.num_layers = decoder.width, decoder.num_layers
         if tied:
             decoder.embedding.token = encoder.embedding.token
-        self.start = _id("start", start, vocab, decoder)
+        self.start = LAST if start == LAST else _id("start", start, vocab, decoder)
+        self.forced = None if forced is None else _id("forced", forced, vocab, decoder)
         self.unread = None if unread is None else _id("unread", unread, vocab, encoder)
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = (encoder.needs | decoder.needs) - {"text"}
@@ -208,14 +214,26 @@ class EncoderDecoder(Backbone):
                 "the first token of the decoder is unknown:"
                 " model.start is a role, and there is no tokenizer"
             )
-        shifted = torch.cat([torch.full_like(target.ids[:, :1], self.start), target.ids[:, :-1]], 1)
+        first = self._find_first(target)
+        shifted = torch.cat([first[:, :1], target.ids[:, :-1]], 1)
         document = target.tracks.get("document")
         if document is not None:
             begins = document != torch.cat(
                 [torch.full_like(document[:, :1], -1), document[:, :-1]], 1
             )
-            shifted = shifted.masked_fill(begins, self.start)
+            shifted = torch.where(begins, first, shifted)
         return replace(target, ids=shifted)
+
+    def _find_first(self, target: Seq) -> Tensor:
+        """[B, T] the token that stands before the first one of each token's text."""
+        if self.start != LAST:
+            return torch.full_like(target.ids, cast(int, self.start))
+        text = target.tracks.get("document", torch.zeros_like(target.ids))
+        text = text.masked_fill(~target.real, -1)
+        ends = text != torch.cat([text[:, 1:], torch.full_like(text[:, :1], -2)], 1)
+        places = torch.arange(text.shape[1], device=text.device).expand_as(text)
+        places = places.masked_fill(~ends, text.shape[1])
+        return target.ids.gather(1, places.flip(1).cummin(1).values.flip(1))
 
 
 def _rename(**results: Hidden) -> dict[str, Tensor]:

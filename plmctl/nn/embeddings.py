@@ -24,12 +24,14 @@ class Embedding(nn.Module):
 
     `segments = 0` omits the segment table (RoBERTa, GPT), `norm = None` the norm (GPT). Rows
     without a segment track have segment 0. `languages` is another such table, by tracks.language
-    (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1). With `table_width` E, tables, positions
-    and norm have E columns and a linear map leads from E to W: the factorised embedding (Lan et
-    al., 2020, arXiv:1909.11942, sec. 3.1). E = W is the same as none. With `scaled`, token vectors
-    count sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4). `table` makes another
-    table of tokens, such as one by clusters of frequency (`nn.adaptive.AdaptiveTable`). `tracks`
-    add vectors of other known facts about a token (`nn.track_vectors`).
+    (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1). `norm_first` adds positions after the
+    norm, as the decoder of Blenderbot's smallest model does (Roller et al., 2021,
+    arXiv:2004.13637). With `table_width` E, tables, positions and norm have E columns and a linear
+    map leads from E to W: the factorised embedding (Lan et al., 2020, arXiv:1909.11942, sec. 3.1).
+    E = W is the same as none. With `scaled`, token vectors count sqrt(E) times (Vaswani et al.,
+    2017, arXiv:1706.03762, sec. 3.4). `table` makes another table of tokens, such as one by
+    clusters of frequency (`nn.adaptive.AdaptiveTable`). `tracks` add vectors of other known facts
+    about a token (`nn.track_vectors`).
     """
 
     uses = frozenset({"tracks.segment", "tracks.language"})
@@ -47,6 +49,7 @@ class Embedding(nn.Module):
         scaled: bool = False,
         table: Callable[..., Lookup] | None = None,
         tracks: Sequence[Callable[..., TrackVectors]] = (),
+        norm_first: bool = False,
     ) -> None:
         super().__init__()
         inner = table_width or width
@@ -58,6 +61,7 @@ class Embedding(nn.Module):
         self.language = nn.Embedding(languages, inner) if languages else None
         self.tracks = nn.ModuleList(make(width=inner, vocab_size=vocab_size) for make in tracks)
         self.norm = norm(width=inner) if norm else nn.Identity()
+        self.norm_first = norm_first
         self.dropout = Dropout(rate=dropout)
         self.project = nn.Linear(inner, width) if inner != width else nn.Identity()
 
@@ -82,4 +86,8 @@ class Embedding(nn.Module):
                 x = x + (kinds.weight[0] if kind is None else kinds(kind))
         for part in self.tracks:
             x = x + part(seq)
-        return self.project(self.dropout(self.norm(position.embed(x, positions))))
+        if self.norm_first:
+            x = position.embed(self.norm(x), positions)
+        else:
+            x = self.norm(position.embed(x, positions))
+        return self.project(self.dropout(x))

@@ -29,9 +29,9 @@ def publish(place: Path, name: str, *, perturb: float = 0.2, **changes: Any) -> 
             "pad_token_id": 0,
         }
         numbers |= {"bos_token_id": 0, "eos_token_id": 0}
-    elif name.startswith("T5"):
+    elif name.startswith(("T5", "MT5", "UMT5")):
         kind, numbers = (
-            transformers.T5Config,
+            getattr(transformers, f"{name.partition('5')[0]}5Config"),
             {"d_model": 16, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 2},
         )
         numbers |= {
@@ -40,8 +40,8 @@ def publish(place: Path, name: str, *, perturb: float = 0.2, **changes: Any) -> 
             "relative_attention_max_distance": 20,
             "decoder_start_token_id": 0,
         }
-    elif name.startswith(("Bart", "Marian")):
-        kind = transformers.BartConfig if name.startswith("Bart") else transformers.MarianConfig
+    elif name.startswith(("Bart", "Marian", "MBart")):
+        kind = getattr(transformers, f"{re.match('M?[A-Z][a-z]+', name)[0]}Config")
         numbers = {
             "d_model": 16,
             "encoder_layers": 2,
@@ -56,7 +56,7 @@ def publish(place: Path, name: str, *, perturb: float = 0.2, **changes: Any) -> 
         }
         numbers |= {
             "pad_token_id": 1,
-            "decoder_start_token_id": 2 if name.startswith("Bart") else 1,
+            "decoder_start_token_id": 1 if name.startswith("Marian") else 2,
         }
     else:
         kind = getattr(transformers, name[: re.match("(?:Big)?[A-Z][a-z]+", name).end()] + "Config")

@@ -82,8 +82,8 @@ def test_a_recipe_exports_to_its_family(recipe: str, changes: list[str], tmp_pat
         ("bart", "model.unread=mask", r"bart, differs in\s+model\.unread=mask \(published: None\)"),
         (
             "bart",
-            "model.decoder.stack.residual._target_=plmctl.nn.residual.PreNorm",
-            r"residual=PreNorm \(published: PostNorm\)",
+            "model.decoder.stack.residual._target_=plmctl.nn.residual.SandwichNorm",
+            r"residual=SandwichNorm \(published: PostNorm\)",
         ),
         ("bart", "position=sinusoidal", r"position=Sinusoidal \(published: Learned\)"),
         (

@@ -1,0 +1,26 @@
+"""mT5 (Xue et al., 2021, arXiv:2010.11934) as `transformers` publishes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plmctl.interop.family import Node
+from plmctl.interop.settings import Numbers
+from plmctl.interop.t5 import T5Family, t5_classes
+
+
+class MT5Family(T5Family):
+    """T5 1.1 with a vocabulary of many languages, `MT5...`: states are never multiplied before the
+    output table, also where it is the table of the input.
+    """
+
+    model_type = "mt5"
+    systems = ("mT5",)
+    architectures = t5_classes("MT5")
+
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        return super().numbers(settings).but(scaled=False)
+
+    def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
+        return super().head(name, numbers.but(scaled=False), outputs)
