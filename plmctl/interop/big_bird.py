@@ -22,6 +22,44 @@ POOLER: list[NameRule] = linear("heads.pooler.dense", "bert.pooler")
 FULL, BLOCKS = "original_full", "block_sparse"
 
 
+def block_pattern(numbers: Numbers) -> Node:
+    """The node of the pattern of an encoder."""
+    return {
+        "_target_": PATTERN,
+        "block": numbers.block,
+        "window": 3,
+        "first": 1,
+        "last": 1,
+        "random": numbers.random,
+        "seed": numbers.seed,
+        "num_layers": numbers.num_layers,
+    }
+
+
+def measure_blocks(pattern: Mapping[str, Any]) -> dict[str, int]:
+    """{block, random, seed} of the node of a pattern, 0 where it has no blocks."""
+    known = pattern if pattern.get("_target_") == PATTERN else {}
+    return {name: known.get(name, 0) for name in ("block", "random", "seed")}
+
+
+def describe_blocks(numbers: Numbers) -> str:
+    """A line on the rows whose random blocks the published class draws otherwise, or ""."""
+    full = (5 + 2 * numbers.random) * numbers.block
+    if not numbers.block or not numbers.random or numbers.max_length <= full:
+        return ""
+    return (
+        f"rows over {full:,} tokens, 5 + 2 * {numbers.random} blocks, are read with other"
+        " random blocks than transformers draws: there the answers of this model are others"
+    )
+
+
+def list_random_blocks(config: Mapping[str, Any]) -> list[str]:
+    """Export: that the random blocks of a model are others in the published class, in words."""
+    if not config["pattern"].get("random"):
+        return []
+    return ["pattern.random: the published class has other random blocks"]
+
+
 class BigBirdFamily(BertFamily):
     """BERT's encoder whose blocks of tokens see their neighbours, the first and the last one, and
     random ones.
@@ -77,25 +115,13 @@ class BigBirdFamily(BertFamily):
             "bias": True,
         }
         if numbers.block:
-            nodes["pattern"] = {
-                "_target_": PATTERN,
-                "block": numbers.block,
-                "window": 3,
-                "first": 1,
-                "last": 1,
-                "random": numbers.random,
-                "seed": numbers.seed,
-                "num_layers": numbers.num_layers,
-            }
+            nodes["pattern"] = block_pattern(numbers)
         return nodes
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> Numbers:
-        plain, pattern = super().measure(config, tensors, pad), config["pattern"]
-        known = pattern if pattern.get("_target_") == PATTERN else {}
-        own = {name: known.get(name, 0) for name in ("block", "random", "seed")}
-        return plain.but(**own)
+        return super().measure(config, tensors, pad).but(**measure_blocks(config["pattern"]))
 
     def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         none = numbers.block and not numbers.random
@@ -103,18 +129,10 @@ class BigBirdFamily(BertFamily):
         return super().find_unstated(config, numbers) + few
 
     def describe_reading(self, numbers: Numbers) -> str:
-        full = (5 + 2 * numbers.random) * numbers.block
-        if not numbers.block or not numbers.random or numbers.max_length <= full:
-            return ""
-        return (
-            f"rows over {full:,} tokens, 5 + 2 * {numbers.random} blocks, are read with other"
-            " random blocks than transformers draws: there the answers of this model are others"
-        )
+        return describe_blocks(numbers)
 
     def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
-        if not config["pattern"].get("random"):
-            return []
-        return ["pattern.random: the published class has other random blocks"]
+        return list_random_blocks(config)
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         node = super().head(name, numbers, outputs)

@@ -21,6 +21,7 @@ from plmctl.interop.albert import AlbertFamily
 from plmctl.interop.bart import BartFamily
 from plmctl.interop.bert import BertFamily
 from plmctl.interop.big_bird import BigBirdFamily
+from plmctl.interop.bigbird_pegasus import BigBirdPegasusFamily
 from plmctl.interop.blenderbot_small import BlenderbotSmallFamily
 from plmctl.interop.classes import architecture_for, architecture_of, bare_in
 from plmctl.interop.difference import fold_layers, spell_layouts
@@ -69,6 +70,7 @@ FAMILIES: tuple[Family, ...] = (
     PegasusFamily(),
     M2M100Family(),
     BlenderbotSmallFamily(),
+    BigBirdPegasusFamily(),
     T5Family(),
     MT5Family(),
     XLNetFamily(),
