@@ -99,6 +99,8 @@ FITTING = {
     "format=seq2seq": "transformer",
     "noise=random_positions": "gpt",
     "noise=sequence_span": "mass",
+    "noise=gap_sentences": "pegasus",
+    "noise=language_token": "mbart",
     **dict.fromkeys(("noise=span_sentinel", "noise=token_sentinel", "noise=prefix_split"), "t5"),
     "model=two_way": "bert",
     "model=mt_lstm": "cove",
@@ -215,6 +217,7 @@ def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
         else []
     )
     extra += ["tokenizer.sentinels=100"] if cfg.tokenizer.get("sentinels") else []
+    extra += ["tokenizer.unused=2"] if cfg.tokenizer.get("unused") else []
     spans = tuple(cfg.data.spans) or (("entity",) if "kepler" in (cfg.objective or ()) else ())
     home = tokens_of(kind, *extra, pairs=parallel, spans=spans)
     tokens = [f"data.path={home}"]

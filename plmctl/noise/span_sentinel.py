@@ -115,7 +115,7 @@ class SpanSentinel(Noise):
                 ),
             )
         start, length = self._spans(rows, draws, find_units(rows, self.vocab, words=False))
-        ends = self._ends(seq)
+        ends = find_ends(seq, self.vocab, self.end)
         document = np.searchsorted(ends.first, start, side="right") - 1
         number = expand_runs(
             np.zeros_like(ends.first), np.bincount(document, minlength=len(ends.first))
@@ -125,7 +125,8 @@ class SpanSentinel(Noise):
         target = self._target(
             seq, start, length, document, sentinel, ends, noise + most + (most if packed else 1)
         )
-        source = self._source(rows, start, length, sentinel, ends, columns)
+        how = {"columns": columns, "pad": self.vocab.pad, "end": self.end}
+        source = hide_spans(rows, start, length, sentinel, ends, **how)
         seqs = {**source.seqs, "source": source.seqs["text"], "target": target}
         del seqs["text"]
         return replace(source, seqs=seqs)
@@ -195,48 +196,6 @@ class SpanSentinel(Noise):
         end = np.repeat(np.stack([start + noise, start + size], 1).ravel(), np.repeat(spans, 2))
         return np.minimum(np.append(begins[1:], group.size), end) - begins
 
-    def _ends(self, seq: Seq) -> Ends:
-        first, length = find_documents(seq)
-        last = first + length - 1
-        token = seq.ids.ravel()[last]
-        there = self.vocab.special[token]
-        return Ends(first, last, np.where(there, token, self.end), there)
-
-    def _source(
-        self,
-        rows: Rows,
-        start: np.ndarray,
-        length: np.ndarray,
-        sentinel: np.ndarray,
-        ends: Ends,
-        columns: int,
-    ) -> Rows:
-        seq = rows.seqs["text"]
-        ids, keep = seq.ids.copy(), seq.real.copy()
-        ids.ravel()[start] = sentinel
-        keep.ravel()[expand_runs(start + 1, length - 1)] = False
-        take, total = np.flatnonzero(keep), np.count_nonzero(keep, axis=1)
-        # where an open document is closed
-        behind = np.searchsorted(take, ends.last[~ends.there], side="right")
-        row = ends.last[~ends.there] // seq.ids.shape[1]
-        added = behind + np.arange(len(behind))
-        take, total = (
-            np.insert(take, behind, take[behind - 1]),
-            total + np.bincount(row, minlength=len(total)),
-        )
-        fits = np.minimum(total, columns)
-        if (fits < total).any():
-            inside = expand_runs(np.zeros_like(total), total) < np.repeat(fits, total)
-            added = (np.cumsum(inside) - 1)[added[inside[added]]]
-            take = take[inside]
-        rows = replace(
-            rows.with_seq("text", replace(seq, ids=ids)),
-            values={**rows.values, "cut": total - fits},
-        )
-        return move_tokens(
-            rows, take, fits, pad=self.vocab.pad, width=columns, added=added, token=self.end
-        )
-
     def _target(
         self,
         seq: Seq,
@@ -260,3 +219,50 @@ class SpanSentinel(Noise):
         head = into[np.cumsum(size) - size]
         target.ids.ravel()[head] = np.concatenate([sentinel, ends.token[closed]])[order]
         return target
+
+
+def find_ends(seq: Seq, vocab: Vocab, end: int) -> Ends:
+    """The ends of all documents; one that no special token closes gets `end`."""
+    first, length = find_documents(seq)
+    last = first + length - 1
+    token = seq.ids.ravel()[last]
+    there = vocab.special[token]
+    return Ends(first, last, np.where(there, token, end), there)
+
+
+def hide_spans(
+    rows: Rows,
+    start: np.ndarray,
+    length: np.ndarray,
+    token: np.ndarray | int,
+    ends: Ends,
+    *,
+    columns: int,
+    pad: int,
+    end: int,
+) -> Rows:
+    """Rows in which `token` replaces each span of `text`, and `end` closes open documents; what no
+    longer fits into the columns is counted in `values.cut`.
+    """
+    seq = rows.seqs["text"]
+    ids, keep = seq.ids.copy(), seq.real.copy()
+    ids.ravel()[start] = token
+    keep.ravel()[expand_runs(start + 1, length - 1)] = False
+    take, total = np.flatnonzero(keep), np.count_nonzero(keep, axis=1)
+    # where an open document is closed
+    behind = np.searchsorted(take, ends.last[~ends.there], side="right")
+    row = ends.last[~ends.there] // seq.ids.shape[1]
+    added = behind + np.arange(len(behind))
+    take, total = (
+        np.insert(take, behind, take[behind - 1]),
+        total + np.bincount(row, minlength=len(total)),
+    )
+    fits = np.minimum(total, columns)
+    if (fits < total).any():
+        inside = expand_runs(np.zeros_like(total), total) < np.repeat(fits, total)
+        added = (np.cumsum(inside) - 1)[added[inside[added]]]
+        take = take[inside]
+    rows = replace(
+        rows.with_seq("text", replace(seq, ids=ids)), values={**rows.values, "cut": total - fits}
+    )
+    return move_tokens(rows, take, fits, pad=pad, width=columns, added=added, token=end)

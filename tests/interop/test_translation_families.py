@@ -63,21 +63,25 @@ def draw_settings(family: str, number: int) -> dict[str, Any]:
     blocks = {"attention_type": "block_sparse", "block_size": 4, "num_random_blocks": 1}
     sparse = {0: {"attention_type": "original_full"}, 1: blocks | {"use_bias": True}, 2: blocks}
     more = sparse[number] if family == "bigbird_pegasus" else {}
-    return more | {
-        "vocab_size": draw.choice((37, 41, 53)),
-        "d_model": draw.choice((12, 16, 24)),
-        "encoder_layers": draw.randint(1, 3),
-        "decoder_layers": draw.randint(1, 3),
-        "encoder_attention_heads": draw.choice((1, 2, 4)),
-        "decoder_attention_heads": draw.choice((1, 2, 4)),
-        "encoder_ffn_dim": draw.choice((7, 20, 33)),
-        "decoder_ffn_dim": draw.choice((5, 24)),
-        "max_position_embeddings": 14,
-        "activation_function": draw.choice(ACTIVATIONS),
-        "scale_embedding": bool(number % 2),
-        "tie_word_embeddings": number != 1,
-        "decoder_start_token_id": draw.choice((0, 2, 7)),
-    } | FAMILIES[family][1]
+    return (
+        more
+        | {
+            "vocab_size": draw.choice((37, 41, 53)),
+            "d_model": draw.choice((12, 16, 24)),
+            "encoder_layers": draw.randint(1, 3),
+            "decoder_layers": draw.randint(1, 3),
+            "encoder_attention_heads": draw.choice((1, 2, 4)),
+            "decoder_attention_heads": draw.choice((1, 2, 4)),
+            "encoder_ffn_dim": draw.choice((7, 20, 33)),
+            "decoder_ffn_dim": draw.choice((5, 24)),
+            "max_position_embeddings": 14,
+            "activation_function": draw.choice(ACTIVATIONS),
+            "scale_embedding": bool(number % 2),
+            "tie_word_embeddings": number != 1,
+            "decoder_start_token_id": draw.choice((0, 2, 7)),
+        }
+        | FAMILIES[family][1]
+    )
 
 
 def make(family: str, number: int, end: str = "ForConditionalGeneration") -> Any:

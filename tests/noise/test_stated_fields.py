@@ -33,6 +33,7 @@ VOCAB = make_vocab(
     1000,
     specials=20,
     sentinels=tuple(range(19, 9, -1)),
+    unused=(8, 9),
     texts=("",) * 20 + tuple(WORDS[n // 196] for n in range(980)),
 )
 # in place of files that this machine may not have
@@ -49,6 +50,7 @@ def rows_with(fields: frozenset[str]) -> Rows:
         "sentence": np.cumsum(seq.tracks["word_start"], 1) // 8,
         "position": np.broadcast_to(np.arange(64), ids.shape),
         **{name: ids % 3 for name in ("polarity", "pos", "rating")},
+        "language": ids % 2,
     }
     groups: dict[str, list[str]] = {"tracks": [], "targets": [], "spans": []}
     for field in fields:
