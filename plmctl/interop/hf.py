@@ -40,6 +40,7 @@ from plmctl.interop.marian import MarianFamily
 from plmctl.interop.modernbert import ModernBertFamily
 from plmctl.interop.mpnet import MPNetFamily
 from plmctl.interop.mbart import MBartFamily
+from plmctl.interop.mpnet import MPNetFamily
 from plmctl.interop.mt5 import MT5Family
 from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.neobert import NeoBertFamily
