@@ -71,8 +71,8 @@ def generate(
         tracks: [B, 1] tracks of every token that an encoder-decoder writes, such as its language.
         weights: the numbers of the weights: fp32, int8, int4 or w8a8.
         draft: a smaller model that drafts tokens; None: none.
-        opening: the tokens that begin every text of an encoder-decoder, such as the name of its
-            language, and are no part of the result; none: the one that the model itself forces.
+        opening: the first tokens of every text of an encoder-decoder, such as its language, which
+            the result leaves out; none: as the model forces.
 
     Raises:
         UsageError: for a model that cannot write, or a draft with several rows.
@@ -80,10 +80,7 @@ def generate(
     """
     end = vocab.eos if end is None else end
     if (writer := writer_of(model)) is not None:
-        _refuse_steps(weights, draft)
-        if opening:
-            allowed = "none: another library writes the texts, each from its first token on"
-            raise ConfigError("opening", list(opening), allowed, fix="runtime=torch")
+        _refuse_steps(weights, draft, opening)
         prompts, limits = _find_room(model.backbone, batch, max_new)
         how: Any = {"limits": limits.tolist(), "end": end, "watch": watch}
         return writer.write(_list_ids(prompts), search, **how)
@@ -171,13 +168,16 @@ def _list_ids(prompts: Seq) -> list[list[int]]:
     return [ids[real].tolist() for ids, real in zip(prompts.ids, prompts.real, strict=True)]
 
 
-def _refuse_steps(weights: str, draft: Draft | None) -> None:
+def _refuse_steps(weights: str, draft: Draft | None, opening: Sequence[int]) -> None:
     """ConfigError for settings of steps where another library takes them."""
     allowed = "{}: another library writes the texts, with numbers of its own"
     if weights != "fp32":
         raise ConfigError("weights", weights, allowed.format("fp32"), fix="weights=fp32")
     if draft is not None:
         raise ConfigError("draft", "...", allowed.format("null"), fix="leave draft out")
+    if opening:
+        allowed = "none: another library writes the texts from their first token on"
+        raise ConfigError("language", list(opening), allowed, fix="runtime=torch")
 
 
 def find_writing_head(model: Model, head: str | None = None) -> str:
@@ -266,7 +266,7 @@ def begin(
 
     Args:
         joins: Other rows may come later.
-        opening: As `generate` says; None: no token is forced.
+        opening: The first tokens of every text; (): as the model forces; None: no token is forced.
     """
     backbone = model.backbone
     first_ids = _find_opening(backbone, opening) if backbone.writes == "target" else []

@@ -51,8 +51,8 @@ def layer_rules(end: str, *, norm: str = "norm_sum", bias: bool = True) -> list[
     """The rules for all layers of "encoder" or "decoder".
 
     Args:
-        end: Which of the two.
-        norm: The place of the norms: "norm_sum", after each sum, or "norm_in".
+        end: The stack.
+        norm: Our name of the norms: "norm_sum", after each sum, or "norm_in".
         bias: Whether the maps of attention have biases.
     """
     ours, theirs = f"backbone.{end}.stack.blocks", f"{end}.layers.{{i}}"
@@ -159,8 +159,8 @@ def bart_nodes(
     residual: str = "PostNorm",
     bias: bool = True,
 ) -> Node:
-    """Two stacks with the same position scheme; `residual` places their norms, `bias` is that of
-    attention.
+    """Two stacks with the same position scheme; `residual` names the kind of their blocks, `bias`
+    says whether the maps of attention have one.
     """
     return encoder_decoder_nodes(
         numbers,

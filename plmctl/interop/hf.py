@@ -195,7 +195,9 @@ def _choose_class(family: Family, name: str | None, end: str) -> str | None:
 
 
 class _Writing(TypedDict):
-    """What version 5 writes into `generation_config.json`, and earlier ones into `config.json`."""
+    """Settings that version 5 writes into `generation_config.json`, earlier ones into
+    `config.json`.
+    """
 
     decoder_start_token_id: NotRequired[int | None]
     forced_bos_token_id: NotRequired[int | None]

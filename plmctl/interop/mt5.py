@@ -11,8 +11,8 @@ from plmctl.interop.t5 import T5Family, t5_classes
 
 
 class MT5Family(T5Family):
-    """T5 1.1 with a vocabulary of many languages, `MT5...`: states are never multiplied before the
-    output table, also where it is the table of the input.
+    """T5 1.1 with a vocabulary of many languages, `MT5...`. States are never multiplied before the
+    output table.
     """
 
     model_type = "mt5"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,7 +74,8 @@ def written(rows: Rows) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize("counts", ["orig", "uniq"])
 @pytest.mark.parametrize("how", ["ind", "seq", "lead"])
 def test_five_sentences_as_in_the_paper(how: str, counts: str, rate: float) -> None:
-    noise = GapSentences(vocab=V, rate=rate, select=how, counts=counts, kept=0.0)  # type: ignore[arg-type]
+    how_chosen: Any = {"select": how, "counts": counts}
+    noise = GapSentences(vocab=V, rate=rate, kept=0.0, **how_chosen)
     source, target = written(noise(row_of(SENTENCES), Draws(0, 0)))
     count = min(5, max(1, int(rate * 5)))
     unique = counts == "uniq"
