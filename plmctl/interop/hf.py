@@ -37,9 +37,8 @@ from plmctl.interop.longformer import LongformerFamily
 from plmctl.interop.luke import LukeFamily
 from plmctl.interop.m2m_100 import M2M100Family
 from plmctl.interop.marian import MarianFamily
-from plmctl.interop.modernbert import ModernBertFamily
-from plmctl.interop.mpnet import MPNetFamily
 from plmctl.interop.mbart import MBartFamily
+from plmctl.interop.modernbert import ModernBertFamily
 from plmctl.interop.mpnet import MPNetFamily
 from plmctl.interop.mt5 import MT5Family
 from plmctl.interop.names import Tensors, to_ours, to_theirs
