@@ -122,8 +122,14 @@ def pool_rows(task: Pooled, model: Model, batch: Batch, *, together: bool = Fals
         batch: a micro-batch.
         together: Whether the states of all rows of an example are added first.
     """
-    rows = POOLINGS[task.pooling].read(features_of(model, batch), batch)
-    return pool(model, add_rows(rows, batch) if together else rows)
+    how = POOLINGS[task.pooling]
+    rows = how.read(features_of(model, batch), batch)
+    if not together or "group" not in batch.values:
+        return pool(model, rows)
+    if how.late:
+        allowed = "a pooling with one vector a row: rows of one example are added up"
+        raise ConfigError("row_pooling", task.pooling, allowed, fix="row_pooling=mean")
+    return pool(model, add_rows(rows, batch))
 
 
 def add_rows(states: Tensor, batch: Batch) -> Tensor:

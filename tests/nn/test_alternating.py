@@ -4,6 +4,8 @@ positions of neighbouring columns and of values, a first layer without norm.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +17,12 @@ from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
+from plmctl.heads.classify import Classify
+from plmctl.heads.rows import POOLINGS
 from plmctl.nn.positions import Rotary
 from plmctl.runs.contract.stand_in import TINY
+from plmctl.tasks.layouts.word_in_context import WordInContextRows
+from plmctl.tasks.transform import pool_rows
 
 SIZE = ["size.num_layers=4", "size.width=16", "size.num_heads=2", "size.inner_width=24"]
 WINDOW, BASE = "pattern.reach=[null,2,2,null]", "position.base=[160000,10000,10000,160000]"
@@ -125,3 +131,48 @@ def test_wrong_settings() -> None:
     local = ["model.stack.layout=bf*4", "pattern=full"]
     with pytest.raises(ConfigError, match=r"position\.values=True.*LocalAttention"):
         make(*local, "position.values=true")
+
+
+def test_fewer_heads_of_keys_are_as_copies_of_their_maps() -> None:
+    """Each head of keys serves the heads of queries next to each other."""
+    grouped = make("size.num_heads=4", "model.stack.cells.a.kv_heads=2", "pattern=full")
+    plain = make("size.num_heads=4", "pattern=full")
+    weights = dict(grouped.named_parameters())
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            if name.endswith("qkv.weight"):
+                q, kv = (weights[name.replace("qkv", part)] for part in ("q", "kv"))
+                copies = kv.view(2, 2, 4, 16).repeat_interleave(2, 1).flatten(0, 2)
+                parameter.copy_(torch.cat([q, copies]))
+            else:
+                parameter.copy_(weights[name])
+    assert_close(grouped(rows(count=2)).last, plain(rows(count=2)).last)
+    assert sum(p.numel() for p in grouped.parameters()) < sum(p.numel() for p in plain.parameters())
+    for words in (["kv_heads=3"], ["kv_heads=1", "projections=shared"]):
+        with pytest.raises(ConfigError, match="kv_heads"):
+            make(*(f"model.stack.cells.a.{word}" for word in words), "size.num_heads=4")
+
+
+def test_decisions_for_every_token_are_averaged_over_those_of_the_row() -> None:
+    states, kept = torch.randn(2, 5, 4), torch.tensor([5, 3])
+    batch = Batch(
+        torch.arange(2),
+        {"text": Seq(torch.zeros(2, 5, dtype=torch.long), kept)},
+        anchors=torch.tensor([[0, 0], [1, 0]]),
+    )
+    head = Classify(width=4, num_classes=3, dropout=0.0, dense=True, late=True)
+    found = head(POOLINGS["late"].read(states, batch))
+    plain = Classify(width=4, num_classes=3, dropout=0.0, dense=True)
+    plain.load_state_dict(head.state_dict())
+    wanted = [plain(states[row, : kept[row]]).mean(0) for row in range(2)]
+    assert_close(found, torch.stack(wanted))
+
+
+def test_late_decisions_are_refused_where_rows_are_added_or_widened() -> None:
+    with pytest.raises(ConfigError, match=r"row_pooling='late'.*behind it"):
+        WordInContextRows().requires(SimpleNamespace(pooling="late", sees_later=True))
+    batch = rows(4)
+    group = torch.zeros(1, dtype=torch.long)
+    added = replace(batch, values={"group": group}, anchors=torch.tensor([[0, 0]]))
+    with pytest.raises(ConfigError, match=r"row_pooling='late'.*added up"):
+        pool_rows(SimpleNamespace(pooling="late"), make().float(), added, together=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows
+from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
@@ -36,6 +37,9 @@ class WordInContextRows(RowLayout):
 
     def requires(self, rows: RowSettings) -> ModelNeeds:
         encode.refuse_causal(rows.sees_later, "words stand before the end of the text")
+        if POOLINGS[rows.pooling].late:
+            allowed = "a pooling with one vector a row: that of two words stands behind it"
+            raise ConfigError("row_pooling", rows.pooling, allowed, fix="row_pooling=mean")
         return ModelNeeds(vectors=POOLINGS[rows.pooling].vectors + 2)
 
     def unit(self, example: Example) -> str:
