@@ -85,15 +85,19 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
         _print_tables(report)
 
 
-def estimate(spec: Pretrain, outline: Outline | None = None) -> dict[str, dict[str, Any]]:
+def estimate(
+    spec: Pretrain, outline: Outline | None = None, *, traced: bool = True
+) -> dict[str, dict[str, Any]]:
     """The numbers that `show` prints.
 
     Args:
         outline: The outline, if it is built already.
+        traced: Whether a pass is traced for the bytes that it keeps; else a formula counts them.
     """
     outline = outline or outline_pretraining(spec)
     _prepare(spec.train, outline)
-    stages = [_measure_stage(spec, outline, number) for number in range(count_stages(spec))]
+    numbers = range(count_stages(spec))
+    stages = [_measure_stage(spec, outline, number, traced=traced) for number in numbers]
     remarks = remark_on_rows(spec, outline.model)
     first = _vocabulary(outline.model) | remarks
     return _report(spec, outline, stages, spec.train, first=first)
@@ -116,7 +120,7 @@ def count_row(spec: Pretrain) -> tuple[int, int, Chain]:
     return (*row_lengths(format, noise), noise)
 
 
-def _measure_stage(spec: Pretrain, outline: Outline, number: int) -> StageCost:
+def _measure_stage(spec: Pretrain, outline: Outline, number: int, *, traced: bool) -> StageCost:
     """The cost of a stage, by its rows, its noise and its pattern."""
     staged = stage_config(spec, number)
     length, target, noise = count_row(staged)
@@ -128,18 +132,20 @@ def _measure_stage(spec: Pretrain, outline: Outline, number: int) -> StageCost:
     with stage_pattern(spec, outline.model, number):
         costs = _measure(outline, (length, target), asked)
         stage = StageCost.of(staged.train, costs, length + target, share_of(spec, number))
+        if not traced:
+            return stage
         return _count_kept(outline, stage, (length, target), asked, staged.train)
 
 
 def estimate_task(
-    spec: Finetune, outline: Outline, task: Task, *, updates: int
+    spec: Finetune, outline: Outline, task: Task, *, updates: int, traced: bool = True
 ) -> dict[str, dict[str, Any]]:
     """The same of a fine-tuning of so many updates an epoch, whose rows are at most as long as
     the task allows.
     """
     tensors = real(outline.model, dict(outline.model.named_parameters())).values()
     trained = sum(tensor.numel() for tensor in tensors if tensor.requires_grad)
-    train, stage = _measure_task(spec, outline, task, updates)
+    train, stage = _measure_task(spec, outline, task, updates, traced=traced)
     first = {"parameters that are trained": trained}
     return _report(spec, outline, [stage], train, first=first, trained=trained)
 
@@ -147,13 +153,14 @@ def estimate_task(
 def count_flops(spec: Finetune, task: Task, outline: Outline) -> float:
     """Training FLOPs of a whole fine-tuning, at most; 0 where no length is given."""
     examples = len(inference.take_share(task.read("train"), spec.train.share))
-    train, stage = _measure_task(spec, outline, task, count_updates(spec, examples))
+    updates = count_updates(spec, examples)
+    train, stage = _measure_task(spec, outline, task, updates, traced=False)
     spent = spend([stage], train)
     return (spent.flops_per_token + spent.recomputed_flops_per_token) * (spent.tokens or 0)
 
 
 def _measure_task(
-    spec: Finetune, outline: Outline, task: Task, updates: int
+    spec: Finetune, outline: Outline, task: Task, updates: int, *, traced: bool
 ) -> tuple[Train, StageCost]:
     """The length of a fine-tuning of so many updates an epoch, and what an update costs."""
     train, lengths = spec.train, task.lengths.sides
@@ -162,7 +169,8 @@ def _measure_task(
     _prepare(train, outline)
     asked = task.lengths.written / sum(lengths)
     stage = StageCost.of(train, _measure(outline, lengths, asked), sum(lengths))
-    return train, _count_kept(outline, stage, lengths, asked, train)
+    kept = _count_kept(outline, stage, lengths, asked, train) if traced else stage
+    return train, kept
 
 
 def _count_kept(

@@ -45,7 +45,7 @@ def foresee_pretraining(spec: Pretrain, *, timed: bool = False) -> Prospects:
     names = list_validation_metrics(outline, targets, grad_norms=spec.train.grad_norms)
     metrics = {name: is_falling(name) for name in sorted(names)}
     read, written, _ = count_row(spec)
-    costs = _sum_up(estimate(spec, outline))
+    costs = _sum_up(estimate(spec, outline, traced=False))
     if timed:
         costs["latency"] = measure_latency(outline.model, (read, written))
     return Prospects(costs, spec.train.steps or 0, metrics, "loss")
@@ -57,12 +57,13 @@ def foresee_finetuning(spec: Finetune, *, timed: bool = False) -> Prospects:
     spec, task, outline = resolve_finetuning(spec.replace({"run.dir": "."}))
     metrics = {name: not task.directions.larger(name) for name in (*task.metrics, "loss")}
     examples = len(inference.take_share(task.read("train"), spec.train.share))
-    report = estimate_task(spec, outline, task, updates=count_updates(spec, examples))
-    costs, updates = _sum_up(report), report["run"]["updates"]
+    updates = count_updates(spec, examples)
+    report = estimate_task(spec, outline, task, updates=updates, traced=False)
+    costs, whole = _sum_up(report), report["run"]["updates"]
     if timed:
         costs["latency"] = measure_latency(outline.model, task.lengths.sides)
     first = spec.train.best_metric or task.metrics[0]
-    return Prospects(costs, updates if isinstance(updates, int) else 0, metrics, first)
+    return Prospects(costs, whole if isinstance(whole, int) else 0, metrics, first)
 
 
 def _sum_up(report: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:

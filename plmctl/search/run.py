@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from plmctl.config.launcher import read_launcher
 from plmctl.config.recipes import searches
 from plmctl.config.spec import RunSpec, key_of
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten
-from plmctl.core.spelling import spell
+from plmctl.core.spelling import spell, spell_setting
 from plmctl.core.terminal import remark, tell
 from plmctl.jobs.cluster import Cluster
 from plmctl.jobs.command import PAUSE
@@ -165,6 +165,8 @@ def plan(settings: RunSpec) -> SearchPlan:
     given = settings.provenance
     folder = find_folder(settings)
     refuse_file_name(folder)
+    _refuse_twice("seeds", settings["seeds"], least=1)
+    _refuse_twice("fitness", settings["fitness"])
     individual = settings["individual"]
     words = tuple(individual["overrides"])
     refuse_taken(words, "individual.overrides")
@@ -182,6 +184,14 @@ def plan(settings: RunSpec) -> SearchPlan:
     made = SearchPlan(settings, folder, space, strategy, maker, goals, full, first)
     _check(made)
     return made
+
+
+def _refuse_twice(name: str, values: Sequence[Any], least: int = 0) -> None:
+    """ConfigError for a list with a value twice, or with too few."""
+    own = list(dict.fromkeys(values))
+    if len(own) < max(least, len(values)):
+        allowed = "none twice" if own else "one at least"
+        raise ConfigError(name, list(values), allowed, fix=spell_setting(name, own or [0]))
 
 
 def find_folder(settings: RunSpec) -> Path:
