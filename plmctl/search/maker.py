@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from plmctl.config.groups import LENGTHS
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance, key_of
-from plmctl.core.errors import ConfigError, PlmctlError
+from plmctl.core.errors import ConfigError, PlmctlError, flatten
+from plmctl.core.spelling import spell_setting
 from plmctl.jobs.command import PAUSE
 from plmctl.jobs.configs import Configs, find_missing_text
 from plmctl.jobs.job import Config, write_line
@@ -93,6 +94,33 @@ def refuse_taken(words: Sequence[str], where: str) -> None:
             allowed = f"must not set {key}: a search sets it in each individual"
             fix = f"{_TAKEN[key]}  # and leave {key} out of {where}"
             raise ConfigError(where, word, allowed, fix=fix)
+
+
+def place_errors(error: PlmctlError, lists: Mapping[str, Sequence[str]]) -> list[PlmctlError]:
+    """The errors of an individual, those of a word of a search with a fix of that search.
+
+    Args:
+        error: The error.
+        lists: {a setting of the search: its words}.
+    """
+    return [_place(each, lists) for each in flatten(error)]
+
+
+def _place(error: PlmctlError, lists: Mapping[str, Sequence[str]]) -> PlmctlError:
+    if not isinstance(error, ConfigError):
+        return error
+    for where, words in lists.items():
+        for number, word in enumerate(words):
+            if key_of(word) != error.path:
+                continue
+            name, _, value = error.fix.partition("=")
+            fix = ""
+            if value and " " not in error.fix and error.fix != word:
+                own = word.partition("=")[2] if name != error.path else value
+                fixed = [*words[:number], f"{name}={own}", *words[number + 1 :]]
+                fix = spell_setting(where, fixed)
+            return ConfigError(where, word, error.allowed, fix=fix)
+    return error
 
 
 def refuse_no_length(config: Config) -> None:

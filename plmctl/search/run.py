@@ -17,7 +17,7 @@ from plmctl.config.build import build, plain
 from plmctl.config.launcher import read_launcher
 from plmctl.config.recipes import searches
 from plmctl.config.spec import RunSpec, key_of
-from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten, raise_all
 from plmctl.core.spelling import spell, spell_setting
 from plmctl.core.terminal import remark, tell
 from plmctl.jobs.cluster import Cluster
@@ -29,7 +29,7 @@ from plmctl.runs.prospects import Prospects
 from plmctl.search.course import Course, HopelessSearch
 from plmctl.search.goals import Goal, choose_goals, find_excess
 from plmctl.search.journal import Rerun, SearchJobs, StepLog
-from plmctl.search.maker import Maker, refuse_no_length, refuse_taken
+from plmctl.search.maker import Maker, place_errors, refuse_no_length, refuse_taken
 from plmctl.search.outcome import SearchOutcome, find_best
 from plmctl.search.page import write_outcome
 from plmctl.search.show import show_outcome, show_prospects
@@ -176,7 +176,8 @@ def plan(settings: RunSpec) -> SearchPlan:
     space: Space = build(settings["space"], plugins=given.plugins, path="space")
     strategy: SearchStrategy = build(settings["strategy"], plugins=given.plugins, path="strategy")
     refuse_taken(tuple(space.dimensions), "space.words")
-    config, first = _foresee_first(maker, space, settings["seed"])
+    lists = {"individual.overrides": words, "space.words": settings["space"].get("words") or ()}
+    config, first = _foresee_first(maker, space, settings["seed"], lists)
     if individual["command"] == "pretrain":
         refuse_no_length(config)
     full = first.updates
@@ -200,7 +201,9 @@ def find_folder(settings: RunSpec) -> Path:
     return Path(settings["out"] or Path("searches") / name).expanduser()
 
 
-def _foresee_first(maker: Maker, space: Space, seed: int) -> tuple[dict[str, Any], Prospects]:
+def _foresee_first(
+    maker: Maker, space: Space, seed: int, lists: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, Any], Prospects]:
     """The config of a first point, and the facts about its run."""
     random = np.random.default_rng([seed, 0])
     error: PlmctlError | None = None
@@ -214,7 +217,9 @@ def _foresee_first(maker: Maker, space: Space, seed: int) -> tuple[dict[str, Any
             return config, maker.foresee(config)
         except PlmctlError as problem:
             error = error or problem
-    raise error or UsageError("space: of 10 points that were drawn, none can be built")
+    if error is not None:
+        raise_all(place_errors(error, lists))
+    raise UsageError("space: of 10 points that were drawn, none can be built")
 
 
 def _check(plan: SearchPlan) -> None:

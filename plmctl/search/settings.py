@@ -83,6 +83,11 @@ class SettingsSpace(Space):
         """Each setting as a word."""
         return tuple(f"{key}={spell(value)}" for key, value in point.items())
 
+    def brief(self, point: Point, parent: Point | None = None) -> str:
+        """Each setting as a word, with four digits of a number."""
+        short = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in point.items()}
+        return " ".join(self.overrides(short))
+
     def problems(self, point: Point) -> str | None:
         """The first setting with a value that is not in the space."""
         if (lacking := self.dimensions.keys() ^ point.keys()) != set():

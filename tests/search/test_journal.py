@@ -284,6 +284,14 @@ def test_a_search_in_which_all_failed_begins_anew(
         (("space.words=['size=nano,nanu']",), "no such size"),
         (("individual.overrides=[train.steps=null,train.tokens=900]",), "counts in updates"),
         (("better=[lower,lower]",), "for each of"),
+        (
+            ("space.words=['optim.lrr=1e-3,1e-2','size=tiny,mini']",),
+            r"(?s)no such setting.*fix: .space.words=\['optim.lr=1e-3,1e-2','size=tiny,mini'\]",
+        ),
+        (
+            ("individual.overrides=[train.stepz=9]",),
+            r"fix: .*individual.overrides=\['?train.steps=9",
+        ),
         (("seeds=[]",), r"(?s)one at least.*fix: seeds=\[0\]"),
         (("seeds=[0,2,0]",), r"(?s)none twice.*fix: seeds=\[0,2\]"),
         (("fitness=[loss,macs,loss]",), r"(?s)none twice.*fix: fitness=\[loss,macs\]"),

@@ -46,6 +46,13 @@ def test_a_value_that_is_there_twice_is_one() -> None:
     assert [type(value) for value in values["b"]] == [int, bool, str]
 
 
+def test_tables_have_four_digits_of_a_number() -> None:
+    space = SettingsSpace(["a=interval(0,1)", "b=log(1e-6,1)", "c=int(interval(1,99999))", "d=x"])
+    point = {"a": 0.123456, "b": 1.23456e-6, "c": 12345, "d": "x"}
+    assert space.brief(point) == "a=0.1235 b=1.235e-06 c=12345 d=x"
+    assert space.overrides(point)[0] == "a=0.123456"
+
+
 def test_points_are_the_product_in_the_order_of_the_words() -> None:
     space = SettingsSpace(["a=1,2", "b=int(interval(3,5))", "c=tag(layout,choice('x|y'))"])
     expected = [{"a": a, "b": b, "c": c} for a, b, c in itertools.product((1, 2), (3, 4, 5), "xy")]
