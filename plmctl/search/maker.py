@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -111,16 +112,26 @@ def _place(error: PlmctlError, lists: Mapping[str, Sequence[str]]) -> PlmctlErro
         return error
     for where, words in lists.items():
         for number, word in enumerate(words):
-            if key_of(word) != error.path:
-                continue
-            name, _, value = error.fix.partition("=")
-            fix = ""
-            if value and " " not in error.fix and error.fix != word:
-                own = word.partition("=")[2] if name != error.path else value
-                fixed = [*words[:number], f"{name}={own}", *words[number + 1 :]]
+            if key_of(word) == error.path and (own := _mend(word, error.fix)):
+                fixed = [*words[:number], *own, *words[number + 1 :]]
                 fix = spell_setting(where, fixed)
-            return ConfigError(where, word, error.allowed, fix=fix)
+                return ConfigError(where, word, error.allowed, fix=fix)
     return error
+
+
+def _mend(word: str, fix: str) -> list[str]:
+    """The words instead of a wrong one; none where the fix is no settings, or changes nothing."""
+    try:
+        fixed = shlex.split(fix, comments=True)
+    except ValueError:
+        return []
+    if not all("=" in each for each in fixed) or fixed == [word]:
+        return []
+    values = word.partition("=")[2]  # of a space, of which the fix has one
+    return [
+        f"{key_of(each)}={values}" if len(fixed) == 1 and key_of(each) != key_of(word) else each
+        for each in fixed
+    ]
 
 
 def refuse_no_length(config: Config) -> None:

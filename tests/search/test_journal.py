@@ -292,6 +292,10 @@ def test_a_search_in_which_all_failed_begins_anew(
             ("individual.overrides=[train.stepz=9]",),
             r"fix: .*individual.overrides=\['?train.steps=9",
         ),
+        (
+            ("individual.overrides=[optim.clip=null,train.steps=9]",),
+            r"fix: .individual.overrides=\['optim=\w+','optim.clip=null','train.steps=9'\]",
+        ),
         (("seeds=[]",), r"(?s)one at least.*fix: seeds=\[0\]"),
         (("seeds=[0,2,0]",), r"(?s)none twice.*fix: seeds=\[0,2\]"),
         (("fitness=[loss,macs,loss]",), r"(?s)none twice.*fix: fitness=\[loss,macs\]"),
