@@ -127,7 +127,7 @@ def _mend(word: str, fix: str) -> list[str]:
         return []
     if not all("=" in each for each in fixed) or fixed == [word]:
         return []
-    values = word.partition("=")[2]  # of a space, of which the fix has one
+    values = word.partition("=")[2]
     return [
         f"{key_of(each)}={values}" if len(fixed) == 1 and key_of(each) != key_of(word) else each
         for each in fixed
