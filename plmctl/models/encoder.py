@@ -31,6 +31,7 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import Cell, RowSize
+from plmctl.nn.disentangled import DistanceVectors
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.env import Env, SourceStates, Streams
 from plmctl.nn.halting import Halting
@@ -381,6 +382,10 @@ def _check_position(stack: Stack, position: Position) -> None:
         if position.turns_values and reads and cell.projections().heads is None:
             allowed = f"false: {name} reads its values as they are"
             raise ConfigError("position.values", True, allowed, fix="position.values=false")
+        if cell.facts.reads_distances and not isinstance(position, DistanceVectors):
+            allowed = f"positions with vectors of distances, which {name} reads"
+            fix = "position=disentangled"
+            raise ConfigError("position", type(position).__name__, allowed, fix=fix)
 
 
 def token_positions(seq: Seq, start: int) -> Tensor:

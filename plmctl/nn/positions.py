@@ -78,7 +78,7 @@ class Learned(Position):
         self.table = nn.Embedding(max_length, width)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        _check_rows(x, self.table, positions)
+        check_rows(x, self.table, positions)
         return x + self.table(positions)
 
 
@@ -94,7 +94,7 @@ class LearnedByLayer(Position):
         self.tables = nn.ModuleList(nn.Embedding(max_length, width) for _ in range(num_layers))
 
     def every_step(self, x: Tensor, step: int, positions: Tensor) -> Tensor:
-        _check_rows(x, self.tables[0], positions)
+        check_rows(x, self.tables[0], positions)
         self.check_layers(step + 1)
         return x + self.tables[step](positions)
 
@@ -359,7 +359,7 @@ class LearnedBuckets(Learned):
         return self.buckets.bias(q, q_positions, k_positions)
 
 
-def _check_rows(x: Tensor, table: nn.Module, positions: Tensor) -> None:
+def check_rows(x: Tensor, table: nn.Module, positions: Tensor) -> None:
     """Raise ConfigError for rows [B, T, W] with positions beyond the table; texts side by side in
     a long row may all be within it.
     """

@@ -65,15 +65,16 @@ class Block(nn.Module):
 
     def normalize(self, streams: Streams, reads: frozenset[str]) -> Streams:
         """The input of cells that read `reads`: the stream that they write after `norm_in`, and
-        memory, which was that stream, too.
+        memory or content, which was that stream, too.
         """
         if isinstance(self.norm_in, nn.Identity):
             return streams
         normed = streams.replace(
             self.cell.facts.writes, self.norm_in(streams[self.cell.facts.writes])
         )
-        memory = streams.get("memory") if "memory" in reads else None
-        return normed if memory is None else normed.replace("memory", self.norm_in(memory))
+        for name in {"memory", "content"} & reads & streams.tensors.keys():
+            normed = normed.replace(name, self.norm_in(streams[name]))
+        return normed
 
     def add(self, x: Tensor, read: Streams, env: Env) -> Tensor:
         """[B, T, W] `x` plus the cell's output for normed streams, with dropout."""

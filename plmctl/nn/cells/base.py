@@ -86,6 +86,8 @@ class CellFacts:
         recomputes: It runs again in the backward pass, whatever its stack does.
         biased: It adds the bias of positions to its scores, if it computes scores.
         turned: Positions may turn its queries and keys, if it has them.
+        reads_distances: It reads vectors of distances, which positions must have
+            (`nn/disentangled.py`).
         takes_prefix: A learned prefix changes all that it computes (`Prefixed`).
         continues: The part that goes on as the trained cell that this one replaces
             (`model.stack.adds`).
@@ -108,6 +110,7 @@ class CellFacts:
     recomputes: bool = False
     biased: bool = True
     turned: bool = True
+    reads_distances: bool = False
     takes_prefix: bool = False
     continues: str = ""
     gives: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MAPS)
