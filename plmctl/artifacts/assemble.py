@@ -19,7 +19,7 @@ from plmctl.config.build import build, class_of, entry, parameters_of, place_mis
 from plmctl.config.injected import ToHeads, ToObjectives
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import parameters
-from plmctl.heads.base import WORDS
+from plmctl.heads.base import WORDS, about_of
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
 from plmctl.nn.peft.base import Method
@@ -109,6 +109,7 @@ def build_model(
             if name in BEFORE_HEADS:  # it decides how wide the next ones are
                 known = replace(known, width=built[name].width)  # type: ignore[arg-type]
         model = Model(backbone=backbone, heads=built)
+        backbone.serve(words=any(about_of(head) in WORDS for head in built.values()))
         for name, node in (plain(config.get("peft")) or {}).items():
             add_method(model, node, name, plugins)
     if seed is not None:

@@ -30,7 +30,7 @@ def fill(
         raise UsageError(f"masks are filled by a head that predicts them; this model has {has}")
     seq = batch.text
     positions = ((seq.ids == mask) & seq.real).nonzero()  # [M, 2]
-    logits = model.heads[head](model(batch).last[positions[:, 0], positions[:, 1]])[:, :size]
+    logits = model.heads[head](model(batch).words[positions[:, 0], positions[:, 1]])[:, :size]
     if top > logits.shape[1]:
         raise ConfigError("top", top, f"at most {logits.shape[1]}, the size of the vocabulary")
     shares, ids = torch.softmax(

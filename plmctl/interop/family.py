@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from plmctl.core.used_cells import drop_unused_cells
-from plmctl.interop.difference import list_differences
+from plmctl.interop.difference import list_differences, spell_layouts
 from plmctl.interop.names import NameRule, Tensors, find_missing, linear
 from plmctl.interop.settings import Activation, Numbers, Settings, make_schema
 from plmctl.nn.layout import parse
@@ -195,7 +195,7 @@ class Family:
         """The differences of a backbone from this family, as `path=value (published: value)`; none
         if it is a member.
         """
-        published: Node = self.nodes(numbers)
+        published: Node = spell_layouts(self.nodes(numbers))
         nodes = {name: drop_unused_cells(config[name]) for name in published if name != "size"}
         return list_differences(nodes, {name: published[name] for name in nodes}, "")
 

@@ -24,6 +24,7 @@ from plmctl.interop.big_bird import BigBirdFamily
 from plmctl.interop.bigbird_pegasus import BigBirdPegasusFamily
 from plmctl.interop.blenderbot_small import BlenderbotSmallFamily
 from plmctl.interop.classes import architecture_for, architecture_of, bare_in
+from plmctl.interop.deberta import DebertaFamily, DebertaV2Family
 from plmctl.interop.difference import fold_layers, spell_layouts
 from plmctl.interop.distilbert import DistilBertFamily
 from plmctl.interop.electra import ElectraFamily
@@ -89,6 +90,8 @@ FAMILIES: tuple[Family, ...] = (
     EuroBertFamily(),
     NeoBertFamily(),
     RoFormerFamily(),
+    DebertaFamily(),
+    DebertaV2Family(),
 )
 
 

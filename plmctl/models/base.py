@@ -39,6 +39,15 @@ class Hidden:
     # values of this pass that parts of cells note: `Env.note`
     noted: Noted = field(default_factory=dict)
 
+    @property
+    def words(self) -> Tensor:
+        """[B, T, W] the states that heads over the vocabulary read."""
+        return self.streams.get("words", self.last)
+
+    def gather_words(self, index: Tensor) -> Tensor:
+        """[P, W] as `gather`, for heads over the vocabulary."""
+        return self.words.flatten(0, 1)[index]
+
     def gather(self, index: Tensor) -> Tensor:
         """[P, W] the states at the flattened (row, position) `index [P]`."""
         return self.last.flatten(0, 1)[index]
@@ -125,6 +134,9 @@ class Backbone(nn.Module):
         """
         allowed = f"none for a {type(self).__name__}, which keeps how it sees"
         raise ConfigError("pattern", type(pattern).__name__, allowed)
+
+    def serve(self, *, words: bool) -> None:
+        """Prepare for heads over the vocabulary, or for a model that has none."""
 
     def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
         """Every stack with the size of one row in it, from which costs are computed."""

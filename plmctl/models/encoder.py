@@ -95,6 +95,8 @@ class Encoder(Backbone):
         self.embedding, self.position, self.stack = embedding, position, stack
         self.width, self.num_layers = embedding.width * stack.widening, stack.num_layers
         _check_position(stack, position)
+        cells = [blocks[0].cell for blocks in stack.blocks.values()]  # type: ignore[index, misc]
+        self._embeds = any("embedded" in cell.facts.reads for cell in cells)
         self.set_pattern(pattern)
         self.kernel = attention_kernel or Auto()
         if (rates := self._find_rates()) and len(rates) == len(self._list_attention()):
@@ -115,8 +117,12 @@ class Encoder(Backbone):
 
     @property
     def prompt_reader(self) -> Encoder | None:
-        own = type(self) is Encoder and isinstance(self.embedding, Embedding)
-        return self if own else None
+        return self if self.plain and isinstance(self.embedding, Embedding) else None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it computes what an `Encoder` does: a stack reads the text, nothing else."""
+        return type(self) is Encoder
 
     @property
     def layer_patterns(self) -> list[Pattern]:
@@ -153,9 +159,9 @@ class Encoder(Backbone):
         return self.read(batch.text, x, cache=state, record=record)
 
     def list_layer_parts(self) -> list[list[nn.Module]]:
-        plain = type(self).encode is Encoder.encode  # others read more streams than the text
+        plain = self.plain or type(self).encode is Encoder.encode  # others read more streams
         # parts that methods of fine-tuning add outside of the layers are trained
-        plain &= not set(self._modules) - {"embedding", "position", "stack"}
+        plain &= not set(self._modules) - {"embedding", "position", "stack", "places"}
         if not plain or self.stack.halting is not None or self.stack.reversible:
             return []
         below: list[nn.Module] = [self.embedding, self.position]
@@ -278,7 +284,7 @@ class Encoder(Backbone):
         }
         by_layer = op.bind_layers(seen, **places, start=start)
         bound = by_layer[0] if by_layer else op.bind(seen, **places, start=start)
-        text = {"text": x, **beside}
+        text = {"text": x, **({} if first else {"embedded": x} if self._embeds else {}), **beside}
         streams = Streams(
             text if source is None else {**text, "source": source.states},
             {} if memory is None else {"memory": memory.layers},

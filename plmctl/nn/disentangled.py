@@ -42,7 +42,7 @@ class Disentangled(Position):
 
     Args:
         width: Columns of the embedding, to which `absolute` positions are added.
-        max_distance: M, in tokens.
+        max_distance: M, in tokens; null: no vectors, for cells without such scores.
         buckets: S; null: no ranges.
         norm: The norm of the table; null: none.
         dropout: The rate on the table, drawn anew in each layer.
@@ -54,7 +54,7 @@ class Disentangled(Position):
         self,
         *,
         width: int,
-        max_distance: Count = 512,
+        max_distance: Count | None = 512,
         buckets: Count | None = None,
         norm: Callable[..., nn.Module] | None = None,
         dropout: DropoutRate = 0.1,
@@ -63,11 +63,12 @@ class Disentangled(Position):
     ) -> None:
         super().__init__()
         middle = (buckets or 4) // 2
-        if buckets is not None and (middle < 1 or max_distance - 1 <= middle):
+        if buckets is not None and (middle < 1 or (max_distance or 0) - 1 <= middle):
             allowed = f"more than {middle + 1}, the distances that have rows of their own, and 2"
             raise ConfigError("position.max_distance", max_distance, allowed)
-        self.span, self.max_distance, self.buckets = buckets or max_distance, max_distance, buckets
-        self.vectors = nn.Embedding(2 * self.span, vector_width or width)
+        self.span, self.buckets = buckets or max_distance or 0, buckets
+        self.max_distance = max_distance or 0
+        self.vectors = nn.Embedding(2 * self.span, vector_width or width) if self.span else None
         self.norm = norm(width=vector_width or width) if norm else nn.Identity()
         self.dropout = Dropout(rate=dropout)
         self.max_length = absolute
@@ -94,4 +95,7 @@ class Disentangled(Position):
         return (self.bucket(distance) + self.span).clamp(0, 2 * self.span - 1)
 
     def read(self) -> Tensor:
+        if self.vectors is None:
+            allowed = "a number of tokens, since cells score distances"
+            raise ConfigError("position.max_distance", None, allowed)
         return self.dropout(self.norm(self.vectors.weight))

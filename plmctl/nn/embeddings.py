@@ -28,7 +28,8 @@ class Embedding(nn.Module):
     norm, as the decoder of Blenderbot's smallest model does (Roller et al., 2021,
     arXiv:2004.13637). With `table_width` E, tables, positions and norm have E columns and a linear
     map leads from E to W: the factorised embedding (Lan et al., 2020, arXiv:1909.11942, sec. 3.1).
-    E = W is the same as none. With `scaled`, token vectors count sqrt(E) times (Vaswani et al.,
+    E = W is the same as none. With `project_first` that map has no bias and stands before the norm,
+    which has W columns (DeBERTa). With `scaled`, token vectors count sqrt(E) times (Vaswani et al.,
     2017, arXiv:1706.03762, sec. 3.4). `table` makes another table of tokens, such as one by
     clusters of frequency (`nn.adaptive.AdaptiveTable`). `tracks` add vectors of other known facts
     about a token (`nn.track_vectors`).
@@ -50,6 +51,7 @@ class Embedding(nn.Module):
         table: Callable[..., Lookup] | None = None,
         tracks: Sequence[Callable[..., TrackVectors]] = (),
         norm_first: bool = False,
+        project_first: bool = False,
     ) -> None:
         super().__init__()
         inner = table_width or width
@@ -60,10 +62,12 @@ class Embedding(nn.Module):
         self.segment = nn.Embedding(segments, inner) if segments else None
         self.language = nn.Embedding(languages, inner) if languages else None
         self.tracks = nn.ModuleList(make(width=inner, vocab_size=vocab_size) for make in tracks)
-        self.norm = norm(width=inner) if norm else nn.Identity()
+        self.project_first = project_first and inner != width
+        self.norm = norm(width=width if project_first else inner) if norm else nn.Identity()
         self.norm_first = norm_first
         self.dropout = Dropout(rate=dropout)
-        self.project = nn.Linear(inner, width) if inner != width else nn.Identity()
+        linear = nn.Linear(inner, width, bias=not project_first) if inner != width else None
+        self.project = linear or nn.Identity()
 
     def problems(self, path: str, around: PartContext) -> Iterator[ConfigError]:
         """Segments of rows that the table lacks."""
@@ -87,7 +91,8 @@ class Embedding(nn.Module):
         for part in self.tracks:
             x = x + part(seq)
         if self.norm_first:
-            x = position.embed(self.norm(x), positions)
-        else:
-            x = self.norm(position.embed(x, positions))
-        return self.project(self.dropout(x))
+            return self.project(self.dropout(position.embed(self.norm(x), positions)))
+        x = position.embed(x, positions)
+        if self.project_first:
+            return self.dropout(self.norm(self.project(x)))
+        return self.project(self.dropout(self.norm(x)))

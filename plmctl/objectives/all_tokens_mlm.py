@@ -50,7 +50,7 @@ class AllTokensMLM(Objective):
             batch.text.real.flatten(),
         )
         own, guessed = self.generator.head.loss(drawn.features, batch.require("targets.mlm").ids)
-        hidden, kept = model(drawn.batch).last.flatten(0, 1), ~drawn.replaced.flatten()
+        hidden, kept = model(drawn.batch).words.flatten(0, 1), ~drawn.replaced.flatten()
         gate = wide(model.heads["copy"](hidden))
         head = cast(LMHead, model.heads["mlm"])
         likelihood = log_likelihood(head, hidden, drawn.original.flatten())

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from plmctl.core.batch import Batch
-from plmctl.heads.base import head_of
+from plmctl.heads.base import WORDS, about_of, head_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 
@@ -30,7 +30,10 @@ def ask(
         state: the memory of the previous batch, for the backbone.
     """
     targets, hidden = batch.require(f"targets.{target}"), model(batch, state)
-    loss, right = head_of(model, head or target).loss(hidden.gather(targets.index), targets.ids)
+    name = head or target
+    words = about_of(model.heads[name]) in WORDS
+    states = (hidden.gather_words if words else hidden.gather)(targets.index)
+    loss, right = head_of(model, name).loss(states, targets.ids)
     return make_output(term or target, loss, right, batch.counts[target], hidden.state)
 
 

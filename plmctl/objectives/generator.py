@@ -92,7 +92,7 @@ class Generator(nn.Module):
 
     def forward(self, batch: Batch) -> Drawn:
         targets: Targets = batch.require("targets.mlm")
-        features = self.backbone(batch).gather(targets.index)
+        features = self.backbone(batch).gather_words(targets.index)
         samples = self.sample(features.detach(), targets.ids)
         original = targets.write_into(batch.text.ids, targets.ids)
         ids = targets.write_into(batch.text.ids, samples)

@@ -80,7 +80,7 @@ class WordRecovery(Objective):
         seq = replace(text, full=False).with_tracks(real=sides.own)
         x = backbone.embedding(seq, backbone.position, token_positions(seq, 0), shown)
         view = replace(clean, seqs={**clean.seqs, "text": seq})
-        states = backbone.encode(x, view).last[sides.asked]
+        states = backbone.encode(x, view).words[sides.asked]
         loss, right = head_of(model, "mlm").loss(states, text.ids[sides.asked])
         return make_output("word_recovery", loss, right, len(states))
 

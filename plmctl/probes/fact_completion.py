@@ -316,7 +316,7 @@ class Scorer:
             hidden_rows.append([*ids[:start], *[mask] * length, *ids[start + length :]])
         for index, batch in self._batches(hidden_rows):
             with torch.inference_mode(), self.precision.autocast():
-                states: Tensor = self.loaded.model(batch).last
+                states: Tensor = self.loaded.model(batch).words
             for n, g in enumerate(index):
                 start, length = rows[groups[g][0]][1:]
                 with torch.inference_mode(), self.precision.autocast():

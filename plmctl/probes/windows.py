@@ -173,6 +173,6 @@ class WindowReader:
         targets = batch.targets["asked"]
         with torch.set_grad_enabled(self.watch is not None):
             hidden = self.model(batch, state)
-            features = hidden.gather(targets.index[: targets.count])
+            features = hidden.gather_words(targets.index[: targets.count])
         state = tree.tree_map_only(Tensor, Tensor.detach, hidden.state)
         return Asked(features, targets.ids[: targets.count], state)
