@@ -51,9 +51,7 @@ def main() -> None:
             given,
         ),
         "v3": Arm(DisentangledAttention(**sizes, shared=True), places, given),
-        "v3, gather": Arm(
-            DisentangledAttention(**sizes, shared=True), places, given, tracked=True
-        ),
+        "v3, gather": Arm(DisentangledAttention(**sizes, shared=True), places, given, tracked=True),
     }
     for arm in arms.values():
         arm.run()  # memory is allocated
@@ -73,11 +71,7 @@ class Arm:
     """
 
     def __init__(
-        self,
-        cell: nn.Module,
-        position: Position,
-        given: argparse.Namespace,
-        tracked: bool = False,
+        self, cell: nn.Module, position: Position, given: argparse.Namespace, tracked: bool = False
     ) -> None:
         rows, length = given.batch, given.length
         self.cell, self.x = cell, torch.randn(rows, length, given.width, requires_grad=True)

@@ -71,6 +71,7 @@ TINY = {
     "cached_eval": "--lengths 32 --layers 1 --width 16 --heads 2 --window 8 --tokens 2",
     "config_path": "train.clip=0.4375",
     "dedup": "--data {text} --megabytes 0.05 --least 1 --files 2 --processes 1 --rounds 1",
+    "disentangled": "--length 8 --width 8 --heads 2 --batch 1 --rounds 1",
     "formats": "--length 32 --only 'blocks, best'",
     "generation": "--shape tiny tiny-marian --rounds 1 --new 4 --prompt 4 --batch 1",
     "graph_embeddings": "--width 8 --batch 64 --epochs 1 --rounds 1 --ranked 20",

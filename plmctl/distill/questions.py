@@ -68,10 +68,14 @@ class OfTokens:
             head = partial(_first, model.heads[name], self.sizes[name])
             if self.positions == "predicted":
                 target = batch.targets[name]
-                by_name[name] = Logits(hidden.gather_words(target.index), target.ids != IGNORE, head)
+                by_name[name] = Logits(
+                    hidden.gather_words(target.index), target.ids != IGNORE, head
+                )
             else:
                 by_name[name] = Logits(
-                    hidden.words.flatten(0, 1), find_written(self.writes, batch).real.flatten(), head
+                    hidden.words.flatten(0, 1),
+                    find_written(self.writes, batch).real.flatten(),
+                    head,
                 )
         return by_name
 

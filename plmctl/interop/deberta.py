@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError
-from plmctl.core.values import Count, Whole
+from plmctl.core.values import Count, Number, Whole
 from plmctl.interop.bert import (
     ACTIVATIONS,
     LAYER,
@@ -25,6 +25,7 @@ from plmctl.interop.bert import (
     task_architectures,
     task_head,
 )
+from plmctl.interop.difference import spell_layouts
 from plmctl.interop.family import Architecture, Family, Node, lm_head, row_classes
 from plmctl.interop.names import NameRule, Tensors, linear, maps, same
 from plmctl.interop.settings import Key, Numbers, Only, Settings, change
@@ -71,7 +72,7 @@ STATED: Settings = change(
     SETTINGS,
     Key("max_position_embeddings", "max_length", Count, 512),
     Key("type_vocab_size", "segments", Whole, 0),
-    replace(next(k for k in SETTINGS if k.key == "layer_norm_eps"), default=1e-7),
+    Key("layer_norm_eps", "eps", Number, 1e-7),
     Key("embedding_size", "table_width", Count | None, None),
     Key("max_relative_positions", "farthest", int, -1),
     Key("relative_attention", "relative", bool, False),
@@ -127,7 +128,10 @@ class DebertaV2Family(Family):
             raise ConfigError("config.json: relative_attention", False, allowed)
         own = {"buckets": 0, "shared": False, "normed": "none", "kernel": 0, "groups_of_kernel": 1}
         found = Numbers(**own | {"kernel_activation": "tanh"} | vars(found))
-        for key, name in (("conv_act", found.kernel_activation), ("pooler_hidden_act", found.pooler)):
+        for key, name in (
+            ("conv_act", found.kernel_activation),
+            ("pooler_hidden_act", found.pooler),
+        ):
             if name not in ACTIVATIONS:
                 raise ConfigError(f"config.json: {key}", name, f"one of {', '.join(ACTIVATIONS)}")
         return found.but(
@@ -237,6 +241,10 @@ class DebertaV2Family(Family):
             "activation": numbers.pooler,
         }
         return nodes
+
+    def compared(self, numbers: Numbers) -> Node:
+        nodes = self.nodes(numbers)
+        return spell_layouts(nodes) if numbers.kernel else nodes
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int

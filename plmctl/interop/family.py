@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from plmctl.core.used_cells import drop_unused_cells
-from plmctl.interop.difference import list_differences, spell_layouts
+from plmctl.interop.difference import list_differences
 from plmctl.interop.names import NameRule, Tensors, find_missing, linear
 from plmctl.interop.settings import Activation, Numbers, Settings, make_schema
 from plmctl.nn.layout import parse
@@ -124,6 +124,10 @@ class Family:
         """size, pattern, position and model as conf/ composes them."""
         raise NotImplementedError(type(self).__name__)
 
+    def compared(self, numbers: Numbers) -> Node:
+        """The nodes as a model of ours is compared with them, whose layouts are spelled plainly."""
+        return self.nodes(numbers)
+
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         """The config node of our head `name`."""
         raise NotImplementedError(type(self).__name__)
@@ -195,7 +199,7 @@ class Family:
         """The differences of a backbone from this family, as `path=value (published: value)`; none
         if it is a member.
         """
-        published: Node = spell_layouts(self.nodes(numbers))
+        published: Node = self.compared(numbers)
         nodes = {name: drop_unused_cells(config[name]) for name in published if name != "size"}
         return list_differences(nodes, {name: published[name] for name in nodes}, "")
 

@@ -54,7 +54,9 @@ class _Score(Function):
                 blocks, windows = _cut(x), _slide(vectors.to(x.dtype), length)
                 write = Tensor.add_ if any(x is not None for x in saved) else Tensor.copy_
                 for part in _walk(blocks, windows, into):
-                    torch.mm(blocks[part.place, part.rows], windows[part.place].T, out=part.products)
+                    torch.mm(
+                        blocks[part.place, part.rows], windows[part.place].T, out=part.products
+                    )
                     write(part.scores, part.straight)
                 saved += [blocks, windows]
         ctx.save_for_backward(*saved)

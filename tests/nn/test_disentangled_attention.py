@@ -14,7 +14,7 @@ from torch import Tensor
 
 from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.dense import Mask
-from plmctl.attention.op import AttentionOp, BoundOp
+from plmctl.attention.op import BoundOp
 from plmctl.attention.patterns.base import Full
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError

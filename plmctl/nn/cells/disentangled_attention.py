@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from plmctl.attention.kernels.base import Weigh
 from plmctl.attention.kernels.dense import Mask
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import (
-    Cell,
-    CellFacts,
-    Prefix,
-    RowSize,
-    Work,
-    check_heads,
-    split_heads,
-)
+from plmctl.nn.cells.base import Cell, CellFacts, Prefix, RowSize, Work, check_heads, split_heads
 from plmctl.nn.disentangled import DistanceVectors
 from plmctl.nn.distance_scores import score_distances
 from plmctl.nn.env import Env, Streams
@@ -123,7 +115,7 @@ class DisentangledAttention(Cell):
             env.recorder.vectors(q, k, v)
         q = q * (1 + len(self.terms)) ** -0.5
         bias = self._score_distances(q, k, env) if self.terms else None
-        weigh = self.weigh
+        weigh: Weigh | None = self.weigh
         if bias is not None and weigh is None and not isinstance(op.plan, Mask):
             weigh = _soften  # other kernels take biases of parts of a row
         y = op(
