@@ -20,9 +20,9 @@ from plmctl.nn.stack import Stack
 class Deberta(Encoder):
     """`Encoder`, and for heads over the vocabulary other states, the stream `words` [B, T, W].
 
-    With H' the states before the last layer and p the absolute positions, Q_0 = H' + p and Q_(n +
-    1) = layer(Q_n): the last layer, with its own weights, whose queries and residual sums are Q_n,
-    and whose keys and values are H'. `words` is Q after `decoder_steps`; 0: no decoder. So
+    H' are the states before the last layer, p the absolute positions. Q_0 = H' + p, and Q_(n + 1) =
+    layer(Q_n): the last layer, with its own weights. Its queries and residual sums are Q_n, its
+    keys and values are H'. `words` is Q after `decoder_steps`; 0: no decoder. So
     absolute positions enter only here. Other heads read the last layer as it is, and a model
     without a head over words does not run the decoder. (He et al., 2021, arXiv:2006.03654, sec.
     3.2; microsoft/DeBERTa, apps/models/masked_language_model.py.)

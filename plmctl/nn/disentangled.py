@@ -31,8 +31,8 @@ class DistanceVectors(Protocol):
 
 @part_of("position")
 class Disentangled(Position):
-    """One learned vector of the model's width for each distance x = query - key, of which every
-    layer makes its own queries and keys: row `clip(b(x) + S, 0, 2 S - 1)` of a table `[2 S, W]`.
+    """One learned vector of the model's width for each distance x = query - key: row `clip(b(x) +
+    S, 0, 2 S - 1)` of a table `[2 S, W]`. Every layer makes its own queries and keys of it.
 
     b(x) = x and S = `max_distance` = M without `buckets` (He et al., 2021, arXiv:2006.03654, sec.
     3.1). With them S = `buckets`. Up to S / 2 each distance has a row; beyond, a row serves ranges

@@ -27,7 +27,7 @@ def score_distances(q: Tensor, keys: Tensor | None, k: Tensor, queries: Tensor |
         q: [B, H, T, D]
         keys: [H, 2 T - 1, D] of the distances T - 1, T - 2, ..., 1 - T; None: no such term.
         k: [B, H, T, D]
-        queries: As `keys`.
+        queries: The vectors of the same distances for the other term; None: no such term.
     """
     # seen from a key, the distances run the other way
     turned = None if queries is None else queries.flip(1)
@@ -87,7 +87,7 @@ class _Part(NamedTuple):
     """The scores of one head, of a block of queries in some rows of the batch."""
 
     place: int  # the number of the head and the block
-    rows: slice  # of the block
+    rows: slice  # rows of the block
     products: Tensor  # [r C, T + C], with 0 where no score is
     straight: Tensor  # [r, C, T], a view of them
     scores: Tensor  # [r, C, T], a view of all scores
@@ -143,7 +143,7 @@ def _slide(vectors: Tensor, length: int) -> Tensor:
 
 
 def _add_up(windows: Tensor, shape: torch.Size) -> Tensor:
-    """The sum of what `_slide` repeats."""
+    """The sum of the windows of `_slide`, each at its distances."""
     length, (number, size) = shape[2], _divide(shape[2])
     windows = windows.unflatten(0, (-1, number))
     total = windows.new_zeros(shape[1], number * size + length, windows.shape[-1])

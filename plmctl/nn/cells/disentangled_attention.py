@@ -33,8 +33,8 @@ class DisentangledAttention(Cell):
     1). Keys and values are made of the stream `content` [B, T, W] where a model has one (the
     enhanced mask decoder). `weights` replaces softmax (nn/entmax.py).
     (arXiv:2006.03654, sec. 3.1; microsoft/DeBERTa, disentangled_attention.py.)
-    Differs from eq. 4, as the released code does: both terms go by the distance i - j, where p2c
-    of the paper goes by j - i.
+    Differs from eq. 4, as the released code does: both terms go by the distance i - j. In the paper
+    p2c goes by j - i.
     """
 
     facts = CellFacts(
@@ -141,7 +141,7 @@ class DisentangledAttention(Cell):
             length = q.shape[2]
             steps = torch.arange(length - 1, -length, -1, device=q.device)
             row = position.number(steps)
-            first, last = int(row[-1]), int(row[0])  # of all that occur
+            first, last = int(row[-1]), int(row[0])  # the rows that occur
             keys, queries = self._project(table[first : last + 1], factor)
             keys, queries = (x if x is None else x[:, row - first] for x in (keys, queries))
             return score_distances(q, keys, k, queries)
@@ -177,7 +177,7 @@ def _soften(scores: Tensor) -> Tensor:
 
 
 def _in_order(env: Env) -> bool:
-    """Whether the distance of two tokens that see each other is that of their places in the row."""
+    """Whether positions count the tokens of each document one by one."""
     if torch.compiler.is_compiling():
         return False
     positions = env.ops["text"].positions
