@@ -40,6 +40,7 @@ from plmctl.interop.m2m_100 import M2M100Family
 from plmctl.interop.marian import MarianFamily
 from plmctl.interop.mbart import MBartFamily
 from plmctl.interop.modernbert import ModernBertFamily
+from plmctl.interop.modernbert_decoder import ModernBertDecoderFamily
 from plmctl.interop.mpnet import MPNetFamily
 from plmctl.interop.mt5 import MT5Family
 from plmctl.interop.names import Tensors, to_ours, to_theirs
@@ -87,6 +88,7 @@ FAMILIES: tuple[Family, ...] = (
     MPNetFamily(),
     ErnieFamily(),
     ModernBertFamily(),
+    ModernBertDecoderFamily(),
     EuroBertFamily(),
     NeoBertFamily(),
     RoFormerFamily(),

@@ -51,6 +51,7 @@ TINY: Settings = {
     "num_labels": 3,
 }
 OWN = {
+    "ModernBertDecoder": {"cls_token_id": 2, "sep_token_id": 3},
     "ModernBert": {"local_attention": 4, "cls_token_id": 2, "sep_token_id": 3},
     "EuroBert": {"mask_token_id": 4},
     "RoFormer": {
@@ -86,6 +87,17 @@ ODD: dict[str, list[Settings]] = {
             "classifier_activation": "silu",
             "norm_eps": 1e-3,
             "num_hidden_layers": 2,
+        },
+    ],
+    "ModernBertDecoder": [
+        {"local_attention": 4, "num_hidden_layers": 4},
+        {"local_attention": 9, "attention_bias": True, "norm_bias": True, "decoder_bias": False},
+        {
+            "tie_word_embeddings": False,
+            "layer_types": ["sliding_attention"] * 3,
+            "local_attention": 6,
+            "hidden_activation": "silu",
+            "vocab_size": 50,
         },
     ],
     "EuroBert": [
@@ -125,6 +137,7 @@ ODD: dict[str, list[Settings]] = {
 }
 ALL = ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")
 KINDS = {
+    "ModernBertDecoder": ("CausalLM",),
     "ModernBert": (*ALL, "MultipleChoice"),
     "EuroBert": ALL[:3],
     "NeoBert": ALL[:2],
@@ -132,6 +145,7 @@ KINDS = {
 }
 HEADS = {
     "MaskedLM": "mlm",
+    "CausalLM": "clm",
     "SequenceClassification": "class",
     "TokenClassification": "tag",
     "QuestionAnswering": "span",
@@ -190,8 +204,9 @@ def read(loaded: Any, head: str, ids: Tensor, mask: Tensor) -> Tensor:
 @contextmanager
 def without_fp32(family: str) -> Iterator[None]:
     """The library computes some steps in fp32 whatever the model has: here in fp64."""
-    package = getattr(transformers.models, family.lower(), None)
-    module = getattr(package, f"modeling_{family.lower()}", neobert)
+    name = family.lower().replace("bertd", "bert_d")
+    package = getattr(transformers.models, name, None)
+    module = getattr(package, f"modeling_{name}", neobert)
 
     def turn(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Any:
         half = q.shape[-1] // 2
