@@ -131,7 +131,7 @@ class ModernBertFamily(Family):
     """
 
     model_type = "modernbert"
-    systems = ("ModernBERT", "Ettin", "mmBERT")
+    systems: tuple[str, ...] = ("ModernBERT", "Ettin", "mmBERT")
     stated = SETTINGS
     prefix = "model."
     rules: Sequence[NameRule] = (

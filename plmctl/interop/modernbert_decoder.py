@@ -74,7 +74,7 @@ class ModernBertDecoderFamily(ModernBertFamily):
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> Numbers:
         parts = config["pattern"].get("parts") or [config["pattern"]]
-        window = next((part for part in parts if part.get("_target_") == PATTERN), {})
+        window: Node = next((part for part in parts if part.get("_target_") == PATTERN), {})
         numbers = super().measure({**config, "pattern": window}, tensors, pad)
         head = (config.get("heads") or {}).get("clm") or {}
         return numbers.but(decoder_bias=head.get("bias", True))
