@@ -17,6 +17,8 @@ from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import DETAIL, remark
 
+FORMER = "hydra/sweeper=optuna"  # as in plmctl.jobs.former_sweeper, which is dear to import
+
 
 def start(
     command: type[Command],
@@ -44,10 +46,10 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
         from plmctl.config.launcher import take_launcher
 
         given = take_launcher(given)
-    if multirun:
+    if multirun or FORMER in given.overrides:  # which the sweep answers, with -m or without
         from plmctl.jobs.sweep import sweep
 
-        if given.resume or print_config:
+        if multirun and (given.resume or print_config):
             raise UsageError(
                 "-m/--multirun cannot be combined with --resume or --print-config:"
                 "\n  fix: name the run.dir or the settings of one job"

@@ -33,7 +33,7 @@ def refuse_former(given: Provenance) -> None:
         return
     if given.command not in SEARCHED:
         named = ", ".join(SEARCHED)
-        fix = "leave it out; choice(...) and range(...) list the jobs"
+        fix = "# leave it out; with -m, choice(...) and range(...) list the jobs"
         raise UsageError(f"{WORD}: plmctl search is for {named}\n  fix: {fix}")
     line = " ".join(["plmctl", "search", *_translate(given)])
     own = spell_line(*as_words(given.plugins, given.config_dirs)).partition(" ")[2]

@@ -488,6 +488,13 @@ def test_the_former_sweeper_of_optuna_is_answered_with_the_search(
     ]
     done = plmctl("finetune", "-m", "hydra/sweeper=optuna", "optim.lr=1,2", "task=words")
     assert "plmctl search individual.command=finetune" in done.stderr
+    line = done.stderr.partition("fix: ")[2]
+    done = plmctl("finetune", "hydra/sweeper=optuna", "optim.lr=1,2", "task=words")
+    assert (done.exit_code, done.stderr.partition("fix: ")[2]) == (2, line)  # without -m, too
+    for words in (("graph", "transe"), ("eval", "-m"), ("data", "rewrite")):
+        done = plmctl(*words, "hydra/sweeper=optuna")
+        assert done.exit_code == 2
+        assert "plmctl search is for pretrain, finetune" in done.stderr
 
 
 def test_a_job_is_composed_once(
