@@ -17,7 +17,7 @@ from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import DETAIL, remark
 
-FORMER = "hydra/sweeper=optuna"  # as in plmctl.jobs.former_sweeper, which is dear to import
+FORMER = "hydra/sweeper=optuna"  # a sweep refuses it and names the search instead
 
 
 def start(
@@ -46,7 +46,7 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
         from plmctl.config.launcher import take_launcher
 
         given = take_launcher(given)
-    if multirun or FORMER in given.overrides:  # which the sweep answers, with -m or without
+    if multirun or FORMER in given.overrides:
         from plmctl.jobs.sweep import sweep
 
         if multirun and (given.resume or print_config):
