@@ -82,11 +82,29 @@ def shrink_source(source: Source, layers: Layers | Mapping[str, Layers]) -> Sour
         of_pattern = above if "pattern" in above else config
         of_pattern["pattern"] = keep_layers(of_pattern["pattern"], chosen, source.plugins)
         of_position = above if "position" in above else config
-        of_position["position"] = pick_values(of_position["position"], chosen, len(teacher))
+        position = pick_values(of_position["position"], chosen, len(teacher))
+        if position.get("num_layers") == len(teacher):
+            position["num_layers"] = len(chosen)
+            tensors = _pick_tables(tensors, f"{place.rpartition('.')[0]}.position", chosen)
+        of_position["position"] = position
         residual = node.get("residual") or {}
         if residual.get("first_norm") is False and chosen[0] != 0:
             node["residual"] = {**residual, "first_norm": True}
     return replace(source, config=config, tensors=tensors)
+
+
+def _pick_tables(
+    tensors: Mapping[str, Tensor], path: str, chosen: Sequence[int]
+) -> dict[str, Tensor]:
+    """The tensors with those of the layers `chosen` of a position scheme that has some for each."""
+    own = re.compile(rf"(backbone\.{re.escape(path.lstrip('.'))}\.\w+\.)(\d+)(\..+)")
+    found = {name: own.fullmatch(name) for name in tensors}
+    kept = {name: tensor for name, tensor in tensors.items() if not found[name]}
+    for number, layer in enumerate(chosen):
+        for name, match in found.items():
+            if match and int(match[2]) == layer:
+                kept[f"{match[1]}{number}{match[3]}"] = tensors[name]
+    return kept
 
 
 def pick_layers(layers: Layers, number: int, *, path: str = "kept_layers") -> list[int]:

@@ -177,7 +177,7 @@ def _refuse_steps(weights: str, draft: Draft | None, opening: Sequence[int]) -> 
         raise ConfigError("draft", "...", allowed.format("null"), fix="leave draft out")
     if opening:
         allowed = "none: another library writes the texts from their first token on"
-        raise ConfigError("language", list(opening), allowed, fix="runtime=torch")
+        raise ConfigError("opening", list(opening), allowed, fix="runtime=torch")
 
 
 def find_writing_head(model: Model, head: str | None = None) -> str:
@@ -321,6 +321,7 @@ def _find_opening(backbone: Backbone, opening: Sequence[int] | None) -> list[int
     if start != LAST:
         return [int(start), *begin]
     if not begin:
-        problem = "the decoder of this model begins with the name of a language, and none is named"
-        raise UsageError(f"{problem}\n  fix: language=en_XX, or another one of its tokenizer")
+        problem = "the decoder of this model begins with the token of a language, and none is named"
+        fix = "model.start=<its id>, or decoder_start_token_id in its config.json"
+        raise UsageError(f"{problem}\n  fix: {fix}")
     return begin

@@ -33,6 +33,7 @@ from plmctl.interop.eurobert import EuroBertFamily
 from plmctl.interop.family import TOKENS, Family, compare_heads, drop_aliases, find_token_tables
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
+from plmctl.interop.gpt_neo import GPTNeoFamily
 from plmctl.interop.led import LEDFamily
 from plmctl.interop.longformer import LongformerFamily
 from plmctl.interop.luke import LukeFamily
@@ -52,6 +53,7 @@ from plmctl.interop.roformer import RoFormerFamily
 from plmctl.interop.settings import Numbers, refuse_huge
 from plmctl.interop.t5 import T5Family
 from plmctl.interop.transfo_xl import TransfoXLFamily
+from plmctl.interop.umt5 import UMT5Family
 from plmctl.interop.weights import modernize_names
 from plmctl.interop.xlm_roberta import CamembertFamily, XLMRobertaFamily
 from plmctl.interop.xlnet import XLNetFamily
@@ -63,6 +65,7 @@ FAMILIES: tuple[Family, ...] = (
     BertFamily(),
     RobertaFamily(),
     GPT2Family(),
+    GPTNeoFamily(),
     GPTFamily(),
     ElectraFamily(),
     AlbertFamily(),
@@ -75,6 +78,7 @@ FAMILIES: tuple[Family, ...] = (
     BigBirdPegasusFamily(),
     T5Family(),
     MT5Family(),
+    UMT5Family(),
     XLNetFamily(),
     ReformerFamily(),
     LongformerFamily(),

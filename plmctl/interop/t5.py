@@ -37,9 +37,9 @@ PROJECTIONS = {  # theirs -> (the cell between the two maps, its activation)
 }
 
 
-def layer_rules(end: str, *, gated: bool) -> list[NameRule]:
-    """The rules of "encoder" or "decoder" without its table of tokens; the first layer's table of
-    relative positions serves all layers.
+def layer_rules(end: str, *, gated: bool, shared: bool = True) -> list[NameRule]:
+    """The rules of "encoder" or "decoder" without its table of tokens; `shared`: the first layer's
+    table of relative positions serves all layers.
     """
     ours, block = f"backbone.{end}.stack.blocks", f"{end}.block.{{i}}.layer"
     last = 2 if end == "decoder" else 1
@@ -52,11 +52,10 @@ def layer_rules(end: str, *, gated: bool) -> list[NameRule]:
         *maps(f"{ours}.c.{{i}}.cell", across, {"q": "q", "kv": "k v", "out": "o"}, **flat),
         *linear(f"{ours}.c.{{i}}.norm_in", f"{block}.1.layer_norm", **flat),
     ]
+    own_table = "position.table.weight" if shared else "position.by_layer.{i}.table.weight"
+    first = f"{end}.block.0.layer.0.SelfAttention" if shared else attention
     return [
-        same(
-            f"backbone.{end}.position.table.weight",
-            f"{end}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-        ),
+        same(f"backbone.{end}.{own_table}", f"{first}.relative_attention_bias.weight"),
         *maps(f"{ours}.a.{{i}}.cell", attention, {"qkv": "q k v", "out": "o"}, **flat),
         *linear(f"{ours}.a.{{i}}.norm_in", f"{block}.0.layer_norm", **flat),
         *maps(f"{ours}.f.{{i}}.cell", inner, own, **flat),
@@ -134,13 +133,18 @@ class T5Family(EncoderDecoderFamily):
         gated = PROJECTIONS[numbers.activation][0] == GATED
         return [*TABLES, *layer_rules("encoder", gated=gated), *layer_rules("decoder", gated=gated)]
 
-    def nodes(self, numbers: Numbers) -> Node:
-        cell, activation = PROJECTIONS.get(numbers.activation, PROJECTIONS["relu"])
-        buckets = {
+    def position(self, numbers: Numbers, *, bidirectional: bool) -> Node:
+        """The node of the positions of the encoder, which are bidirectional, or of the decoder."""
+        return {
             "_target_": POSITION,
             "buckets": numbers.buckets,
             "max_distance": numbers.max_distance,
+            "num_heads": numbers.num_heads,
+            "bidirectional": bidirectional,
         }
+
+    def nodes(self, numbers: Numbers) -> Node:
+        cell, activation = PROJECTIONS.get(numbers.activation, PROJECTIONS["relu"])
         norm: Node = {"_target_": "plmctl.nn.norm.rms_norm", "_partial_": True, "eps": numbers.eps}
         attention = {
             "dropout": numbers.attention_dropout,
@@ -155,8 +159,8 @@ class T5Family(EncoderDecoderFamily):
             numbers,
             embedding={"norm": None},
             positions=(
-                {**buckets, "num_heads": numbers.num_heads, "bidirectional": True},
-                {**buckets, "num_heads": numbers.num_heads, "bidirectional": False},
+                self.position(numbers, bidirectional=True),
+                self.position(numbers, bidirectional=False),
             ),
             attention=attention,
             inner={

@@ -5,6 +5,7 @@ the stream between layers.
 from __future__ import annotations
 
 import math
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -331,6 +332,41 @@ class RelativeBuckets(Position):
     def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
         buckets = self.bucket(k_positions[:, None, :] - q_positions[:, :, None])  # [B | 1, Tq, Tk]
         return self.table(buckets).permute(0, 3, 1, 2).to(q.dtype)
+
+
+@part_of("position")
+class RelativeBucketsByLayer(Position):
+    """`RelativeBuckets` with a table of its own for each layer (Chung et al., 2023,
+    arXiv:2304.09151, umT5, released code).
+    """
+
+    def __init__(
+        self,
+        *,
+        num_heads: int,
+        num_layers: Count,
+        bidirectional: bool,
+        buckets: int = 32,
+        max_distance: int = 128,
+    ) -> None:
+        super().__init__()
+        how: Any = {"num_heads": num_heads, "bidirectional": bidirectional}
+        how |= {"buckets": buckets, "max_distance": max_distance}
+        self.layers = num_layers
+        self.by_layer = nn.ModuleList(RelativeBuckets(**how) for _ in range(num_layers))
+
+    def at_layer(self, layer: int) -> Position:
+        return cast(Position, self.by_layer[layer])
+
+    def check_layers(self, count: int) -> None:
+        if count != self.layers:
+            allowed = f"{count}, a table for each layer"
+            fix = f"position.num_layers={count}"
+            raise ConfigError("position.num_layers", self.layers, allowed, fix=fix)
+
+    @by_distance
+    def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
+        return self.at_layer(0).bias(q, q_positions, k_positions)
 
 
 @part_of("position")

@@ -46,6 +46,7 @@ class Attention(Cell):
     for each column, the same in all heads. (Henry et al., 2020, arXiv:2010.04245, with a norm for a
     learned temperature; Dehghani et al., 2023, arXiv:2302.05442, sec. 2.2, with layer norms.)
     `weights` replaces softmax (nn/entmax.py). `outputs`: columns of the result; null: W.
+    `qkv_bias`: whether queries, keys and values have a bias; null: as `bias` says.
     `kv_heads`: K heads of keys and values, each for H / K heads of queries next to each other
     (Ainslie et al., 2023, arXiv:2305.13245); then `q.weight [H D, W]` and `kv.weight [2 K D, W]`
     replace `qkv`. Differs: shared keys keep their length, and a token sees itself; a cache holds
@@ -62,6 +63,7 @@ class Attention(Cell):
         dropout: DropoutRate,
         head_width: int | None = None,
         bias: bool = True,
+        qkv_bias: bool | None = None,
         scores: str = "scaled",
         projections: str = "own",
         qk_norm: bool = False,
@@ -91,14 +93,16 @@ class Attention(Cell):
         if projections == "shared":  # one map gives queries and keys
             self.facts = replace(self.facts, gives={**MAPS, "qkv": ("query", "value")})
         self.kv_heads = kv_heads or num_heads
-        grouped = self.kv_heads != num_heads
+        grouped, own_bias = self.kv_heads != num_heads, bias if qkv_bias is None else qkv_bias
         _check_groups(num_heads, self.kv_heads, projections)
         self.qkv: nn.Module = (
-            nn.Identity() if grouped or projections == "none" else nn.Linear(width, rows, bias=bias)
+            nn.Identity()
+            if grouped or projections == "none"
+            else nn.Linear(width, rows, bias=own_bias)
         )
         keys = 2 * self.kv_heads * self.head_width
-        self.q = nn.Linear(width, inner, bias=bias) if grouped else None
-        self.kv = nn.Linear(width, keys, bias=bias) if grouped else None
+        self.q = nn.Linear(width, inner, bias=own_bias) if grouped else None
+        self.kv = nn.Linear(width, keys, bias=own_bias) if grouped else None
         self.score = make_score(scores, num_heads=num_heads, head_width=self.head_width)
         self.q_norm, self.k_norm = (
             nn.RMSNorm(self.head_width, eps=1e-6) if qk_norm else None for _ in range(2)
