@@ -6,8 +6,8 @@ A table stands between `<!-- NAME -->`, such as `<!-- parts: noise -->` or `<!--
 that introduces it says; a recipe's row is its first comment and the parts that it chooses; a
 study's row is its question, its title, the papers that its header names, what it trains and
 what was measured; a command's row is the first sentence of its help; a setting's row is what
-`plmctl help` says of it; a family of published checkpoints states its systems and classes; a
-class of the reference has the first sentence of its docstring.
+`plmctl help` says of it; a family of published checkpoints states its systems, classes,
+recipes and names on the hub; a class of the reference has the first sentence of its docstring.
 
 Between `<!-- file: PATH -->` and `<!-- end -->` stands the text of a file of the repository.
 """
@@ -44,13 +44,15 @@ from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import Draws
 from plmctl.interop.family import Family
 from plmctl.interop.hf import FAMILIES
+from plmctl.interop.listing import ListedFamily, list_families
 from plmctl.study.measured import count
 from plmctl.text.vocab import Vocab
 
 DOCS = Path(__file__).parent
 PAGES = tuple(sorted(DOCS.rglob("*.md")))
 TABLE = re.compile(
-    r"(?<=<!-- )((?:parts|settings|classes): \w+|fields|recipes|studies|commands|families|noised)"
+    r"(?<=<!-- )((?:parts|settings|classes): \w+"
+    r"|fields|recipes|studies|commands|families|published|noised)"
     r" -->\n(.*?)(?=<!-- end -->)",
     re.DOTALL,
 )
@@ -77,6 +79,7 @@ CHOSEN = ("model", "format", "noise", "objective")  # slots of a recipe
 HEADS = {
     "fields": ("field", "shape", "type", "meaning"),
     "families": ("systems", "classes of transformers"),
+    "published": ("`model_type`", "systems", "recipes", "names on the hub (parameters)"),
     "studies": ("study", "question", "title", "papers", "trains", "measured"),
     "commands": ("command", "effect"),
     "noised": ("`noise=`", "input of the model", "targets"),
@@ -99,6 +102,8 @@ def rows(name: str) -> list[str]:
         return [class_row(each) for each in CLASSES[name.removeprefix("classes: ")].split()]
     if name == "families":
         return [family_row(family) for family in sorted(FAMILIES, key=lambda each: each.systems)]
+    if name == "published":
+        return [published_row(family) for family in list_families()]
     if name == "noised":
         return [noised_row(noise) for noise in NOISED]
     if name == "fields":
@@ -130,6 +135,12 @@ def family_row(family: Family) -> str:
     """
     names = dict.fromkeys(each.name for each in family.architectures)
     return row([", ".join(family.systems), ", ".join(f"`{name}`" for name in names)])
+
+
+def published_row(family: ListedFamily) -> str:
+    """One family that can be opened: its systems, recipes and names on the hub."""
+    recipes = ", ".join(f"`{name}`" for name in family.recipes)
+    return row([f"`{family.model_type}`", ", ".join(family.systems), recipes, family.spell_names()])
 
 
 def recipe_row(name: str) -> str:

@@ -100,13 +100,23 @@ def assert_composes(line: str, *extra: str) -> None:
         return
     plugins = [after for word, after in pairwise(words) if word == "--plugin"]
     command = cli.KnownCommands(plugins=plugins)[verb]
-    if verb in ("data", "recipes", "bases"):
+    if verb in ("data", "recipes", "bases", "models"):
         command, words = command.commands[(inner := words[0])], words[1:]
         verb = inner if inner in all_commands() else verb  # data augment
     if words == ["--help"]:
         return
     context = command.make_context(verb, [*words, *extra])
-    if verb in ("average", "compare", "convert", "report", "recipes", "bases", "help", "env"):
+    if verb in (
+        "average",
+        "compare",
+        "convert",
+        "report",
+        "recipes",
+        "bases",
+        "models",
+        "help",
+        "env",
+    ):
         return
     given = context.params
     words = read_bare(command.callback.kind.about, given.get("words", given.get("settings")) or [])
@@ -199,7 +209,7 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     wanted = {f"parts: {slot}" for slot in slots}
     wanted |= {f"settings: {verb}" for verb in [tables.SHARED, *all_commands(), *SAVED, "launcher"]}
     wanted |= {f"classes: {group}" for group in tables.CLASSES}
-    wanted |= {"recipes", "studies", "fields", "families", "commands", "noised"}
+    wanted |= {"recipes", "studies", "fields", "families", "published", "commands", "noised"}
     marks = [mark for page in PAGES.values() for mark, _ in tables.TABLE.findall(page)]
     assert sorted(marks) == sorted(wanted)
     for page in PAGES.values():

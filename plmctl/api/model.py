@@ -35,14 +35,27 @@ from plmctl.training.device.precision import Precision
 from plmctl.use.answering import answer_examples
 from plmctl.use.asked_task import ask_all, choose_task, describe_model, open_task, read_examples
 from plmctl.use.embed import EmbeddingManner, check_manner, choose_manner, embed
-from plmctl.use.embedding_lines import PlainLine, lay_out_lines, lay_out_text
+from plmctl.use.embedding_lines import PlainLine, find_longest, lay_out_lines, lay_out_text
 from plmctl.use.generate import make_answerer
 from plmctl.use.items import PLACE, Item, as_line, read_items, refuse_single, take_texts
 from plmctl.use.labeller import ModelLabeller
 from plmctl.use.prompting import make_prompt_reader
 from plmctl.use.runtimes import let_write, open_runtime
+from plmctl.use.sentence_vectors import check_prompt
 
-Pooling = Literal["mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"]
+Pooling = Literal[
+    "mean",
+    "first",
+    "max",
+    "last",
+    "mean_sqrt",
+    "weighted",
+    "first_last",
+    "pooler",
+    "idf",
+    "sif",
+    "trained",
+]
 Layers = int | Sequence[int] | Literal["all"]
 
 
@@ -64,7 +77,7 @@ class TrainedModel(Loaded):
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text as the model reads them: with special tokens, cut to its length."""
         listed = take_texts(texts, "model.encode([text])")
-        length = self.model.backbone.max_length
+        length = find_longest(self)
         return [list(lay_out_text(text, self, length).ids) for text in listed]
 
     def embed(
@@ -73,6 +86,7 @@ class TrainedModel(Loaded):
         *,
         pooling: Pooling = "mean",
         layer: int = -1,
+        prompt: str | None = None,
         weights_from: str | os.PathLike[str] | None = None,
         normalize: bool = False,
         batch_size: int = 32,
@@ -83,6 +97,7 @@ class TrainedModel(Loaded):
             texts: texts, or pairs for a model whose task reads pairs; an empty one gives zeros.
             pooling: The pooling of tokens; those after "last" choose the layers themselves.
             layer: 0 is the embedding output, -1 the last.
+            prompt: With "trained": the name of a prompt of the model, before each text.
             weights_from: A file of lines in which rare tokens are rare, for "idf" and "sif"; None:
                 the texts themselves.
             normalize: vectors of length 1, whose product is their cosine.
@@ -95,6 +110,7 @@ class TrainedModel(Loaded):
             texts,
             pooling=pooling,
             layers="all" if whole else [layer],
+            prompt=prompt,
             weights_from=None if weights_from is None else os.fspath(weights_from),
             normalize=normalize,
             batch_size=batch_size,
@@ -266,11 +282,12 @@ class TrainedModel(Loaded):
         how = {"pooling": spec.pooling, "normalize": spec.normalize}
         check_manner(weights_from=spec.weights_from, **how)
         lines = ((n, PlainLine(as_line(text, n))) for n, text in enumerate(texts, 1))
-        rows = lay_out_lines(lines, self, PLACE)
         key = (spec.pooling, repr(spec.layers), spec.normalize)
         if key not in self._manners:
             self._manners[key] = choose_manner(self, layers=spec.layers, **how)
-        manner = self._manners[key].weigh(self, rows, source=PLACE, weights_from=spec.weights_from)
+        manner = self._manners[key]
+        rows = lay_out_lines(lines, self, PLACE, prompt=check_prompt(manner.whole, spec.prompt))
+        manner = manner.weigh(self, rows, source=PLACE, weights_from=spec.weights_from)
         sizes: Any = {"batch_size": spec.batch_size, "precision": self.precision}
         sizes |= {"runtime": self.runtime}
         return dict(embed(self, rows, manner, **sizes))

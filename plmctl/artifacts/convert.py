@@ -26,6 +26,7 @@ from plmctl.artifacts.lengthen import lengthen
 from plmctl.artifacts.loading import Source, open_source, refuse_infinite, without_spare_rows
 from plmctl.artifacts.packing import Pack, keep
 from plmctl.artifacts.places import Places
+from plmctl.artifacts.sentence_model import to_sentence_folder
 from plmctl.config.saved import CONFIG
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.spelling import spell_setting
@@ -69,7 +70,7 @@ def convert(
     which appears only when it is complete.
 
     Args:
-        to: "hf", "plmctl" or "peft", the layout of `target`.
+        to: "hf", "plmctl", "peft" or "sentence-transformers", the layout of `target`.
         max_length: Tokens of the rows that it is to read, more than today (lengthen.py).
         reach: With `max_length`, tokens that a token sees to either side; None: as many as before,
             or as many as an old row has, at most 256.
@@ -95,6 +96,9 @@ def convert(
         "hf": lambda folder: to_hf(model, folder, card, decision),
         "plmctl": lambda folder: to_plmctl(model, folder, decision, packing),
         "peft": lambda folder: to_peft(model, folder),
+        "sentence-transformers": lambda folder: to_sentence_folder(
+            model, folder, lambda network, place: to_hf(network, place, card)
+        ),
     }
     try:
         with open_folder(target) as unfinished:

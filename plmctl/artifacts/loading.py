@@ -23,7 +23,7 @@ from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import DataError, UsageError, did_you_mean, list_some
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import DETAIL, WARN, remark
-from plmctl.interop import elmo, hf
+from plmctl.interop import elmo, fairseq, google, hf, sentence_folder
 from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_tables
 from plmctl.knowledge.vectors import find_vectors
@@ -31,6 +31,7 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.runtime.base import Runtime
 from plmctl.storage.gate import own
+from plmctl.storage.hub import PREFIX, HubName, find_hub_model
 from plmctl.storage.parts.kinds import has_weights, read_at_once
 from plmctl.storage.paths import find_near, refuse_links
 from plmctl.storage.reading import blame_file, fit_stored
@@ -59,6 +60,8 @@ _HUB = re.compile(
 )
 BESIDE = "beside"  # folder of a run: a checkpoint of each side task in addition to its own
 CARD = "model.json"  # the file of an exported folder that says what its graph is
+SPARE = 1024  # rows at most by which a published table is longer than its tokenizer, for speed
+FOREIGN = (elmo, google, fairseq)  # layouts other than that of transformers
 SHOWN = 3  # folders that a message lists
 
 
@@ -77,7 +80,7 @@ class Source:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """DataError where the folder has none, or one with more tokens than the table has rows."""
-        if elmo.is_elmo(self.folder):
+        if elmo.is_checkpoint(self.folder):
             return make_tokenizer()
         if not self.has_tokenizer:
             files = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or *.model"
@@ -88,7 +91,7 @@ class Source:
             )
         tokenizer = Tokenizer.load(self._words)
         rows = sum(map(len, find_token_tables(self.tensors)))
-        if 0 < rows < tokenizer.vocab.size:
+        if 0 < rows < tokenizer.vocab.size or self._is_too_small(tokenizer, rows):
             raise DataError(
                 f"its tokenizer has {tokenizer.vocab.size:,} tokens, and the table of its model"
                 f" {rows:,} rows",
@@ -96,6 +99,10 @@ class Source:
                 fix="put the files of the tokenizer there that the model was trained with",
             )
         return tokenizer
+
+    def _is_too_small(self, tokenizer: Tokenizer, rows: int) -> bool:
+        """Whether a published table has more rows than are added to one for speed."""
+        return self.published and rows - tokenizer.vocab.size > SPARE
 
     @property
     def _words(self) -> Path:
@@ -121,12 +128,12 @@ class Source:
         """Whether there are files of one (readable or not)."""
         if not self.published:
             return (self._words / META).is_file()
-        if elmo.is_elmo(self.folder):
+        if elmo.is_checkpoint(self.folder):
             return True
         # Marian: a model for each language, and ids from a third file
         if (self._words / "source.spm").is_file():
             return False
-        wanted = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
+        wanted = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", "*.model", "*.spm")
         return any(file for name in wanted for file in self._words.glob(name))
 
     @property
@@ -267,11 +274,7 @@ def open_source(
     folder = find(path)
     refuse_links(own(folder))
     if not (folder / "config.yaml").is_file():
-        beside: Path | None = None
-        if peft_reading.is_adapter(folder):
-            model, beside = peft_reading.read(folder)
-        else:
-            model = (elmo if elmo.is_elmo(folder) else hf).read(folder)
+        model, beside = _read_published(folder)
         refuse_references(model.config, file=folder)
         source = Source(
             folder,
@@ -291,6 +294,16 @@ def open_source(
     config = read_config(folder, path, plugins=plugins)
     tensors = _with_base(read_at_once(folder), folder, plugins)
     return Source(folder, config, tensors, plugins=plugins)
+
+
+def _read_published(folder: Path) -> tuple[hf.Imported, Path | None]:
+    """The model of a published folder, and the folder of its tokenizer where that is another."""
+    if peft_reading.is_adapter(folder):
+        return peft_reading.read(folder)
+    if sentence_folder.is_sentence_folder(folder):
+        return sentence_folder.read(folder)
+    layout: Any = next((each for each in FOREIGN if each.is_checkpoint(folder)), hf)
+    return layout.read(folder), None
 
 
 def read_config(
@@ -387,6 +400,7 @@ class _Saved(TypedDict):
     data: NotRequired[dict[str, Any] | None]
     origin: NotRequired[dict[str, Any] | None]
     labels: NotRequired[list[str] | None]
+    sentence: NotRequired[dict[str, Any] | None]
 
 
 def _refuse_misfit(source: Source, *, again: str) -> None:
@@ -409,10 +423,11 @@ def _refuse_misfit(source: Source, *, again: str) -> None:
 
 
 def find(path: str | os.PathLike[str]) -> Path:
-    """The checkpoint or Hugging Face folder that `path` means; DataError naming what was looked
-    for.
+    """The checkpoint or Hugging Face folder that `path` means, of `hf:<name>[@revision]` in the
+    local cache of the hub; DataError naming what was looked for.
     """
-    place = Path(path).expanduser()
+    named = str(path)
+    place = find_hub_model(named) if named.startswith(PREFIX) else Path(path).expanduser()
     if not place.exists():
         raise _explain_missing(str(path).rstrip("/"), place)
     if not place.is_dir():
@@ -429,7 +444,8 @@ def find(path: str | os.PathLike[str]) -> Path:
         what = "an exported folder has no weights that PyTorch reads"
         fix = f"plmctl eval {spell_setting('checkpoint', path)}, or the run that it is from"
         raise UsageError(f"{path}: {what}\n  fix: {fix}")
-    published = (place / "config.json").is_file() or elmo.is_elmo(place)
+    published = (place / "config.json").is_file() or sentence_folder.is_sentence_folder(place)
+    published = published or any(each.is_checkpoint(place) for each in FOREIGN)
     if published or peft_reading.is_adapter(place):
         return place
     if (place / "config.yaml").is_file():
@@ -457,7 +473,9 @@ def _explain_missing(path: str, place: Path) -> DataError:
     nearby = folder if of_here else Path(RUNS) if bare and not of_hub else None
     others = sorted(nearby.glob("*/"))[:SHOWN] if nearby else []
     problem, fix = "there is no such run, checkpoint or Hugging Face folder", "check the path"
-    if near:
+    if of_hub and HubName.parse(path).folder is not None:
+        fix = f"give {PREFIX}{path}, which is in the local cache of the hub"
+    elif near:
         problem, fix = f"{problem}{did_you_mean([near])}", f"give {near}"
     elif others:
         fix = f"give one that exists, such as {', '.join(map(str, others))}"

@@ -30,11 +30,13 @@ Out = Annotated[
     str | None, typer.Option("--out", metavar="DIR", help="The folder to write (no default).")
 ]
 To = Annotated[
-    Literal["hf", "plmctl", "peft", "onnx", "openvino", "ctranslate2"] | None,
+    Literal["hf", "plmctl", "peft", "sentence-transformers", "onnx", "openvino", "ctranslate2"]
+    | None,
     typer.Option(
         "--to",
         help="The layout to write (default: plmctl for a longer or a compact model); peft: the"
-        " weights of LoRA or IA3, for the model in Hugging Face's layout; onnx, openvino: a"
+        " weights of LoRA or IA3, for the model in Hugging Face's layout; sentence-transformers: a"
+        " model of sentences with its pooling; onnx, openvino: a"
         " fine-tuned model as one file; ctranslate2: a model that writes. Their answers are"
         " compared with PyTorch's.",
     ),
@@ -130,6 +132,8 @@ Group = Annotated[
 
 
 GRAPHS = ("onnx", "openvino")  # layouts of one graph, without weights for PyTorch
+# the library in the card of a folder, where it is not transformers
+LIBRARY: dict[str | None, str] = {"sentence-transformers": "sentence-transformers"}
 LIBRARIES = (*GRAPHS, "ctranslate2")  # and of models that write
 
 
@@ -148,6 +152,16 @@ def refuse_options(
         if used and to in LIBRARIES:
             first = f"convert --to plmctl {option} first, then fine-tune and convert that model"
             raise UsageError(f"{option} makes a model to train\n  fix: {first}")
+
+
+def refuse_lengths(max_length: int | None, *, reach: int | None, without: str | None) -> None:
+    """UsageError for options of a longer model without its length."""
+    from plmctl.core.errors import UsageError
+
+    for option, value in (("--reach", reach), ("--without", without)):
+        if value and max_length is None:
+            fix = f"--max-length 4096, or no {option}"
+            raise UsageError(f"{option} is of a longer model\n  fix: {fix}")
 
 
 def refuse_eight_bits(
@@ -235,10 +249,7 @@ class ConvertCommand(Tool):
         if (place := choose_place(f"convert {source}", former, out)) is None:
             raise UsageError("Missing option '--out': the folder to write\n  fix: --out converted")
         refuse_file_name(place, "--out")
-        for option, value in (("--reach", reach), ("--without", without)):
-            if value and max_length is None:
-                fix = f"--max-length 4096, or no {option}"
-                raise UsageError(f"{option} is of a longer model\n  fix: {fix}")
+        refuse_lengths(max_length, reach=reach, without=without)
         refuse_options(to, part, max_length, int8=int8, data=data)
         refuse_packing(to, max_length, compact=compact, bits=bits, group=group)
         refuse_eight_bits(to, int8=int8, keep=keep, calibrate=calibrate)
@@ -253,6 +264,7 @@ class ConvertCommand(Tool):
                 plugins=tuple(plugin or ()),
             )
             return
+        library = LIBRARY.get(to, "transformers")
         convert_model(
             Path(source).expanduser(),
             Path(place).expanduser(),
@@ -264,5 +276,5 @@ class ConvertCommand(Tool):
             compact=compact,
             packing=partial(pack, bits, group),
             plugins=tuple(plugin or ()),
-            card=partial(make_card, library="transformers", plugins=tuple(plugin or ())),
+            card=partial(make_card, library=library, plugins=tuple(plugin or ())),
         )

@@ -55,13 +55,28 @@ class Embed(Command):
     top: Count = 5  # how many of them
     # or numbers: 0 is the embedding output, -1 the last, [0,-1]
     layers: int | tuple[int, ...] | Literal["all"] = "all"
-    # one vector a line, of all tokens but padding; first_last: the mean over the tokens of the
-    # first and the last layer; pooler: what predicts the next sentence; idf, sif: the mean over the
-    # tokens, of which rare ones weigh more; trained: as the model learned to compare texts (simcse,
-    # tasks of sentences)
+    # one vector a line, of all tokens but padding; mean_sqrt: the sum divided by the root of their
+    # number; weighted: the mean, in which the t-th token weighs t; first_last: the mean over the
+    # tokens of the first and the last layer; pooler: what predicts the next sentence; idf, sif: the
+    # mean over the tokens, of which rare ones weigh more; trained: as the model learned to compare
+    # texts (simcse, tasks of sentences, folders of sentence-transformers)
     pooling: Literal[
-        "none", "mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"
+        "none",
+        "mean",
+        "first",
+        "max",
+        "last",
+        "mean_sqrt",
+        "weighted",
+        "first_last",
+        "pooler",
+        "idf",
+        "sif",
+        "trained",
     ] = "none"
+    # with pooling=trained: the name of a prompt of the model, such as query, whose text stands
+    # before each text; null: the usual one, if the model has any
+    prompt: str | None = None
     # a file like input, in which rare tokens are rare, for idf and sif; null: input itself
     weights_from: str | None = None
     normalize: bool = False  # vectors of length 1, whose product is their cosine
@@ -81,6 +96,7 @@ class Embed(Command):
         from plmctl.use.embedding_lines import read, read_texts
         from plmctl.use.runtimes import open_runtime
         from plmctl.use.semantic_search import Manner, VectorFile
+        from plmctl.use.sentence_vectors import check_prompt
 
         out, file = Path(self.out), Path(self.input).expanduser()
         if not is_stream(out):
@@ -98,7 +114,8 @@ class Embed(Command):
         loaded, precision = load_for(self.checkpoint, self.device, self.precision, self.plugins)
         manner = choose_manner(loaded, layers=self.layers, **how)
         runtime = open_runtime(self.runtime, precision, self.plugins)
-        lines = read(file, loaded, field=self.field)
+        prompt = check_prompt(manner.whole, self.prompt)
+        lines = read(file, loaded, field=self.field, prompt=prompt)
         given: Any = {"weights_from": self.weights_from, "field": self.field}
         manner = manner.weigh(loaded, lines, source=self.input, **given)
         sizes: Any = {"batch_size": self.batch_size, "precision": precision, "runtime": runtime}
@@ -155,6 +172,7 @@ class Embed(Command):
         from plmctl.use.embedding_lines import read, read_texts
         from plmctl.use.runtimes import open_runtime
         from plmctl.use.semantic_search import find_nearest
+        from plmctl.use.sentence_vectors import TRAINED, check_prompt, find_trained
 
         made = file.manner
         if self.weights_from is not None:
@@ -170,7 +188,12 @@ class Embed(Command):
             remark(f"{among} was made with checkpoint={made.checkpoint}; it must be the same")
         loaded, precision = load_for(self.checkpoint, self.device, self.precision, self.plugins)
         source = Path(self.input).expanduser()
-        lines, texts = read(source, loaded, field=self.field), read_texts(source, self.field)
+        trained = find_trained(loaded) if made.pooling == TRAINED else None
+        prompt = check_prompt(trained, self.prompt)
+        if self.prompt is None and trained is not None:
+            prompt = trained.find_prompt("query")  # these lines are questions
+        lines = read(source, loaded, field=self.field, prompt=prompt)
+        texts = read_texts(source, self.field)
         sizes: Any = {"top": self.top, "batch_size": self.batch_size, "precision": precision}
         runtime = open_runtime(self.runtime, precision, self.plugins)
         sizes |= {"runtime": runtime}

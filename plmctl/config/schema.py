@@ -304,6 +304,7 @@ class Converted(RunSpec):
     task: Any = None
     origin: Any = None  # the family and the padding of the published model
     labels: Any = None  # names of the classes of its head
+    sentence: Any = None  # pooling, prompts and limits of a published model of sentences
 
 
 # the settings of a saved model that no run has made

@@ -8,7 +8,9 @@ import shlex
 from plmctl.core.spelling import spell_word
 
 # with one of these a line begins that is no list of settings, and its words last up to prose
-_PROGRAMS = re.compile("plmctl|python|pip|hf|curl|iconv|export|unset|head|tr|cp|bunzip2|unxz|unzip")
+_PROGRAMS = re.compile(
+    "plmctl|python|pip|hf|huggingface-cli|git|curl|iconv|export|unset|head|tr|cp|bunzip2|unxz|unzip"
+)
 _SCRIPTS = ("for ", "gzip ", "bzip2 ", "xz ", "sed ")  # such a line stays as it is
 _FILTERS = frozenset(["iconv", "head", "tr"])  # write what they read to a file behind >
 _SETTING = re.compile(r"[~+]{0,2}[A-Za-z_][\w@./-]*=.+|--?[a-z][\w-]*", re.DOTALL)
@@ -25,7 +27,7 @@ _PIECE = re.compile(  # quotes (an apostrophe inside a word is none), a placehol
     re.DOTALL,
 )
 _CHANGED = re.compile(r"""[\s<>|;&(){}$`*?!#'"]""")  # by a shell, outside quotes
-_CHOICES = re.compile(r"<(\w+)((?: or \w+)+)>")
+_CHOICES = re.compile(r"<([\w-]+)((?: or [\w-]+)+)>")
 _PLACEHOLDER = re.compile(
     rf"{_QUOTED.pattern}|<(?:(?:an?|the|its|your|of|whole) )*(?P<name>[^<>]*)>", re.DOTALL
 )

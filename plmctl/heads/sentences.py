@@ -17,6 +17,7 @@ from plmctl.heads.features import HIDDEN, read
 from plmctl.models.base import Hidden, Model
 
 SENTENCE = "sentence"  # of `Model.heads`: what the vectors of a task that compares texts pass
+POOLED = "pooled"  # the track of the real tokens that poolings read, where these are not all
 
 # states [B, ..., T, W], which tokens are real [B, T] -> [B, ..., W]; without a token, zeros
 Reduce = Callable[[Tensor, Tensor], Tensor]
@@ -43,6 +44,21 @@ def take_first(states: Tensor, real: Tensor) -> Tensor:
 def take_last(states: Tensor, real: Tensor) -> Tensor:
     """The state of the last real token."""
     return states.movedim(-2, 1)[torch.arange(states.shape[0]), find_last(real)]
+
+
+def average_by_root(states: Tensor, real: Tensor) -> Tensor:
+    """The sum over the n real tokens, divided by sqrt(n)."""
+    shown = _beside(states, real)
+    return states.masked_fill(~shown, 0).sum(-2) / shown.sum(-2).clamp(min=1).sqrt()
+
+
+def average_weighted(states: Tensor, real: Tensor) -> Tensor:
+    """The mean over the real tokens, the token in column t weighing t + 1 (Muennighoff, 2022,
+    arXiv:2202.08904, eq. 2).
+    """
+    columns = torch.arange(1, real.shape[1] + 1, device=real.device)
+    shown = _beside(states, real * columns)
+    return (states * shown).sum(-2) / shown.sum(-2).clamp(min=1)
 
 
 def find_first(real: Tensor) -> Tensor:
@@ -81,6 +97,8 @@ REDUCTIONS: dict[str, Reduce] = {
     "first": take_first,
     "max": take_largest,
     "last": take_last,
+    "mean_sqrt": average_by_root,
+    "weighted": average_weighted,
 }
 TEXT_POOLINGS: dict[str, TextPooling] = {
     **{name: TextPooling(reduce) for name, reduce in REDUCTIONS.items()},
@@ -96,12 +114,15 @@ def pool_text(model: Model, batch: Batch, pooling: str, hidden: Hidden | None = 
     Args:
         model: The model whose states are read.
         batch: its rows.
-        pooling: a name of `TEXT_POOLINGS`.
+        pooling: a name of `TEXT_POOLINGS`, or several joined by "+", whose vectors are joined.
         hidden: the output of the backbone if it is known already, with all layers recorded.
 
     Raises:
         ConfigError: the model lacks the head that this pooling needs.
     """
+    if len(names := pooling.split("+")) > 1:
+        hidden = model(batch, record=HIDDEN) if hidden is None else hidden
+        return torch.cat([pool_text(model, batch, name, hidden) for name in names], -1)
     how = TEXT_POOLINGS[pooling]
     if how.head and how.head not in model.heads:
         others = ", ".join(name for name, other in TEXT_POOLINGS.items() if not other.head)
@@ -113,7 +134,8 @@ def pool_text(model: Model, batch: Batch, pooling: str, hidden: Hidden | None = 
         hidden = model(batch, record=HIDDEN) if hidden is None else hidden
         layers = [hidden.recorded["hidden"][layer] for layer in how.layers]
         states = torch.stack(layers).mean(0)
-    vectors = how.reduce(widen(states), batch.seqs[batch.input].real)
+    text = batch.seqs[batch.input]
+    vectors = how.reduce(widen(states), text.tracks.get(POOLED, text.real))
     return widen(model.heads[how.head](vectors)) if how.head else vectors
 
 

@@ -66,6 +66,13 @@ class AlbertFamily(BertFamily):
 
     model_type = "albert"
     systems = ("ALBERT",)
+    recipes: tuple[str, ...] = ("albert",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("albert/albert-base-v2", 12),
+        ("albert/albert-large-v2", 18),
+        ("albert/albert-xlarge-v2", 60),
+        ("albert/albert-xxlarge-v2", 235),
+    )
     stated = change(
         SETTINGS,
         activation("hidden_act", ACTIVATIONS, "gelu_new"),

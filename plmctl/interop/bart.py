@@ -119,6 +119,8 @@ class BartFamily(EncoderDecoderFamily):
 
     model_type = "bart"
     systems: tuple[str, ...] = ("BART",)
+    recipes: tuple[str, ...] = ("bart",)
+    hub: tuple[tuple[str, int], ...] = (("facebook/bart-base", 140), ("facebook/bart-large", 406))
     stated: Settings = change(
         SETTINGS,
         Only("normalize_before", False),  # setting of old files, as the next two

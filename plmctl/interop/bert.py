@@ -252,6 +252,13 @@ class BertFamily(Family):
 
     model_type = "bert"
     systems: tuple[str, ...] = ("BERT", "SpanBERT", "UniLM")
+    recipes: tuple[str, ...] = ("bert", "spanbert", "unilm")
+    hub: tuple[tuple[str, int], ...] = (
+        ("google-bert/bert-base-uncased", 110),
+        ("google-bert/bert-large-uncased", 336),
+        ("google-bert/bert-base-multilingual-cased", 178),
+        ("SpanBERT/spanbert-base-cased", 108),
+    )
     stated = SETTINGS
     prefix = "bert."
     rules: Sequence[NameRule] = (*BACKBONE, same(*PLACES))

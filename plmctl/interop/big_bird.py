@@ -72,6 +72,11 @@ class BigBirdFamily(BertFamily):
 
     model_type = "big_bird"
     systems = ("BigBird",)
+    recipes: tuple[str, ...] = ("big_bird",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("google/bigbird-roberta-base", 128),
+        ("google/bigbird-roberta-large", 360),
+    )
     stated = change(
         SETTINGS,
         activation("hidden_act", ACTIVATIONS, "gelu_new"),

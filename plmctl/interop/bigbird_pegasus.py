@@ -60,6 +60,7 @@ class BigBirdPegasusFamily(BartFamily):
 
     model_type = "bigbird_pegasus"
     systems = ("BigBird-Pegasus",)
+    hub: tuple[tuple[str, int], ...] = (("google/bigbird-pegasus-large-arxiv", 577),)
     stated = change(
         SETTINGS,
         Key("attention_type", "kind", Literal["block_sparse", "original_full"], BLOCKS),

@@ -18,6 +18,7 @@ class BlenderbotSmallFamily(BartFamily):
 
     model_type = "blenderbot-small"
     systems = ("Blenderbot-small",)
+    hub: tuple[tuple[str, int], ...] = (("facebook/blenderbot_small-90M", 90),)
     first_token = 1
     rules = (
         *TABLES,

@@ -100,6 +100,13 @@ class DebertaV2Family(Family):
 
     model_type = "deberta-v2"
     systems: tuple[str, ...] = ("DeBERTa 2", "DeBERTa 3")
+    hub: tuple[tuple[str, int], ...] = (
+        ("microsoft/deberta-v3-xsmall", 71),
+        ("microsoft/deberta-v3-small", 141),
+        ("microsoft/deberta-v3-base", 184),
+        ("microsoft/deberta-v3-large", 434),
+        ("microsoft/deberta-v2-xlarge", 887),
+    )
     stated = SECOND
     prefix = "deberta."
     first = False  # the maps are those of the first version
@@ -300,6 +307,11 @@ class DebertaFamily(DebertaV2Family):
 
     model_type = "deberta"
     systems = ("DeBERTa",)
+    recipes: tuple[str, ...] = ("deberta",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("microsoft/deberta-base", 139),
+        ("microsoft/deberta-large", 405),
+    )
     stated = STATED
     first = True
     architectures = tuple(

@@ -61,6 +61,11 @@ class DistilBertFamily(BertFamily):
 
     model_type = "distilbert"
     systems = ("DistilBERT",)
+    recipes: tuple[str, ...] = ("distilbert",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("distilbert/distilbert-base-uncased", 66),
+        ("distilbert/distilbert-base-multilingual-cased", 135),
+    )
     stated = SETTINGS
     prefix = "distilbert."
     rules: Sequence[NameRule] = (

@@ -49,6 +49,12 @@ class ElectraFamily(BertFamily):
 
     model_type = "electra"
     systems = ("ELECTRA",)
+    recipes: tuple[str, ...] = ("electra",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("google/electra-small-discriminator", 14),
+        ("google/electra-base-discriminator", 110),
+        ("google/electra-large-discriminator", 335),
+    )
     stated = change(SETTINGS, TABLE_WIDTH)
     prefix = "electra."
     architectures = (

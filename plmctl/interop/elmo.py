@@ -60,7 +60,7 @@ class _Options(TypedDict):
     char_cnn: _CharCNN
 
 
-def is_elmo(folder: Path) -> bool:
+def is_checkpoint(folder: Path) -> bool:
     """Whether the folder has the options of an ELMo model."""
     return _options_file(folder) is not None
 

@@ -25,6 +25,11 @@ class ErnieFamily(BertFamily):
 
     model_type = "ernie"
     systems = ("ERNIE (Baidu)",)
+    recipes: tuple[str, ...] = ("ernie_baidu",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("nghuyong/ernie-2.0-base-en", 110),
+        ("nghuyong/ernie-3.0-base-zh", 118),
+    )
     stated = change(
         SETTINGS,
         Key("use_task_id", "by_task", bool, False),

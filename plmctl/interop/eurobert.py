@@ -70,6 +70,12 @@ class EuroBertFamily(Family):
 
     model_type = "eurobert"
     systems = ("EuroBERT",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("EuroBERT/EuroBERT-210m", 210),
+        ("EuroBERT/EuroBERT-610m", 610),
+        ("EuroBERT/EuroBERT-2.1B", 2100),
+    )
+    rebuilds_code = True
     stated = SETTINGS
     prefix = "model."
     architectures: Sequence[Architecture] = (

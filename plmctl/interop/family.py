@@ -86,6 +86,11 @@ class Family:
 
     model_type: str
     systems: tuple[str, ...]  # published ones that it reads and writes, for --help
+    recipes: tuple[str, ...] = ()  # the recipes that train them
+    # its published files name code of their own, which it computes without running it
+    rebuilds_code: bool = False
+    # usual names on the hub, each with its millions of parameters
+    hub: tuple[tuple[str, int], ...] = ()
     stated: Settings  # the settings of its `config.json`, both ways
     prefix: str  # the prefix of names of the backbone in all but the bare class
     rules: Sequence[NameRule]  # the rules of the backbone, without the prefix

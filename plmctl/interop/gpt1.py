@@ -28,6 +28,8 @@ class GPTFamily(GPT2Family):
 
     model_type = "openai-gpt"
     systems = ("GPT",)
+    recipes: tuple[str, ...] = ("gpt",)
+    hub: tuple[tuple[str, int], ...] = (("openai-community/openai-gpt", 117),)
     stated = SETTINGS
     rules = (
         same("backbone.embedding.token.weight", "tokens_embed.weight"),

@@ -76,6 +76,13 @@ class GPT2Family(Family):
 
     model_type = "gpt2"
     systems = ("GPT-2",)
+    recipes: tuple[str, ...] = ("gpt2",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("openai-community/gpt2", 124),
+        ("openai-community/gpt2-medium", 355),
+        ("openai-community/gpt2-large", 774),
+        ("openai-community/gpt2-xl", 1558),
+    )
     stated = SETTINGS
     prefix = "transformer."
     rules: Sequence[NameRule] = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +30,14 @@ from plmctl.interop.distilbert import DistilBertFamily
 from plmctl.interop.electra import ElectraFamily
 from plmctl.interop.ernie import ErnieFamily
 from plmctl.interop.eurobert import EuroBertFamily
-from plmctl.interop.family import TOKENS, Family, compare_heads, drop_aliases, find_token_tables
+from plmctl.interop.family import (
+    TOKENS,
+    Architecture,
+    Family,
+    compare_heads,
+    drop_aliases,
+    find_token_tables,
+)
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
 from plmctl.interop.gpt_neo import GPTNeoFamily
@@ -48,9 +55,10 @@ from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.neobert import NeoBertFamily
 from plmctl.interop.pegasus import PegasusFamily
 from plmctl.interop.reformer import ReformerFamily
+from plmctl.interop.refusals import describe_nearest, refuse_code, refuse_quantised
 from plmctl.interop.roberta import RobertaFamily
 from plmctl.interop.roformer import RoFormerFamily
-from plmctl.interop.settings import Numbers, refuse_huge
+from plmctl.interop.settings import REQUIRED, Key, Numbers, refuse_huge
 from plmctl.interop.t5 import T5Family
 from plmctl.interop.transfo_xl import TransfoXLFamily
 from plmctl.interop.umt5 import UMT5Family
@@ -144,29 +152,40 @@ def read(
         ConfigError: for a class or a setting that our parts cannot express.
         DataError: for missing or damaged files.
     """
+    settings = _settings(folder)
+    return understand(settings, lambda: weights.read(folder), folder, over=over, end=end)
+
+
+def understand(
+    settings: Mapping[str, Any],
+    read_tensors: Callable[[], Tensors],
+    folder: Path,
+    *,
+    over: Mapping[str, Tensor] = MappingProxyType({}),
+    end: str = "",
+) -> Imported:
+    """A model by the settings and the names of transformers, wherever they are from.
+
+    Args:
+        settings: Its config.json.
+        read_tensors: Reads its tensors.
+        folder: Its folder, for messages.
+        over: Tensors that replace or extend these, as for `read`.
+        end: The end of the name of the published class, as for `read`.
+    """
     file = folder / "config.json"
-    settings = fit_stored(_settings(folder), _Named, file=file, fix=weights.AGAIN)
+    settings = fit_stored(dict(settings), _Named, file=file, fix=weights.AGAIN)
     family, name = _family_of(settings, folder)
+    refuse_code(settings, file, family)
+    refuse_quantised(settings, file)
     settings = fit_stored(settings, family.schema, file=file, fix=weights.AGAIN)
     numbers = family.numbers(settings)
     refuse_huge(numbers, file)
-    published = modernize_names({**weights.read(folder), **over})
+    published = modernize_names({**read_tensors(), **over})
     name = _choose_class(family, name, end)
     published = drop_aliases(published, family.ties, family.prefix, tied=numbers.tied)
     numbers, published = family.adapt(numbers, published)
-    architecture = architecture_of(family, name, published)
-    # the name of a class with heads, but only the backbone
-    if not architecture.bare and not any(key.startswith(family.prefix) for key in published):
-        if architecture.tensors:
-            architecture = bare_in(family, published)
-        else:  # its heads are tied to the table and have no tensors
-            own = {part for rule in architecture.rules for part in rule.theirs}
-            published = {
-                key if key in own else family.prefix + key: tensor
-                for key, tensor in published.items()
-            }
-    if architecture.bare and any(key.startswith(family.prefix) for key in published):
-        published = {key.removeprefix(family.prefix): tensor for key, tensor in published.items()}
+    architecture, published = _find_architecture(family, name, published)
     rules = family.table(numbers, architecture)
     absent = family.find_absent(published, rules, numbers)
     if absent:
@@ -188,6 +207,26 @@ def read(
     if line := family.describe_reading(numbers):
         _tell_once(f"{folder}: {line}")
     return Imported(*labels.read_several(settings, config, ours), unused)
+
+
+def _find_architecture(
+    family: Family, name: str | None, published: Tensors
+) -> tuple[Architecture, Tensors]:
+    """The class of tensors, and these with the prefix of that class."""
+    architecture = architecture_of(family, name, published)
+    # the name of a class with heads, but only the backbone
+    if not architecture.bare and not any(key.startswith(family.prefix) for key in published):
+        if architecture.tensors:
+            architecture = bare_in(family, published)
+        else:  # its heads are tied to the table and have no tensors
+            own = {part for rule in architecture.rules for part in rule.theirs}
+            published = {
+                key if key in own else family.prefix + key: tensor
+                for key, tensor in published.items()
+            }
+    if architecture.bare and any(key.startswith(family.prefix) for key in published):
+        published = {key.removeprefix(family.prefix): tensor for key, tensor in published.items()}
+    return architecture, published
 
 
 @functools.cache  # a command opens a folder several times
@@ -216,6 +255,9 @@ class _Named(TypedDict):
 
     architectures: NotRequired[list[str] | None]
     model_type: NotRequired[str | None]
+    auto_map: NotRequired[dict[str, Any] | None]
+    quantization_config: NotRequired[dict[str, Any] | None]
+    compression_config: NotRequired[dict[str, Any] | None]
 
 
 def export(
@@ -332,20 +374,35 @@ def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str |
         if family.model_type == settings.get("model_type", BertFamily.model_type)
     ]
     family = next(iter(known or by_type), None)
+    file = folder / "config.json"
+    unnamed = name is None and settings.get("model_type") is None
+    if unnamed and family is not None and not all(key in settings for key in _needed(family)):
+        what = f"it has no model_type; {describe_nearest(settings, FAMILIES)}"
+        raise DataError(what, file=file, fix='add "model_type": the family of the model')
     if family is None or (name is not None and not known):
         if family is None:
+            refuse_code(settings, file, None)
+            refuse_quantised(settings, file)
             kinds = sorted({family.model_type for family in FAMILIES})
             allowed = (
                 "a family that plmctl reads:"
-                f" {', '.join(kinds)}{nearest(str(settings.get('model_type')), kinds)}"
+                f" {', '.join(kinds)}{nearest(str(settings.get('model_type')), kinds)};"
+                f" {describe_nearest(settings, FAMILIES)}"
             )
-            raise ConfigError(
-                f"{folder / 'config.json'}: model_type", settings.get("model_type"), allowed
-            )
+            raise ConfigError(f"{file}: model_type", settings.get("model_type"), allowed)
         classes = list(dict.fromkeys(architecture.name for architecture in family.architectures))
         allowed = f"one of {', '.join(classes)}{nearest(str(name), classes)}"
-        raise ConfigError(f"{folder / 'config.json'}: architectures", name, allowed)
+        raise ConfigError(f"{file}: architectures", name, allowed)
     return family, name
+
+
+def _needed(family: Family) -> list[str]:
+    """The settings that every config.json of a family has."""
+    return [
+        each.key
+        for each in family.stated
+        if isinstance(each, Key) and each.key and each.default is REQUIRED
+    ]
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,10 @@ class LEDFamily(BartFamily):
 
     model_type = "led"
     systems = ("LED",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("allenai/led-base-16384", 162),
+        ("allenai/led-large-16384", 460),
+    )
     stated = (
         *(each for each in BartFamily.stated if each.key not in UNKNOWN),
         Key("max_encoder_position_embeddings", "max_length", Count, 16384),

@@ -36,6 +36,11 @@ class LongformerFamily(RobertaFamily):
 
     model_type = "longformer"
     systems = ("Longformer",)
+    recipes: tuple[str, ...] = ("longformer",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("allenai/longformer-base-4096", 149),
+        ("allenai/longformer-large-4096", 435),
+    )
     stated = change(RobertaFamily.stated, WINDOWS, Written("sep_token_id", "sep"))
     prefix = "longformer."
     architectures = roberta_classes("Longformer", POOLER)

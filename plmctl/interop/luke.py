@@ -43,6 +43,11 @@ class LukeFamily(RobertaFamily):
 
     model_type = "luke"
     systems = ("LUKE",)
+    recipes: tuple[str, ...] = ("luke",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("studio-ousia/luke-base", 253),
+        ("studio-ousia/luke-large", 484),
+    )
     stated = change(
         RobertaFamily.stated,
         # without the first rows of the table, which are none

@@ -18,6 +18,10 @@ class M2M100Family(BartFamily):
 
     model_type = "m2m_100"
     systems = ("M2M-100", "NLLB")
+    hub: tuple[tuple[str, int], ...] = (
+        ("facebook/m2m100_418M", 418),
+        ("facebook/nllb-200-distilled-600M", 600),
+    )
     first_token = 2
     rules = (*TABLES, *(rule for end in ("encoder", "decoder") for rule in pre_norm_rules(end)))
     architectures = (

@@ -25,6 +25,8 @@ class MarianFamily(EncoderDecoderFamily):
 
     model_type = "marian"
     systems = ("Marian",)
+    recipes: tuple[str, ...] = ("transformer",)
+    hub: tuple[tuple[str, int], ...] = (("Helsinki-NLP/opus-mt-en-de", 74),)
     stated = change(
         SETTINGS,
         Written("share_encoder_decoder_embeddings", True),

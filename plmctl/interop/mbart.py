@@ -37,6 +37,11 @@ class MBartFamily(BartFamily):
 
     model_type = "mbart"
     systems = ("mBART", "mBART-50")
+    recipes: tuple[str, ...] = ("mbart",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("facebook/mbart-large-cc25", 610),
+        ("facebook/mbart-large-50", 611),
+    )
     first_token = "last"
     rules = (
         *TABLES,

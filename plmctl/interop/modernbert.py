@@ -132,6 +132,14 @@ class ModernBertFamily(Family):
 
     model_type = "modernbert"
     systems: tuple[str, ...] = ("ModernBERT", "Ettin", "mmBERT")
+    recipes: tuple[str, ...] = ("modernbert",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("answerdotai/ModernBERT-base", 149),
+        ("answerdotai/ModernBERT-large", 395),
+        ("jhu-clsp/ettin-encoder-17m", 17),
+        ("jhu-clsp/ettin-encoder-150m", 150),
+        ("jhu-clsp/mmBERT-base", 307),
+    )
     stated = SETTINGS
     prefix = "model."
     rules: Sequence[NameRule] = (

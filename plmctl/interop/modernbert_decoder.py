@@ -33,6 +33,10 @@ class ModernBertDecoderFamily(ModernBertFamily):
 
     model_type = "modernbert-decoder"
     systems = ("Ettin's decoders",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("jhu-clsp/ettin-decoder-17m", 17),
+        ("jhu-clsp/ettin-decoder-150m", 150),
+    )
     architectures: Sequence[Architecture] = (
         Architecture("ModernBertDecoderForCausalLM", ("clm",), CLM),
         Architecture("ModernBertDecoderModel", bare=True),

@@ -37,6 +37,11 @@ class MPNetFamily(RobertaFamily):
 
     model_type = "mpnet"
     systems = ("MPNet",)
+    recipes: tuple[str, ...] = ("mpnet",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("microsoft/mpnet-base", 110),
+        ("sentence-transformers/all-mpnet-base-v2", 110),
+    )
     stated = STATED
     prefix = "mpnet."
     rules: Sequence[NameRule] = (

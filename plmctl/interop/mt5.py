@@ -17,6 +17,11 @@ class MT5Family(T5Family):
 
     model_type = "mt5"
     systems = ("mT5",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("google/mt5-small", 300),
+        ("google/mt5-base", 580),
+        ("google/mt5-large", 1200),
+    )
     architectures = t5_classes("MT5")
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:

@@ -57,6 +57,8 @@ class NeoBertFamily(Family):
 
     model_type = "neobert"
     systems = ("NeoBERT",)
+    hub: tuple[tuple[str, int], ...] = (("chandar-lab/NeoBERT", 250),)
+    rebuilds_code = True
     stated = SETTINGS
     prefix = "model."
     architectures: Sequence[Architecture] = (

@@ -90,6 +90,11 @@ class ReformerFamily(Family):
 
     model_type = "reformer"
     systems = ("Reformer",)
+    recipes: tuple[str, ...] = ("reformer",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("google/reformer-crime-and-punishment", 3),
+        ("google/reformer-enwik8", 149),
+    )
     stated = SETTINGS
     prefix = "reformer."
     architectures = (

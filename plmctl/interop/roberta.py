@@ -65,6 +65,11 @@ class RobertaFamily(BertFamily):
 
     model_type = "roberta"
     systems = ("RoBERTa",)
+    recipes: tuple[str, ...] = ("roberta",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("FacebookAI/roberta-base", 125),
+        ("FacebookAI/roberta-large", 355),
+    )
     stated = change(SETTINGS, replace(pad(written=True), default=1))
     prefix = "roberta."
     architectures: Sequence[Architecture] = roberta_classes("Roberta", POOLER)

@@ -35,6 +35,8 @@ class RoFormerFamily(BertFamily):
 
     model_type = "roformer"
     systems = ("RoFormer",)
+    recipes: tuple[str, ...] = ("roformer",)
+    hub: tuple[tuple[str, int], ...] = (("junnyu/roformer_chinese_base", 124),)
     stated = change(SETTINGS, LENGTHS, TABLE, TURNED, pad(written=True))
     prefix = "roformer."
     architectures: Sequence[Architecture] = (

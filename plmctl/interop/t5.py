@@ -108,6 +108,13 @@ class T5Family(EncoderDecoderFamily):
 
     model_type = "t5"
     systems: tuple[str, ...] = ("T5",)
+    recipes: tuple[str, ...] = ("t5",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("google-t5/t5-small", 60),
+        ("google-t5/t5-base", 220),
+        ("google-t5/t5-large", 770),
+        ("google/t5-v1_1-base", 248),
+    )
     stated = SETTINGS
     prefix = ""
     architectures = t5_classes("T5")

@@ -92,6 +92,8 @@ class TransfoXLFamily(Family):
 
     model_type = "transfo-xl"
     systems = ("Transformer-XL",)
+    recipes: tuple[str, ...] = ("transformer_xl",)
+    hub: tuple[tuple[str, int], ...] = (("transfo-xl/transfo-xl-wt103", 257),)
     stated = SETTINGS
     prefix = "transformer."
     architectures: Sequence[Architecture] = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -13,9 +14,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, list_some
 from plmctl.core.terminal import remark
 from plmctl.interop.names import Tensors
+from plmctl.interop.refusals import refuse_narrow
 from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import explain_outside
@@ -32,6 +34,18 @@ FILES = (
 )
 
 
+# weights of other libraries, and shards without their index
+OTHERS = {
+    "tf_model.h5": "TensorFlow",
+    "flax_model.msgpack": "Flax",
+    "*.gguf": "llama.cpp",
+    "*.onnx": "ONNX",
+    "*-of-*.safetensors": "a shard, whose index is missing",
+    "*-of-*.bin": "a shard, whose index is missing",
+}
+WHOLE = "download all files of one model again"
+_OF = re.compile(r"-of-(\d+)\.")
+_POINTER = b"version https://git-lfs"
 _PARALLEL = "module."
 _WRAPPERS = re.compile(
     r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|_forward_module)\."
@@ -81,12 +95,12 @@ def read(folder: Path) -> Tensors:
     file = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if file is None:
         raise DataError(
-            f"no weights here: looked for {', '.join(FILES)}",
+            f"no weights here: looked for {', '.join(FILES)}{_describe_others(folder)}",
             file=folder,
             fix="download the whole model folder",
         )
-    shards = _shards(file) if file.suffix == ".json" else [file]
-    tensors = {name: tensor for shard in shards for name, tensor in _tensors(shard).items()}
+    tensors = _read_shards(file) if file.suffix == ".json" else _tensors(file)
+    refuse_narrow(tensors, file)
     return {
         name: tensor.float() if tensor.is_floating_point() else tensor
         for name, tensor in unwrap_names(tensors).items()
@@ -120,8 +134,40 @@ def modernize_names(tensors: Tensors) -> Tensors:
     return renamed
 
 
-def _shards(index: Path) -> list[Path]:
-    names = sorted(set(read_json(index, _Index, fix=AGAIN)["weight_map"].values()))
+def _describe_others(folder: Path) -> str:
+    """The weights of a folder that are not read, in words."""
+    found = [
+        f"{file.name} ({kind})"
+        for pattern, kind in OTHERS.items()
+        for file in sorted(folder.glob(pattern))
+    ]
+    return f"; not read: {list_some(found, 3)}" if found else ""
+
+
+def _read_shards(index: Path) -> Tensors:
+    """The tensors of all shards, each in the shard that the index names; DataError for shards of
+    two models.
+    """
+    places = read_json(index, _Index, fix=AGAIN)["weight_map"]
+    if len(counts := {match[1] for name in places.values() if (match := _OF.search(name))}) > 1:
+        what = f"it names shards of {' and of '.join(sorted(counts))} in all: those of two models"
+        raise DataError(what, file=index, fix=WHOLE)
+    tensors: Tensors = {}
+    for shard in _shards(index, sorted({*places.values()})):
+        found = _tensors(shard)
+        for name in found:
+            if places.get(name) != shard.name:
+                where = f"names {places[name]} for it" if name in places else "does not know it"
+                what = f"it has {name}, and the index {where}: the shards are of two models"
+                raise DataError(what, file=shard, fix=WHOLE)
+        tensors |= found
+    if absent := [name for name in places if name not in tensors]:
+        what = f"it lacks {list_some(absent)}: the shards are of two models, or one is damaged"
+        raise DataError(what, file=index.parent / places[absent[0]], fix=WHOLE)
+    return tensors
+
+
+def _shards(index: Path, names: Sequence[str]) -> list[Path]:
     for name in names:
         if why := explain_outside(index.parent, name):
             raise DataError(f"names the weights {name!r}: {why}", file=index, fix=AGAIN)
@@ -136,6 +182,10 @@ def _shards(index: Path) -> list[Path]:
 
 
 def _tensors(file: Path) -> Tensors:
+    with file.open("rb") as start:
+        if start.read(len(_POINTER)) == _POINTER:
+            fix = f"git -C {shlex.quote(str(file.parent))} lfs pull"
+            raise DataError("is a pointer of Git LFS, and no weights", file=file, fix=fix)
     if file.suffix == ".safetensors":
         return read_tensors(file, fix=AGAIN)
     with blame_file(file, "truncated or not a weight file", fix=AGAIN):

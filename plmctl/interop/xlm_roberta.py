@@ -12,6 +12,10 @@ class XLMRobertaFamily(RobertaFamily):
 
     model_type = "xlm-roberta"
     systems = ("XLM-R",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("FacebookAI/xlm-roberta-base", 278),
+        ("FacebookAI/xlm-roberta-large", 560),
+    )
     architectures = roberta_classes("XLMRoberta", POOLER)
 
 
@@ -20,4 +24,9 @@ class CamembertFamily(RobertaFamily):
 
     model_type = "camembert"
     systems = ("CamemBERT",)
+    recipes: tuple[str, ...] = ("camembert",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("almanach/camembert-base", 111),
+        ("almanach/camembert-large", 337),
+    )
     architectures = roberta_classes("Camembert", POOLER)

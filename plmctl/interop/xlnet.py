@@ -111,6 +111,11 @@ class XLNetFamily(Family):
 
     model_type = "xlnet"
     systems = ("XLNet",)
+    recipes: tuple[str, ...] = ("xlnet",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("xlnet/xlnet-base-cased", 110),
+        ("xlnet/xlnet-large-cased", 340),
+    )
     stated = SETTINGS
     prefix = "transformer."
     rules: Sequence[NameRule] = (

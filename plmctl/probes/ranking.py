@@ -29,7 +29,7 @@ from plmctl.use.asked_task import (
     write_results,
 )
 from plmctl.use.predict import ScoreTable, Told
-from plmctl.use.sentence_vectors import SentencePooling, embed_texts
+from plmctl.use.sentence_vectors import SentencePooling, embed_texts, find_trained
 
 AT_ONCE = 64  # questions whose pairs are laid out together
 
@@ -90,17 +90,23 @@ def search_corpus(
 ) -> list[Ranked]:
     """The `top` texts of a corpus for each question, by the vectors of a bi-encoder."""
 
-    def embed(some: Sequence[str]) -> Any:
+    pooling = find_trained(loaded) or SentencePooling(task.pooling, with_head=True)
+
+    def embed(some: Sequence[str], *prompts: str) -> Any:
         return embed_texts(
             loaded,
             some,
-            SentencePooling(task.pooling, with_head=True),
+            pooling,
+            prompts=prompts,
             batch_size=batch_size,
             precision=precision,
             max_length=task.max_length,
         )
 
-    asked, shown = task.as_queries(embed(queries)), task.as_documents(embed(list(corpus.values())))
+    asked, shown = (
+        task.as_queries(embed(queries, "query")),
+        task.as_documents(embed(list(corpus.values()), "document", "passage", "corpus")),
+    )
     found = search_vectors(asked, shown, list(corpus), top=top, index=task.index)
     return list(found)
 

@@ -19,6 +19,8 @@ from plmctl.config.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.config.spec import key_of, thaw
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.used_cells import drop_unused_cells
+from plmctl.heads.sentences import SENTENCE
+from plmctl.interop.sentence_folder import SentenceSettings
 from plmctl.runs.row_heads import find_classifier, fit_row_heads
 from plmctl.runs.trained_adapters import find_adapters
 
@@ -187,9 +189,25 @@ def _take_model(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
     templates = framing(config)
     unset = [name for name in templates if spec.task.get(name, 0) is None]
     spec = spec.replace({f"task.{name}": templates[name] for name in unset})
+    spec = _take_sentence_layers(spec, config)
     if "classifier" in spec.model:
         return spec
     return spec.with_value("model.classifier", find_classifier(spec, config.get("heads") or {}))
+
+
+def _take_sentence_layers(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
+    """The spec with the pooling of a model of sentences and the layers behind it, if its task
+    compares texts. The command line may choose others.
+    """
+    settings, keys = SentenceSettings.of(config), spec.provenance.keys
+    if settings is None or SENTENCE not in (spec.heads or {}) or "pooling" not in spec.task:
+        return spec
+    own = (config.get("heads") or {}).get(SENTENCE)
+    if own is not None and not any(key.startswith(f"heads.{SENTENCE}") for key in keys):
+        spec = spec.with_value(f"heads.{SENTENCE}", own)
+    if "task.pooling" in keys:
+        return spec
+    return spec.with_value("task.pooling", settings.pooling)
 
 
 def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:

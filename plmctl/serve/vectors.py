@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from plmctl.artifacts.loading import Loaded
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.runtime.base import Runtime
+from plmctl.serve.errors import Refusal
 from plmctl.serve.queue import QueuedItem
 from plmctl.tasks.batches import OVERHEAD
 from plmctl.training.device.precision import Precision
-from plmctl.use.embedding_lines import EmbeddingLine, lay_out_text
-from plmctl.use.sentence_vectors import SentencePooling, embed_lines
+from plmctl.use.embedding_lines import EmbeddingLine, find_longest, lay_out_text
+from plmctl.use.sentence_vectors import SentencePooling, check_prompt, embed_lines
 
 Text = str | Sequence[int]  # or the numbers of its tokens
 
@@ -40,20 +41,32 @@ class VectorEngine:
     @property
     def longest(self) -> int | None:
         """Tokens of a text at most, special ones included; None: any number."""
-        return self.loaded.model.backbone.max_length
+        return find_longest(self.loaded)
 
-    def read(self, texts: Sequence[Text], *, cut: bool = True) -> list[QueuedItem]:
+    def read(
+        self, texts: Sequence[Text], *, cut: bool = True, prompt: str | None = None
+    ) -> list[QueuedItem]:
         """The questions of texts.
+
+        Args:
+            texts: The texts, or the numbers of their tokens.
+            cut: Whether a text that is too long is cut.
+            prompt: The name of a prompt of the model, before each text; None: its usual one.
 
         Raises:
             DataError: A text has more tokens than the model reads and `cut` is false, or a number
                 that is no token.
+            Refusal: The model has no prompt of this name.
         """
-        return [self._lay_out(text, number, cut) for number, text in enumerate(texts, 1)]
+        try:
+            before = check_prompt(self.pooling, prompt)
+        except ConfigError as error:
+            raise Refusal(422, f"prompt_name={prompt}: {error.allowed}") from error
+        return [self._lay_out(text, number, cut, before) for number, text in enumerate(texts, 1)]
 
-    def _lay_out(self, text: Text, number: int, cut: bool) -> QueuedItem:
+    def _lay_out(self, text: Text, number: int, cut: bool, prompt: str) -> QueuedItem:
         if isinstance(text, str):
-            line = lay_out_text(text, self.loaded, self.longest)
+            line = lay_out_text(text, self.loaded, self.longest, prompt)
         else:
             line = self._take_ids(text, number)
         if line.cut and not cut:

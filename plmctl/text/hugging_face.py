@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from plmctl.storage.reading import read_bytes, read_json, read_text
 from plmctl.text import roles, shifted, stripped, whole_words
 from plmctl.text.added import AGAIN, Details, read_added_tokens
 from plmctl.text.backend import Backend
+from plmctl.text.fairseq_words import HOME, IDS, MERGES, WORDS, renumber
 from plmctl.text.roles import NAMES, Roles, order_appended, sort_numbered
 from plmctl.text.rust import Rust, blame_tokenizer, finish
 from plmctl.text.sentence_piece import GIVEN, SentencePiece, convert_to_rust
@@ -27,6 +29,8 @@ from plmctl.text.stripped import find_family
 from plmctl.text.whole_words import WholeWordBackend
 
 _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
+_OF_GOOGLE = "30k-clean.model"  # the vocabulary of ALBERT in TensorFlow
+_CODE = "auto_map names code of its own, which plmctl never runs"
 # Spellings by role, tried in this order where no file names the special tokens.
 _SPELLINGS = {
     "pad": ("[PAD]", "<pad>", "<|padding|>", "<|endoftext|>", "</s>"),
@@ -67,6 +71,7 @@ class _Config(TypedDict):
     tokenize_chinese_chars: NotRequired[bool]
     added_tokens_decoder: NotRequired[dict[str, Details] | None]
     add_prefix_space: NotRequired[bool | None]
+    auto_map: NotRequired[dict[str, Any] | None]
 
 
 def read(path: Path) -> tuple[Backend, Roles, str]:
@@ -105,16 +110,20 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
     elif "vocab.txt" in files:
         backend, kind = _from_vocab_txt(files["vocab.txt"], config), "wordpiece"
     elif "vocab.json" in files and "merges.txt" in files:
-        backend, kind = _from_merges(files["vocab.json"], files["merges.txt"], config), "byte_bpe"
+        numbers = read_json(files["vocab.json"], dict[str, Whole], fix=AGAIN)
+        backend, kind = _from_merges(numbers, files["merges.txt"], config), "byte_bpe"
+    elif {WORDS, IDS, MERGES} <= files.keys():
+        lines = read_text(files[WORDS], fix=AGAIN).split("\n")
+        numbers = renumber(lines, read_json(files[IDS], dict[str, Whole], fix=AGAIN))
+        backend, kind = _from_merges(numbers, files[MERGES], config), "byte_bpe"
     elif model is not None:
         bare = _from_model(model, config, added)
         backend, kind = bare, bare.kind
     else:
         needed = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or a sentencepiece *.model"
+        code = f"; {_CODE} ({', '.join(coded)})" if (coded := _list_code(config)) else ""
         raise DataError(
-            f"no tokenizer here: looked for {needed}",
-            file=path,
-            fix="tokenizer.path=<folder with one of these>",
+            f"no tokenizer here: looked for {needed}{code}", file=path, fix=_find_fix(files, folder)
         )
     whole = _with_added(backend, added, folder, config)
     special = _roles(whole, config, path)
@@ -303,8 +312,7 @@ def _has_marks(tokens: Sequence[str]) -> bool:
     return sum(normalizers.NFD().normalize_str(token) != token for token in others) > 2
 
 
-def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) -> Rust:
-    vocab = read_json(vocab_file, dict[str, Whole], fix=AGAIN)
+def _from_merges(vocab: dict[str, int], merges_file: Path, config: dict[str, Any]) -> Rust:
     lines = read_text(merges_file, fix=AGAIN).split("\n")
     merges = [
         (pair[0], pair[1])
@@ -324,7 +332,7 @@ def _from_model(
     file: Path, config: dict[str, Any], added: Sequence[dict[str, Any]]
 ) -> SentencePiece | Rust:
     plain = SentencePiece(read_bytes(file, fix=AGAIN))
-    family = find_family(plain.tokens) if file.name == GIVEN else None
+    family = find_family(plain.tokens) if file.name in (GIVEN, _OF_GOOGLE) else None
     if family is not None:
         return stripped.read(plain, family, config)
     kind = _json(file.parent / "config.json").get("model_type")
@@ -431,6 +439,20 @@ def _name_by_family(folder: Path) -> dict[str, Any]:
     """The special tokens of a folder's family, which its files may leave out."""
     named = _NAMED.get(str(_json(folder / "config.json").get("model_type")), {})
     return {f"{name}_token": named[name] for name in NAMES if name in named}
+
+
+def _find_fix(files: Collection[str], folder: Path) -> str:
+    """The fix for a folder without a tokenizer."""
+    if missing := [name for name in (IDS, MERGES) if WORDS in files and name not in files]:
+        place = shlex.quote(str(folder))
+        return f"curl --output-dir {place} -O {HOME}{missing[0]}"
+    return "tokenizer.path=<folder with one of these>"
+
+
+def _list_code(config: dict[str, Any]) -> list[str]:
+    """The names of the code that a tokenizer_config.json gives to its tokenizer."""
+    named = (config.get("auto_map") or {}).get("AutoTokenizer") or []
+    return [str(each) for each in ([named] if isinstance(named, str) else named) if each]
 
 
 def _json(file: Path) -> dict[str, Any]:

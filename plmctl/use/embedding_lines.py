@@ -13,6 +13,7 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import class_of
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.terminal import remark
+from plmctl.interop.sentence_folder import SentenceSettings
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.layouts.encode import lay_out, pad
 from plmctl.tasks.layouts.texts import parse_texts
@@ -36,21 +37,26 @@ class EmbeddingLine:
     # does
     spelled: Sequence[int] = ()
     cut: bool = False  # whether the text was longer than the longest row of the model
+    unpooled: int = 0  # tokens at its beginning that poolings leave out: those of a prompt
 
 
-def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLine]:
+def read(
+    file: Path, loaded: Loaded, *, field: str = "text", prompt: str = ""
+) -> list[EmbeddingLine]:
     """Every line of `file`, or every row of a table, in order.
 
     Args:
         field: the column of a table (.csv, .tsv, .parquet), or the key of a JSON line, that has
             the text.
+        prompt: The text before each text.
 
     Raises:
         DataError: for a line that the model cannot read; it names file and line. And for a file
             without a text.
     """
     file = file.expanduser()
-    return lay_out_lines(_read_contents(file, field), loaded, file, field=field)
+    contents = _read_contents(file, field)
+    return lay_out_lines(contents, loaded, file, field=field, prompt=prompt)
 
 
 def lay_out_lines(
@@ -59,6 +65,7 @@ def lay_out_lines(
     source: object,
     *,
     field: str = "text",
+    prompt: str = "",
 ) -> list[EmbeddingLine]:
     """The rows of numbered texts, or of JSON objects with `input_ids`; a pair of texts is a
     `PlainLine`.
@@ -66,6 +73,7 @@ def lay_out_lines(
     Args:
         source: The source of the lines, for messages.
         field: The field of a text, as for `read`.
+        prompt: The text before each text.
     """
     lines, limits = list[EmbeddingLine](), _Limits.of(loaded)
     node = loaded.own_task()
@@ -82,7 +90,7 @@ def lay_out_lines(
                 texts = parse_texts(content, number, columns).fields
                 line = _from_pair(texts["text"], texts["text2"], loaded, limits.length)
             elif isinstance(content, str):
-                line = lay_out_text(content, loaded, limits.length)
+                line = lay_out_text(content, loaded, limits.length, prompt)
             else:
                 line = _from_ids(content)
             limits.check(line)
@@ -134,7 +142,7 @@ class _Limits:
     def of(cls, loaded: Loaded) -> _Limits:
         shapes = {name: tensor.shape for name, tensor in loaded.model.named_parameters()}
         segments = shapes.get("backbone.embedding.segment.weight", [1])[0]
-        return cls(loaded.model.backbone.max_length, loaded.source.vocab_size, segments)
+        return cls(find_longest(loaded), loaded.source.vocab_size, segments)
 
     def check(self, line: EmbeddingLine) -> None:
         """Raise ValueError if the model cannot read the line."""
@@ -182,21 +190,42 @@ def _read_contents(file: Path, field: str) -> Iterator[tuple[int, str | dict[str
         yield number, given if has_ids else take_text(given, field, file, number, SETTING)
 
 
-def lay_out_text(text: str, loaded: Loaded, length: int | None) -> EmbeddingLine:
+def find_longest(loaded: Loaded) -> int | None:
+    """Tokens of a text at most, special ones included; None: any number."""
+    settings = SentenceSettings.of(loaded.config)
+    own = settings.max_length if settings else None
+    bounds = [length for length in (loaded.model.backbone.max_length, own) if length]
+    return min(bounds, default=None)
+
+
+def lay_out_text(text: str, loaded: Loaded, length: int | None, prompt: str = "") -> EmbeddingLine:
     """The ids of a text, cut to `length`, between special tokens for an encoder and for whatever
     was fine-tuned.
+
+    Args:
+        text: The text; one of spaces alone has no ids.
+        loaded: The model.
+        length: Tokens of the row at most; None: any number.
+        prompt: The text before it.
     """
     if not text.strip():
         return EmbeddingLine()
+    settings = SentenceSettings.of(loaded.config)
+    text = prompt + text
+    if settings is not None and settings.lower:
+        text, prompt = text.lower(), prompt.lower()
     vocab, spelling = loaded.vocab, loaded.source.spelling
     template = vocab.single if vocab.cls is not None or loaded.config.get("task") else ("A",)
     ids = (spelling or loaded.tokenizer).encode(text)
     room = len(ids) if length is None else max(0, length - len(template) + 1)
     parts = (ids[:room] if role == "A" else [vocab.id(role)] for role in template)
     row, cut = [i for part in parts for i in part], len(ids) > room
-    if spelling is None:
-        return EmbeddingLine(row, cut=cut)
-    return EmbeddingLine(spelling.replace_unknown(row).tolist(), spelled=row, cut=cut)
+    if spelling is not None:
+        return EmbeddingLine(spelling.replace_unknown(row).tolist(), spelled=row, cut=cut)
+    unpooled = 0
+    if prompt and settings is not None and not settings.include_prompt:
+        unpooled = template.index("A") + len(loaded.tokenizer.encode(prompt))
+    return EmbeddingLine(row, cut=cut, unpooled=unpooled)
 
 
 def _from_pair(first: str, second: str, loaded: Loaded, length: int | None) -> EmbeddingLine:

@@ -4,7 +4,7 @@ pooling.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
@@ -15,17 +15,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.artifacts.loading import Loaded
-from plmctl.config.build import class_of
+from plmctl.artifacts.sentence_model import find_settings
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.heads.features import HIDDEN
 from plmctl.heads.sentences import TEXT_POOLINGS, embed_text, pool_text
 from plmctl.heads.token_weights import TOKEN_WEIGHTS, TokenFrequencies, pool_weighted
+from plmctl.interop.sentence_folder import SentenceSettings
 from plmctl.models.base import Hidden, Model
 from plmctl.runtime.base import Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.training.device.precision import Precision
-from plmctl.use.embedding_lines import EmbeddingLine, lay_out_text
+from plmctl.use.embedding_lines import EmbeddingLine, find_longest, lay_out_text
 from plmctl.use.vectors import group_lines, make_batch
 
 TRAINED = "trained"  # the pooling with which a model learned to compare texts
@@ -41,6 +42,8 @@ class SentencePooling:
 
     pooling: str
     with_head: bool = False
+    # its prompts, for the trained pooling
+    settings: SentenceSettings | None = field(default=None, repr=False, compare=False)
     weights: np.ndarray | None = field(default=None, repr=False, compare=False)  # [V]
 
     def __call__(self, model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
@@ -49,6 +52,12 @@ class SentencePooling:
             return pool_weighted(model, batch, torch.from_numpy(self.weights), hidden)
         read = embed_text if self.with_head else pool_text
         return read(model, batch, self.pooling, hidden)
+
+    def find_prompt(self, *names: str) -> str:
+        """The text before each text: the first prompt of these names that the model has, else its
+        usual one; "" without any.
+        """
+        return "" if self.settings is None else self.settings.find_prompt(*names)
 
     @property
     def weighs(self) -> bool:
@@ -63,14 +72,10 @@ class SentencePooling:
 
 def find_trained(loaded: Loaded) -> SentencePooling | None:
     """How the model was trained to make vectors of texts; None where it was not."""
-    config, plugins = loaded.config, loaded.source.plugins
-    nodes = [loaded.own_task(), *(config.get("objective") or {}).values()]
-    for node in nodes:
-        if isinstance(node, Mapping) and "_target_" in node:
-            part: Any = class_of(node, plugins)
-            if getattr(part, "embeds", False):
-                return SentencePooling(str(node.get("pooling", "first")), with_head=True)
-    return None
+    settings = find_settings(loaded.source)
+    if settings is None:
+        return None
+    return SentencePooling(settings.pooling, with_head=True, settings=settings)
 
 
 def choose_pooling(loaded: Loaded, asked: str | None, *, path: str) -> SentencePooling:
@@ -91,6 +96,21 @@ def choose_pooling(loaded: Loaded, asked: str | None, *, path: str) -> SentenceP
         names = [*TEXT_POOLINGS, *TOKEN_WEIGHTS, TRAINED]
         raise ConfigError(path, asked, f"one of {', '.join(names)}{nearest(asked, names)}")
     return SentencePooling(asked)
+
+
+def check_prompt(pooling: SentencePooling | None, name: str | None) -> str:
+    """The text before each text: the prompt `name` of the model; None: its usual one, or "".
+
+    Raises:
+        ConfigError: The model has no prompt of this name.
+    """
+    known = {} if pooling is None or pooling.settings is None else pooling.settings.prompts
+    if name is not None and name not in known:
+        has = f"one of {', '.join(known)}" if known else "null: this model has no prompts"
+        raise ConfigError("prompt", name, f"{has}{nearest(name, known)}", fix="leave it out")
+    if pooling is None or pooling.settings is None:
+        return ""
+    return pooling.find_prompt() if name is None else known[name]
 
 
 def check_weights(weights_from: str | None, pooling: str | None, *, beside: str = "") -> None:
@@ -191,10 +211,14 @@ def embed_texts(
     batch_size: int,
     precision: Precision,
     max_length: int | None = None,
+    prompts: Sequence[str] = (),
     **how: Any,
 ) -> np.ndarray:
-    """As `embed_lines`, of texts; longer ones than the model, or `max_length`, are cut."""
-    bounds = [length for length in (loaded.model.backbone.max_length, max_length) if length]
-    length = min(bounds) if bounds else None
-    lines = [lay_out_text(text, loaded, length) for text in texts]
+    """As `embed_lines`, of texts; longer ones than the model, or `max_length`, are cut.
+
+    `prompts`: names of prompts, of which the first that the model has stands before each text.
+    """
+    length = min(filter(None, (find_longest(loaded), max_length)), default=None)
+    prompt = pooling.find_prompt(*prompts)
+    lines = [lay_out_text(text, loaded, length, prompt) for text in texts]
     return embed_lines(loaded, lines, pooling, batch_size=batch_size, precision=precision, **how)

@@ -14,6 +14,7 @@ from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
 from plmctl.heads.features import HIDDEN
+from plmctl.heads.sentences import POOLED
 from plmctl.tasks import batches
 from plmctl.text.characters import Spelling
 from plmctl.use.embedding_lines import EmbeddingLine
@@ -65,7 +66,10 @@ def make_batch(lines: Sequence[EmbeddingLine], spelling: Spelling | None = None)
         real[row, : len(line.ids)] = line.real or True
     length = real.sum(1)
     trailing = bool((real == (np.arange(shape[1]) < length[:, None])).all())
-    tracks = {"segment": segment} | ({} if trailing else {"real": real})
+    tracks: dict[str, np.ndarray] = {"segment": segment} | ({} if trailing else {"real": real})
+    if any(line.unpooled for line in lines):
+        start = np.array([line.unpooled for line in lines])
+        tracks[POOLED] = real & (np.arange(shape[1]) >= start[:, None])
     rows = Rows(key=np.arange(len(lines)), seqs={"text": Seq(ids, length, tracks)})
     if spelling is not None:
         rows = spelling.rows(rows)

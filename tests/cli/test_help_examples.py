@@ -62,6 +62,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "ablate": (),
     "search": (),
     "report": ("finetune", "ablate"),
+    "models ls": (),
     "recipes ls": (),
     "recipes show": ("tokenize",),
     "recipes cp": (),

@@ -17,7 +17,7 @@ from plmctl.core.progress import ProgressLine, show_bytes
 from plmctl.runs import session
 from tests.command import plmctl as command
 
-SILENT = {"help", "env", "bases ls", "recipes ls", "recipes show", "recipes cp"}
+SILENT = {"help", "env", "bases ls", "models ls", "recipes ls", "recipes show", "recipes cp"}
 
 
 def invoke(*words: str) -> Any:

@@ -16,9 +16,13 @@ from tests.objectives.contrastive import W, batch_of, cells_of, encoder
 LENGTHS = [10, 4, 1, 7]
 
 
-def reduce_by_loop(name: str, tokens: list[Tensor]) -> Tensor:
-    if name == "mean":
-        return sum(tokens, torch.zeros(W)) / len(tokens)
+def reduce_by_loop(name: str, tokens: list[Tensor], columns: list[int] | None = None) -> Tensor:
+    if name == "weighted":  # the token in column t weighs t + 1
+        numbers = [t + 1 for t in columns or range(len(tokens))]
+        weighed = [n * token for n, token in zip(numbers, tokens, strict=True)]
+        return sum(weighed, torch.zeros(W)) / sum(numbers)
+    if name in ("mean", "mean_sqrt"):
+        return sum(tokens, torch.zeros(W)) / len(tokens) ** (1 if name == "mean" else 0.5)
     if name == "max":
         return torch.stack([max(column) for column in torch.stack(tokens).T])
     return tokens[0] if name == "first" else tokens[-1]
@@ -32,11 +36,12 @@ def test_reductions_are_over_real_tokens(name: str) -> None:
     found = REDUCTIONS[name](states, real)
     for row in range(3):
         for layer in range(2):
-            tokens = [states[row, layer, t] for t in range(5) if real[row, t]]
-            torch.testing.assert_close(found[row, layer], reduce_by_loop(name, tokens))
+            columns = [t for t in range(5) if real[row, t]]
+            tokens = [states[row, layer, t] for t in columns]
+            torch.testing.assert_close(found[row, layer], reduce_by_loop(name, tokens, columns))
 
 
-@pytest.mark.parametrize("name", ["mean", "max"])
+@pytest.mark.parametrize("name", ["mean", "max", "mean_sqrt", "weighted"])
 def test_a_row_without_tokens_is_zero(name: str) -> None:
     real = torch.tensor([[False] * 3])
     assert not REDUCTIONS[name](torch.randn(1, 3, W), real).any()

@@ -20,6 +20,7 @@ from plmctl.interop.family import find_token_tables
 from plmctl.models.base import Model
 from plmctl.models.capabilities import find_prompt_reader
 from plmctl.nn.peft.base import find_cells
+from plmctl.storage.hub import HubName, is_hub_name
 from plmctl.storage.reading import read_json, read_tensors
 
 SETTINGS = "adapter_config.json"
@@ -145,7 +146,8 @@ def _is_learned(name: str) -> bool:
 def _find_base(folder: Path, name: str | None) -> Path:
     """The folder of the base; DataError if it is missing."""
     places = [] if not name else [Path(name).expanduser(), folder / name]
-    for place in places:
+    cached = HubName.parse(name).folder if name and is_hub_name(name) else None
+    for place in [*places, *([cached] if cached else [])]:
         if (place / "config.json").is_file():
             return place
     what = f"its base is not here: {name or 'base_model_name_or_path names none'}"

@@ -37,7 +37,7 @@ class EmbedRequest(Body):
     truncate: bool = True
     truncation_direction: Literal["right", "Right"] = "right"
     normalize: bool = True
-    prompt_name: None = None
+    prompt_name: str | None = None
     dimensions: int | None = Field(None, ge=1)
     model: str | None = None
 
@@ -73,7 +73,7 @@ def make_router(server: Server) -> APIRouter:
         if not body.normalize:
             raise Refusal(422, "normalize: vectors of this server have length 1")
         _, engine = server.models.find(body.model, "make vectors", lambda own: own.vectors)
-        read = partial(engine.read, cut=body.truncate)
+        read = partial(engine.read, cut=body.truncate, prompt=body.prompt_name)
         found, _ = await server.answer(request, engine, texts, read)
         return [shorten(vector, body.dimensions).tolist() for vector in found]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +38,7 @@ class EmbeddingsRequest(BaseModel):
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, ge=1)
     user: str | None = None
+    prompt_name: str | None = None
 
 
 def make_router(server: Server) -> APIRouter:
@@ -54,7 +56,8 @@ def make_router(server: Server) -> APIRouter:
             texts = [texts]
         server.check_count(texts)
         served, engine = server.models.find(body.model, "make vectors", lambda own: own.vectors)
-        found, tokens = await server.answer(request, engine, texts, engine.read)
+        read = partial(engine.read, prompt=body.prompt_name)
+        found, tokens = await server.answer(request, engine, texts, read)
         vectors = [shorten(vector, body.dimensions) for vector in found]
         spell = SPELLINGS[body.encoding_format]
         data = [
