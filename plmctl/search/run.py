@@ -15,9 +15,9 @@ import numpy as np
 
 from plmctl.config.build import build, plain
 from plmctl.config.launcher import read_launcher
-from plmctl.config.recipes import searches
+from plmctl.config.recipes import UnknownRecipe, find_recipe, recipe_names, searches
 from plmctl.config.spec import RunSpec, key_of
-from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten, raise_all
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten, nearest, raise_all
 from plmctl.core.spelling import spell, spell_setting
 from plmctl.core.terminal import remark, tell
 from plmctl.jobs.cluster import Cluster
@@ -170,6 +170,8 @@ def plan(settings: RunSpec) -> SearchPlan:
     individual = settings["individual"]
     words = tuple(individual["overrides"])
     refuse_taken(words, "individual.overrides")
+    if individual["recipe"]:
+        _refuse_unknown(individual["recipe"], given.config_dirs)
     maker = Maker(individual["command"], individual["recipe"], words, given)
     limited = settings["constraints"]["latency"] is not None
     maker.timed = limited or "latency" in settings["fitness"]
@@ -185,6 +187,17 @@ def plan(settings: RunSpec) -> SearchPlan:
     made = SearchPlan(settings, folder, space, strategy, maker, goals, full, first)
     _check(made)
     return made
+
+
+def _refuse_unknown(recipe: str, config_dirs: Sequence[str]) -> None:
+    """ConfigError for a recipe that does not exist."""
+    try:
+        find_recipe(recipe, config_dirs)
+    except UnknownRecipe as error:
+        names = recipe_names(config_dirs)
+        allowed = f"there is no such recipe{nearest(recipe, names)}; there are {', '.join(names)}"
+        fix = f"individual.recipe={error.meant or 'bert'}"
+        raise ConfigError("individual.recipe", recipe, allowed, fix=fix) from None
 
 
 def _refuse_twice(name: str, values: Sequence[Any], least: int = 0) -> None:

@@ -296,6 +296,7 @@ def test_a_search_in_which_all_failed_begins_anew(
             ("individual.overrides=[optim.clip=null,train.steps=9]",),
             r"fix: .individual.overrides=\['optim=\w+','optim.clip=null','train.steps=9'\]",
         ),
+        (("individual.recipe=bret",), r"(?s)no such recipe.*fix: individual.recipe=bert"),
         (("seeds=[]",), r"(?s)one at least.*fix: seeds=\[0\]"),
         (("seeds=[0,2,0]",), r"(?s)none twice.*fix: seeds=\[0,2\]"),
         (("fitness=[loss,macs,loss]",), r"(?s)none twice.*fix: fitness=\[loss,macs\]"),
