@@ -273,6 +273,16 @@ def find_token_tables(tensors: Mapping[str, Tensor]) -> list[Tensor]:
     return list(itertools.takewhile(lambda part: part is not None, parts))  # type: ignore[arg-type]
 
 
+def rename_cells(config: Mapping[str, Any], letters: Mapping[str, str]) -> dict[str, Any]:
+    """`config` whose layout and cells have other letters, {old: new}."""
+    model = config.get("model") or {}
+    stack = model.get("stack") or {}
+    layout = "".join(letters.get(each, each) for each in str(stack.get("layout", "")))
+    cells = dict(stack.get("cells") or {})
+    cells |= {new: cells[old] for old, new in letters.items() if old in cells}
+    return {**config, "model": {**model, "stack": {**stack, "layout": layout, "cells": cells}}}
+
+
 def count_layers(layout: str, letters: str = "af") -> int:
     """How many layers of `letters` a layout has, going by the first of them; 0 without a layout."""
     return sum(step.letter == letters[0] for step in parse(layout)) if layout else 0

@@ -24,6 +24,7 @@ from plmctl.interop.big_bird import BigBirdFamily
 from plmctl.interop.bigbird_pegasus import BigBirdPegasusFamily
 from plmctl.interop.blenderbot_small import BlenderbotSmallFamily
 from plmctl.interop.classes import architecture_for, architecture_of, bare_in
+from plmctl.interop.convbert import ConvBertFamily
 from plmctl.interop.deberta import DebertaFamily, DebertaV2Family
 from plmctl.interop.difference import fold_layers, spell_layouts
 from plmctl.interop.distilbert import DistilBertFamily
@@ -53,6 +54,7 @@ from plmctl.interop.mpnet import MPNetFamily
 from plmctl.interop.mt5 import MT5Family
 from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.neobert import NeoBertFamily
+from plmctl.interop.nezha import NezhaFamily
 from plmctl.interop.pegasus import PegasusFamily
 from plmctl.interop.reformer import ReformerFamily
 from plmctl.interop.refusals import describe_nearest, refuse_code, refuse_quantised
@@ -106,6 +108,8 @@ FAMILIES: tuple[Family, ...] = (
     RoFormerFamily(),
     DebertaFamily(),
     DebertaV2Family(),
+    NezhaFamily(),
+    ConvBertFamily(),
 )
 
 

@@ -157,7 +157,10 @@ class Attention(Cell):
 
     def attend(self, streams: Streams, env: Env) -> Tensor:
         """[B, H, T, D] what the heads have seen."""
-        q, k, v = self._project(streams["text"])
+        return self.attend_to(*self._project(streams["text"]), env)
+
+    def attend_to(self, q: Tensor, k: Tensor, v: Tensor, env: Env) -> Tensor:
+        """[B, H, T, D] what the heads have seen, with these queries, keys and values."""
         q, k = self._normalize(q, k)
         if env.recorder is not None:
             env.recorder.vectors(q, k, v)
