@@ -129,6 +129,12 @@ class ConvBertFamily(ElectraFamily):
             **nodes,
             "model": {
                 **nodes["model"],
+                "classifier": {
+                    "pooler": False,
+                    "dense": True,
+                    "activation": numbers.activation,
+                    "bias": True,
+                },
                 "stack": {
                     **stack,
                     "layout": f"{''.join(cells)}*{numbers.num_layers}",
@@ -139,7 +145,7 @@ class ConvBertFamily(ElectraFamily):
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         node = super().head(name, numbers, outputs)
-        own = {"activation": numbers.activation}  # that of the published class is the model's
+        own = {"activation": numbers.activation}  # of the encoder, as published
         return node | (own if name in ("class", "score") else {})
 
     def measure(

@@ -52,7 +52,9 @@ def find_shift(*names: object) -> Shift | None:
 
 def read(model: SentencePiece, shift: Shift) -> Rust:
     """The tokenizer of such a model; words end at any white space, as in the published one."""
-    own: Sequence[tuple[str, float]] = list(zip(model.tokens, model.scores(), strict=False))
+    # rounded so that a file returns the same numbers
+    scores = [round(score, 6) for score in model.scores()]
+    own: Sequence[tuple[str, float]] = list(zip(model.tokens, scores, strict=False))
     first, last = ([(token, 0.0) for token in side] for side in (shift.before, shift.after))
     # the lowest score of all, so that no text is cut into it
     pieces = [(t, -100.0 if t in shift.unused else score) for t, score in first]

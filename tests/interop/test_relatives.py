@@ -20,6 +20,7 @@ from plmctl.artifacts.convert import convert
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.batch import Batch, Seq
 from plmctl.interop import hf
+from tests.command import plmctl as run_words
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -230,3 +231,45 @@ def test_outputs_losses_gradients_and_bytes_are_equal(
     for dtype, within in {torch.float32: 1e-5, **double}.items():
         loaded.model.to(dtype), model.to(dtype)
         compare(model, loaded, ENDS[end], within)
+
+
+def test_a_published_mpnet_goes_on_with_its_own_objective(tmp_path: Path) -> None:
+    model, folder = publish(tmp_path / "published", "MPNet", "ForMaskedLM", 2)
+    words = [
+        "the",
+        "cat",
+        "sat",
+        "on",
+        "mat",
+        "dog",
+        "ran",
+        "over",
+        "hill",
+        "and",
+        "looked",
+        "at",
+        "it",
+        ".",
+    ]
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", *words]
+    tokens += [f"[unused{n}]" for n in range(39 - len(tokens))]
+    (folder / "vocab.txt").write_text("\n".join([*tokens, "<mask>"]) + "\n", encoding="utf-8")
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat . the dog ran over the hill .\n" * 20, encoding="utf-8")
+    train = ["train.steps=1", "train.batch_size=2", "format.max_length=24", "eval.rows=2"]
+    run_words(
+        "pretrain",
+        "mpnet",
+        f"init={folder}",
+        f"data.path={text}",
+        *train,
+        f"run.dir={tmp_path / 'run'}",
+    )
+    run_words("convert", str(tmp_path / "run"), "--to", "hf", "--out", str(tmp_path / "back"))
+    again = transformers.MPNetForMaskedLM.from_pretrained(tmp_path / "back")
+    moved = [
+        name
+        for name, tensor in model.state_dict().items()
+        if not again.state_dict()[name].equal(tensor)
+    ]
+    assert "mpnet.encoder.relative_attention_bias.weight" in moved

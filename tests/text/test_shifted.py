@@ -71,6 +71,8 @@ def test_a_bare_model_has_the_published_ids(kind: str, tmp_path: Path) -> None:
     shift = {"xlm-roberta": 1, "camembert": 4}[kind]
     by_hand = [[i + shift if i else 3 for i in plain.encode(text)] for text in texts[:100]]
     assert ours.encode_batch(texts[:100]) == by_hand
+    ours.save(tmp_path / "saved")
+    assert Tokenizer.load(tmp_path / "saved").fingerprint == ours.fingerprint
     ours.export_hf(tmp_path / "out", model_max_length=64)
     assert Tokenizer.load(tmp_path / "out").encode_batch(texts) == ours.encode_batch(texts)
 
