@@ -145,7 +145,7 @@ class ConvBertFamily(ElectraFamily):
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         node = super().head(name, numbers, outputs)
-        own = {"activation": numbers.activation}  # of the encoder, as published
+        own = {"activation": numbers.activation}
         return node | (own if name in ("class", "score") else {})
 
     def measure(

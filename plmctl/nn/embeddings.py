@@ -23,16 +23,16 @@ class Embedding(nn.Module):
     et al., 2019, sec. 3, fig. 2).
 
     `segments = 0` omits the segment table (RoBERTa, GPT), `norm = None` the norm (GPT). Rows
-    without a segment track have segment 0. `languages` is another such table, by tracks.language
-    (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1). `norm_first` adds positions after the
-    norm, as the decoder of Blenderbot's smallest model does (Roller et al., 2021,
-    arXiv:2004.13637). With `table_width` E, tables, positions and norm have E columns and a linear
-    map leads from E to W: the factorised embedding (Lan et al., 2020, arXiv:1909.11942, sec. 3.1).
-    E = W is the same as none. With `project_first` that map has no bias and stands before the norm,
-    which has W columns (DeBERTa). With `scaled`, token vectors count sqrt(E) times (Vaswani et al.,
-    2017, arXiv:1706.03762, sec. 3.4). `table` makes another table of tokens, such as one by
-    clusters of frequency (`nn.adaptive.AdaptiveTable`). `tracks` add vectors of other known facts
-    about a token (`nn.track_vectors`).
+    without a segment track have segment 0, as all rows where there is only one. `languages` is
+    another such table, by tracks.language (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1).
+    `norm_first` adds positions after the norm, as the decoder of Blenderbot's smallest model does
+    (Roller et al., 2021, arXiv:2004.13637). With `table_width` E, tables, positions and norm have E
+    columns and a linear map leads from E to W: the factorised embedding (Lan et al., 2020,
+    arXiv:1909.11942, sec. 3.1). E = W is the same as none. With `project_first` that map has no
+    bias and stands before the norm, which has W columns (DeBERTa). With `scaled`, token vectors
+    count sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4). `table` makes another
+    table of tokens, such as one by clusters of frequency (`nn.adaptive.AdaptiveTable`). `tracks`
+    add vectors of other known facts about a token (`nn.track_vectors`).
     """
 
     uses = frozenset({"tracks.segment", "tracks.language"})
@@ -87,7 +87,8 @@ class Embedding(nn.Module):
         for kinds, name in ((self.segment, "segment"), (self.language, "language")):
             if kinds is not None:
                 kind = seq.tracks.get(name)
-                x = x + (kinds.weight[0] if kind is None else kinds(kind))
+                only = kind is None or kinds.num_embeddings == 1
+                x = x + (kinds.weight[0] if only else kinds(kind))
         for part in self.tracks:
             x = x + part(seq)
         if self.norm_first:

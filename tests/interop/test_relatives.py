@@ -233,6 +233,18 @@ def test_outputs_losses_gradients_and_bytes_are_equal(
         compare(model, loaded, ENDS[end], within)
 
 
+@torch.no_grad()
+def test_a_model_of_one_segment_reads_rows_of_two(tmp_path: Path) -> None:
+    _, folder = publish(tmp_path / "published", "XLMRoberta", "Model", 1)
+    model, (ids, real) = plmctl.load(folder).model, draw_inputs([9, 4])
+    segment = (torch.arange(9) > 3).long().expand(2, 9)
+    found, wanted = (
+        model(Batch(torch.arange(2), {"text": Seq(ids, real.sum(1), tracks)})).last
+        for tracks in ({"segment": segment}, {})
+    )
+    assert found.equal(wanted)
+
+
 def test_a_published_mpnet_goes_on_with_its_own_objective(tmp_path: Path) -> None:
     model, folder = publish(tmp_path / "published", "MPNet", "ForMaskedLM", 2)
     words = [
