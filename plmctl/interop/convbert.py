@@ -76,6 +76,7 @@ class ConvBertFamily(ElectraFamily):
 
     model_type = "convbert"
     systems = ("ConvBERT",)
+    hub: tuple[tuple[str, int], ...] = (("YituTech/conv-bert-base", 106),)
     stated = change(
         ElectraFamily.stated,
         # a row of files without it is as wide as the model

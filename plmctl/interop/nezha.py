@@ -33,6 +33,8 @@ class NezhaFamily(BertFamily):
 
     model_type = "nezha"
     systems = ("NEZHA",)
+    recipes: tuple[str, ...] = ("nezha",)
+    hub: tuple[tuple[str, int], ...] = (("sijunhe/nezha-cn-base", 102),)
     stated = change(SETTINGS, Key("max_relative_position", "clip", Count, 64))
     prefix = "nezha."
     rules: Sequence[NameRule] = encoder_rules("o", QKV)
