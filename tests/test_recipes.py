@@ -397,6 +397,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "big_bird": (128, []),  # google/bigbird-roberta-base, whose pooler is not trained here
     "camembert": (110, []),  # camembert-model.fr, base
     "deberta": (100 + 50_265 * 768 / 1e6, []),  # microsoft/DeBERTa, README, base
+    "deberta_v3": (86 + 128_100 * 768 / 1e6, []),  # microsoft/DeBERTa, README, base
     "distilbert": (66, STUDENT),  # table 3
     "electra": (14, []),  # table 1, small
     "erica": (110, []),  # BERT-base

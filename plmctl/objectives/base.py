@@ -17,6 +17,7 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model, Once
+from plmctl.objectives.gradient_disentangled import Disentanglement
 
 
 @dataclass(frozen=True)
@@ -293,8 +294,12 @@ class Objective(nn.Module):
 
     def exchange(self, model: Model) -> None:
         """Exchange the trained weights with the weights that are evaluated and saved, if these
-        differ; the second call undoes it.
+        differ; the second call undoes it. By default, the tables that a generator shares without
+        gradients.
         """
+        for part in self.modules():
+            if isinstance(part, Disentanglement):
+                part.exchange()
 
     def after_step(self, model: Model, step: int) -> None:
         """Called after every optimizer step (clamping of spans, moving averages)."""

@@ -22,12 +22,14 @@ from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
 from plmctl.nn.positions import ALiBi, Position
+from plmctl.objectives.gradient_disentangled import Disentanglement
 
-Tied = Literal["none", "tokens", "all", "weights"]
+Tied = Literal["none", "gdes", "tokens", "all", "weights"]
 EMBEDDINGS = ("embedding.token", "embedding.segment", "embedding.norm", "position")
 # the modules of the backbone that are shared with the model
 SHARED: dict[Tied, tuple[str, ...]] = {
     "none": (),
+    "gdes": (),
     "tokens": ("embedding.token",),
     "all": EMBEDDINGS,
     "weights": (*EMBEDDINGS, "embedding.project", "stack"),
@@ -54,7 +56,9 @@ class Generator(nn.Module):
 
     Samples carry no gradient. `tied` says what it shares with the model: token table, all
     embeddings (tokens, positions, segments and their norm, the published choice), or every weight
-    of the backbone, which wants equal sizes. `share` is its width divided by the model's, at most
+    of the backbone, which wants equal sizes. "gdes" shares tables without their gradients
+    (objectives/gradient_disentangled.py), "none" nothing: in the terms of DeBERTa 3, "tokens" is
+    ES, "none" NES. `share` is its width divided by the model's, at most
     1: the samples of a larger generator are too good (fig. 3). `avoid_originals` never draws the
     right token, which did not help (the released code's disallow_correct). First weights by the
     backbone's `initializer`.
@@ -87,10 +91,13 @@ class Generator(nn.Module):
         )
         initialize(backbone, backbone)
         tie(backbone, model, tied)
+        self.apart = Disentanglement(find_tables(backbone, model)) if tied == "gdes" else None
         self.head = head(width=backbone.width, token_embedding=backbone.token_embedding)
         initialize(self.head, backbone)
 
     def forward(self, batch: Batch) -> Drawn:
+        if self.apart is not None and self.training:
+            self.apart.begin()
         targets: Targets = batch.require("targets.mlm")
         features = self.backbone(batch).gather_words(targets.index)
         samples = self.sample(features.detach(), targets.ids)
@@ -118,6 +125,27 @@ class Generator(nn.Module):
                 scores.scatter_(1, right.clamp(min=0)[:, None], -torch.inf)
             samples.append((scores - torch.empty_like(scores).exponential_().log()).argmax(-1))
         return torch.cat(samples)
+
+
+def find_tables(backbone: Encoder, model: Model) -> list[tuple[nn.Embedding, nn.Embedding]]:
+    """The tables of tokens and of absolute positions of the model, and those of `backbone`.
+
+    Raises:
+        ConfigError: The tokens have no table, or several.
+    """
+    pairs = []
+    for path in ("embedding.token", "position.table"):
+        own, other = (find_module(root, path) for root in (model.backbone, backbone))
+        if isinstance(own, nn.Embedding) and isinstance(other, nn.Embedding):
+            pairs.append((own, other))
+    if not pairs:
+        raise ConfigError("tied", "gdes", "a model with one table of tokens", fix="tied=none")
+    return pairs
+
+
+def find_module(root: nn.Module, path: str) -> object:
+    """The part of `root` at `path`; None if there is none."""
+    return reduce(lambda part, name: getattr(part, name, None), path.split("."), root)
 
 
 def initialize(part: nn.Module, backbone: Encoder) -> None:
