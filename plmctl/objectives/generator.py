@@ -8,7 +8,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -143,9 +143,12 @@ def find_tables(backbone: Encoder, model: Model) -> list[tuple[nn.Embedding, nn.
     return pairs
 
 
-def find_module(root: nn.Module, path: str) -> object:
-    """The part of `root` at `path`; None if there is none."""
-    return reduce(lambda part, name: getattr(part, name, None), path.split("."), root)
+def find_module(root: nn.Module, path: str) -> Any:
+    """The part of `root` at `path`, or None."""
+    part: Any = root
+    for name in path.split("."):
+        part = getattr(part, name, None)
+    return part
 
 
 def initialize(part: nn.Module, backbone: Encoder) -> None:

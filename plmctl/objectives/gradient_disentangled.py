@@ -15,8 +15,8 @@ Pair = tuple[nn.Embedding, nn.Embedding]  # the model's table, the generator's
 
 
 class Disentanglement(nn.Module):
-    """`E_D = stopgrad(E_G) + E_delta` for tables of the model and of its generator, with E_delta 0
-    at the start: the generator's loss alone trains E_G, the model's loss alone E_delta.
+    """`E_D = stopgrad(E_G) + E_delta` for tables of the model and of its generator. E_delta is 0 at
+    the start. The generator's loss alone trains E_G, the model's loss alone E_delta.
 
     In training the parameters of the model's tables are E_delta, and E_G is added to what they look
     up. Models that are evaluated and saved have the sum (`exchange`). The generator begins with the
