@@ -56,6 +56,10 @@ class GPTNeoFamily(GPT2Family):
 
     model_type = "gpt_neo"
     systems = ("GPT-Neo",)
+    hub: tuple[tuple[str, int], ...] = (
+        ("EleutherAI/gpt-neo-125m", 125),
+        ("EleutherAI/gpt-neo-1.3B", 1300),
+    )
     stated = SETTINGS
     rules = (
         same("backbone.embedding.token.weight", "wte.weight"),

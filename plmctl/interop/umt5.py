@@ -21,6 +21,7 @@ class UMT5Family(T5Family):
 
     model_type = "umt5"
     systems = ("umT5",)
+    hub: tuple[tuple[str, int], ...] = (("google/umt5-small", 300), ("google/umt5-base", 580))
     architectures = t5_classes("UMT5")
 
     def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
