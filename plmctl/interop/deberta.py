@@ -30,6 +30,8 @@ from plmctl.interop.family import Architecture, Family, Node, lm_head, row_class
 from plmctl.interop.names import NameRule, Tensors, linear, maps, same
 from plmctl.interop.settings import Key, Numbers, Only, Settings, change
 
+ATTENTION = "plmctl.nn.cells.disentangled_attention.DisentangledAttention"
+TERMS = ("c2p", "p2c")  # where a config does not name them
 SELF, CELL = f"{LAYER}.attention.self", "backbone.stack.blocks.a.{i}.cell"
 PLACES, CONV = "embeddings.position_embeddings.weight", "backbone.stack.blocks.c.0.cell"
 DISCRIMINATOR = maps(
@@ -144,7 +146,7 @@ class DebertaV2Family(Family):
         return found.but(
             farthest=found.farthest if found.farthest > 0 else found.max_length,
             buckets=max(0, found.buckets),
-            terms=[term for term in ("c2p", "p2c") if term in found.terms],
+            terms=[term for term in TERMS if term in found.terms],
             normed="layer_norm" in found.normed.lower() and found.relative,
             table_width=found.table_width or found.width,
             decodes=False,
@@ -224,7 +226,7 @@ class DebertaV2Family(Family):
         model["embedding"]["table_width"] = numbers.table_width if narrow else None
         stack = model["stack"]
         stack["cells"]["a"] |= {
-            "_target_": "plmctl.nn.cells.disentangled_attention.DisentangledAttention",
+            "_target_": ATTENTION,
             "terms": numbers.terms,
             "shared": numbers.shared,
             "key_bias": not self.first,
@@ -253,6 +255,19 @@ class DebertaV2Family(Family):
         nodes = self.nodes(numbers)
         return spell_layouts(nodes) if numbers.kernel else nodes
 
+    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        model, stack = config["model"], config["model"].get("stack") or {}
+        cells = dict(stack.get("cells") or {})
+        if "a" in cells and cells["a"].get("_target_") == ATTENTION:  # in any order, or by default
+            cells["a"] = {**cells["a"], "terms": numbers.terms}
+            model = {**model, "stack": {**stack, "cells": cells}}
+        config = {**config, "model": model}
+        if numbers.table_width == numbers.width:  # there is no map of the embedding
+            plain = {"table_width": None, "project_first": True}
+            embedding = {**(model.get("embedding") or {}), **plain}
+            config = {**config, "model": {**model, "embedding": embedding}}
+        return super().find_differences(config, numbers)
+
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> Numbers:
@@ -268,7 +283,7 @@ class DebertaV2Family(Family):
             relative="backbone.position.vectors.weight" in tensors,
             farthest=farthest or plain.max_length or 512,
             max_length=absolute or (farthest or 512 if places is None else len(places)),
-            terms=list(attention.get("terms") or []),
+            terms=[term for term in TERMS if term in attention.get("terms", TERMS)],
             shared=attention.get("shared", False),
             buckets=position.get("buckets") or 0,
             normed=position.get("norm") is not None,
