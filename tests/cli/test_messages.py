@@ -60,7 +60,7 @@ MISTAKES = [
     ),
     (
         f"pretrain {TINY} +model.classifier.pooling=menn",
-        "one of first, last, mean, compare",
+        "one of first, last, mean, late, compare, concat",
         "model.classifier.pooling=mean",
     ),
     (

@@ -129,6 +129,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
             "ernie_baidu",
             "wklm",
             "electra",
+            "modernbert",  # its first layer sees all
             "spanbert",
             "simcse",
             "infoword",
@@ -148,8 +149,11 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
     "unilm": unilm,
 }
 
-TWO_STACKS = [*TRANSLATORS, "cove", "bart", "bart_translation", "mass", "mass_translation", "t5"]
-OWN_TEST = ["xlnet", "elmo"]
+TWO_STACKS = [
+    *(*TRANSLATORS, "cove", "bart", "bart_translation", "mass", "mass_translation", "t5"),
+    *("mbart", "pegasus"),
+]
+OWN_TEST = ["xlnet", "elmo", "mpnet"]  # tests/models/test_mpnet.py
 
 
 def batches(recipe: str, tokens_of: Callable[..., Path], *more: str) -> tuple[Model, list[Batch]]:
