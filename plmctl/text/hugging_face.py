@@ -21,7 +21,7 @@ from plmctl.text import roles, shifted, stripped, whole_words
 from plmctl.text.added import AGAIN, Details, read_added_tokens
 from plmctl.text.backend import Backend
 from plmctl.text.fairseq_words import HOME, IDS, MERGES, WORDS, renumber
-from plmctl.text.roles import NAMES, Roles, order_appended, sort_numbered
+from plmctl.text.roles import NAMES, SEGMENTS, Roles, order_appended, sort_numbered
 from plmctl.text.rust import Rust, blame_tokenizer, finish
 from plmctl.text.sentence_piece import GIVEN, SentencePiece, convert_to_rust
 from plmctl.text.shifted import find_shift
@@ -400,7 +400,7 @@ def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
 
 def _add_templates(backend: Backend, special: Roles) -> Roles:
     """`special` with the orders of roles that the folder's own post-processor writes, where it
-    writes any.
+    writes any; a token without a role, such as a language, keeps its spelling.
     """
     if not isinstance(backend, Rust) or not backend.tokenizer.num_special_tokens_to_add(True):
         return special
@@ -413,9 +413,10 @@ def _add_templates(backend: Backend, special: Roles) -> Roles:
     for second in (None, "a"):
         encoding = backend.tokenizer.encode("a", second, add_special_tokens=True)
         order: list[str] = []
-        for token, part in zip(encoding.tokens, encoding.sequence_ids, strict=True):
-            name = "AB"[part] if part is not None else role.get(token)
-            if name is not None and not (name in "AB" and name in order):
+        for number, part in zip(encoding.ids, encoding.sequence_ids, strict=True):
+            token = backend.tokens[number]
+            name = SEGMENTS[part] if part is not None else role.get(token, token)
+            if not (part is not None and name in order):
                 order.append(name)
         orders.append(tuple(order))
     return replace(special, single=orders[0], pair=orders[1])

@@ -13,17 +13,18 @@ import numpy as np
 
 from plmctl.text.letters import has_unspaced, is_letter
 from plmctl.text.sentences import CHINESE
-from plmctl.text.vocab import Vocab
+from plmctl.text.vocab import ROLES, Vocab
 
 # T5's spelling, BERT's spelling
 SENTINEL, UNUSED = re.compile(r"<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")
-NAMES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+NAMES = ROLES
+SEGMENTS = ("A", "B")  # the texts of a template
 
 
 @dataclass(frozen=True)
 class Roles:
     """The spelling of each special token (None without one), and the order of roles around one and
-    two segments.
+    two segments. A token without a role, such as a language, stands there by its spelling.
     """
 
     pad: str
@@ -41,11 +42,23 @@ class Roles:
     @property
     def tokens(self) -> list[str]:
         """The different spellings in the order of the roles, then those of unused slots and
-        sentinels.
+        sentinels, and those that only the templates have.
         """
-        return list(
-            dict.fromkeys(filter(None, [*(getattr(self, name) for name in NAMES), *self.further]))
+        spelled = [*(getattr(self, name) for name in NAMES), *self.further, *self.without_role]
+        return list(dict.fromkeys(filter(None, spelled)))
+
+    @property
+    def without_role(self) -> tuple[str, ...]:
+        """The tokens of the templates that have no role."""
+        known = {*NAMES, *SEGMENTS}
+        return tuple(
+            dict.fromkeys(name for name in (*self.single, *self.pair) if name not in known)
         )
+
+    def spell(self, name: str) -> str | None:
+        """The spelling of a role, or of a token that a template spells."""
+        spelled: str | None = getattr(self, name) if name in NAMES else name
+        return spelled
 
     @property
     def further(self) -> tuple[str, ...]:
@@ -172,6 +185,7 @@ def make_vocabulary(
         **ids_of_roles,
         sentinels=tuple(ids[token] for token in roles.sentinels),
         unused=tuple(ids[token] for token in roles.unused),
+        tokens=tuple(tokens),
         spellings=tuple(tokens) if kind == "word" else (),
         texts=tuple(
             "" if is_special[number] or token == roles.unk else _SPELLED[kind](token)

@@ -213,7 +213,7 @@ def _add_segment(special: Roles, order: tuple[str, ...], index: int) -> str:
     number = int(special.sep in SEGMENTED and "B" in before)
     if role in "AB":
         return f"${role}:{number}"
-    return f"{getattr(special, role)}:{2 if role == 'cls' and 'A' in before else number}"
+    return f"{special.spell(role)}:{2 if role == 'cls' and 'A' in before else number}"
 
 
 def _find_unknown(model: dict[str, Any]) -> str | None:

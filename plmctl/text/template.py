@@ -42,7 +42,7 @@ def find_special(vocab: Vocab, role: str) -> int:
     Raises:
         ConfigError: if the tokenizer lacks it.
     """
-    value = getattr(vocab, role)
+    value = vocab.find(role)
     if value is None:
         allowed = f"this tokenizer has no '{role}' token"
         raise TokenLack("format", role, allowed, fix="tokenizer=wordpiece, or another format")

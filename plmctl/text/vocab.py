@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from plmctl.core.errors import ConfigError
 from plmctl.text.characters import spell_vocabulary
+
+
+ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
 class TokenLack(ConfigError):
@@ -47,6 +51,8 @@ class Vocab:
     unused: tuple[int, ...] = ()  # slots without a meaning yet
     # [V] in a vocabulary of complete words, their spellings; else empty
     spellings: tuple[str, ...] = ()
+    # [V] the tokens as they stand in the vocabulary
+    tokens: tuple[str, ...] = ()
     # [V] what a token spells, without the mark that begins or continues a word; "" for special
     # tokens, and for bytes that are no letters
     texts: tuple[str, ...] = ()
@@ -59,9 +65,20 @@ class Vocab:
             raise ValueError("only a vocabulary of complete words has characters")
         return spell_vocabulary(self)
 
+    def find(self, name: str) -> int | None:
+        """The id of a role, or of a token that a template spells; None where there is none."""
+        if name in ROLES:
+            number: int | None = getattr(self, name)
+            return number
+        return self._ids.get(name)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {token: number for number, token in enumerate(self.tokens)}
+
     def id(self, role: str) -> int:
-        """The id of a role; ValueError if this vocabulary has none."""
-        value = getattr(self, role)
+        """As `find`; ValueError if this vocabulary has no such token."""
+        value = self.find(role)
         if value is None:
             raise ValueError(f"this vocabulary has no '{role}' token")
         return value
