@@ -37,7 +37,8 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
     `kind`: its class; `pooling`: the token that stands for a row; `writes`: the sequence that is
     written; `directed`: no written token sees a later one; `causal`: no token of any text does;
     `sees_later`: all of them do, or belong to a decoder, which reads an encoder's states of the
-    whole text; `segments`: the segment numbers of the texts that are read and written.
+    whole text; `segments`: the segment numbers of the texts that are read and written; `start`,
+    `forced`: `model.start` and `model.forced`.
     """
     part = class_of(config["model"], plugins)
     writes = getattr(part, "writes", "text")
@@ -53,6 +54,8 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
         "causal": causal,
         "sees_later": writes == "target" or all(map(pattern.looks_ahead, (0, 1))),
         "segments": (read, written),
+        "start": config["model"].get("start"),
+        "forced": config["model"].get("forced"),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -55,6 +56,11 @@ class Generate(Command):
     overwrite: bool = False  # replace an existing file
     search: Any = None
     runtime: Any = None  # library that writes: torch, ctranslate2; null: torch
+    # token of the language of the prompts, in a model of several: de_DE, deu_Latn, __de__; null: as
+    # in training
+    source_language: str | None = None
+    # token of the language that it writes; null: as in training, or as the model forces
+    target_language: str | None = None
     # number of tokens that each token of a model with memory sees, itself included, so that a long
     # text costs no more; null: all so far, or as in training with model.same_length
     memory: Count | None = None
@@ -81,7 +87,7 @@ class Generate(Command):
         from plmctl.artifacts.deployed import load_to_answer
         from plmctl.generation.answers import TextAnswers, answer_in_order
         from plmctl.use.generate import limit_memory, make_answerer, open_draft
-        from plmctl.use.prompting import make_prompt_reader
+        from plmctl.use.prompting import LANGUAGES, make_prompt_reader
         from plmctl.use.runtimes import let_write, open_runtime
 
         search = build(self.search, {}, self.plugins, path="search")
@@ -93,8 +99,9 @@ class Generate(Command):
         how: Any = (self.device, self.precision, self.plugins)
         loaded, precision = load_to_answer(self.checkpoint, *how)
         limit_memory(loaded.model.backbone, self.memory)
-        reader = make_prompt_reader(loaded, source)
-        self._refuse_unused(reader.kind)
+        languages = {name: getattr(self, name) for name in LANGUAGES}
+        reader = make_prompt_reader(loaded, source, **languages)
+        self._refuse_unused(reader.kind, LANGUAGES)
         if reader.kind != "fill":
             runtime = open_runtime(self.runtime, precision, self.plugins, loaded)
             reader = let_write(reader, runtime)
@@ -121,11 +128,19 @@ class Generate(Command):
                 write(spell(answer))
         return 0
 
-    def _refuse_unused(self, kind: str) -> None:
+    def _refuse_unused(self, kind: str, languages: Sequence[str]) -> None:
         """ConfigErrors for settings of writing where masks are filled, and the other way round."""
         unused, why = {"top"}, "this model writes"
         if kind == "fill":
-            unused = {"search", "runtime", "max_new", "weights", "draft", "draft_tokens"}
+            unused = {
+                "search",
+                "runtime",
+                "max_new",
+                "weights",
+                "draft",
+                "draft_tokens",
+                *languages,
+            }
             why = "this model fills masks"
         words = {key_of(word): word.partition("=")[2] for word in self.provenance.overrides}
         raise_all(

@@ -114,6 +114,7 @@ class Rewriting:
                 head=reader.head,
                 max_new=self.max_new,
                 keys=[prompts[n].number for n in indices],
+                opening=reader.opening,
             )
             texts |= dict(zip(indices, written, strict=True))
         for n, example in enumerate(some):

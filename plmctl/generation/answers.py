@@ -120,6 +120,7 @@ class TextAnswers:
             keys=[prompt.number for prompt in prompts],
             weights=self.weights,
             draft=self.draft,
+            opening=self.reader.opening,
             **more,
         )
 

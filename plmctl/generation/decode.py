@@ -322,6 +322,6 @@ def _find_opening(backbone: Backbone, opening: Sequence[int] | None) -> list[int
         return [int(start), *begin]
     if not begin:
         problem = "the decoder of this model begins with the token of a language, and none is named"
-        fix = "model.start=<its id>, or decoder_start_token_id in its config.json"
+        fix = "target_language=<a token of its tokenizer, such as de_DE>"
         raise UsageError(f"{problem}\n  fix: {fix}")
     return begin

@@ -58,6 +58,7 @@ class PromptReader:
         template: Roles of special tokens around a text, which is "A".
         task: A task that writes, on which the model was fine-tuned: it encodes the sources.
         head: The name of the head that writes, if a task names it.
+        opening: The first tokens of every text that is written; none: as the model forces.
     """
 
     model: Model
@@ -67,6 +68,7 @@ class PromptReader:
     template: Sequence[str] = ("A",)
     task: WritingTask | None = None
     head: str | None = None
+    opening: tuple[int, ...] = ()
 
     @property
     def vocab(self) -> Vocab:

@@ -60,11 +60,19 @@ class Together:
         head: The head that writes; None: the first that predicts tokens.
         weights: The numbers of the weights: fp32, int8, int4 or w8a8. The weights must stay as they
             are while texts are written.
+        opening: The first tokens of every text; none: as the model forces.
     """
 
     def __init__(
-        self, model: Model, *, vocab: Vocab, head: str | None = None, weights: str = "fp32"
+        self,
+        model: Model,
+        *,
+        vocab: Vocab,
+        head: str | None = None,
+        weights: str = "fp32",
+        opening: Sequence[int] = (),
     ) -> None:
+        self.opening = opening
         self.model, self.vocab, self.weights = model.eval(), vocab, weights
         self.head = find_writing_head(model, head)
         self.rows: dict[
@@ -96,7 +104,9 @@ class Together:
         most = max(known) if len(known) == len(given) else None
         try:
             head, vocab = self.head, self.vocab
-            reading, start = begin(self.model, batch, head, vocab, most, {}, joins=True)
+            reading, start = begin(
+                self.model, batch, head, vocab, most, {}, joins=True, opening=self.opening
+            )
         except BaseException:
             self._end_if_empty()
             raise

@@ -18,6 +18,7 @@ from plmctl.core.terminal import remark, screen
 from plmctl.data.preview import preview
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_training_loader
+from plmctl.models.encoder_decoder import LAST
 from plmctl.runs import estimate
 from plmctl.runs.after_range_test import commands_with_found
 from plmctl.runs.fit import fit
@@ -31,6 +32,7 @@ from plmctl.runs.validation import validate
 from plmctl.text.strings import Strings
 from plmctl.training.processes.world import World, environment
 from plmctl.training.trainer import Result
+from plmctl.use.prompting import LANGUAGES
 
 
 def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> int:
@@ -87,14 +89,25 @@ def commands_after(spec: Pretrain, *, held_out: bool = True) -> dict[str, str]:
     parts = [class_of(node, spec.plugins) for node in (spec.objective or {}).values()]
     predicted = {part.facts.asks_next for part in parts if hasattr(part, "facts")} - {None}
     if predicted:
-        prompt = spell_setting("prompt", _choose_prompt(spec)).replace("{", "{{").replace("}", "}}")
-        commands[f"plmctl generate checkpoint={{run}} {prompt}"] = ""
+        settings = {"prompt": _choose_prompt(spec), **_choose_languages(spec)}
+        words = " ".join(spell_setting(name, text) for name, text in settings.items())
+        words = words.replace("{", "{{").replace("}", "}}")
+        commands[f"plmctl generate checkpoint={{run}} {words}"] = ""
     if spec.objective and held_out:
         lm = "text" in {*predicted, *heads_about(model_settings(spec), spec.plugins)}
         text = "data.path and data.target_path" if pairs else "data.path"
         about = f"on another text: task={'lm' if lm else 'held_out'} and its {text}"
         commands["plmctl eval task=held_out checkpoint={run}"] = about
     return {**commands, "plmctl report {run}": ""}
+
+
+def _choose_languages(spec: Pretrain) -> dict[str, str]:
+    """The first language of a model whose decoder begins with one: the first unused slot, as
+    `noise.language_token` takes them.
+    """
+    if (spec.model or {}).get("start") != LAST:
+        return {}
+    return dict.fromkeys(LANGUAGES, "[unused0]")
 
 
 def _choose_prompt(spec: Pretrain) -> str:

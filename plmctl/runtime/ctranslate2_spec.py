@@ -21,7 +21,7 @@ from plmctl.generation.decode import find_writing_head
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
-from plmctl.models.encoder_decoder import EncoderDecoder
+from plmctl.models.encoder_decoder import LAST, EncoderDecoder
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.cross_attention import CrossAttention
 from plmctl.nn.cells.feedforward import ACTIVATIONS, FeedForward
@@ -134,6 +134,10 @@ def _make_pair(library: Any, backbone: Any, tokens: Sequence[str]) -> tuple[Any,
         raise lack("encoder before the encoder (model.front)")
     if backbone.unread is not None:
         raise lack("tokens that cross-attention leaves out (model.unread)")
+    if backbone.forced is not None:
+        raise lack("first token that a model forces (model.forced)")
+    if backbone.start == LAST:
+        raise lack("decoder that begins with the language of its text (model.start=last)")
     kinds = library.specs.transformer_spec
     own = _read_stack(library, backbone.encoder, READ, causal=False)
     layout = _read_stack(library, backbone.decoder, WRITE, causal=True)
@@ -281,6 +285,8 @@ def _refuse_embedding(encoder: Encoder) -> None:
     extra = own.segment is not None or own.language is not None or len(own.tracks) > 0
     if type(own) is not Embedding or extra or is_there(own.project):
         raise lack("embedding of other things than tokens and positions (model.embedding)")
+    if own.norm_first:
+        raise lack("positions that are added after the norm (model.embedding.norm_first)")
     if type(own.token) is not TokenTable:
         raise lack(f"table of tokens {type(own.token).__name__}")
     if encoder.prompt is not None or encoder.offset:

@@ -45,7 +45,9 @@ class WritingFlow:
 
     def __init__(self, reader: PromptReader, precision: Precision) -> None:
         self.reader, self.precision = reader, precision
-        self.together = Together(reader.model, vocab=reader.vocab, head=reader.head)
+        self.together = Together(
+            reader.model, vocab=reader.vocab, head=reader.head, opening=reader.opening
+        )
         self.asked: dict[Hashable, tuple[TextAnswers, Prompt]] = {}
 
     @property

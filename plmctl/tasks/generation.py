@@ -17,10 +17,12 @@ from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.generation.decode import generate, score_texts
+from plmctl.generation.languages import choose_opening, find_language, name_language
 from plmctl.generation.search import Search
 from plmctl.generation.writer import writer_of
 from plmctl.heads.base import head_of
 from plmctl.models.base import Model
+from plmctl.models.encoder_decoder import LAST
 from plmctl.noise.base import Noise
 from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
@@ -59,6 +61,11 @@ class GenerationSettings(TaskSettings):
         source_template: special tokens around the source.
         target_template: special tokens around the target.
         spread: over which tokens smoothing spreads; None: as the model was published.
+        source_language: The token of the language of sources; None: the tokenizer's own.
+        target_language: The token of the language of targets; None: the one that the model forces,
+            else the tokenizer's own.
+        start: The token with which the decoder begins: a role, an id, or "last".
+        forced: The first token of every text that the model writes.
     """
 
     reader: Pairs
@@ -76,6 +83,10 @@ class GenerationSettings(TaskSettings):
     source_template: Sequence[str] | None = None
     target_template: Sequence[str] | None = None
     spread: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    start: str | int | None = None
+    forced: str | int | None = None
 
     def check(self) -> None:
         """ConfigError for settings that do not fit the model or each other."""
@@ -147,6 +158,8 @@ class Generation(Task):
         self.writes, self.segments, self.masked = own.writes, own.segments, own.masked
         self.kind = own.kind
         self.templates = own.source_template, own.target_template
+        self.languages = own.source_language, own.target_language
+        self.start, self.forced = own.start, own.forced
         self.lengths = RowLengths(own.max_length, own.max_target, apart=own.writes == "target")
         # the tokenizer of the rows encoded last, for the texts that are written
         self._tokenizer: Any = None
@@ -202,17 +215,38 @@ class Generation(Task):
             targets,
             tokenizer.vocab,
             max_target=self.max_target,
-            template=self.templates[1],
+            template=self.frame_target(tokenizer.vocab),
         )
         return rows.with_seq("source", self.add_tracks(rows.seqs["source"]))
 
     def lay_sources(self, examples: Sequence[Example], tokenizer: Any) -> sequences.Cut:
         """The rows for an encoder, and the number of tokens that are cut off."""
         sources = self._encode_sources(examples, tokenizer)
-        length, template = self.max_length, self.templates[0]
-        return sequences.wrap_sources(
-            sources, tokenizer.vocab, max_length=length, template=template
+        vocab, length = tokenizer.vocab, self.max_length
+        template = name_language(
+            self.templates[0] or vocab.single,
+            self.languages[0],
+            vocab,
+            start=self.start,
+            path="task.source_language",
         )
+        return sequences.wrap_sources(sources, vocab, max_length=length, template=template)
+
+    def frame_target(self, vocab: Vocab) -> tuple[str, ...]:
+        """The special tokens around a target, which is "A"."""
+        template, language = self.templates[1] or vocab.single, self.languages[1]
+        if language is None and self.forced is not None and find_language(template):
+            forced = self.forced
+            language = vocab.tokens[forced] if isinstance(forced, int) else None
+        how: Any = {"start": self.start, "path": "task.target_language"}
+        return name_language(template, language, vocab, **how)
+
+    def choose_opening(self, model: Model, vocab: Vocab) -> tuple[int, ...]:
+        """The first tokens of the texts that a model writes; none: as it forces."""
+        language = self.languages[1]
+        if language is None and getattr(model.backbone, "start", None) == LAST:
+            language = find_language(self.frame_target(vocab))
+        return choose_opening(model.backbone, language, vocab, path="task.target_language")
 
     def _encode_sources(self, examples: Sequence[Example], tokenizer: Any) -> list[list[int]]:
         texts = [self.prefix + str(example.fields["source"]) for example in examples]
@@ -263,6 +297,7 @@ class Generation(Task):
                 head=self.facts.head,
                 max_new=self.max_target,
                 keys=batch.values["example"].tolist(),
+                opening=self.choose_opening(model, self._tokenizer.vocab),
             )
         best = [candidates[0].ids for candidates in texts]
         ids = torch.full((len(best), self.max_target), _NONE)

@@ -10,7 +10,6 @@ import numpy as np
 from plmctl.core.errors import ConfigError
 from plmctl.text.characters import spell_vocabulary
 
-
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 

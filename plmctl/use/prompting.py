@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from plmctl.artifacts.label_rows import facts_of
@@ -11,14 +12,33 @@ from plmctl.artifacts.model_facts import reading
 from plmctl.config.build import build
 from plmctl.core.errors import UsageError
 from plmctl.generation.decode import find_writing_head
+from plmctl.generation.languages import choose_opening, name_language
 from plmctl.generation.prompts import PromptReader
 from plmctl.heads.base import heads_about
 from plmctl.tasks.generation import Generation
 
+LANGUAGES = ("source_language", "target_language")
 
-def make_prompt_reader(loaded: Loaded, source: str) -> PromptReader:
+
+def make_prompt_reader(
+    loaded: Loaded,
+    source: str,
+    *,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> PromptReader:
     """A reader that makes prompts of the texts of `source`, as the model's training or its task
-    laid them out; UsageError for a model that can neither write nor fill masks.
+    laid them out.
+
+    Args:
+        loaded: The model.
+        source: The source of the texts, for messages.
+        source_language: The token of the language of the prompts; None: as in training.
+        target_language: The token of the language that is written; None: as in training.
+
+    Raises:
+        UsageError: The model can neither write nor fill masks.
+        ConfigError: The tokenizer has no such language, or the model writes none.
     """
     model, tokenizer = loaded.model, loaded.tokenizer
     kind = "source" if model.backbone.writes == "target" else "text"
@@ -28,13 +48,25 @@ def make_prompt_reader(loaded: Loaded, source: str) -> PromptReader:
         if not heads_about(model, "text") or kind != "text" or tokenizer.vocab.mask is None:
             raise
         return PromptReader(model, tokenizer, "fill", source, _choose_template(loaded, "fill"))
-    task = build_writing_task(loaded, loaded.own_task())
-    template, head = _choose_template(loaded, kind), task.facts.head if task else None
-    return PromptReader(model, tokenizer, kind, source, template, task, head)
+    vocab, template = tokenizer.vocab, _choose_template(loaded, kind)
+    languages = dict(zip(LANGUAGES, (source_language, target_language), strict=True))
+    chosen = {name: language for name, language in languages.items() if language is not None}
+    if task := build_writing_task(loaded, loaded.own_task(), chosen):
+        opening = task.choose_opening(model, vocab) if kind == "source" else ()
+        return PromptReader(
+            model, tokenizer, kind, source, template, task, task.facts.head, opening
+        )
+    how: Any = {"start": getattr(model.backbone, "start", None), "path": LANGUAGES[0]}
+    template = name_language(template, source_language, vocab, **how)
+    opening = choose_opening(model.backbone, target_language, vocab, path=LANGUAGES[1])
+    return PromptReader(model, tokenizer, kind, source, template, opening=opening)
 
 
-def build_writing_task(loaded: Loaded, node: Mapping[str, Any]) -> Generation | None:
-    """The task of a config for this model, if it is one whose answers are texts.
+def build_writing_task(
+    loaded: Loaded, node: Mapping[str, Any], chosen: Mapping[str, Any] = MappingProxyType({})
+) -> Generation | None:
+    """The task of a config for this model, if it is one whose answers are texts, with some settings
+    `chosen` anew.
 
     It has no metrics, whose libraries may be missing here.
     """
@@ -43,7 +75,7 @@ def build_writing_task(loaded: Loaded, node: Mapping[str, Any]) -> Generation | 
     if facts is None or not facts.writes:
         return None
     given = reading(loaded.config, plugins)
-    task: Generation = build({**node, "metrics": []}, given, plugins, path="task")
+    task: Generation = build({**node, **chosen, "metrics": []}, given, plugins, path="task")
     return task
 
 
