@@ -207,6 +207,11 @@ def test_a_setting_of_a_search_that_is_missing_is_named(
         (["bert"], "CTranslate2 writes texts"),
         (["transformer_xl", "size.num_layers=2"], "no "),
         (["mass"], "model.unread"),
+        (["bart", "model.forced=bos"], "model.forced"),
+        (["transformer", "model.forced=9"], "model.forced"),
+        (["bart", "model.start=last"], "model.start=last"),
+        (["gpt2", "+model.embedding.norm_first=true"], "norm_first"),
+        (["t5", "+model.encoder.embedding.norm_first=true"], "norm_first"),
     ],
 )
 def test_a_part_that_is_missing_is_named(words: list[str], answer: str) -> None:
