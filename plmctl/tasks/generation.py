@@ -62,8 +62,8 @@ class GenerationSettings(TaskSettings):
         target_template: special tokens around the target.
         spread: over which tokens smoothing spreads; None: as the model was published.
         source_language: The token of the language of sources; None: the tokenizer's own.
-        target_language: The token of the language of targets; None: the one that the model forces,
-            else the tokenizer's own.
+        target_language: The token of the language of targets; None: `forced`, else the tokenizer's
+            own.
         start: The token with which the decoder begins: a role, an id, or "last".
         forced: The first token of every text that the model writes.
     """

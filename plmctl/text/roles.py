@@ -42,7 +42,7 @@ class Roles:
     @property
     def tokens(self) -> list[str]:
         """The different spellings in the order of the roles, then those of unused slots and
-        sentinels, and those that only the templates have.
+        sentinels, and of tokens without a role.
         """
         spelled = [*(getattr(self, name) for name in NAMES), *self.further, *self.without_role]
         return list(dict.fromkeys(filter(None, spelled)))

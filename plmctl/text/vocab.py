@@ -65,7 +65,7 @@ class Vocab:
         return spell_vocabulary(self)
 
     def find(self, name: str) -> int | None:
-        """The id of a role, or of a token that a template spells; None where there is none."""
+        """The id of a role, or of a token that a template spells; None: it has no such token."""
         if name in ROLES:
             number: int | None = getattr(self, name)
             return number
