@@ -30,6 +30,11 @@ from plmctl.text.whole_words import WholeWordBackend
 
 _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
 _OF_GOOGLE = "30k-clean.model"  # the vocabulary of ALBERT in TensorFlow
+# a program that writes the tokenizer.json of the folder that it is called with
+_REWRITE = (
+    "import sys; from transformers import AutoTokenizer as T;"
+    " T.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])"
+)
 _CODE = "auto_map names code of its own, which plmctl never runs"
 # Spellings by role, tried in this order where no file names the special tokens.
 _SPELLINGS = {
@@ -42,7 +47,8 @@ _SPELLINGS = {
     "eos": ("[SEP]", "</s>", "<|endoftext|>"),
 }
 # Families whose vocabulary has a second set of special tokens: the set in use.
-_NAMED = {"mpnet": {**vars(roles.ROBERTA), "unk": "[UNK]"}}
+# DeBERTa's sentencepiece model has no [MASK]: its class adds it behind the last piece.
+_NAMED = {"mpnet": {**vars(roles.ROBERTA), "unk": "[UNK]"}, "deberta-v2": vars(roles.BERT)}
 
 
 class _Spelled(TypedDict):
@@ -67,6 +73,7 @@ class _Config(TypedDict):
     tokenizer_class: NotRequired[str | None]
     extra_ids: NotRequired[Annotated[int, Rule(lambda n: 0 <= n <= 10_000, "between 0 and 10000")]]
     do_lower_case: NotRequired[bool | None]
+    split_by_punct: NotRequired[bool | None]
     strip_accents: NotRequired[bool | None]
     tokenize_chinese_chars: NotRequired[bool]
     added_tokens_decoder: NotRequired[dict[str, Details] | None]
@@ -223,10 +230,10 @@ def _with_added(
 def _number_further(
     config: dict[str, Any], known: Collection[str], first: int
 ) -> list[dict[str, Any]]:
-    """The further special tokens to which no file gives an id. They take the next ids, from `first`
-    on, in the order of the list.
+    """The mask and further special tokens to which no file gives an id. They take the next ids,
+    from `first` on, in this order.
     """
-    new = [token for token in dict.fromkeys(_list_further(config)) if token not in known]
+    new = [token for token in dict.fromkeys(_list_appended(config)) if token not in known]
     return [{"id": first + n, "content": token, "special": True} for n, token in enumerate(new)]
 
 
@@ -339,12 +346,13 @@ def _from_model(
     shift = find_shift(config.get("tokenizer_class"), kind)
     if file.name == "sentencepiece.bpe.model" and shift is not None:
         return shifted.read(plain, shift)
-    if file.name == "sentencepiece.bpe.model" or config.get("do_lower_case"):
+    changed = config.get("do_lower_case") or config.get("split_by_punct")
+    if file.name == "sentencepiece.bpe.model" or changed:
         why = "its ids are shifted, or its text is changed, by code outside the sentencepiece model"
         raise DataError(
             f"this tokenizer needs its tokenizer.json: {why}",
             file=file,
-            fix="put tokenizer.json next to it",
+            fix=f"python -c '{_REWRITE}' {shlex.quote(str(file.parent))}",
         )
     listed = [*_list_further(config), *(token["content"] for token in added)]
     t5 = "t5" in (kind, str(config.get("tokenizer_class"))[:2].lower())
@@ -434,6 +442,12 @@ def _list_further(config: dict[str, Any]) -> list[str]:
     listed = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
     listed = listed.values() if isinstance(listed, dict) else listed
     return [token["content"] if isinstance(token, dict) else token for token in listed]
+
+
+def _list_appended(config: dict[str, Any]) -> list[str]:
+    """The special tokens that stand behind a vocabulary without them, in their order."""
+    mask = _spelling(config, "mask")
+    return [*([mask] if mask else []), *_list_further(config)]
 
 
 def _name_by_family(folder: Path) -> dict[str, Any]:

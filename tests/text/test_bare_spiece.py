@@ -7,6 +7,8 @@ from __future__ import annotations
 import io
 import json
 import random
+import shlex
+import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 import sentencepiece
 
+from plmctl.core.errors import DataError
 from plmctl.tasks.layouts import encode
 from plmctl.text.tokenizer import Tokenizer
 
@@ -184,3 +187,53 @@ def test_t5_has_its_sentinels_by_its_config(tmp_path: Path) -> None:
     size = Tokenizer.load(tmp_path).vocab.size
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
     assert Tokenizer.load(tmp_path).vocab.sentinels == tuple(range(size + 99, size - 1, -1))
+
+
+def publish_deberta(folder: Path, **config: object) -> sentencepiece.SentencePieceProcessor:
+    """DeBERTa 3 as it is published: spm.model without [MASK], and no tokenizer.json."""
+    roles = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]"}
+    options: dict[str, Any] = {f"{role}_piece": piece for role, piece in roles.items()}
+    options |= {f"{role}_id": number for number, role in enumerate(roles)}
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_writer=written, vocab_size=60, minloglevel=2, **options
+    )
+    (folder / "spm.model").write_bytes(written.getvalue())
+    (folder / "config.json").write_text(json.dumps({"model_type": "deberta-v2"}))
+    stated = {"do_lower_case": False, "vocab_type": "spm", **config}
+    (folder / "tokenizer_config.json").write_text(json.dumps(stated))
+    return sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
+
+
+@pytest.mark.parametrize("config", [{}, {"mask_token": "[MASK]"}, {"mask_token": "<hidden>"}])
+def test_deberta_has_its_mask_behind_the_last_piece(
+    tmp_path: Path, config: dict[str, object]
+) -> None:
+    model = publish_deberta(tmp_path, **config)
+    tokenizer = Tokenizer.load(tmp_path)
+    vocab = tokenizer.vocab
+    assert (vocab.pad, vocab.cls, vocab.sep, vocab.unk) == (0, 1, 2, 3)
+    assert (vocab.mask, vocab.size) == (60, 61)
+    for text in [*TEXTS[:50], *ODD]:
+        assert tokenizer.encode(text) == model.encode(text)
+    mask = str(config.get("mask_token", "[MASK]"))
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs.convert_tokens_to_ids(mask) == vocab.mask
+
+
+@pytest.mark.parametrize("setting", ["do_lower_case", "split_by_punct"])
+def test_deberta_whose_code_changes_text_says_how_to_write_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    publish_deberta(tmp_path, **{setting: True})
+    with pytest.raises(DataError, match=r"needs its tokenizer\.json") as caught:
+        Tokenizer.load(tmp_path)
+    command = shlex.split(str(caught.value).partition("fix: ")[2])
+    transformers = pytest.importorskip("transformers")
+    assert command[:2] == ["python", "-c"]
+    monkeypatch.setattr(sys, "argv", ["-c", *command[3:]])
+    exec(command[2], {})
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in TEXTS[:20]:
+        wanted = theirs(text, add_special_tokens=False)["input_ids"]
+        assert Tokenizer.load(tmp_path).encode(text) == wanted
