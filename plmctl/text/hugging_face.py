@@ -114,6 +114,9 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
     if "tokenizer.json" in files:
         backend = Rust.read(read_bytes(files["tokenizer.json"], fix=AGAIN), files["tokenizer.json"])
         kind = backend.kind
+    elif why := _find_code(files, folder, config):
+        fix = "put tokenizer.json next to it"
+        raise DataError(f"this tokenizer needs its tokenizer.json: {why}", file=path, fix=fix)
     elif "vocab.txt" in files:
         backend, kind = _from_vocab_txt(files["vocab.txt"], config), "wordpiece"
     elif "vocab.json" in files and "merges.txt" in files:
@@ -454,6 +457,25 @@ def _name_by_family(folder: Path) -> dict[str, Any]:
     """The special tokens of a folder's family, which its files may leave out."""
     named = _NAMED.get(str(_json(folder / "config.json").get("model_type")), {})
     return {f"{name}_token": named[name] for name in NAMES if name in named}
+
+
+def _find_code(files: Collection[str], folder: Path, config: dict[str, Any]) -> str | None:
+    """The rule of a tokenizer that no file of its folder states; None: the files state all."""
+    if "source.spm" in files or "target.spm" in files:
+        return (
+            "Marian's pair (source.spm, target.spm) only cuts texts; vocab.json numbers the pieces"
+        )
+    if "vocab.json" not in files:
+        return None
+    if any(name in files for name in _MODELS):
+        return (
+            "as in M2M-100, the sentencepiece model only cuts texts; vocab.json numbers the pieces"
+        )
+    named = str(config.get("tokenizer_class"))
+    kind = _json(folder / "config.json").get("model_type")
+    if kind == "blenderbot-small" or named.startswith("BlenderbotSmall"):
+        return "Blenderbot-small lowers capitals and splits punctuation by code of its own"
+    return None
 
 
 def _find_fix(files: Collection[str], folder: Path) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sentencepiece
 
+from plmctl.core.errors import DataError
 from plmctl.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -67,3 +69,30 @@ def test_sources_name_their_language(family: str, tmp_path: Path) -> None:
             parts = {"A": tokenizer.encode(line)}
             framed = [parts.get(name) or [tokenizer.vocab.id(name)] for name in ours.vocab.single]
             assert [i for part in framed for i in part] == published(line)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("files", "named", "words"),
+    [
+        (("source.spm", "target.spm", "vocab.json"), {}, "Marian's pair"),
+        (("source.spm",), {}, "Marian's pair"),
+        (("sentencepiece.bpe.model", "vocab.json"), {}, "as in M2M-100"),
+        (("vocab.json", "merges.txt"), {"model_type": "blenderbot-small"}, "Blenderbot-small"),
+        (("vocab.json", "merges.txt"), {"tokenizer_class": "BlenderbotSmallTokenizer"}, "lowers"),
+    ],
+)
+def test_rules_outside_of_the_files_are_named(
+    files: tuple[str, ...], named: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    """Reading one of the files alone would give other ids than the model knows."""
+    train(tmp_path / "x.model", "unigram")
+    model = (tmp_path / "x.model").read_bytes()
+    for file in (tmp_path / "x.model", tmp_path / "x.vocab"):
+        file.unlink()
+    contents = {"vocab.json": b'{"<unk>": 0, "</s>": 1, "<pad>": 2}', "merges.txt": b"#version\n"}
+    for name in files:
+        (tmp_path / name).write_bytes(contents.get(name, model))
+    for name in ("config.json", "tokenizer_config.json"):
+        (tmp_path / name).write_text(json.dumps(named))
+    with pytest.raises(DataError, match=words):
+        Tokenizer.load(tmp_path)
