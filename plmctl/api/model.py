@@ -39,7 +39,7 @@ from plmctl.use.embedding_lines import PlainLine, find_longest, lay_out_lines, l
 from plmctl.use.generate import make_answerer
 from plmctl.use.items import PLACE, Item, as_line, read_items, refuse_single, take_texts
 from plmctl.use.labeller import ModelLabeller
-from plmctl.use.prompting import make_prompt_reader
+from plmctl.use.prompting import LANGUAGES, make_prompt_reader
 from plmctl.use.runtimes import let_write, open_runtime
 from plmctl.use.sentence_vectors import check_prompt
 
@@ -213,6 +213,8 @@ class TrainedModel(Loaded):
         search: str = "greedy",
         options: Settings | None = None,
         batch_size: int = 32,
+        source_language: str | None = None,
+        target_language: str | None = None,
     ) -> list[Answer]:
         """{"prompt", "texts": [{"text", "score", "finished"}]} of each prompt, best text first, as
         `plmctl generate --json`.
@@ -225,8 +227,13 @@ class TrainedModel(Loaded):
             search: greedy, sample or beam.
             options: settings of the search.
             batch_size: prompts at the same time.
+            source_language: The token of the language of the prompts, such as de_DE; None: as in
+                training.
+            target_language: The token of the language that is written; None: as in training.
         """
         settings: dict[str, Any] = {"search": search, "batch_size": batch_size}
+        languages = dict(zip(LANGUAGES, (source_language, target_language), strict=True))
+        settings |= {name: token for name, token in languages.items() if token is not None}
         settings |= {f"search.{name}": value for name, value in (options or {}).items()}
         settings |= {} if max_new is None else {"max_new": max_new}
         return self._answer(prompts, settings, TextAnswers, "model.fill fills masks")
@@ -249,7 +256,8 @@ class TrainedModel(Loaded):
         with advise(given):
             spec: Any = decide(given)
             search = build(spec.search, {}, spec.plugins, path="search")
-            reader = make_prompt_reader(self, PLACE)
+            languages = {name: getattr(spec, name) for name in LANGUAGES}
+            reader = make_prompt_reader(self, PLACE, **languages)
             if self.runtime is not None and reader.kind != "fill":
                 reader = let_write(reader, self.runtime)
             lengths = {"max_new": spec.max_new, "min_length": spec.search.get("min_length", 0)}

@@ -77,6 +77,9 @@ def test_texts_in_a_language(family: str, tmp_path: Path) -> None:
     (text,) = json.loads((tmp_path / "out.jsonl").read_text())["texts"]
     ours = plmctl.load(tmp_path).tokenizer
     assert text["text"] == ours.decode(own)
+    how = {"target_language": language, "max_new": 6}
+    (answer,) = plmctl.load(tmp_path).generate(["the old man"], **how)
+    assert answer["texts"][0]["text"] == text["text"]
 
 
 def test_fine_tuning_with_languages(tmp_path: Path) -> None:
@@ -96,7 +99,8 @@ def test_fine_tuning_with_languages(tmp_path: Path) -> None:
     english, german = (tokenizer.convert_tokens_to_ids(name) for name in ("en_XX", "de_DE"))
     assert reader("the", 0).ids[-2:] == [2, english]
     assert reader.opening == (german,)
-    rows = reader.task.encode([Example("0", ROWS[0], label=("B",))], loaded.tokenizer)
+    task: Any = reader.task
+    rows = task.encode([Example("0", ROWS[0], label=("B",))], loaded.tokenizer)
     assert rows.seqs["target"].ids[0, -2:].tolist() == [2, german]
     reader = make_prompt_reader(loaded, "x", source_language="fr_XX", target_language="ro_RO")
     assert reader("the", 0).ids[-1] == tokenizer.convert_tokens_to_ids("fr_XX")
