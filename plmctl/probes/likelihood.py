@@ -149,8 +149,14 @@ class DiscriminatorScoring(TextScoring):
         framed, start = self.frame(ids)
         yield ScoredRow(tuple(framed), range(start, start + len(ids)), ids)
 
+    def states(self, model: Model, ids: Tensor, length: Tensor, index: Tensor) -> Tensor:
+        """[P, 1] the logits, since the head may compare a token with the whole row."""
+        hidden: Hidden = model(self.batch(ids, length))
+        with torch.autocast(ids.device.type, enabled=False):
+            return self.head(widen(hidden.last)).flatten()[index, None]
+
     def losses(self, features: Tensor, tokens: Tensor) -> Tensor:
-        return F.softplus(widen(self.head(features)))
+        return F.softplus(features[:, 0])
 
 
 class DecoderScoring(TextScoring):

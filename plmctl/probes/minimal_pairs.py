@@ -17,7 +17,7 @@ from plmctl.core.progress import ProgressLine
 from plmctl.core.terminal import counted
 from plmctl.probes.base import Opened, Probe
 from plmctl.probes.likelihood import WAYS, Likelihood, Way, find_ways, make_scoring
-from plmctl.tasks.intervals import NORMAL, Intervals, wilson
+from plmctl.tasks.intervals import Intervals, wilson
 from plmctl.tasks.readers import files
 from plmctl.text.tabular import named_rows
 from plmctl.text.unknown import KNOWING, describe_unknown, refuse_unknown, unknown_share
@@ -135,13 +135,12 @@ class MinimalPairs(Probe):
             right: [n] 1, 0, or the value of a tie.
         """
         paradigms = _group([pair.paradigm for pair in pairs], right)
-        means = np.array([own.mean() for own in paradigms.values()])
-        spread = np.array([own.var() / len(own) for own in paradigms.values()])
-        half = NORMAL * float(np.sqrt(spread.sum())) / len(means)
-        mean = float(means.mean())
-        scores = {"accuracy": mean, "pairs": float(right.mean())}
+        scores = {
+            "accuracy": float(np.mean([own.mean() for own in paradigms.values()])),
+            "pairs": float(right.mean()),
+        }
         intervals: Intervals = {
-            "accuracy": (max(0.0, mean - half), min(1.0, mean + half)),
+            "accuracy": _join_intervals(list(paradigms.values())),
             "pairs": wilson(float(right.sum()), len(right)),
         }
         named = [getattr(pair, self.by) for pair in pairs]
@@ -212,6 +211,16 @@ class MinimalPairs(Probe):
             if room is not None and len(row) > room:
                 message = f"'{text[:40]}...' has {len(row):,} tokens; the model reads {room:,}"
                 raise DataError(message, file=self.path, fix="shorter sentences, or another model")
+
+
+def _join_intervals(groups: Sequence[np.ndarray]) -> tuple[float, float]:
+    """The interval of a mean of shares p_i from their own intervals (l_i, u_i): `mean -
+    sqrt(sum (p_i - l_i)^2) / k` to `mean + sqrt(sum (u_i - p_i)^2) / k` (Zou and Donner, 2008).
+    """
+    share = np.array([own.mean() for own in groups])
+    low, high = np.array([wilson(float(own.sum()), len(own)) for own in groups]).T
+    below, above = (np.sqrt((gap**2).sum()) / len(groups) for gap in (share - low, high - share))
+    return float(share.mean() - below), float(share.mean() + above)
 
 
 def _tied(good: np.ndarray, bad: np.ndarray) -> np.ndarray:

@@ -119,14 +119,15 @@ def test_a_pair_that_differs_in_one_token_reads_the_common_row_once(toy) -> None
     assert sum(read) == 2 * 3 - 1
 
 
-def test_what_a_discriminator_finds_replaced(toy) -> None:
-    model = make("electra", toy.vocab)
+@pytest.mark.parametrize("recipe", ["electra", "deberta_v3"])
+def test_what_a_discriminator_finds_replaced(toy, recipe) -> None:
+    model = make(recipe, toy.vocab)
     head = find_ways(model, toy.vocab)["replaced"]
     (ids,) = toy.encode_batch(TEXTS[:1])
     row = torch.tensor([[toy.vocab.cls, *ids, toy.vocab.sep]])
     seq = Seq(row, torch.tensor([row.shape[1]]), {"segment": torch.zeros_like(row)})
     with torch.no_grad():
-        logits = model.heads[head](model(Batch(torch.arange(1), {"text": seq})).last[0, 1:-1])
+        logits = model.heads[head](model(Batch(torch.arange(1), {"text": seq})).last)[0, 1:-1]
     expected = float((1 - logits.sigmoid()).log().sum())
     assert score(model, "replaced", toy.vocab, [ids])[0] == pytest.approx(expected)
 
@@ -168,6 +169,14 @@ def test_the_mean_is_over_paradigms() -> None:
     )
     low, high = stats.binomtest(8, 10).proportion_ci(method="wilson")
     assert intervals["pairs"] == pytest.approx((low, high))
+    single = MinimalPairs(path="x").summarize(pairs[:4], right[:4])[1]
+    assert single["accuracy"] == single["pairs"]  # of one paradigm
+    sides = [
+        stats.binomtest(k, n).proportion_ci(method="wilson") for k, n in ((3, 4), (1, 2), (4, 4))
+    ]
+    below = sum((p - ci.low) ** 2 for p, ci in zip((0.75, 0.5, 1), sides, strict=True)) ** 0.5 / 3
+    above = sum((ci.high - p) ** 2 for p, ci in zip((0.75, 0.5, 1), sides, strict=True)) ** 0.5 / 3
+    assert intervals["accuracy"] == pytest.approx((0.75 - below, 0.75 + above))
     by = MinimalPairs(path="x", by="paradigm").summarize(pairs, right)[0]
     assert {name: by[name] for name in "abc"} == {"a": 0.75, "b": 0.5, "c": 1.0}
 
