@@ -137,7 +137,8 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
         )
     whole = _with_added(backend, added, folder, config)
     special = _roles(whole, config, path)
-    return whole, _add_templates(whole, special), kind
+    framed = _name_source(_add_templates(whole, special), config.get("src_lang"), whole.tokens)
+    return whole, framed, kind
 
 
 def write(
@@ -407,6 +408,19 @@ def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
         return Roles(**named, pair=named_pair)
     first = ("bos",) if "bos" in named else ()
     return Roles(**named, single=(*first, "A", "eos"), pair=(*first, "A", "eos", "B", "eos"))
+
+
+def _name_source(special: Roles, language: object, tokens: Sequence[str]) -> Roles:
+    """`special` with the language of tokenizer_config.json in its templates, which its published
+    class prefers to the one of tokenizer.json.
+    """
+    if len(special.without_role) != 1 or language not in tokens:
+        return special
+    named = {special.without_role[0]: str(language)}
+    single, pair = (
+        tuple(named.get(name, name) for name in order) for order in (special.single, special.pair)
+    )
+    return replace(special, single=single, pair=pair)
 
 
 def _add_templates(backend: Backend, special: Roles) -> Roles:

@@ -71,6 +71,25 @@ def test_sources_name_their_language(family: str, tmp_path: Path) -> None:
             assert [i for part in framed for i in part] == published(line)["input_ids"]
 
 
+@pytest.mark.parametrize(("family", "other"), [("mBART", "de_DE"), ("NLLB", "deu_Latn")])
+def test_the_language_of_the_settings_counts_before_the_template(
+    family: str, other: str, tmp_path: Path
+) -> None:
+    kind, model, settings = FAMILIES[family]
+    train(tmp_path / "sentencepiece.bpe.model", model)
+    published = getattr(transformers, kind).from_pretrained(str(tmp_path), **settings)
+    published.save_pretrained(tmp_path / "published")
+    file = tmp_path / "published" / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"src_lang": other}))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "published")
+    ours = Tokenizer.load(tmp_path / "published").vocab
+    for pair, row in ((ours.single, theirs("a")), (ours.pair, theirs("a", "b"))):
+        named = [ours.id(name) for name in pair if name not in ("A", "B")]
+        ids = [n for n, token in enumerate(ours.tokens) if token == other]
+        assert ids == [n for n in named if n not in (ours.eos, ours.sep, ours.bos, ours.cls)]
+        assert set(named) <= set(row["input_ids"])
+
+
 @pytest.mark.parametrize(
     ("files", "named", "words"),
     [
