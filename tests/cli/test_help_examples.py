@@ -186,6 +186,7 @@ LONG = {
     "recipes run",
     "self-train",
     "graph",
+    "compress",
 }
 
 

@@ -87,6 +87,7 @@ def test_a_shape_has_as_many_numbers_as_its_layers(run: Path) -> None:
         assert count(cut) == count_by_hand(LAYERS, heads, inner, rest)
 
 
+@pytest.mark.slow
 def test_a_library_that_is_missing_is_no_result(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

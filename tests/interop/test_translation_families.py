@@ -285,7 +285,7 @@ def test_a_target_begins_with_its_language(tmp_path: Path) -> None:
     assert loaded.model.backbone._previous(packed).ids[0, :5].tolist() == [9, 3, 4, 8, 5]
     exported = hf.export(loaded.config, loaded.source.tensors)
     assert exported.settings["decoder_start_token_id"] is None
-    with pytest.raises(UsageError, match="decoder_start_token_id"):
+    with pytest.raises(UsageError, match="target_language=TOKEN"):
         generate(loaded.model, batch, vocab=TINY, search=Greedy(), max_new=2)
     texts = generate(loaded.model, batch, vocab=TINY, search=Greedy(), max_new=2, opening=[7])
     read = torch.tensor([[7], [7], [7]])
