@@ -10,7 +10,7 @@ from torch import Tensor
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bert import ACTIVATIONS, encoder_nodes
-from plmctl.interop.family import Architecture, Family, Node, linear_class, lm_head
+from plmctl.interop.family import Architecture, Family, Node, linear_class, lm_head, row_classes
 from plmctl.interop.modernbert import GATED, LONGEST, OURS, ROTARY, find_longest, free_bias
 from plmctl.interop.names import NameRule, fuse, linear, same
 from plmctl.interop.settings import VOCAB, Key, Numbers, Only, Settings, Written, activation, pad
@@ -79,12 +79,7 @@ class EuroBertFamily(Family):
     stated = SETTINGS
     prefix = "model."
     architectures: Sequence[Architecture] = (
-        *(
-            Architecture(
-                "EuroBertForSequenceClassification", (head,), classifier_rules(head), outputs=count
-            )
-            for head, count in (("score", 1), ("class", None))
-        ),
+        *row_classes("EuroBertForSequenceClassification", classifier_rules),
         linear_class("EuroBertForTokenClassification", "tag", "classifier"),
         Architecture("EuroBertForMaskedLM", ("mlm",), MLM),
         Architecture("EuroBertModel", bare=True),

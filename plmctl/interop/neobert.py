@@ -11,7 +11,8 @@ from torch import Tensor
 
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bert import encoder_nodes
-from plmctl.interop.family import Architecture, Family, Node, lm_head
+from plmctl.interop.eurobert import classifier_rules
+from plmctl.interop.family import Architecture, Family, Node, lm_head, row_classes
 from plmctl.interop.modernbert import GATED, OURS, ROTARY, find_longest
 from plmctl.interop.names import NameRule, by_head, cut, linear, same
 from plmctl.interop.settings import VOCAB, Activation, Key, Numbers, Settings, Written, pad
@@ -44,11 +45,6 @@ SETTINGS: Settings = (
 )
 
 
-def classifier_rules(head: str) -> list[NameRule]:
-    """The rules of the classifier of rows."""
-    return [*linear(f"heads.{head}.dense", "dense"), *linear(f"heads.{head}.linear", "classifier")]
-
-
 class NeoBertFamily(Family):
     """Pre-norm encoder with rotary positions of neighbouring columns, RMS norms and gated cells.
 
@@ -62,12 +58,7 @@ class NeoBertFamily(Family):
     stated = SETTINGS
     prefix = "model."
     architectures: Sequence[Architecture] = (
-        *(
-            Architecture(
-                "NeoBERTForSequenceClassification", (head,), classifier_rules(head), outputs=count
-            )
-            for head, count in (("score", 1), ("class", None))
-        ),
+        *row_classes("NeoBERTForSequenceClassification", classifier_rules),
         Architecture("NeoBERTLMHead", ("mlm",), linear("heads.mlm", "decoder")),
         Architecture("NeoBERT", bare=True),
     )

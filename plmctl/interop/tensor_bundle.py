@@ -20,7 +20,7 @@ from torch import Tensor
 from plmctl.core.errors import DataError
 from plmctl.storage.crc32c import crc32c
 from plmctl.storage.reading import blame_file, read_bytes
-from plmctl.text.protobuf import parse_fields
+from plmctl.text.protobuf import parse_fields, parse_varint
 
 AGAIN = "download it again"
 MAGIC = 0xDB4775248B80FB57
@@ -132,11 +132,11 @@ def _read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ValueError("its last bytes are not those of such a file")
     numbers, at = [], 0
     for _ in range(4):  # offset and size of the block about the file, and of that of all blocks
-        number, at = _varint(footer, at)
+        number, at = parse_varint(footer, at)
         numbers.append(number)
     for _, handle in _read_block(data, *numbers[2:]):
-        offset, at = _varint(handle, 0)
-        size, _ = _varint(handle, at)
+        offset, at = parse_varint(handle, 0)
+        size, _ = parse_varint(handle, at)
         yield from _read_block(data, offset, size)
 
 
@@ -153,20 +153,10 @@ def _read_block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, by
     (restarts,) = struct.unpack("<I", block[-4:])
     at, last, key = 0, size - 4 - 4 * restarts, b""
     while at < last:
-        shared, at = _varint(block, at)
-        own, at = _varint(block, at)
-        length, at = _varint(block, at)
+        shared, at = parse_varint(block, at)
+        own, at = parse_varint(block, at)
+        length, at = parse_varint(block, at)
         key = key[:shared] + block[at : at + own]
         at += own
         yield key, block[at : at + length]
         at += length
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at

@@ -13,15 +13,13 @@ def parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """
     offset = 0
     while offset < len(data):
-        key, offset = _parse_varint(data, offset)
+        key, offset = parse_varint(data, offset)
         kind = key & 7
         if kind == 0:
-            value, offset = _parse_varint(data, offset)
+            value, offset = parse_varint(data, offset)
             yield key >> 3, value
         else:
-            size, offset = (
-                _parse_varint(data, offset) if kind == 2 else ({1: 8, 5: 4}[kind], offset)
-            )
+            size, offset = parse_varint(data, offset) if kind == 2 else ({1: 8, 5: 4}[kind], offset)
             chunk, offset = data[offset : offset + size], offset + size
             yield key >> 3, chunk if kind == 2 else int.from_bytes(chunk, "little")
 
@@ -33,11 +31,11 @@ def replace_fields(data: bytes, number: int, change: Callable[[bytes], bytes]) -
     out, offset = bytearray(), 0
     while offset < len(data):
         start = offset
-        key, offset = _parse_varint(data, offset)
+        key, offset = parse_varint(data, offset)
         if key & 7 == 0:
-            _, offset = _parse_varint(data, offset)
+            _, offset = parse_varint(data, offset)
         elif key & 7 == 2:
-            size, offset = _parse_varint(data, offset)
+            size, offset = parse_varint(data, offset)
             offset += size
         else:
             offset += {1: 8, 5: 4}[key & 7]
@@ -48,7 +46,8 @@ def replace_fields(data: bytes, number: int, change: Callable[[bytes], bytes]) -
     return bytes(out)
 
 
-def _parse_varint(data: bytes, offset: int) -> tuple[int, int]:
+def parse_varint(data: bytes, offset: int) -> tuple[int, int]:
+    """(a number of 7 bits a byte, the position behind it)."""
     value = shift = 0
     while True:
         byte = data[offset]

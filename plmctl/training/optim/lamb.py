@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from plmctl.core.parts import part_of
-from plmctl.core.shares import is_shared, local_of
+from plmctl.core.shares import local_of
 from plmctl.training.optim.adamw import NO_CORRECTION, start_moments
 from plmctl.training.optim.groups import Named, check_numbers, groups, has_decay
-from plmctl.training.optim.shards import find_norms
+from plmctl.training.optim.shards import find_norms, move_together
 from plmctl.training.optim.uncompiled import Uncompiled
 
 
@@ -53,8 +53,7 @@ class Lamb(Uncompiled):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Make one update; norms of tensors that processes share are summed all at once."""
         for group in self.param_groups:
-            live = [p for p in group["params"] if p.grad is not None]
-            for some in [live] if any(map(is_shared, live)) else [[p] for p in live]:
+            for some in move_together(group["params"]):
                 self._move_together(some, group)
 
     def _move_together(self, parameters: Sequence[Tensor], group: Mapping[str, Any]) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.core.shares import is_shared, local_of
+from plmctl.core.shares import local_of
 from plmctl.training.optim.groups import Named, can_fuse, check_numbers, groups
-from plmctl.training.optim.shards import change_whole
+from plmctl.training.optim.shards import change_whole, move_together
 from plmctl.training.optim.uncompiled import Uncompiled, UncompiledAdamW
 
 # the steepest polynomial at 0 that keeps singular values near 1 (Jordan et al., 2024)
@@ -95,8 +95,7 @@ class Muon(Uncompiled):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Make one update."""
         for group in self.param_groups:
-            live = [p for p in group["params"] if group["blocks"] and p.grad is not None]
-            for some in [live] if any(map(is_shared, live)) else [[p] for p in live]:
+            for some in move_together(group["params"] if group["blocks"] else []):
                 self._move_together(some, group)
         if self._adamw is None:
             return

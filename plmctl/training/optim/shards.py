@@ -72,6 +72,14 @@ def groups_of(tensor: Any) -> Groups:
     return tuple(tensor.device_mesh.get_group(n) for n, kind in kinds if cuts(kind))
 
 
+def move_together(parameters: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Those with a gradient in lists that make their steps together: all, where processes share one
+    of them, so that they exchange once; else one by one, which needs the least memory.
+    """
+    live = [p for p in parameters if p.grad is not None]
+    return [live] if any(map(is_shared, live)) else [[p] for p in live]
+
+
 def sum_shares(values: Sequence[Tensor], of: Sequence[Tensor]) -> list[Tensor]:
     """The sums of `values`, [] each, over the processes that share the tensors `of`. One all-reduce
     serves all tensors that are divided in the same way.
