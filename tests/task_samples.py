@@ -300,6 +300,11 @@ def evaluate_pairs(folder: Path) -> Sample:
     return Sample((f"task.path={folder / 'pairs.tsv'}",), verb="eval")
 
 
+def evaluate_words(folder: Path) -> Sample:
+    (folder / "words.tsv").write_text("word\tsentence\nshe\ta\nreads\ta\n", encoding="utf-8")
+    return Sample((f"task.path={folder / 'words.tsv'}",), verb="eval")
+
+
 def evaluate_analogies(folder: Path) -> Sample:
     (folder / "questions.txt").write_text(": all\na cat no dog\n", encoding="utf-8")
     return Sample((f"task.path={folder / 'questions.txt'}",), verb="eval")
@@ -388,6 +393,7 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     **dict.fromkeys(("lm", "held_out", "context_length"), evaluate_text),
     "wnlampro": evaluate_rare,
     "minimal_pairs": evaluate_pairs,
+    "surprisal": evaluate_words,
     "word_similarity": evaluate_similar,
     "word_analogies": evaluate_analogies,
     "sts": evaluate_sentences,

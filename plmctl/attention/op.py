@@ -120,6 +120,13 @@ class BoundOp:
     # [B | 1, Tk] of the keys, if a cache holds more than these tokens
     all_positions: Tensor | None = None
     global_rows: GlobalRows | None = None  # None: the pattern names no global tokens
+    # [B | 1, Tk] of the keys, if only some of the tokens are queries
+    key_positions: Tensor | None = None
+
+    @property
+    def places_of_keys(self) -> Tensor:
+        """[B | 1, Tk] positions of the keys that come with the queries."""
+        return self.positions if self.key_positions is None else self.key_positions
 
     def __call__(
         self,
@@ -149,9 +156,10 @@ class BoundOp:
         Returns:
             [B, H, Tq, D]
         """
-        q, k = self.position.rotate(q, k, self.positions, self.positions)
-        k, v = env.extend(k, self.position.turn_values(v, self.positions))
-        keys = self.positions if self.all_positions is None else self.all_positions
+        own = self.places_of_keys
+        q, k = self.position.rotate(q, k, self.positions, own)
+        k, v = env.extend(k, self.position.turn_values(v, own))
+        keys = own if self.all_positions is None else self.all_positions
         added = _sum(self.position.bias, bias)
         if env.recorder is not None:
             env.recorder.products(q, k, self.plan, added(q, self.positions, keys), weigh)
@@ -229,6 +237,16 @@ class AttentionOp:
         marked = self.pattern.find_global(seq)
         rows = None if marked is None else find_global_rows(self.pattern, seq, marked, start=start)
         return BoundOp(plan, self.position, positions, all_positions, rows)
+
+    def bind_at(self, seq: Seq, index: Tensor, *, positions: Tensor, layer: int) -> BoundOp:
+        """Bind it to a batch in which the queries of one layer are the tokens `index [B, Tq]`.
+
+        Args:
+            positions: [B | 1, T] of all tokens.
+        """
+        plan = Mask(self.pattern.at_layer(layer).dense(seq, q_index=index))
+        own = positions.expand(len(index), -1).gather(1, index)
+        return BoundOp(plan, self.position.at_layer(layer), own, key_positions=positions)
 
     def bind_layers(
         self, seq: Seq, *, positions: Tensor, all_positions: Tensor | None = None, start: int = 0

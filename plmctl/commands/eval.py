@@ -299,6 +299,8 @@ class Evaluate(TaskUser, Command):
             batch_size=self.batch_size,
             format=self.format,
             noise=self.noise,
+            out=self.out,
+            overwrite=self.overwrite,
             given=self.provenance,
         )
         if declared(type(part)) == "probe":

@@ -13,6 +13,8 @@ _PATHS = (
     "first_vectors",
     "stop_words",
     "weights_from",
+    "minimal_pairs",
+    "ngram",
 )
 PLACES = (
     *("out", "checkpoint", "init", "into", "input"),

@@ -67,6 +67,15 @@ class SharedSoftmax(Starting):
     def forward(self, features: Tensor) -> Tensor:
         return self.softmax(features)
 
+    @property
+    def words(self) -> int:
+        """How many words it predicts, the first ones of the vocabulary."""
+        return self.softmax.vocab_size
+
+    def token_losses(self, features: Tensor, ids: Tensor) -> Tensor:
+        """features [P, W / 2], ids [P] -> [P] the negative log-likelihoods among all words."""
+        return self.softmax.token_losses(features, ids)
+
     def loss(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """features [P, W / 2], ids [P] -> (summed cross-entropy, right first guesses: None where
         only some were compared).

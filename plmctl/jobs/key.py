@@ -36,6 +36,8 @@ LATER = {  # defaults of later settings: they make no other job
     **{(verb, "train.stream"): "fp32" for verb in ("pretrain", "finetune", "distill", "graph")},
     **{(verb, "train.pause_at"): None for verb in ("pretrain", "finetune", "distill", "graph")},
     **{(verb, "model.forced"): None for verb in ("pretrain", "finetune", "distill")},
+    ("pretrain", "eval.minimal_pairs"): None,
+    ("pretrain", "eval.pairs"): 500,
     **{("tokenize", name): None for name in ("parts", "part", "shard_tokens")},
     **{
         (verb, f"train.spike{name}"): value

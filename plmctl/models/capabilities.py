@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
-from plmctl.models.base import Backbone, Hidden
+from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.nn.cache import Cache
 from plmctl.nn.halting import Halting
 
@@ -75,6 +75,17 @@ class Layered(Protocol):
 
 
 @runtime_checkable
+class Selective(Protocol):
+    """A backbone that may compute its last layer for some tokens alone."""
+
+    def read_at(self, batch: Batch, index: Tensor) -> Tensor | None:
+        """[P, W] the states for heads over the vocabulary at the flattened (row, position) `index
+        [P]`, equally many in each row, row by row; None: it computes all.
+        """
+        ...
+
+
+@runtime_checkable
 class Halts(Protocol):
     """A backbone whose tokens may halt."""
 
@@ -133,6 +144,18 @@ def start_reading(
 def list_layer_parts(backbone: Backbone) -> list[list[nn.Module]]:
     """The modules of each layer of a backbone, after those before the first; empty: unknown."""
     return backbone.list_layer_parts() if isinstance(backbone, Layered) else []
+
+
+def read_at(model: Model, batch: Batch, index: Tensor) -> Tensor:
+    """[P, W] the states for heads over the vocabulary at the flattened (row, position) `index [P]`;
+    nothing else of the last layer is computed where a backbone can do so.
+    """
+    backbone = model.backbone
+    some = backbone.read_at(batch, index) if isinstance(backbone, Selective) else None
+    if some is not None:
+        return some
+    hidden: Hidden = model(batch)
+    return hidden.gather_words(index)
 
 
 def find_prompt_reader(backbone: object) -> Any:

@@ -176,6 +176,39 @@ class Encoder(Backbone):
         recorded = [*states[:-1], *hidden.recorded["hidden"]]
         return replace(hidden, recorded={**hidden.recorded, "hidden": recorded})
 
+    def read_at(self, batch: Batch, index: Tensor) -> Tensor | None:
+        """Positions that change the stream of each layer, and a prompt, are read as a whole."""
+        seq, (rows, length) = batch.text, batch.text.ids.shape
+        moved = type(self.position).every_step is not Position.every_step
+        plain = self.prompt is None and not moved and bool(self.list_layer_parts())
+        if (
+            not plain
+            or not self.stack.narrows
+            or len(index) % rows
+            or 2 * len(index) > seq.ids.numel()
+        ):
+            return None
+        places = index.view(rows, -1) - torch.arange(rows, device=index.device)[:, None] * length
+        if bool(((places < 0) | (places >= length)).any()):
+            return None
+        x = self.embed(batch)
+        content = self.read(seq, x, end=self.num_layers - 1).last
+        return self.read_last(seq, content, places).flatten(0, 1)
+
+    def read_last(self, seq: Seq, content: Tensor, places: Tensor) -> Tensor:
+        """[B, P, W] the states after the last layer.
+
+        Args:
+            seq: The tokens.
+            content: [B, T, W] the states before the last layer.
+            places: [B, P] the tokens whose states are computed.
+        """
+        query = content.gather(1, places[..., None].expand(-1, -1, content.shape[-1]))
+        last, op = self.num_layers - 1, AttentionOp(self.pattern, self.position, self.kernel)
+        bound = op.bind_at(seq, places, positions=token_positions(seq, 0), layer=last)
+        streams = Streams({"text": query, "content": content})
+        return self.stack(streams, Env({"text": bound}, seq=seq), first=last)[0]["text"]
+
     def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
         length += 0 if self.prompt is None else self.prompt.length
         shares = [self.kernel.share(pattern, length) for pattern in self.layer_patterns]
@@ -263,6 +296,7 @@ class Encoder(Backbone):
         record: frozenset[str] = frozenset(),
         beside: Mapping[str, Tensor] = MappingProxyType({}),
         first: int = 0,
+        end: int | None = None,
         whole: bool = False,
     ) -> Hidden:
         """The states of `seq`, whose embeddings are `x`; cross-attention reads `source`, each layer
@@ -270,6 +304,7 @@ class Encoder(Backbone):
 
         Args:
             first: The number of the layer that reads `x`; those before it do not run.
+            end: The number of the first layer that does not run; None: all run.
             whole: Whether the states of the prompt are among them.
         """
         start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
@@ -293,8 +328,9 @@ class Encoder(Backbone):
         filled = None if memory is None else memory.length
         env = Env(ops, by_layer, seq=seq, cache=cache, recorder=recorder, filled=filled)
         # a module that replaces a stack runs all of it
-        begin = {"first": first} if first else {}
-        streams, hidden = self.stack(streams, env, record="hidden" in record, **begin)
+        some = {"first": first} if first else {}
+        some |= {} if end is None else {"end": end}
+        streams, hidden = self.stack(streams, env, record="hidden" in record, **some)
         recorded = {
             **({"hidden": hidden} if hidden else {}),
             **(recorder.recorded if recorder else {}),

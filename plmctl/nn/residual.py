@@ -101,8 +101,12 @@ class Block(nn.Module):
         self.columns = columns
 
     def _own(self, read: Streams) -> Streams:
-        """The streams, reduced to the block's own columns of the stream that it writes."""
-        return read.replace(self.cell.facts.writes, read[self.cell.facts.writes][..., self.columns])
+        """The streams, reduced to the block's own columns of the stream that it writes, and of the
+        content, which was that stream, too.
+        """
+        for name in {self.cell.facts.writes, "content"} & read.tensors.keys():
+            read = read.replace(name, read[name][..., self.columns])
+        return read
 
     def join(self) -> None:
         """Become a block that runs in parallel with another, whose `norm_in` and `norm_sum` serve

@@ -208,6 +208,16 @@ class Stack(nn.Module):
         return set(recorded) == {1}
 
     @property
+    def narrows(self) -> bool:
+        """Whether the last layer can compute some tokens alone: its cells read each token for
+        itself, or the other tokens from the stream `content`.
+        """
+        if self.halting is not None or self.reversible:
+            return False
+        facts = [self.block(step).cell.facts for steps in self.rounds[-1] for _, step in steps]
+        return all("content" in own.reads or own.computes == "feed-forward" for own in facts)
+
+    @property
     def hashes(self) -> bool:
         """Whether a cell sorts tokens into buckets."""
         return any(self.block(step).cell.facts.hashes for step in self.steps)
@@ -226,7 +236,13 @@ class Stack(nn.Module):
         return block
 
     def forward(
-        self, streams: Streams, env: Env, *, record: bool = False, first: int = 0
+        self,
+        streams: Streams,
+        env: Env,
+        *,
+        record: bool = False,
+        first: int = 0,
+        end: int | None = None,
     ) -> tuple[Streams, list[Tensor]]:
         """The streams after the last layer, the text normed; and with `record` the text before the
         first layer and after every one (the last one normed). Where tokens halt, what is recorded
@@ -234,26 +250,30 @@ class Stack(nn.Module):
 
         Args:
             first: The number of the layer that reads `streams`; those before it do not run.
+            end: The number of the first layer that does not run; the text is then not normed. None:
+                all run. Neither fits a stack whose tokens halt, or a reversible one.
         """
         run: Callable[..., tuple[Streams, list[Tensor]]] = self._run_in_order
         if self.narrow and torch.is_autocast_enabled(place := streams["text"].device.type):
             low = torch.get_autocast_dtype(place)
             streams = streams.replace("text", streams["text"].to(low))
-        if first:
-            run = partial(run, first=first)
+        if first or end is not None:
+            run = partial(run, first=first, end=end)
         if self.halting is not None:
             run = self._run_until_halted
         elif self.reversible:
             run = self._run_reversible
         streams, recorded = run(streams, env, record)
+        if end is not None:
+            return streams, recorded if record else []
         streams = streams.replace("text", self.final_norm(streams["text"]))
         return streams, [*recorded[:-1], streams["text"]] if record else []
 
     def _run_in_order(
-        self, streams: Streams, env: Env, record: bool, first: int = 0
+        self, streams: Streams, env: Env, record: bool, first: int = 0, end: int | None = None
     ) -> tuple[Streams, list[Tensor]]:
         recorded = [streams["text"]]
-        for number in range(first, self.num_layers):
+        for number in range(first, self.num_layers if end is None else end):
             streams = self.layer(number, streams, env)
             if record:
                 recorded.append(streams["text"])
@@ -380,7 +400,7 @@ def _check_outputs(letter: str, cell: Cell, width: int) -> None:
 
 def _narrow(block: Block, columns: slice, letter: str) -> None:
     """Let a block read and write these columns alone; ConfigError if its cell reads more."""
-    if block.cell.facts.reads != {"text"} or block.cell.facts.writes != "text":
+    if block.cell.facts.reads - {"content"} != {"text"} or block.cell.facts.writes != "text":
         allowed = f"cells that read the text alone, and '{letter}' is {type(block.cell).__name__}"
         raise ConfigError(f"model.stack.columns.{letter}", [columns.start, columns.stop], allowed)
     block.narrow(columns)

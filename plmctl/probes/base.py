@@ -27,6 +27,8 @@ class Opened:
         batch_size: The number of rows at the same time.
         format: Rows instead of those of the model's own run; None: those of the run.
         noise: The noise of these rows; None: that of the run.
+        out: The file that a probe writes; None: none.
+        overwrite: Whether to replace it.
         given: The command line: the settings that it names, its plug-ins and folders.
     """
 
@@ -38,6 +40,8 @@ class Opened:
     batch_size: int = 32
     format: Any = None
     noise: Any = None
+    out: str | None = None
+    overwrite: bool = False
     given: Provenance = field(default_factory=lambda: Provenance("eval"))
 
     @property

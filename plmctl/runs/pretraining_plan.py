@@ -38,6 +38,7 @@ from plmctl.objectives.base import Objective
 from plmctl.runs.fit import budget_of
 from plmctl.runs.init_differences import describe_differences
 from plmctl.runs.overview import check_languages, check_memory, describe_run
+from plmctl.runs.pair_sample import PairSample
 from plmctl.runs.regularising import build_regulariser
 from plmctl.runs.session import Session
 from plmctl.runs.teachers import add_teacher
@@ -57,6 +58,7 @@ class PretrainingPlan:
         stated: Losses that earlier runs of the recipe reached.
         comparable: The statements in `stated` on a model of this size.
         held: The size of the held-out text.
+        pairs: The minimal pairs that validations score.
     """
 
     corpus: Corpus
@@ -73,6 +75,7 @@ class PretrainingPlan:
     comparable: Sequence[Reached]
     held: HeldText
     regulariser: Regulariser | None
+    pairs: PairSample | None
 
     @property
     def sources(self) -> Mapping[str, RowSource]:
@@ -105,7 +108,8 @@ def plan(session: Session) -> PretrainingPlan:
     if fresh and spec.init:
         target = max(source.lengths()[1] for source in loaders[0].sources.values())
         lines += describe_differences(spec, model.backbone, target=target)
-    held = corpus.count_held_out()
+    held, pairs = corpus.count_held_out(), PairSample.of(spec.eval, corpus.tokenizer)
+    lines += [] if pairs is None else [pairs.describe(model)]
     lines += _describe_texts(loaders, fields, model, objective, corpus.vocab)
     for line in (
         *dict.fromkeys(lines),
@@ -134,6 +138,7 @@ def plan(session: Session) -> PretrainingPlan:
         ],
         held=held,
         regulariser=build_regulariser(spec, model, own),
+        pairs=pairs,
     )
 
 

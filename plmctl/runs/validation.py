@@ -26,8 +26,9 @@ def validate(plan: PretrainingPlan, world: World) -> Evaluate | None:
     recipes reached by then.
     """
     corpus, objective, targets = plan.corpus, plan.objective, plan.targets
+    pairs = plan.pairs
     if not any(corpus.valid.values()):
-        return None
+        return None if pairs is None else lambda model, _: pairs.score(model, world.device)
     bytes_per_token = {}
     for title, (source, name) in corpus.held_out().items():
         # the bytes of one side of parallel text alone are not known
@@ -58,6 +59,7 @@ def validate(plan: PretrainingPlan, world: World) -> Evaluate | None:
             # a term may have another name than its target; only the main process has scores
             shown = [name for name in targets if f"loss/{name}" in scores]
             floors.update(_count(corpus, bytes_per_token, batches, shown))
+        scores |= {} if pairs is None else pairs.score(model, world.device)
         return {**scores, **floors, **losses_reached(plan.comparable, floors, progress.tokens)}
 
     return evaluate

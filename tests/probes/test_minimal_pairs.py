@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from dataclasses import replace
@@ -16,17 +17,18 @@ from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.probes.likelihood import Likelihood, WordScoring, find_ways, make_scoring
-from plmctl.probes.minimal_pairs import MinimalPairs, Pair
+from plmctl.probes.minimal_pairs import MinimalPairs
+from plmctl.use.likelihood import Likelihood, WordScoring, choose_way, find_ways, make_scoring
+from plmctl.use.pairs import Pair
 from tests.tasks.conftest import SIZE
 
 TINY = ["size=tiny", "size.width=16", "size.inner_width=32", "size.num_layers=2"]
 TEXTS = ["the souvenirs were sold", "she was", "he", "the souvenirs was sold", "你好 whatever"]
 
 
-def make(recipe: str, vocab):
+def make(recipe: str, vocab, *words: str):
     """A model with random weights in float64, so that loops agree to many digits."""
-    config = compose("pretrain", recipe, [*TINY, "format.max_length=32"])
+    config = compose("pretrain", recipe, [*TINY, "format.max_length=32", *words])
     torch.manual_seed(1)
     model = build_model(config, vocab_size=vocab.size, vocab=vocab).double().eval()
     for weight in model.parameters():
@@ -34,10 +36,10 @@ def make(recipe: str, vocab):
     return model
 
 
-def score(model, way, vocab, ids, tokens=64):
-    reading = make_scoring(way, model, find_ways(model, vocab)[way], vocab)
+def score(model, way, vocab, ids, tokens=64, segment=0):
+    reading = make_scoring(way, model, find_ways(model, vocab)[way], vocab, segment)
     with torch.no_grad():
-        return Likelihood(model, reading, vocab.pad, torch.device("cpu"), tokens).score(ids)
+        return Likelihood(model, reading, torch.device("cpu"), tokens).score(ids)
 
 
 def log_softmax(model, head, ids, place, **seqs):
@@ -108,13 +110,15 @@ def test_later_pieces_of_a_word_are_hidden(toy) -> None:
         for row in reading.rows(ids)
     ]
     assert hidden == [[0, 1, 2], [1, 2], [2], [3], [4, 5], [5]]
-    assert [(row.places[0] - 1, row.tokens[0]) for row in reading.rows(ids)] == [*enumerate(ids)]
+    assert [(row.places[0] - 1, row.numbers[0]) for row in reading.rows(ids)] == [
+        (n, n) for n in range(6)
+    ]
 
 
 def test_a_pair_that_differs_in_one_token_reads_the_common_row_once(toy) -> None:
     model, read = make("bert", toy.vocab), []
-    forward = model.forward
-    model.forward = lambda batch: read.append(len(batch.key)) or forward(batch)
+    embed = model.backbone.embed
+    model.backbone.embed = lambda batch: read.append(len(batch.key)) or embed(batch)
     score(model, "masks", toy.vocab, [[10, 11, 12], [10, 99, 12]])
     assert sum(read) == 2 * 3 - 1
 
@@ -148,6 +152,86 @@ def test_what_a_decoder_writes_after_a_mask(toy) -> None:
     assert score(model, "written", vocab, [ids])[0] == pytest.approx(total, abs=1e-9)
 
 
+@pytest.mark.parametrize(("segment", "ahead"), [(2, False), (3, True), (5, False)])
+def test_a_mode_of_unilm_sees_one_side(toy, segment, ahead) -> None:
+    model, sentences = make("unilm", toy.vocab), toy.encode_batch(TEXTS)
+    vocab, expected = toy.vocab, []
+    for ids in sentences:
+        total, row = 0.0, [vocab.cls, *ids, vocab.sep]
+        for t, token in enumerate(ids, start=1):  # what the mode does not see is not there
+            known = (
+                [vocab.unk] * t + [vocab.mask] + row[t + 1 :] if ahead else [*row[:t], vocab.mask]
+            )
+            tracks = {"segment": torch.full((1, len(known)), segment)}
+            seq = Seq(torch.tensor([known]), torch.tensor([len(known)]), tracks)
+            total += float(log_softmax(model, "mlm", known, t, text=seq)[token])
+        expected.append(total)
+    found = score(model, "masks", vocab, sentences, segment=segment)
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_two_directions_as_loops(toy) -> None:
+    words = ["model=two_way", "objective=[bilm]", "format=blocks", "noise=[]", "eval.noise=null"]
+    vocab, sentences = toy.vocab, toy.encode_batch(TEXTS)
+    model, expected = make("bert", vocab, *words), {"forward": [], "backward": []}
+    for ids in sentences:
+        row = [vocab.bos, *ids, vocab.eos]
+        totals = {"forward": 0.0, "backward": 0.0}
+        for t, token in enumerate(ids, start=1):
+            sides = {"forward": (row[:t], t - 1), "backward": ([0] * (t + 1) + row[t + 1 :], t + 1)}
+            for stream, (known, place) in sides.items():
+                seq = Seq(torch.tensor([known]), torch.tensor([len(known)]), {})
+                with torch.no_grad():
+                    hidden = model(Batch(torch.arange(1), {"text": seq}))
+                    logits = model.heads["bilm"](hidden.streams[stream][0, place])
+                totals[stream] += float(logits.log_softmax(-1)[token])
+        for stream, total in totals.items():
+            expected[stream].append(total)
+    for way, values in expected.items():
+        assert score(model, way, vocab, sentences) == pytest.approx(values, abs=1e-9)
+    both = np.add(*expected.values())
+    assert score(model, "both", vocab, sentences) == pytest.approx(both, abs=1e-9)
+    assert next(iter(find_ways(model, vocab))) == "both"
+
+
+def test_a_word_that_a_head_does_not_know_is_the_unknown_one(toy) -> None:
+    words = ["model=two_way", "objective=[bilm]", "format=blocks", "noise=[]", "eval.noise=null"]
+    model = make("bert", toy.vocab, *words, "objective.bilm.words=200")
+    ids = [[10, 300, 12], [10, toy.vocab.unk, 12]]
+    found = make_scoring("forward", model, "bilm", toy.vocab).losses(
+        torch.ones(2, 16, dtype=torch.float64), torch.tensor([300, toy.vocab.unk])
+    )
+    assert found[0] == found[1]
+    assert np.isfinite(score(model, "both", toy.vocab, ids)).all()
+
+
+def test_deberta_is_scored_by_its_mask_decoder(toy) -> None:
+    model, vocab = make("deberta", toy.vocab), toy.vocab
+    (ids,) = toy.encode_batch(TEXTS[:1])
+    total = 0.0
+    for t, token in enumerate(ids):
+        row = torch.tensor([[vocab.cls, *ids[:t], vocab.mask, *ids[t + 1 :], vocab.sep]])
+        seq = Seq(row, torch.tensor([row.shape[1]]), {"segment": torch.zeros_like(row)})
+        with torch.no_grad():
+            words = model(Batch(torch.arange(1), {"text": seq})).words[0, t + 1]
+            total += float(model.heads["mlm"](words).log_softmax(-1)[token])
+    assert score(model, "masks", vocab, [ids])[0] == pytest.approx(total, abs=1e-9)
+
+
+def test_scores_of_tokens_have_the_sum_of_their_sentence(toy, gpt_toy) -> None:
+    bare = replace(gpt_toy.vocab, bos=None, eos=None)  # the first token is not scored
+    for name, vocab, way in (("bert", toy.vocab, "words"), ("gpt2", bare, "next")):
+        model, sentences = make(name, vocab), [[10, 11, 12], [10], [13, 11]]
+        reading = make_scoring(way, model, find_ways(model, vocab)[way], vocab)
+        scorer = Likelihood(model, reading, torch.device("cpu"))
+        with torch.no_grad():
+            tokens, sums = scorer.score_tokens(sentences), scorer.score(sentences)
+        assert [len(own) for own in tokens] == [3, 1, 2]
+        assert [own.sum() for own in tokens] == pytest.approx(sums)
+        assert (tokens[0][0] == 0) == (way == "next")
+        assert (tokens[0][1:] < 0).all()
+
+
 @pytest.mark.parametrize(("ties", "value"), [("strict", 0.0), ("half", 0.5), ("official", 1.0)])
 def test_equal_scores_count_by_the_rule(ties, value) -> None:
     part = MinimalPairs(path="x", ties=ties)
@@ -179,6 +263,41 @@ def test_the_mean_is_over_paradigms() -> None:
     assert intervals["accuracy"] == pytest.approx((0.75 - below, 0.75 + above))
     by = MinimalPairs(path="x", by="paradigm").summarize(pairs, right)[0]
     assert {name: by[name] for name in "abc"} == {"a": 0.75, "b": 0.5, "c": 1.0}
+
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "minimal_pairs"
+PUBLISHED = {"ngram": 0.6124, "lstm": 0.6981, "txl": 0.6963, "gpt2": 0.8302}
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.exists(), reason="no published tables here")
+def test_published_accuracies_and_judgements_are_reproduced() -> None:
+    part = MinimalPairs(path="x")
+    with (SHARED / "blimp_published.tsv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file, delimiter="\t") if row["UID"] != "overall"]
+    pairs = [
+        Pair("a", "b", row["UID"], row["linguistics_term"]) for row in rows for _ in range(1000)
+    ]
+    for system, mean in PUBLISHED.items():
+        right = np.concatenate([np.arange(1000) < 1000 * float(row[system]) - 0.5 for row in rows])
+        found, _ = part.summarize(pairs, right.astype(np.float64))
+        assert found["accuracy"] == pytest.approx(mean, abs=5e-5)
+        assert len(found) == 2 + 13
+    with (SHARED / "blimp_human_per_pair.tsv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    right, every = (np.array([float(r[name]) for r in rows]) for name in ("correct", "judgements"))
+    assert part.judge(right, every - right).mean() == 195 / 201  # published: 96.4% of all 335
+
+
+def test_n_grams_stand_beside_the_model(tmp_path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("She reads a book. She sleeps.\nThey read a book. They sleep.\n" * 3)
+    pairs = [Pair("They sleep.", "They sleeps.", "u", "t"), Pair("He.", "She.", "u", "t")]
+    good, bad = MinimalPairs(path="x", order=2)._count(str(text), pairs)
+    assert good[0] > bad[0]
+    assert good[1] < bad[1]
+    mean, _ = MinimalPairs(path="x", order=2, normalise=1)._count(str(text), pairs)
+    assert mean == pytest.approx(good / np.array([4, 3]))
 
 
 def test_files_of_blimp_and_of_two_columns(tmp_path: Path) -> None:
@@ -218,7 +337,16 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch, settings, error, wo
 
 def test_a_model_is_asked_in_a_way_that_it_can_answer() -> None:
     with pytest.raises(UsageError, match="fix: # a checkpoint of pretraining"):
-        MinimalPairs(path="x")._choose({})
-    with pytest.raises(ConfigError, match="next: this model answers no other way"):
-        MinimalPairs(path="x", score="masks")._choose({"next": "clm"})
-    assert MinimalPairs(path="x")._choose({"masks": "mlm", "words": "mlm"}) == ("masks", "mlm")
+        choose_way({}, None)
+    with pytest.raises(ConfigError, match="next: this model has no other way"):
+        choose_way({"next": "clm"}, "masks")
+    assert choose_way({"masks": "mlm", "words": "mlm"}, None) == ("masks", "mlm")
+
+
+def test_a_segment_that_a_model_does_not_know(toy, gpt_toy) -> None:
+    pairs = [Pair("a", "b", "u", "t")]
+    for name, tool, words in (("bert", toy, "0 to 1"), ("gpt2", gpt_toy, "0: this model knows")):
+        with pytest.raises(ConfigError, match=words):
+            MinimalPairs(path="x", segment=2).score_pairs(
+                make(name, tool.vocab), tool, pairs, torch.device("cpu")
+            )

@@ -31,6 +31,7 @@ EVAL_ONLY = (
     "wnlampro",
     "fact_completion",
     "minimal_pairs",
+    "surprisal",
 )
 NAMES = sorted(
     file.stem for file in (conf_dir() / "task").glob("*.yaml") if file.stem not in EVAL_ONLY

@@ -49,11 +49,14 @@ class Attention(Cell):
     `qkv_bias`: whether queries, keys and values have a bias; null: as `bias` says.
     `kv_heads`: K heads of keys and values, each for H / K heads of queries next to each other
     (Ainslie et al., 2023, arXiv:2305.13245); then `q.weight [H D, W]` and `kv.weight [2 K D, W]`
-    replace `qkv`. Differs: shared keys keep their length, and a token sees itself; a cache holds
-    the keys of all H heads.
+    replace `qkv`. Where a model has a stream `content` [B, T', W], keys and values are made of it.
+    Differs: shared keys keep their length, and a token sees itself; a cache holds the keys of all H
+    heads.
     """
 
-    facts = CellFacts(computes="attention", records=True, takes_prefix=True)
+    facts = CellFacts(
+        computes="attention", reads=frozenset({"text", "content"}), records=True, takes_prefix=True
+    )
 
     def __init__(
         self,
@@ -157,7 +160,7 @@ class Attention(Cell):
 
     def attend(self, streams: Streams, env: Env) -> Tensor:
         """[B, H, T, D] what the heads have seen."""
-        return self.attend_to(*self._project(streams["text"]), env)
+        return self.attend_to(*self._project(streams["text"], streams.get("content")), env)
 
     def attend_to(self, q: Tensor, k: Tensor, v: Tensor, env: Env) -> Tensor:
         """[B, H, T, D] what the heads have seen, with these queries, keys and values."""
@@ -170,17 +173,28 @@ class Attention(Cell):
         with self.team.draws(dropout):
             return op(self.score(q), k, v, env, dropout=dropout, weigh=self.weigh, before=before)
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, H, T, D] queries, keys and values of `x [B, T, W]`."""
+    def _project(self, x: Tensor, content: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, H, T, D] queries of `x [B, T, W]`, and keys and values of `content`; None: of `x`."""
         if self.q is None or self.kv is None:
-            heads = self.team.count(self.num_heads)
-            projected = split_heads(self.qkv(x), heads, self.head_width)
-            q, k, v = (projected[index] for index in self.map_of)
-            return q, k, v
+            own = self._project_maps(x)
+            first = self.map_of[1]
+            other = own[first:] if content is None else self._project_maps(content, first)
+            k, v = (other[index - first] for index in self.map_of[1:])
+            return own[self.map_of[0]], k, v
         (q,) = split_heads(self.q(x), self.num_heads, self.head_width)
-        own = split_heads(self.kv(x), self.kv_heads, self.head_width)
+        content = x if content is None else content
+        own = split_heads(self.kv(content), self.kv_heads, self.head_width)
         k, v = (each.repeat_interleave(self.num_heads // self.kv_heads, 1) for each in own)
         return q, k, v
+
+    def _project_maps(self, x: Tensor, first: int = 0) -> tuple[Tensor, ...]:
+        """[B, H, T, D] each: the results of the maps in `qkv`, from number `first` on."""
+        heads = self.team.count(self.num_heads)
+        if first and type(self.qkv) is nn.Linear and self.team.size == 1:
+            rows, bias = first * heads * self.head_width, self.qkv.bias
+            x = F.linear(x, self.qkv.weight[rows:], None if bias is None else bias[rows:])
+            return split_heads(x, heads, self.head_width)
+        return split_heads(self.qkv(x), heads, self.head_width)[first:]
 
     def _normalize(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys after their norms, if there are some."""

@@ -136,7 +136,7 @@ class DisentangledAttention(Cell):
         assert isinstance(position, DistanceVectors)
         q = q * self.head_width**-0.5
         factor = (self.head_width * (1 + len(self.terms))) ** -0.5
-        table, places = position.read().to(q.dtype), env.ops["text"].positions
+        table, op = position.read().to(q.dtype), env.ops["text"]
         if _in_order(env):
             length = q.shape[2]
             steps = torch.arange(length - 1, -length, -1, device=q.device)
@@ -146,7 +146,8 @@ class DisentangledAttention(Cell):
             keys, queries = (x if x is None else x[:, row - first] for x in (keys, queries))
             return score_distances(q, keys, k, queries)
         keys, queries = self._project(table, factor)
-        row = position.number(places[:, :, None] - places[:, None])[:, None]  # [B | 1, 1, T, T]
+        apart = op.positions[:, :, None] - op.places_of_keys[:, None]
+        row = position.number(apart)[:, None]  # [B | 1, 1, T, T]
         row = row.expand(*q.shape[:2], -1, -1)
         parts = []
         if keys is not None:
@@ -177,8 +178,8 @@ def _soften(scores: Tensor) -> Tensor:
 
 
 def _in_order(env: Env) -> bool:
-    """Whether positions count the tokens of each document one by one."""
-    if torch.compiler.is_compiling():
+    """Whether positions count the tokens of each document one by one, all of them queries."""
+    if torch.compiler.is_compiling() or env.ops["text"].key_positions is not None:
         return False
     positions = env.ops["text"].positions
     if env.seq is not None and "position" not in env.seq.tracks:

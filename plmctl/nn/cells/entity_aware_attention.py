@@ -33,7 +33,7 @@ class EntityAwareAttention(Attention, FitsIn):
     transformers, `LukeSelfAttention`.)
     """
 
-    facts = replace(Attention.facts, takes_prefix=False)
+    facts = replace(Attention.facts, reads=frozenset({"text"}), takes_prefix=False)
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class GlobalAttention(Attention):
     allenai/longformer, longformer.py.)
     """
 
-    facts = replace(Attention.facts, takes_prefix=False)
+    facts = replace(Attention.facts, reads=frozenset({"text"}), takes_prefix=False)
 
     def __init__(
         self,

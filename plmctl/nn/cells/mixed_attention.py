@@ -40,7 +40,12 @@ class MixedAttention(Attention):
         )
         self.window = TokenWindow(kernel, causal=False)
         self.facts = replace(
-            self.facts, ahead=True, offsets=self.window.offsets(), cached=False, takes_prefix=False
+            self.facts,
+            reads=frozenset({"text"}),
+            ahead=True,
+            offsets=self.window.offsets(),
+            cached=False,
+            takes_prefix=False,
         )
         self.span = SeparableConvolution(width=width, kernel=kernel, causal=False, outputs=inner)
         self.taps = nn.Linear(inner, num_heads * kernel)

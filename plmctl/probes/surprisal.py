@@ -1,0 +1,249 @@
+"""The surprisal of each word of a text, and how well it predicts reading times (eval only)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.parts import part_of
+from plmctl.core.progress import ProgressLine
+from plmctl.core.terminal import counted
+from plmctl.core.values import Count, Whole
+from plmctl.models.base import Model
+from plmctl.probes.base import Opened, Probe
+from plmctl.storage.atomic import refuse_existing
+from plmctl.tasks.intervals import NORMAL
+from plmctl.tasks.predictions import write_rows
+from plmctl.tasks.readers import files
+from plmctl.text.reader import read_sentences
+from plmctl.text.tabular import named_rows
+from plmctl.text.tokenizer import Tokenizer
+from plmctl.use.likelihood import Likelihood, Way, choose_way, find_ways, make_scoring
+from plmctl.use.predict import ScoreTable, Told
+
+
+@dataclass(frozen=True)
+class TimedWord:
+    """A word of a sentence.
+
+    Args:
+        sentence: The name of its sentence.
+        place: Its number in the sentence, from 1.
+        text: The word.
+        time: Its reading time; None: unknown.
+        bits: Its surprisal.
+    """
+
+    sentence: str
+    place: int
+    text: str
+    time: float | None = None
+    bits: float = 0.0
+
+
+@part_of("probe")
+@dataclass(frozen=True, kw_only=True)
+class Surprisal(Probe):
+    """`- log2 p(word | context)` of each word, the sum over its pieces; and where the file has
+    reading times, their prediction by it.
+
+    `delta_log_likelihood` is the mean log-likelihood of a word's time in nats by a linear
+    regression with surprisal, minus that of the same regression without it. Neither was fitted to
+    these words. Both have length in characters, log frequency, their product and the number in
+    the sentence; both have the same of the `spillover` words before. (Goodkind and Bicknell, 2018,
+    W18-0102; Wilcox et al., 2020, arXiv:2006.01912.) Differs: one time a word, the mean over
+    readers, and no random effects; the mass of "a word ends here" stays with the next word, as the
+    tokenizer divides it.
+
+    Args:
+        path: Lines with a table of words in reading order: .tsv, .csv or .jsonl with `word`,
+            `sentence` (words with the same value in a row are one sentence) and `time`; a file of
+            another kind is a text with words between spaces, a sentence a line.
+        score: The way to score a token, as of `task=minimal_pairs`.
+        frequencies: A text whose words are counted: log2(1 + count) is the log frequency. None:
+            the regressions have none.
+        spillover: Words before a word that count, too.
+        folds: Parts of the words, each predicted by regressions on the others.
+    """
+
+    path: str | None = None
+    score: Way | None = None
+    frequencies: str | None = None
+    spillover: Whole = 1
+    folds: Count = 10
+
+    def __post_init__(self) -> None:
+        if self.folds < 2:
+            raise ConfigError("task.folds", self.folds, "2 or more", fix="task.folds=10")
+
+    def read(self) -> list[TimedWord]:
+        """The words of the file.
+
+        Raises:
+            DataError: A line has no word, or a time that is no number.
+        """
+        if self.path is None:
+            fix = "task.path=<a text>"
+            raise ConfigError("task.path", None, "a text, or a table with a column word", fix=fix)
+        file = files.existing(self.path)
+        table = file.suffixes and set(file.suffixes) & {".tsv", ".csv", ".jsonl"}
+        words = list(_read_table(file) if table else _read_text(file))
+        if not words:
+            raise DataError("no words", file=file, fix="another file")
+        return words
+
+    def measure(self, opened: Opened) -> ScoreTable:
+        """The surprisals of a model, written to `out`, and their use for reading times."""
+        loaded, device = opened.loaded, opened.precision.device
+        out = None if opened.out is None else Path(opened.out)
+        if out is not None:
+            refuse_existing(out, opened.overwrite)
+        words = self.read()
+        model = loaded.model.to(device).eval()
+        way, _ = choose_way(find_ways(model, loaded.vocab), self.score)
+        with torch.no_grad(), opened.precision.autocast():
+            words = self.find_surprisal(model, loaded.tokenizer, words, way, device)
+        bits = np.array([word.bits for word in words])
+        scores: dict[str, float] = {"bits_per_word": float(bits.mean())}
+        extra: dict[str, Any] = {"checkpoint": opened.folder, "score": way}
+        intervals = {}
+        timed = sum(word.time is not None for word in words)
+        if timed:
+            gains = self.compare(words)
+            gain, spread = float(gains.mean()), float(gains.std()) / len(gains) ** 0.5
+            scores["delta_log_likelihood"] = gain
+            intervals["delta_log_likelihood"] = (gain - NORMAL * spread, gain + NORMAL * spread)
+            extra["times"] = Told(f"{counted(len(gains), 'word')} of {timed:,}", len(gains))
+        if out is not None:
+            rows = [
+                {"sentence": w.sentence, "place": w.place, "word": w.text, "bits": round(w.bits, 6)}
+                for w in words
+            ]
+            extra["surprisals"] = str(write_rows(out, rows))
+        name = Path(self.path or "").name
+        return ScoreTable("surprisal", {name: scores}, extra, {name: intervals}, {name: len(words)})
+
+    def find_surprisal(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        words: Sequence[TimedWord],
+        way: Way,
+        device: torch.device,
+    ) -> list[TimedWord]:
+        """The words with their surprisals."""
+        vocab = tokenizer.vocab
+        sentences = [list(own) for _, own in groupby(words, lambda word: word.sentence)]
+        divided = [_divide(tokenizer, [word.text for word in own]) for own in sentences]
+        longest = model.backbone.max_length
+        for own, (ids, _) in zip(sentences, divided, strict=True):
+            if longest is not None and len(ids) > longest - 2:
+                why = f"sentence {own[0].sentence} has {len(ids):,} tokens"
+                raise DataError(f"{why}; the model reads {longest - 2:,}", fix="shorter sentences")
+        head = find_ways(model, vocab)[way]
+        scoring = make_scoring(way, model, head, vocab)
+        done = ProgressLine("sentences", len(sentences))
+        logs = Likelihood(model, scoring, device, done=done).score_tokens(
+            [ids for ids, _ in divided]
+        )
+        found: list[TimedWord] = []
+        for own, (_, owner), values in zip(sentences, divided, logs, strict=True):
+            bits = np.bincount(owner, weights=-values / np.log(2), minlength=len(own))
+            found += [replace(word, bits=float(b)) for word, b in zip(own, bits, strict=True)]
+        return found
+
+    def compare(self, words: Sequence[TimedWord]) -> np.ndarray:
+        """[n] the gain in log-likelihood by surprisal, of each word that has a time and whose
+        `spillover` words before are in its sentence.
+
+        Raises:
+            DataError: too few words have a time.
+        """
+        base, bits, times = self._predictors(words)
+        most = base.shape[1] + bits.shape[1]
+        if len(times) < max(self.folds, 2) + most:
+            why = f"{counted(len(times), 'word')} with a time for {most} predictors"
+            raise DataError(why, file=self.path, fix="task.spillover=0, or more words with a time")
+        both = np.concatenate([base, bits], 1)
+        part = np.arange(len(times)) * self.folds // len(times)
+        gains = np.zeros(len(times))
+        for number in range(self.folds):
+            out = part == number
+            gains[out] = _predict(both, times, out) - _predict(base, times, out)
+        return gains
+
+    def _predictors(self, words: Sequence[TimedWord]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """([n, k] the baseline, [n, 1 + spillover] surprisals, [n] times)."""
+        length = np.array([len(word.text) for word in words], np.float64)
+        place = np.array([word.place for word in words], np.float64)
+        columns = [length]
+        if self.frequencies is not None:
+            counts = Counter(_plain(w) for s in read_sentences(self.frequencies) for w in s.split())
+            often = np.log2(1 + np.array([counts[_plain(word.text)] for word in words]))
+            columns += [often, length * often]
+        times = np.array([np.nan if w.time is None else w.time for w in words], np.float64)
+        used = np.flatnonzero(np.isfinite(times) & (place > self.spillover))
+        behind = [used - step for step in range(self.spillover + 1)]
+        base = [np.ones(len(used)), place[used], *(own[at] for own in columns for at in behind)]
+        bits = np.array([word.bits for word in words])
+        return np.stack(base, 1), np.stack([bits[at] for at in behind], 1), times[used]
+
+
+def _predict(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """[m] the log-likelihood of each y that is `out`, by the regression on the others."""
+    weights = np.linalg.lstsq(x[~out], y[~out], rcond=None)[0]
+    variance = np.mean((y[~out] - x[~out] @ weights) ** 2)
+    away = y[out] - x[out] @ weights
+    density: np.ndarray = -0.5 * (np.log(2 * np.pi * variance) + away**2 / variance)
+    return density
+
+
+def _divide(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[int], np.ndarray]:
+    """(the ids of a sentence, [T] the number of the word of each)."""
+    ids, spans = tokenizer.encode_offsets(" ".join(words))
+    ends = np.cumsum([len(word) + 1 for word in words]) - 1
+    starts = np.array([start for start, _ in spans], np.int64)
+    return ids, np.minimum(np.searchsorted(ends, starts, side="right"), len(words) - 1)
+
+
+def _plain(word: str) -> str:
+    """A word as it is counted: in lower case, without punctuation around it."""
+    return word.strip(".,;:!?\"'()[]“”‘’").lower()
+
+
+def _read_text(file: Path) -> Iterator[TimedWord]:
+    for number, line in enumerate(read_sentences(file, lines="sentence"), start=1):
+        for place, word in enumerate(line.split(), start=1):
+            yield TimedWord(str(number), place, word)
+
+
+def _read_table(file: Path) -> Iterator[TimedWord]:
+    sentence, place = "", 0
+    for line, row in named_rows(file):
+        text = str(row.get("word") or "").strip()
+        if not text or " " in text:
+            has = ", ".join(map(str, row)) or "nothing"
+            fix = "name a column word, with one word a line"
+            raise DataError(f"no word (this row has {has})", file=file, line=line, fix=fix)
+        name = str(row.get("sentence") or "1")
+        sentence, place = name, place + 1 if name == sentence else 1
+        yield TimedWord(name, place, text, _read_time(row.get("time"), file, line))
+
+
+def _read_time(value: Any, file: Path, line: int) -> float | None:
+    """A reading time; None for an empty cell."""
+    if value in (None, "", "NA", "NaN", "nan"):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        fix = "a number, or an empty cell"
+        raise DataError(f"the time {value!r} is no number", file=file, line=line, fix=fix) from None

@@ -1,0 +1,257 @@
+"""Pairs of sentences, of which a model should find the acceptable one likelier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.values import Whole
+from plmctl.models.base import Model
+from plmctl.tasks.intervals import Intervals, wilson
+from plmctl.tasks.readers import files
+from plmctl.text.tabular import named_rows
+from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.unknown import KNOWING, refuse_unknown, unknown_share
+from plmctl.text.vocab import Vocab
+from plmctl.use.likelihood import Likelihood, Scoring, Way, choose_way, find_ways, make_scoring
+
+PATTERNS = ("*.jsonl", "*.jsonl.gz", "*.tsv", "*.tsv.gz", "*.csv", "*.csv.gz")
+GOOD, BAD = ("sentence_good", "good"), ("sentence_bad", "bad")
+# BLiMP's names and ZhoBLiMP's
+PARADIGM, PHENOMENON = ("UID", "paradigm"), ("linguistics_term", "phenomenon")
+# nearer than that share of them, two sums of fp32 numbers are the same
+ROUNDING = 1e-6
+TIES: Mapping[str, float] = {"strict": 0.0, "half": 0.5, "official": 1.0}
+
+
+class Pair(NamedTuple):
+    """An acceptable sentence, and one that differs from it by what makes it unacceptable."""
+
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str
+
+
+class ScoredPairs(NamedTuple):
+    """The scores of some pairs.
+
+    Args:
+        way: The way to score.
+        good: [n] of the acceptable sentences.
+        bad: [n] of the others.
+        unknown: The share of unknown tokens.
+    """
+
+    way: Way
+    good: np.ndarray
+    bad: np.ndarray
+    unknown: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairScorer:
+    """Reads pairs, scores their sentences, and counts the pairs that a model has right; settings as
+    of `task=minimal_pairs`.
+    """
+
+    path: str | None = None
+    score: Way | None = None
+    normalise: float = 0.0
+    ties: Literal["strict", "half", "official"] = "strict"
+    by: Literal["phenomenon", "paradigm"] = "phenomenon"
+    pairs: int | None = None
+    segment: Whole = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.normalise <= 1:
+            allowed = "0 (sum) to 1 (mean of tokens)"
+            raise ConfigError("task.normalise", self.normalise, allowed, fix="task.normalise=0")
+        if self.pairs is not None and self.pairs < 1:
+            raise ConfigError("task.pairs", self.pairs, "1 or more, or null: all")
+
+    def read(self) -> tuple[list[Pair], int]:
+        """(the pairs, how many were left out because they are equal or empty).
+
+        Raises:
+            DataError: naming the first line without two sentences.
+        """
+        if self.path is None:
+            fix = "task.path=<folder of BLiMP>"
+            raise ConfigError("task.path", None, "a file or a folder of minimal pairs", fix=fix)
+        place = files.existing(self.path)
+        found = [place]
+        if place.is_dir():
+            found = sorted(chain.from_iterable(place.glob(pattern) for pattern in PATTERNS))
+        if not found:
+            allowed = ", ".join(PATTERNS)
+            raise DataError(
+                f"no file of pairs here ({allowed})", file=place, fix="task.path=<file>"
+            )
+        kept, left = list[Pair](), 0
+        for file in found:
+            seen: dict[str, int] = {}
+            for pair in _read_file(file):
+                seen[pair.paradigm] = seen.get(pair.paradigm, 0) + 1
+                if self.pairs is not None and seen[pair.paradigm] > self.pairs:
+                    continue
+                if not pair.good or not pair.bad or pair.good == pair.bad:
+                    left += 1
+                else:
+                    kept.append(pair)
+        if not kept:
+            raise DataError("no pair of two sentences that differ", file=place, fix="another file")
+        return kept, left
+
+    def judge(self, good: np.ndarray, bad: np.ndarray) -> np.ndarray:
+        """[n] 1 where the acceptable sentence has the higher score, 0 where it has the lower one.
+
+        Where the scores are equal but for rounding, it is the value of `ties`.
+        """
+        for scores in (good, bad):
+            if not np.isfinite(scores).all():
+                raise DataError(
+                    "the model gives a sentence no finite score", fix="train.precision=fp32"
+                )
+        return np.where(find_ties(good, bad), TIES[self.ties], (good > bad).astype(np.float64))
+
+    def summarize(
+        self, pairs: Sequence[Pair], right: np.ndarray
+    ) -> tuple[dict[str, float], Intervals]:
+        """(scores, their 95% intervals): of all, and of each group of `by`.
+
+        Args:
+            pairs: n of them.
+            right: [n] 1, 0, or the value of a tie.
+        """
+        paradigms = _group([pair.paradigm for pair in pairs], right)
+        scores = {
+            "accuracy": float(np.mean([own.mean() for own in paradigms.values()])),
+            "pairs": float(right.mean()),
+        }
+        intervals: Intervals = {
+            "accuracy": _join_intervals(list(paradigms.values())),
+            "pairs": wilson(float(right.sum()), len(right)),
+        }
+        named = [getattr(pair, self.by) for pair in pairs]
+        for name, own in sorted(_group(named, right).items()):
+            scores[name] = float(own.mean())
+            intervals[name] = wilson(float(own.sum()), len(own))
+        return scores, intervals
+
+    def score_pairs(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        pairs: Sequence[Pair],
+        device: torch.device,
+        done: Callable[[int], None] = lambda count: None,
+    ) -> ScoredPairs:
+        """The scores of both sentences of each pair; each different sentence is read once.
+
+        Args:
+            done: A function that gets the number of scored sentences.
+        """
+        way, scoring = self._make_scoring(model, tokenizer.vocab)
+        texts = list_sentences(pairs)
+        ids = tokenizer.encode_batch(texts)
+        self._check_length(texts, ids, model.backbone.max_length)
+        share = unknown_share([token for row in ids for token in row], tokenizer.vocab)
+        refuse_unknown(share, file=self.path, fix=KNOWING)
+        sums = Likelihood(model, scoring, device, done=done).score(ids)
+        good, bad = self.divide(pairs, texts, sums, [len(row) for row in ids])
+        return ScoredPairs(way, good, bad, share)
+
+    def count_rows(
+        self, model: Model, tokenizer: Tokenizer, pairs: Sequence[Pair]
+    ) -> tuple[int, int]:
+        """(rows that a model reads to score pairs, their tokens)."""
+        _, scoring = self._make_scoring(model, tokenizer.vocab)
+        ids = tokenizer.encode_batch(list_sentences(pairs))
+        rows = [len(row.ids) for each in ids for row in scoring.rows(each)]
+        return len(rows), sum(rows)
+
+    def _make_scoring(self, model: Model, vocab: Vocab) -> tuple[Way, Scoring]:
+        """(the way to score, what scores)."""
+        way, head = choose_way(find_ways(model, vocab), self.score)
+        self._check_segment(model)
+        return way, make_scoring(way, model, head, vocab, self.segment)
+
+    def divide(
+        self, pairs: Sequence[Pair], texts: Sequence[str], sums: np.ndarray, lengths: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The normalised scores of the acceptable sentences, and of the others."""
+        size = np.maximum(1, np.array(lengths, np.float64))
+        value = dict(zip(texts, (sums / size**self.normalise).tolist(), strict=True))
+        good, bad = (np.array([value[pair[side]] for pair in pairs]) for side in (0, 1))
+        return good, bad
+
+    def _check_segment(self, model: Model) -> None:
+        """ConfigError for a segment that the model does not know."""
+        table = getattr(getattr(model.backbone, "embedding", None), "segment", None)
+        known = 1 if table is None else table.num_embeddings
+        if self.segment >= known:
+            allowed = f"0 to {known - 1}" if known > 1 else "0: this model knows no segments"
+            raise ConfigError("task.segment", self.segment, allowed, fix="task.segment=0")
+
+    def _check_length(
+        self, texts: Sequence[str], ids: Sequence[Sequence[int]], longest: int | None
+    ) -> None:
+        """DataError for a sentence that the model cannot read as a whole."""
+        room = None if longest is None else longest - 2
+        for text, row in zip(texts, ids, strict=True):
+            if room is not None and len(row) > room:
+                message = f"'{text[:40]}...' has {len(row):,} tokens; the model reads {room:,}"
+                raise DataError(message, file=self.path, fix="shorter sentences, or another model")
+
+
+def _join_intervals(groups: Sequence[np.ndarray]) -> tuple[float, float]:
+    """The interval of a mean of shares p_i from their own intervals (l_i, u_i): `mean -
+    sqrt(sum (p_i - l_i)^2) / k` to `mean + sqrt(sum (u_i - p_i)^2) / k` (Zou and Donner, 2008).
+    """
+    share = np.array([own.mean() for own in groups])
+    low, high = np.array([wilson(float(own.sum()), len(own)) for own in groups]).T
+    below, above = (np.sqrt((gap**2).sum()) / len(groups) for gap in (share - low, high - share))
+    return float(share.mean() - below), float(share.mean() + above)
+
+
+def list_sentences(pairs: Sequence[Pair]) -> list[str]:
+    """The different sentences of pairs."""
+    return list(dict.fromkeys(chain.from_iterable(pair[:2] for pair in pairs)))
+
+
+def find_ties(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
+    return np.abs(good - bad) <= ROUNDING * np.maximum(np.abs(good), np.abs(bad))
+
+
+def _group(names: Sequence[str], values: np.ndarray) -> dict[str, np.ndarray]:
+    """{name: its values}, in order of appearance."""
+    known = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    numbers = np.array([known[name] for name in names])
+    return {name: values[numbers == number] for name, number in known.items()}
+
+
+def _read_file(file: Path) -> Iterator[Pair]:
+    stem = file.name.partition(".")[0]
+    for number, row in named_rows(file):
+        good, bad = _take(row, GOOD), _take(row, BAD)
+        if good is None or bad is None:
+            has = ", ".join(map(str, row)) or "nothing"
+            message = f"no two sentences, sentence_good and sentence_bad (this row has {has})"
+            fix = "name the columns good and bad, in the first line of a table"
+            raise DataError(message, file=file, line=number, fix=fix)
+        paradigm = _take(row, PARADIGM) or stem
+        yield Pair(good.strip(), bad.strip(), paradigm, _take(row, PHENOMENON) or paradigm)
+
+
+def _take(row: Mapping[Any, Any], names: Sequence[str]) -> str | None:
+    """The text of the first of `names` that a row has."""
+    found = (row[name] for name in names if name in row)
+    return next((text for text in found if isinstance(text, str)), None)

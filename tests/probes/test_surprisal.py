@@ -1,0 +1,133 @@
+"""Surprisals of words, and what they add to a regression on reading times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.probes.surprisal import Surprisal, TimedWord
+from plmctl.use.likelihood import Likelihood, find_ways, make_scoring
+from tests.probes.test_minimal_pairs import make
+
+CPU = torch.device("cpu")
+
+
+@torch.no_grad()
+def test_the_bits_of_a_word_are_those_of_its_pieces(gpt_toy) -> None:
+    model = make("gpt2", gpt_toy.vocab)
+    text = ["the", "souvenirs", "were", "sold."]
+    words = [TimedWord("1", place, word) for place, word in enumerate(text, start=1)]
+    words += [TimedWord("2", 1, "whatever")]
+    found = Surprisal(path="x").find_surprisal(model, gpt_toy, words, "next", CPU)
+    scoring = make_scoring("next", model, find_ways(model, gpt_toy.vocab)["next"], gpt_toy.vocab)
+    logs = Likelihood(model, scoring, CPU).score_tokens([gpt_toy.encode(" ".join(text))])[0]
+    pieces = [1, 3, 2, 3]  # of three letters, and the mark
+    expected = [-part.sum() / np.log(2) for part in np.split(logs, np.cumsum(pieces)[:-1])]
+    assert [word.bits for word in found[:4]] == pytest.approx(expected)
+    whole = Likelihood(model, scoring, CPU).score([gpt_toy.encode("whatever")])[0]
+    assert found[4].bits == pytest.approx(-whole / np.log(2))
+
+
+def test_the_gain_as_a_loop() -> None:
+    generator = np.random.default_rng(1)
+    words = []
+    for number in range(240):
+        place, text = number % 6 + 1, "x" * int(generator.integers(1, 9))
+        bits = float(generator.gamma(2, 3))
+        time = 200 + 5 * len(text) + 12 * bits + float(generator.normal(0, 20))
+        missing = number % 17 == 0
+        words.append(TimedWord(str(number // 6), place, text, None if missing else time, bits))
+    gains = Surprisal(path="x", spillover=1, folds=4).compare(words)
+    used = [n for n, word in enumerate(words) if word.time is not None and word.place > 1]
+    assert len(gains) == len(used)
+    expected = []
+    for fold in range(4):
+        out = [n for i, n in enumerate(used) if i * 4 // len(used) == fold]
+        rest = [n for n in used if n not in out]
+        values = []
+        for columns in (lambda n: base(words, n), lambda n: [*base(words, n), *bits_of(words, n)]):
+            x = np.array([columns(n) for n in rest])
+            y = np.array([words[n].time for n in rest])
+            weights = np.linalg.solve(x.T @ x, x.T @ y)
+            spread = np.sqrt(np.mean((y - x @ weights) ** 2))
+            means = [float(np.array(columns(n)) @ weights) for n in out]
+            times = [words[n].time for n in out]
+            values.append(stats.norm.logpdf(times, means, spread))
+        expected += (values[1] - values[0]).tolist()
+    assert gains == pytest.approx(expected, abs=1e-8)
+    assert gains.mean() > 0.5  # the times were made of surprisals
+    noise = [replace(word, bits=float(generator.gamma(2, 3))) for word in words]
+    assert Surprisal(path="x", folds=4).compare(noise).mean() < 0.05
+
+
+def base(words: list[TimedWord], n: int) -> list[float]:
+    return [1, words[n].place, len(words[n].text), len(words[n - 1].text)]
+
+
+def bits_of(words: list[TimedWord], n: int) -> list[float]:
+    return [words[n].bits, words[n - 1].bits]
+
+
+def test_frequencies_are_counts_of_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text("The cat. A cat sees the cat.\n", encoding="utf-8")
+    words = [TimedWord("1", n, text, 1.0) for n, text in enumerate(("cat,", "the", "zebra"), 1)]
+    part = Surprisal(path="x", frequencies=str(file), spillover=0)
+    base, bits, times = part._predictors(words)
+    often = np.log2([4, 3, 1])
+    length = np.array([4, 3, 5])
+    assert base == pytest.approx(
+        np.stack([np.ones(3), [1, 2, 3], length, often, length * often], 1)
+    )
+    assert bits.shape == (3, 1)
+    assert times.tolist() == [1, 1, 1]
+
+
+def test_tables_and_texts(tmp_path: Path) -> None:
+    table = tmp_path / "times.tsv"
+    rows = ["word\tsentence\ttime", "She\ta\t210", "reads.\ta\t", "He\tb\t199.5"]
+    table.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    assert Surprisal(path=str(table)).read() == [
+        TimedWord("a", 1, "She", 210),
+        TimedWord("a", 2, "reads."),
+        TimedWord("b", 1, "He", 199.5),
+    ]
+    text = tmp_path / "text.txt"
+    text.write_text("She reads.\nHe sleeps.\n", encoding="utf-8")
+    words = Surprisal(path=str(text)).read()
+    assert [(word.sentence, word.place, word.text) for word in words] == [
+        ("1", 1, "She"),
+        ("1", 2, "reads."),
+        ("2", 1, "He"),
+        ("2", 2, "sleeps."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({}, ConfigError, "a column word"),
+        ({"path": "gone"}, DataError, "no such file"),
+        ({"path": "wrong.tsv"}, DataError, r"wrong\.tsv:2.*no word"),
+        ({"path": "late.tsv"}, DataError, r"late\.tsv:2.*'soon' is no number"),
+        ({"path": "x", "folds": 1}, ConfigError, "2 or more"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path, monkeypatch, settings, error, words) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("wrong.tsv").write_text("token\ttime\na\t1\n", encoding="utf-8")
+    Path("late.tsv").write_text("word\ttime\na\tsoon\n", encoding="utf-8")
+    with pytest.raises(error, match=words):
+        Surprisal(**settings).read()
+
+
+def test_too_few_times_are_refused() -> None:
+    words = [TimedWord("1", n, "a", 1.0) for n in range(1, 8)]
+    with pytest.raises(DataError, match="6 words with a time for 6 predictors"):
+        Surprisal(path="x").compare(words)
