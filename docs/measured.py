@@ -1,10 +1,11 @@
 """Keep the table of a shipped study that has run, for the catalogue:
 
-python docs/measured.py studies/NAME "heading of recipes/RESULTS.md"
+python docs/measured.py studies/NAME "heading of a page of docs/results"
 """
 
 import json
 import sys
+from datetime import date
 from pathlib import Path
 
 from plmctl.config.recipes import STUDIES, load, recipes_dir
@@ -16,5 +17,7 @@ if __name__ == "__main__":
     table = json.loads((folder / "table.json").read_text(encoding="utf-8"))
     settings = load(recipes_dir() / STUDIES / f"{table['study']}.yaml")
     entries = read()
-    entries.setdefault(table["study"], []).append(keep(table, where, identify(settings)))
+    entries.setdefault(table["study"], []).append(
+        keep(table, where, identify(settings), date.today().isoformat())
+    )
     write_text(recipes_dir() / STUDIES / FILE, spell(entries))

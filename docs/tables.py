@@ -45,14 +45,16 @@ from plmctl.core.draws import Draws
 from plmctl.interop.family import Family
 from plmctl.interop.hf import FAMILIES
 from plmctl.interop.listing import ListedFamily, list_families
-from plmctl.study.measured import count
+from plmctl.study.measured import count, judge, read
 from plmctl.text.vocab import Vocab
 
 DOCS = Path(__file__).parent
-PAGES = tuple(sorted(DOCS.rglob("*.md")))
+RESULTS = recipes_dir() / "RESULTS.md"
+LOGS = DOCS / "results"
+PAGES = (*sorted(DOCS.rglob("*.md")), RESULTS)
 TABLE = re.compile(
     r"(?<=<!-- )((?:parts|settings|classes): \w+"
-    r"|fields|recipes|studies|commands|families|published|noised)"
+    r"|fields|recipes|studies|results|reached|commands|families|published|noised)"
     r" -->\n(.*?)(?=<!-- end -->)",
     re.DOTALL,
 )
@@ -81,6 +83,8 @@ HEADS = {
     "families": ("systems", "classes of transformers"),
     "published": ("`model_type`", "systems", "recipes", "names on the hub (parameters)"),
     "studies": ("study", "question", "title", "papers", "trains", "measured"),
+    "results": ("study", "log", "expectation", "effect, 95% interval", "verdicts", "seeds", "date"),
+    "reached": ("recipe", "reached"),
     "commands": ("command", "effect"),
     "noised": ("`noise=`", "input of the model", "targets"),
     "recipes": ("system", "recipe", "effect", *CHOSEN),
@@ -94,6 +98,11 @@ def rows(name: str) -> list[str]:
         return [recipe_row(each) for each in recipe_names()]
     if name == "studies":
         return [study_row(name) for name in studies()]
+    if name == "results":
+        return [result_row(name) for name in read()]
+    if name == "reached":
+        found = {each: header(find_recipe(each)).text("Reached") for each in recipe_names()}
+        return [row([f"`{each}`", text]) for each, text in found.items() if text]
     if name == "commands":
         return [command_row(load_command(each.module)) for each in list_commands().values()]
     if name.startswith("settings: "):
@@ -173,7 +182,32 @@ def study_row(name: str) -> str:
     settings = load(file)
     own = isinstance(settings["published"], str)
     block = "no published experiment" if own else name_other_block(settings)
-    return row([f"`{name}`", question + mark, title, "; ".join(papers), block, count(name)])
+    verdicts = count(name, settings)
+    return row([f"`{name}`", question + mark, title, "; ".join(papers), block, verdicts])
+
+
+def result_row(name: str) -> str:
+    """One study that was measured: its first expectation with the effect, and all verdicts."""
+    settings, entry = load(recipes_dir() / "studies" / f"{name}.yaml"), read()[name][-1]
+    judged, cells = judge(name, settings), ["", ""]
+    if judged:
+        first = judged[0]
+        metric, arm, expected = (first[key] for key in ("metric", "arm", "expected"))
+        cells = [f"{metric}: {arm} {expected} than {settings['baseline']}"]
+        interval = f", {first['low']:+.3g} to {first['high']:+.3g}" if "low" in first else ""
+        cells.append(f"{first['difference']:+.3g}{interval}")
+    seeds = (judged[0] if judged else {}).get("n", len(settings["seeds"]))
+    verdicts, log = count(name, settings), find_log(entry["where"])
+    return row([f"`{name}`", log, *cells, verdicts, str(seeds), entry["date"]])
+
+
+@functools.cache
+def find_log(heading: str) -> str:
+    """The page of docs/results that has this heading."""
+    pages = sorted(LOGS.glob("*.md"))
+    return next(
+        each.stem for each in pages if f"\n## {heading}\n" in each.read_text(encoding="utf-8")
+    )
 
 
 def noised_row(name: str) -> str:

@@ -2,9 +2,9 @@
 `python -m tests.task_matrix out [--tasks ...] [--backbones ...] [--strategies ...]`.
 
 A cell runs, is refused with a sentence (a PlmctlError), or has FAILED. Backbones are recipes after
-one update at a tiny size; tests/task_samples.py has the files. What is known of a cell stays in
-out/cells.jsonl, so that the command goes on where it was; out/matrix.md and out/matrix.json have
-all cells.
+one update at a tiny size, or folders of published models; tests/task_samples.py has the files.
+What is known of a cell stays in out/cells.jsonl, so that the command goes on where it was;
+out/matrix.md and out/matrix.json have all cells.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ class Matrix:
             return "FAILED", traceback.format_exc()
 
     def _pretrain(self, recipe: str) -> Path:
-        """The backbone after one update, which is kept."""
+        """The backbone after one update, which is kept; a published model as it is."""
+        if (Path(recipe) / "config.json").exists():
+            return Path(recipe)
         run = self.folder / "backbones" / recipe
         if not (run / "checkpoints" / "step-1" / "manifest.json").exists():
             shutil.rmtree(run, ignore_errors=True)

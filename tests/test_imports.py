@@ -55,6 +55,7 @@ LATE = {
     "__main__.py": {"plmctl.cli.app"},
     "api/runs.py": {"plmctl.artifacts.loading", "plmctl.api.loading"},
     "chain/demo.py": {"plmctl.data.baseline", "plmctl.data.shards", "plmctl.text"},
+    "chain/listing.py": {"plmctl.study.measured"},  # loads torch
     "jobs/command.py": {"plmctl.runs.resume", "plmctl.training.checkpoint"},
     "jobs/sweep.py": {"plmctl.jobs.cluster", "plmctl.jobs.on_cluster"},
     "jobs/sweep_job.py": {"plmctl.runs.parents", "plmctl.runs.side_tasks"},

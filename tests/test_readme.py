@@ -48,8 +48,10 @@ PAGES = {
         *sorted(ROOT.glob("*.md")),
         ROOT / "examples/README.md",
         *sorted(DOCS.rglob("*.md")),
+        ROOT / "recipes/RESULTS.md",
     ]
 }
+LOGS = "docs/results/"  # with commands as they were
 README = PAGES["README.md"]
 EXAMPLES = {"focal_mlm"}  # files that a reader may write
 NAMES = set(list_commands()) | {name.partition(" ")[0] for name in list_commands()}
@@ -73,7 +75,9 @@ def prose(page: str) -> str:
     return re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
 
 
-COMMANDS = sorted({line for page in PAGES.values() for line in commands(page)})
+COMMANDS = sorted(
+    {line for page, text in PAGES.items() if not page.startswith(LOGS) for line in commands(text)}
+)
 LINKS = [
     (page, target)
     for page, text in PAGES.items()
@@ -153,6 +157,10 @@ def test_readme_is_short_and_grows_with_no_part() -> None:
     assert "<!--" not in README, "generated tables stand in docs/catalogue"
 
 
+def test_results_are_a_page_that_one_reads() -> None:
+    assert PAGES["recipes/RESULTS.md"].count("\n") <= 120
+
+
 def test_readme_names_every_command() -> None:
     named = set(re.findall(r"`(?:plmctl )?([\w-]+)`", README))
     assert {name.partition(" ")[0] for name in list_commands()} <= named
@@ -210,6 +218,7 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     wanted |= {f"settings: {verb}" for verb in [tables.SHARED, *all_commands(), *SAVED, "launcher"]}
     wanted |= {f"classes: {group}" for group in tables.CLASSES}
     wanted |= {"recipes", "studies", "fields", "families", "published", "commands", "noised"}
+    wanted |= {"results", "reached"}
     marks = [mark for page in PAGES.values() for mark, _ in tables.TABLE.findall(page)]
     assert sorted(marks) == sorted(wanted)
     for page in PAGES.values():

@@ -1,27 +1,18 @@
 """The lists of `plmctl recipes ls`: recipes and studies, from their files alone. Nothing is
-composed, torch stays out.
+composed, and of recipes torch stays out.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.config.groups import LENGTHS
 from plmctl.config.headers import Header, header
-from plmctl.config.recipes import (
-    STUDIES,
-    conf_dir,
-    find_recipe,
-    load,
-    recipe_names,
-    recipes_dir,
-    studies,
-)
+from plmctl.config.recipes import conf_dir, find_recipe, load, recipe_names, studies
 
 UNMEASURED = "not measured"
 
@@ -91,12 +82,15 @@ def list_parts(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def list_studies(config_dirs: Sequence[str] = ()) -> list[dict[str, str]]:
     """{name, title, arms, seeds, budget, tasks, results} of every study."""
-    file = recipes_dir() / STUDIES / "measured.json"
-    measured = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return [_study(name, load(file), measured) for name, file in studies(config_dirs).items()]
+    from plmctl.study.measured import count
+
+    return [
+        _study(name, node := load(file)) | {"results": count(name, node)}
+        for name, file in studies(config_dirs).items()
+    ]
 
 
-def _study(name: str, node: Mapping[str, Any], measured: Collection[str]) -> dict[str, str]:
+def _study(name: str, node: Mapping[str, Any]) -> dict[str, str]:
     grid = [
         max(1, len(re.split(r",(?![^\[(]*[\])])", str(word).partition("=")[2])))
         for word in node.get("grid") or ()
@@ -110,5 +104,4 @@ def _study(name: str, node: Mapping[str, Any], measured: Collection[str]) -> dic
         "seeds": str(len(node.get("seeds") or (0, 1, 2))),
         "budget": next((f"{value:,} {kind}" for kind, value in budget.items() if value), ""),
         "tasks": ", ".join((node.get("finetune") or {}).get("tasks") or ()),
-        "results": "RESULTS.md" if name in measured else UNMEASURED,
     }

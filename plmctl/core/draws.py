@@ -5,14 +5,19 @@ column).
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Weyl step and multiplier of the 64-bit mixer (Evensen's and degski's published constants); uint64
 # arithmetic wraps.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 FACTOR = np.uint64(0xD6E8FEB86659FD93)
 HALF = np.uint64(32)
+BITS = 40  # a number that a network draws has so many
 
 
 class Draws:
@@ -80,6 +85,26 @@ def unit(bits: np.ndarray) -> np.ndarray:
 def below(bits: np.ndarray, high: int | np.ndarray) -> np.ndarray:
     """int64 in [0, high) from uint32 (multiply and shift; uneven by less than high / 2**32)."""
     return ((bits.astype(np.uint64) * np.asarray(high).astype(np.uint64)) >> HALF).astype(np.int64)
+
+
+def whole_at(draw: Tensor, column: Tensor) -> Tensor:
+    """int64 in [0, 2^40) from the numbers of rows (`values.draw`) and columns: `mix(draw + column *
+    STEP)`, its upper bits, on their device.
+    """
+    x = draw + column * _signed(STEP)
+    for _ in range(2):
+        x = (x ^ _upper(x, 32)) * _signed(FACTOR)
+    return _upper(x ^ _upper(x, 32), BITS)
+
+
+def _upper(x: Tensor, bits: int) -> Tensor:
+    """The upper bits of 64; torch shifts the sign in from the left."""
+    return (x >> (64 - bits)) & ((1 << bits) - 1)
+
+
+def _signed(x: np.uint64) -> int:
+    """The int64 that has the same bits."""
+    return int(x.astype(np.int64))
 
 
 def _mix(x: np.ndarray) -> np.ndarray:

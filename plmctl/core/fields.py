@@ -110,6 +110,12 @@ COMMON: Fields = {
         tokens=True,
         of="target",
     ),
+    "values.draw": Field(
+        "[n]",
+        "int",
+        "number from which draws of the network begin: a hash of seed, epoch and row",
+        lines="none",
+    ),
     "values.cut": Field("[n]", "int", "tokens of the example that max_length left no room for"),
     "values.question_cut": Field("[n]", "int", "tokens of its question beyond max_query"),
 }

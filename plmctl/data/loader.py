@@ -56,6 +56,8 @@ class RowSource:
         def finished(part: CorpusPicks) -> Rows:
             rows = replace(part.rows, source=name)
             rows = rows if self.noise is None else self.noise(rows, part.draws)
+            drawn = part.draws.words(rows.key, "network", 1)[:, 0].view(np.int64)
+            rows = replace(rows, values={**rows.values, "draw": drawn})
             return rows if labels is None else rows.with_targets(**labels(rows))
 
         return self._join(picks, finished)

@@ -221,7 +221,11 @@ class _Shown:
                     for x in labels[mine].tolist()
                 ]
                 lines.append(f"  {name}: {', '.join(numbers)}")
-        lines += [f"  {name}: {values[row]}" for name, values in self.after.values.items()]
+        lines += [
+            f"  {name}: {values[row]}"
+            for name, values in self.after.values.items()
+            if (known := self.fields.get(f"values.{name}")) is None or known.lines != "none"
+        ]
         return [Text(line, "cyan") for line in lines]
 
     def _tracks(self, seq: Seq, row: int, columns_of: Mapping[int, int]) -> list[Line]:

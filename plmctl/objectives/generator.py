@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from plmctl.core.batch import Batch, Targets
 from plmctl.core.draw_device import draw_weights
+from plmctl.core.draws import BITS, whole_at
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.heads.lm import LMHead
@@ -25,6 +26,7 @@ from plmctl.nn.positions import ALiBi, Position
 from plmctl.objectives.gradient_disentangled import Disentanglement
 
 Tied = Literal["none", "gdes", "tokens", "all", "weights"]
+HALF = BITS // 2
 EMBEDDINGS = ("embedding.token", "embedding.segment", "embedding.norm", "position")
 # the modules of the backbone that are shared with the model
 SHARED: dict[Tied, tuple[str, ...]] = {
@@ -100,30 +102,37 @@ class Generator(nn.Module):
             self.apart.begin()
         targets: Targets = batch.require("targets.mlm")
         features = self.backbone(batch).gather_words(targets.index)
-        samples = self.sample(features.detach(), targets.ids)
+        row = targets.index // batch.text.ids.shape[1]
+        numbers = whole_at(
+            batch.require("values.draw")[row], targets.index % batch.text.ids.shape[1]
+        )
+        samples = self.sample(features.detach(), targets.ids, numbers)
         original = targets.write_into(batch.text.ids, targets.ids)
         ids = targets.write_into(batch.text.ids, samples)
         changed = replace(batch, seqs={**batch.seqs, "text": replace(batch.text, ids=ids)})
         return Drawn(features, samples, changed, original, ids != original)
 
     @torch.no_grad()
-    def sample(self, features: Tensor, labels: Tensor) -> Tensor:
-        """features [P, W_G], right tokens [P] -> [P] tokens, by the Gumbel-max trick from torch's
-        global generator.
+    def sample(self, features: Tensor, labels: Tensor, numbers: Tensor) -> Tensor:
+        """features [P, W_G], right tokens [P], whole numbers in [0, 2^40) [P] -> [P] tokens.
 
-        `argmax_v z_v / temperature + g_v` with g = -log e, e ~ Exp(1) (Gumbel, 1954), is
-        distributed as the softmax.
+        The first token at which the running sum of `softmax(z / temperature)` passes `number /
+        2^40`. The sums are of whole 2^-40ths, and so equal in every order of addition.
         """
         samples = []
-        for part, right in zip(
-            features.split(rows_at_once(self.head)),
-            labels.split(rows_at_once(self.head)),
-            strict=True,
+        size = rows_at_once(self.head)
+        for part, right, number in zip(
+            features.split(size), labels.split(size), numbers.split(size), strict=True
         ):
             scores = wide(self.head(part)) / self.temperature
             if self.avoid_originals:
                 scores.scatter_(1, right.clamp(min=0)[:, None], -torch.inf)
-            samples.append((scores - torch.empty_like(scores).exponential_().log()).argmax(-1))
+            sums = (scores.softmax(-1) * 2.0**BITS).long().cumsum(-1)
+            # number * total / 2^40 in two halves, since a product of 80 bits has no room
+            upper, lower, total = number >> HALF, number & ((1 << HALF) - 1), sums[:, -1]
+            passed = (upper * total + (lower * total >> HALF)) >> HALF
+            drawn = torch.searchsorted(sums, passed[:, None], right=True)[:, 0]
+            samples.append(drawn.clamp(max=sums.shape[1] - 1))  # where scores are not finite
         return torch.cat(samples)
 
 

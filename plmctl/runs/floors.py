@@ -26,7 +26,8 @@ NEAR = 0.05  # nats within which a loss counts as that of the frequencies
 TIMES = 5
 EXPLODED = 20.0  # nats, and twice those of an even guess: no weights of any use have more
 PATIENCE = 2e6  # tokens after which a run is late, where no recipe states it
-# the most helpful settings (recipes/RESULTS.md), best first: (setting, where it stands, its part)
+# the most helpful settings (docs/results/modern_encoder.md), best first: (setting, where it stands,
+# its part)
 LEVERS = (
     ("position=rotary", "position", "Rotary"),
     ("model.stack.residual._target_=plmctl.nn.residual.PreNorm", "model.stack.residual", "PreNorm"),

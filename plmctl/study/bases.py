@@ -20,7 +20,7 @@ class StudyBase:
     Args:
         recipe: The recipe of plmctl pretrain.
         words: The settings behind it.
-        minutes: The minutes that it takes on one core, as measured (recipes/RESULTS.md).
+        minutes: The minutes that it takes on one core, as measured (docs/results/machine.md).
     """
 
     recipe: str

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.config.recipes import STUDIES, load, recipes_dir
+from plmctl.config.recipes import STUDIES, recipes_dir
 from plmctl.study.study import Metric, Published
 from plmctl.study.untrained import find_untrained
 
@@ -38,8 +38,8 @@ def identify(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def keep(table: Mapping[str, Any], where: str, form: str) -> dict[str, Any]:
-    """The entry of a `table.json`, its numbers with six digits."""
+def keep(table: Mapping[str, Any], where: str, form: str, date: str) -> dict[str, Any]:
+    """The entry of a `table.json` of this `date` (ISO 8601), its numbers with six digits."""
 
     def shorten(value: Any) -> Any:
         return float(f"{value:.6g}") if isinstance(value, float) else value
@@ -49,23 +49,35 @@ def keep(table: Mapping[str, Any], where: str, form: str) -> dict[str, Any]:
         for row in table["rows"]
         if row.get("difference") is not None
     ]
-    return {"where": where, "form": form, "rows": rows}
+    return {"where": where, "date": date, "form": form, "rows": rows}
 
 
-def count(name: str) -> str:
-    """The verdicts of a study, as its file has it, where it was measured: `2 held, 1 undecided`."""
-    entries = read().get(name, [])
-    settings = load(recipes_dir() / STUDIES / f"{name}.yaml")
-    credited = [
-        each for each in entries if "copy" not in each and each["form"] == identify(settings)
-    ]
-    if not credited:
-        return "not in this form" if entries else "not measured"
-    rows = [row for entry in credited for row in entry["rows"] if row.get("verdict")]
+def credited(name: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The results of a study in the form that its file has, the oldest first."""
+    form = identify(settings)
+    return [each for each in read().get(name, []) if "copy" not in each and each["form"] == form]
+
+
+def judge(name: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows with a verdict of a study as its file has it, without heads that are not trained."""
     idle = set(find_idle(settings))
-    counts = Counter(row["verdict"] for row in rows if (row["metric"], row["arm"]) not in idle)
+    return [
+        row
+        for entry in credited(name, settings)
+        for row in entry["rows"]
+        if row.get("verdict") and (row["metric"], row["arm"]) not in idle
+    ]
+
+
+def count(name: str, settings: Mapping[str, Any]) -> str:
+    """The verdicts of a study, as its file has it, where it was measured: `2 held, 1 undecided`."""
+    entries = credited(name, settings)
+    if not entries:
+        return "not in this form" if read().get(name) else "not measured"
+    counts = Counter(row["verdict"] for row in judge(name, settings))
     told = [f"{counts[each]} {each}" for each in VERDICTS if counts[each]]
-    if number := len(rows) - counts.total():
+    given = sum(bool(row.get("verdict")) for entry in entries for row in entry["rows"])
+    if number := given - counts.total():
         told.append(f"{number} against an untrained head")
     return ", ".join(told) or "no verdicts"
 

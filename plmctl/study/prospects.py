@@ -15,7 +15,7 @@ from plmctl.study.study import PRETRAIN
 
 # Predicted tokens after which a new model whose norms stand behind the sum has left the frequencies
 # of tokens. BERT and RoBERTa of size mini: 4 M tokens of which 15% are predicted; GPT: 0.8 M
-# (recipes/RESULTS.md). Fewer say nothing about what such a model learns from context.
+# (docs/results/bert.md). Fewer say nothing about what such a model learns from context.
 LEAVES = 600_000
 BEHIND = "PostNorm"
 FEW = 5.0  # standard deviations: differences between usual settings are seldom as large

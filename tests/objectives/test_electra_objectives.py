@@ -5,6 +5,7 @@ samples are drawn.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from plmctl.artifacts.assemble import build_model, build_objective
 from plmctl.artifacts.cost import cost, own_parameters
 from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
+from plmctl.core.draws import whole_at
 from plmctl.core.errors import UsageError
 from plmctl.nn.tables import count
 from plmctl.objectives.rtd import RTD
@@ -38,7 +40,9 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ] + [9, 9]
     from plmctl.objectives.generator import Generator
 
-    monkeypatch.setattr(Generator, "sample", lambda self, features, ids: torch.tensor(drawn))
+    monkeypatch.setattr(
+        Generator, "sample", lambda self, features, ids, numbers: torch.tensor(drawn)
+    )
     return drawn
 
 
@@ -159,8 +163,8 @@ def test_samples_follow_the_softmax(settings: list[str], temperature: float) -> 
     features = torch.randn(
         1, generator.backbone.width, generator=torch.Generator().manual_seed(3), dtype=torch.float64
     )
-    torch.manual_seed(5)
-    drawn = generator.sample(features.expand(20000, -1), torch.full((20000,), 6))
+    numbers = whole_at(torch.tensor(5), torch.arange(20000))
+    drawn = generator.sample(features.expand(20000, -1), torch.full((20000,), 6), numbers)
     logits = generator.head(features)[0] / temperature
     if "avoid_originals=true" in settings:
         logits[6] = -math.inf
@@ -169,20 +173,36 @@ def test_samples_follow_the_softmax(settings: list[str], temperature: float) -> 
     likely = expected > 0
     assert not found[~likely].any()
     assert stats.chisquare(found[likely], expected[likely]).pvalue > 1e-3
-    torch.manual_seed(5)
-    assert torch.equal(generator.sample(features.expand(20000, -1), torch.full((20000,), 6)), drawn)
+    sums = expected.cumsum() / 20000
+    for number, token in zip(numbers[:500].tolist(), drawn[:500].tolist(), strict=True):
+        assert token == next(v for v in range(V) if sums[v] > number / 2**40)
 
 
-def test_samples_do_not_depend_on_how_many_logits_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pieces the draws are the same numbers, since they come row by row from one stream."""
+def test_samples_are_those_of_a_row_and_a_position() -> None:
+    """The same tokens without other rows, without padding, and with logits held in pieces."""
+    _, _, mix = made()
+    generator = mix.parts["electra"].generator.eval()
+    batch, _ = one_batch()
+    mlm, whole = batch.targets["mlm"], generator(batch).batch.text.ids
+    for row, real in enumerate(REAL):
+        mine = mlm.index[:6] // T == row
+        text = Seq(batch.text.ids[row : row + 1, :real], torch.tensor([real]))
+        targets = Targets(mlm.index[:6][mine] - row * T, mlm.ids[:6][mine], int(mine.sum()))
+        draw = {"draw": batch.values["draw"][row : row + 1]}
+        one = Batch(torch.tensor([row]), {"text": text}, {"mlm": targets}, values=draw)
+        assert torch.equal(generator(one).batch.text.ids[0], whole[row, :real])
+    generator.head.chunk = 2 * V
+    assert torch.equal(generator(batch).batch.text.ids, whole)
+    other = replace(batch, values={"draw": batch.values["draw"] + 1})
+    assert not torch.equal(generator(other).batch.text.ids, whole)
+
+
+def test_scores_that_are_not_finite_give_a_token() -> None:
     _, _, mix = made()
     generator = mix.parts["electra"].generator
-    features = torch.randn(7, generator.backbone.width, dtype=torch.float64)
-    torch.manual_seed(1)
-    whole = generator.sample(features, torch.zeros(7, dtype=torch.int64))
-    generator.head.chunk = 2 * V
-    torch.manual_seed(1)
-    assert torch.equal(generator.sample(features, torch.zeros(7, dtype=torch.int64)), whole)
+    features = torch.full((3, generator.backbone.width), math.nan, dtype=torch.float64)
+    numbers = torch.tensor([0, 2**39, 2**40 - 1])
+    assert generator.sample(features, torch.zeros(3, dtype=torch.int64), numbers).max() < V
 
 
 def test_replace_mlm_asks_the_model_at_replaced_places(fixed: list[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from plmctl.study import measured
 from plmctl.study.study import Metric, Published
 from plmctl.study.untrained import find_untrained, list_untrained
 
+LOGS = Path(__file__).parents[2] / "docs/results"
 ENTRIES = measured.read()
 FILES = {file.stem: load(file) for file in (recipes_dir() / "studies").glob("*.yaml")}
 CREDITED = [
@@ -23,9 +25,13 @@ CREDITED = [
 ]
 
 
+def count(name: str) -> str:
+    return measured.count(name, FILES[name])
+
+
 def test_every_entry_has_its_section() -> None:
-    text = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
-    headings = set(re.findall(r"^#+ (.*)$", text, re.MULTILINE))
+    pages = [page.read_text(encoding="utf-8") for page in LOGS.glob("*.md")]
+    headings = set(re.findall(r"^## (.*)$", "\n".join(pages), re.MULTILINE))
     assert all(entry["where"] in headings for entries in ENTRIES.values() for entry in entries)
     assert measured.spell(ENTRIES) == (recipes_dir() / "studies/measured.json").read_text()
 
@@ -47,15 +53,15 @@ def test_what_is_credited_is_about_the_study_as_it_is(name: str, number: int) ->
 
 def test_counts_are_those_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """9 of 9 after the run that the README shows; former forms and copies count nothing."""
-    assert measured.count("prenorm_gradients") == "9 held"
-    assert measured.count("bert_sizes") == measured.count("spanbert_sbo") == "not in this form"
-    assert measured.count("encoders") == "not measured"
+    assert count("prenorm_gradients") == "9 held"
+    assert count("bert_sizes") == count("spanbert_sbo") == "not in this form"
+    assert count("encoders") == "not measured"
     entry = ENTRIES["roberta_data"][0]
-    assert measured.count("roberta_data") == "3 held"
+    assert count("roberta_data") == "3 held"
     for change in ({"copy": "it had other arms"}, {"form": "00000000"}):
         changed: dict[str, Any] = {"roberta_data": [entry | change]}
         monkeypatch.setattr(measured, "read", lambda changed=changed: changed)
-        assert measured.count("roberta_data") == "not in this form"
+        assert count("roberta_data") == "not in this form"
 
 
 def test_a_form_is_what_is_trained() -> None:
@@ -83,6 +89,6 @@ def test_heads_that_are_not_trained_are_found() -> None:
 
 
 def test_held_against_an_untrained_head_is_no_verdict_on_a_paper() -> None:
-    assert measured.count("erica_controls") == "2 undecided, 2 against an untrained head"
-    assert measured.count("wklm") == "1 undecided, 1 against an untrained head"
+    assert count("erica_controls") == "2 undecided, 2 against an untrained head"
+    assert count("wklm") == "1 undecided, 1 against an untrained head"
     assert len(CREDITED) > 30
