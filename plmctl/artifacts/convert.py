@@ -33,12 +33,13 @@ from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
 from plmctl.interop import hf
 from plmctl.interop.generator import extract_generator
-from plmctl.models.encoder_decoder import ROLES
+from plmctl.models.encoder_decoder import LAST, ROLES
 from plmctl.nn.tables import count
 from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.parts.kinds import read_kind
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks.calibration import LabelDecision
+from plmctl.text.vocab import Vocab
 from plmctl.training import checkpoint
 from plmctl.training.checkpoint import Snapshot, load_exactly, tensors_of
 from plmctl.training.progress import Progress
@@ -147,7 +148,13 @@ def to_hf(
     if decision is not None:
         source, left = fold_temperature(source, decision)
         decided = list(describe_export(decision, left))
-    exported = hf.export(config, source.tensors, pad=vocab.pad if vocab else None)
+    task = config.get("task") or {}
+    languages = task.get("source_language"), task.get("target_language")
+    exported = hf.export(
+        _force_language(config, vocab, languages[1]),
+        source.tensors,
+        pad=vocab.pad if vocab else None,
+    )
     if find_head(source) in exported.left_out:
         left, decided = None, []
     exported = replace(exported, settings=exported.settings | spell_decision(left))
@@ -161,7 +168,7 @@ def to_hf(
         # there, the tokenizer alone says what stands around a source
         template = (config.get("format") or {}).get("source_template")
         source.tokenizer.export_hf(
-            folder, model_max_length=length, framed=bool(config.get("task")), single=template
+            folder, model_max_length=length, framed=bool(task), single=template, languages=languages
         )
     if exported.left_out:
         names = ", ".join(exported.left_out)
@@ -169,6 +176,17 @@ def to_hf(
     for note in (*exported.notes, *decided):
         remark(note)
     return exported.architecture
+
+
+def _force_language(
+    config: dict[str, Any], vocab: Vocab | None, language: str | None
+) -> dict[str, Any]:
+    """The config of a model that was trained to write a language, which its folder states as the
+    first token of a text; a decoder that begins with the language needs none.
+    """
+    if vocab is None or language is None or config["model"].get("start") == LAST:
+        return config
+    return {**config, "model": {**config["model"], "forced": vocab.find(language)}}
 
 
 def to_plmctl(

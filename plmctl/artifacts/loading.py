@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -98,6 +99,8 @@ class Source:
                 file=self.folder,
                 fix="put the files of the tokenizer there that the model was trained with",
             )
+        if self.published and rows > tokenizer.vocab.size:
+            _warn_of_spare_rows(self.folder, rows, tokenizer.vocab.size)
         return tokenizer
 
     def _is_too_small(self, tokenizer: Tokenizer, rows: int) -> bool:
@@ -130,9 +133,6 @@ class Source:
             return (self._words / META).is_file()
         if elmo.is_checkpoint(self.folder):
             return True
-        # Marian: a model for each language, and ids from a third file
-        if (self._words / "source.spm").is_file():
-            return False
         wanted = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", "*.model", "*.spm")
         return any(file for name in wanted for file in self._words.glob(name))
 
@@ -188,6 +188,13 @@ class Loaded:
     def own_task(self) -> dict[str, Any]:
         """The task of its source."""
         return self.source.own_task()
+
+
+@functools.cache  # a command opens a folder several times
+def _warn_of_spare_rows(folder: Path, rows: int, tokens: int) -> None:
+    more = f"the last {rows - tokens:,} rows count as padding, unless this is another tokenizer"
+    line = f"its table has {rows:,} rows and its tokenizer {tokens:,} tokens: {more}"
+    remark(f"{folder}: {line}", WARN)
 
 
 def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:

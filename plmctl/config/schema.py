@@ -85,6 +85,9 @@ class Pretrain(RunSpec):
     teacher: str | tuple[str, ...] | None = None
     # weights of several teachers; null: equal weights
     teacher_weights: tuple[float, ...] | None = None
+    # the family as which convert writes the model, {family: camembert}; null: that of init, else
+    # the nearest
+    origin: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,9 @@ class Finetune(RunSpec):
     teacher_weights: tuple[float, ...] | None = None
     # a folder for the answers of the teacher, which later runs read instead of computing them
     teacher_cache: str | None = None
+    # the family as which convert writes the model, {family: camembert}; null: that of checkpoint,
+    # else the nearest
+    origin: Mapping[str, Any] | None = None
 
     def used(self) -> dict[str, Any]:
         """The settings that have an effect: a checkpoint brings its tokenizer, and one task is not

@@ -159,6 +159,7 @@ class RunSpec(Record):
     """
 
     idle: ClassVar[tuple[str, ...]] = ()  # slots that part files state and the command leaves
+    optional: ClassVar[tuple[str, ...]] = ("origin",)  # settings that are saved where they are set
 
     provenance: Provenance = field(
         default=Provenance(""), repr=False, compare=False, kw_only=True, metadata={"beside": True}
@@ -171,7 +172,11 @@ class RunSpec(Record):
 
     def used(self) -> dict[str, Any]:
         """The settings that have an effect, as plain values: what is saved and printed."""
-        return {key: thaw(value) for key, value in self.items() if key not in self.idle}
+        return {
+            key: thaw(value)
+            for key, value in self.items()
+            if key not in self.idle and (value is not None or key not in self.optional)
+        }
 
     def asked(self, **wishes: Any) -> Self:
         """This spec with other values in its provenance: `asked(dry_run=True)`."""

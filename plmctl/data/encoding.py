@@ -56,7 +56,7 @@ class DocumentEncoder:
             for document in documents
         ]
         flat = [text for texts_of_document in texts for text in texts_of_document]
-        ids, lengths = self._tokenizer.encode_flat(flat)
+        ids, lengths = self._encode(flat, pairs=bool(documents) and documents[0].pair)
         if documents and documents[0].pair and not lengths.all():
             return self._encode_complete_pairs(documents, lengths)
         words = {} if self._words is None else {"word_start": self._words(flat, ids, lengths)}
@@ -74,6 +74,15 @@ class DocumentEncoder:
         tokens = np.bincount(owner, weights=lengths, minlength=len(documents)).astype(np.int64)
         table = np.column_stack([sentences, tokens, _measure(documents)])
         return Encoded(ids, lengths[lengths > 0], table, words | tags, spans, left, len(documents))
+
+    def _encode(self, texts: Sequence[str], *, pairs: bool) -> tuple[np.ndarray, np.ndarray]:
+        """As `Tokenizer.encode_flat`; of pairs, each second text is a target."""
+        own, other = self._tokenizer, self._tokenizer.for_targets
+        if other is own or not pairs:
+            return own.encode_flat(texts)
+        encoded = [(other if place % 2 else own).encode(text) for place, text in enumerate(texts)]
+        lengths = np.array([len(ids) for ids in encoded], np.int64)
+        return np.array([n for ids in encoded for n in ids], own.dtype), lengths
 
     def _encode_complete_pairs(self, documents: Sequence[Document], lengths: np.ndarray) -> Encoded:
         """Encode only the pairs that have tokens on both sides."""

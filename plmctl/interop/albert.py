@@ -83,6 +83,7 @@ class AlbertFamily(BertFamily):
         Only("inner_group_num", 1, written=True),
         Written("classifier_dropout_prob", 0.1),
     )
+    ignored = frozenset({"down_scale_factor"})
     prefix = "albert."
     architectures = (
         *row_classes("AlbertForSequenceClassification", classifier, POOLER),

@@ -128,6 +128,7 @@ class BartFamily(EncoderDecoderFamily):
         Only("normalize_embedding", True),
     )
     first_token: int | str | None = 2
+    ignored: frozenset[str] = frozenset({"num_hidden_layers", "extra_pos_embeddings"})
     prefix = "model."
     rules: Sequence[NameRule] = (
         *TABLES,

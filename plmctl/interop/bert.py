@@ -247,6 +247,10 @@ SETTINGS: Settings = (
 TABLE_WIDTH = Key("embedding_size", "table_width", Count, 128)
 
 
+# settings of a pooler that no published code has
+_POOLER = ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")
+
+
 class BertFamily(Family):
     """Post-norm encoder with learned positions and segment embeddings, `BertFor...`."""
 
@@ -260,6 +264,7 @@ class BertFamily(Family):
         ("SpanBERT/spanbert-base-cased", 108),
     )
     stated = SETTINGS
+    ignored: frozenset[str] = frozenset(f"pooler_{name}" for name in _POOLER) | {"directionality"}
     prefix = "bert."
     rules: Sequence[NameRule] = (*BACKBONE, same(*PLACES))
     architectures: Sequence[Architecture] = (

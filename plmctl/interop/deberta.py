@@ -110,6 +110,7 @@ class DebertaV2Family(Family):
         ("microsoft/deberta-v2-xlarge", 887),
     )
     stated = SECOND
+    ignored: frozenset[str] = frozenset({"pooler_hidden_size"})
     prefix = "deberta."
     first = False  # the maps are those of the first version
     architectures: Sequence[Architecture] = (

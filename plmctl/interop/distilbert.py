@@ -67,6 +67,7 @@ class DistilBertFamily(BertFamily):
         ("distilbert/distilbert-base-multilingual-cased", 135),
     )
     stated = SETTINGS
+    ignored = frozenset({"tie_weights_"})
     prefix = "distilbert."
     rules: Sequence[NameRule] = (
         same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),

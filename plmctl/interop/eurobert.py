@@ -77,6 +77,7 @@ class EuroBertFamily(Family):
     )
     rebuilds_code = True
     stated = SETTINGS
+    ignored = frozenset({"pretraining_tp"})
     prefix = "model."
     architectures: Sequence[Architecture] = (
         *row_classes("EuroBertForSequenceClassification", classifier_rules),

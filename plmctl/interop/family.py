@@ -92,6 +92,8 @@ class Family:
     # usual names on the hub, each with its millions of parameters
     hub: tuple[tuple[str, int], ...] = ()
     stated: Settings  # the settings of its `config.json`, both ways
+    # further settings of it, which change nothing that is read: of dropout, of other heads
+    ignored: frozenset[str] = frozenset()
     prefix: str  # the prefix of names of the backbone in all but the bare class
     rules: Sequence[NameRule]  # the rules of the backbone, without the prefix
     # in order of preference for a model that has the heads of several

@@ -84,6 +84,7 @@ class GPT2Family(Family):
         ("openai-community/gpt2-xl", 1558),
     )
     stated = SETTINGS
+    ignored: frozenset[str] = frozenset({"n_ctx"})
     prefix = "transformer."
     rules: Sequence[NameRule] = (
         same("backbone.embedding.token.weight", "wte.weight"),

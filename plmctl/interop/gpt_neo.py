@@ -61,6 +61,7 @@ class GPTNeoFamily(GPT2Family):
         ("EleutherAI/gpt-neo-1.3B", 1300),
     )
     stated = SETTINGS
+    ignored = GPT2Family.ignored | {"attention_layers"}
     rules = (
         same("backbone.embedding.token.weight", "wte.weight"),
         same("backbone.position.table.weight", "wpe.weight"),

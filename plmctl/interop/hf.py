@@ -57,10 +57,16 @@ from plmctl.interop.neobert import NeoBertFamily
 from plmctl.interop.nezha import NezhaFamily
 from plmctl.interop.pegasus import PegasusFamily
 from plmctl.interop.reformer import ReformerFamily
-from plmctl.interop.refusals import describe_nearest, refuse_code, refuse_quantised
+from plmctl.interop.refusals import (
+    describe_nearest,
+    find_nearest,
+    find_unread,
+    refuse_code,
+    refuse_quantised,
+)
 from plmctl.interop.roberta import RobertaFamily
 from plmctl.interop.roformer import RoFormerFamily
-from plmctl.interop.settings import REQUIRED, Key, Numbers, refuse_huge
+from plmctl.interop.settings import Numbers, refuse_huge
 from plmctl.interop.t5 import T5Family
 from plmctl.interop.transfo_xl import TransfoXLFamily
 from plmctl.interop.umt5 import UMT5Family
@@ -183,6 +189,9 @@ def understand(
     refuse_code(settings, file, family)
     refuse_quantised(settings, file)
     settings = fit_stored(settings, family.schema, file=file, fix=weights.AGAIN)
+    if unread := find_unread(settings, family):
+        shown = list_some([f"{key}={value!r}" for key, value in unread.items()])
+        _tell_once(f"{file}: {family.model_type} has no such settings; they are not read: {shown}")
     numbers = family.numbers(settings)
     refuse_huge(numbers, file)
     published = modernize_names({**read_tensors(), **over})
@@ -367,22 +376,17 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str | None]:
-    """The family, and the published class if config.json names one; the earliest files name
-    neither, and are BERT's.
-    """
+    """The family, and the published class if config.json names one."""
     name = next(iter(settings.get("architectures") or []), None)
+    stated, file = settings.get("model_type"), folder / "config.json"
     known = [family for family in FAMILIES if any(a.name == name for a in family.architectures)]
-    by_type = [
-        family
-        for family in FAMILIES
-        if family.model_type == settings.get("model_type", BertFamily.model_type)
-    ]
-    family = next(iter(known or by_type), None)
-    file = folder / "config.json"
-    unnamed = name is None and settings.get("model_type") is None
-    if unnamed and family is not None and not all(key in settings for key in _needed(family)):
+    family = next((family for family in (*known, *FAMILIES) if family.model_type == stated), None)
+    family = next(iter(known), family)
+    if name is None and stated is None:
+        near = find_nearest(settings, FAMILIES)
         what = f"it has no model_type; {describe_nearest(settings, FAMILIES)}"
-        raise DataError(what, file=file, fix='add "model_type": the family of the model')
+        fix = f'add "model_type": "{near.model_type}", if it is one'
+        raise DataError(what, file=file, fix=fix)
     if family is None or (name is not None and not known):
         if family is None:
             refuse_code(settings, file, None)
@@ -390,23 +394,14 @@ def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str |
             kinds = sorted({family.model_type for family in FAMILIES})
             allowed = (
                 "a family that plmctl reads:"
-                f" {', '.join(kinds)}{nearest(str(settings.get('model_type')), kinds)};"
+                f" {', '.join(kinds)}{nearest(str(stated), kinds)};"
                 f" {describe_nearest(settings, FAMILIES)}"
             )
-            raise ConfigError(f"{file}: model_type", settings.get("model_type"), allowed)
+            raise ConfigError(f"{file}: model_type", stated, allowed)
         classes = list(dict.fromkeys(architecture.name for architecture in family.architectures))
         allowed = f"one of {', '.join(classes)}{nearest(str(name), classes)}"
         raise ConfigError(f"{file}: architectures", name, allowed)
     return family, name
-
-
-def _needed(family: Family) -> list[str]:
-    """The settings that every config.json of a family has."""
-    return [
-        each.key
-        for each in family.stated
-        if isinstance(each, Key) and each.key and each.default is REQUIRED
-    ]
 
 
 @dataclass(frozen=True)

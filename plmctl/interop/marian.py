@@ -32,6 +32,7 @@ class MarianFamily(EncoderDecoderFamily):
         Written("share_encoder_decoder_embeddings", True),
         Also("decoder_vocab_size", "vocab_size"),
     )
+    ignored: frozenset[str] = frozenset({"num_hidden_layers", "static_position_embeddings"})
     prefix = "model."
     rules = (*TABLES, *(rule for end in ("encoder", "decoder") for rule in layer_rules(end)))
     architectures = (

@@ -141,6 +141,7 @@ class ModernBertFamily(Family):
         ("jhu-clsp/mmBERT-base", 307),
     )
     stated = SETTINGS
+    ignored: frozenset[str] = frozenset({"sparse_pred_ignore_index"})
     prefix = "model."
     rules: Sequence[NameRule] = (
         same("backbone.embedding.token.weight", "embeddings.tok_embeddings.weight"),

@@ -32,6 +32,7 @@ class ModernBertDecoderFamily(ModernBertFamily):
     """
 
     model_type = "modernbert-decoder"
+    ignored = ModernBertFamily.ignored | {"sliding_window"}
     systems = ("Ettin's decoders",)
     hub: tuple[tuple[str, int], ...] = (
         ("jhu-clsp/ettin-decoder-17m", 17),

@@ -96,6 +96,7 @@ class ReformerFamily(Family):
         ("google/reformer-enwik8", 149),
     )
     stated = SETTINGS
+    ignored = frozenset({"axial_norm_std", "num_hidden_layers"})
     prefix = "reformer."
     architectures = (
         Architecture("ReformerModelWithLMHead", ("clm",), _lm("clm")),

@@ -4,6 +4,7 @@ Each is named, with the nearest family and the first setting that differs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,22 +32,27 @@ QUANTISED = {
     ".weight_scale_inv": "8-bit numbers with scales",
 }
 NARROW = (torch.int8, torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2)
-# settings that say nothing about the structure
-FREE = frozenset(
-    {
-        *(
-            "architectures",
-            "model_type",
-            "transformers_version",
-            "torch_dtype",
-            "dtype",
-            "auto_map",
-        ),
-        *("_name_or_path", "id2label", "label2id", "problem_type", "finetuning_task", "use_cache"),
-        *("initializer_range", "gradient_checkpointing", "output_past", "task_specific_params"),
-        *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id"),
-    }
-)
+# settings that say nothing about the structure, as every family has them
+_FREE = """
+architectures,model_type,transformers_version,torch_dtype,dtype,auto_map,_name_or_path,id2label
+label2id,num_labels,problem_type,finetuning_task,use_cache,initializer_range
+gradient_checkpointing,output_past,task_specific_params,tokenizer_class,language,prefix
+bos_token_id,eos_token_id,pad_token_id,sep_token_id,cls_token_id,mask_token_id,unk_token_id
+return_dict,output_hidden_states,output_attentions,torchscript,use_return_dict
+chunk_size_feed_forward,reference_compile,attn_implementation,_attn_implementation
+quantization_config,compression_config
+"""
+FREE = frozenset(re.findall(r"\w+", _FREE))
+# settings of writing, which a search of ours states itself
+_WRITING = """
+max_length,min_length,max_new_tokens,do_sample,early_stopping,num_beams,num_beam_groups
+diversity_penalty,temperature,top_k,top_p,typical_p,repetition_penalty,length_penalty
+no_repeat_ngram_size,encoder_no_repeat_ngram_size,bad_words_ids,num_return_sequences,output_scores
+return_dict_in_generate,forced_eos_token_id,remove_invalid_values,exponential_decay_length_penalty
+suppress_tokens,begin_suppress_tokens
+"""
+WRITING = frozenset(re.findall(r"\w+", _WRITING))
+_OF_TRAINING = re.compile(r"dropout|layerdrop|^init|^summary_")  # and of heads that are not read
 
 
 def refuse_code(settings: Mapping[str, Any], file: Path, family: Family | None) -> None:
@@ -85,9 +91,24 @@ def refuse_narrow(tensors: Mapping[str, Tensor], file: Path) -> None:
             raise DataError(what, file=file, fix=FULL)
 
 
+def find_nearest(settings: Mapping[str, Any], families: Sequence[Family]) -> Family:
+    """The family whose settings these are most alike."""
+    return max(families, key=lambda family: _likeness(settings, family))
+
+
+def find_unread(settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    """The settings of a config.json that its family does not read, where they say something."""
+    known = {each.key for each in family.stated} | family.ignored | FREE | WRITING
+    return {
+        key: value
+        for key, value in settings.items()
+        if value and key not in known and not _OF_TRAINING.search(key)
+    }
+
+
 def describe_nearest(settings: Mapping[str, Any], families: Sequence[Family]) -> str:
     """The family whose settings these are most alike, and the first setting that differs."""
-    family = max(families, key=lambda family: _likeness(settings, family))
+    family = find_nearest(settings, families)
     return f"the nearest family is {family.model_type}; {_find_difference(settings, family)}"
 
 
@@ -115,7 +136,7 @@ def _find_difference(settings: Mapping[str, Any], family: Family) -> str:
             return f"the first setting that differs is {stated.key}={error.value!r}"
         except (TypeError, ValueError, LookupError, AttributeError):
             return f"the first setting that differs is {stated.key}={settings.get(stated.key)!r}"
-    known = {each.key for each in family.stated} | FREE
+    known = {each.key for each in family.stated} | family.ignored | FREE | WRITING
     other = next((key for key in settings if key not in known), None)
     if other is None:
         return "no setting differs but its name"

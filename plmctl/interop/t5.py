@@ -116,6 +116,7 @@ class T5Family(EncoderDecoderFamily):
         ("google/t5-v1_1-base", 248),
     )
     stated = SETTINGS
+    ignored: frozenset[str] = frozenset({"dense_act_fn", "is_gated_act", "n_positions"})
     prefix = ""
     architectures = t5_classes("T5")
 

@@ -117,6 +117,7 @@ class XLNetFamily(Family):
         ("xlnet/xlnet-large-cased", 340),
     )
     stated = SETTINGS
+    ignored = frozenset({"d_head", "use_mems_eval", "start_n_top", "end_n_top"})
     prefix = "transformer."
     rules: Sequence[NameRule] = (
         same("backbone.embedding.token.weight", "word_embedding.weight"),

@@ -35,6 +35,7 @@ LATER = {  # defaults of later settings: they make no other job
     **{(verb, "pruning"): None for verb in ("pretrain", "finetune", "distill")},
     **{(verb, "train.stream"): "fp32" for verb in ("pretrain", "finetune", "distill", "graph")},
     **{(verb, "train.pause_at"): None for verb in ("pretrain", "finetune", "distill", "graph")},
+    **{(verb, "origin"): None for verb in ("pretrain", "finetune", "distill")},
     **{(verb, "model.forced"): None for verb in ("pretrain", "finetune", "distill")},
     ("pretrain", "eval.minimal_pairs"): None,
     ("pretrain", "eval.pairs"): 500,

@@ -61,7 +61,8 @@ def adopt(spec: Pretrain) -> Pretrain:
     heads |= {
         name: node for name, node in (source.config.get("heads") or {}).items() if name in heads
     }
-    adopted = spec.replace({**nodes, "heads": heads, "tokenizer": _tokenizer(spec, source)})
+    nodes |= {"heads": heads, "origin": source.config.get("origin")}
+    adopted = spec.replace({**nodes, "tokenizer": _tokenizer(spec, source)})
     written = spec.provenance.written or spec
     for path in kept:  # with its references: its numbers are those of the adopted size
         part: Any = written
@@ -185,7 +186,7 @@ def fit_to(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
 
 def _take_model(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
     """The spec with the model of `config`, and with how its texts were framed."""
-    spec = spec.replace({name: config.get(name) for name in OF_THE_MODEL})
+    spec = spec.replace({name: config.get(name) for name in (*OF_THE_MODEL, "origin")})
     templates = framing(config)
     unset = [name for name in templates if spec.task.get(name, 0) is None]
     spec = spec.replace({f"task.{name}": templates[name] for name in unset})

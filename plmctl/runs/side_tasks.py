@@ -195,7 +195,7 @@ def _read(name: str, node: Mapping[str, Any], spec: Finetune) -> Finetune:
     side: Finetune = composition.spec  # type: ignore[assignment]
     heads = {key: node for key, node in side.heads.items() if key not in BEFORE_HEADS}
     heads |= {key: node for key, node in spec.heads.items() if key in BEFORE_HEADS}
-    nodes = {key: spec.get(key) for key in (*OF_THE_MODEL, *OF_THE_RUN)}
+    nodes = {key: spec.get(key) for key in (*OF_THE_MODEL, *OF_THE_RUN, "origin")}
     side = side.replace({**nodes, "heads": heads})
     if any(decides_about_rows(side, node) for node in heads.values()):
         side = side.replace({"row_pooling": spec.row_pooling})

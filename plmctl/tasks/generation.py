@@ -198,7 +198,9 @@ class Generation(Task):
         if labelled and self._asks_new:
             self._trained.judge("", "")  # read before texts are written, which takes long
         targets = (
-            tokenizer.encode_batch([example.label[0] for example in examples]) if labelled else None
+            tokenizer.for_targets.encode_batch([example.label[0] for example in examples])
+            if labelled
+            else None
         )
         if self.writes == "text":
             return sequences.lay_behind(
@@ -234,7 +236,7 @@ class Generation(Task):
 
     def frame_target(self, vocab: Vocab) -> tuple[str, ...]:
         """The special tokens around a target, which is "A"."""
-        template, language = self.templates[1] or vocab.single, self.languages[1]
+        template, language = self.templates[1] or vocab.around_target, self.languages[1]
         if language is None and self.forced is not None and find_language(template):
             forced = self.forced
             language = vocab.tokens[forced] if isinstance(forced, int) else None
@@ -402,7 +404,8 @@ class Generation(Task):
             for target in example.label
         ]
         written_again = map(
-            self._tokenizer.decode, self._tokenizer.encode_batch([target for _, target in pairs])
+            self._tokenizer.decode,
+            self._tokenizer.for_targets.encode_batch([target for _, target in pairs]),
         )
         return TrainedTexts(zip([source for source, _ in pairs], written_again, strict=True))
 

@@ -17,10 +17,12 @@ from plmctl.core.values import Rule, Whole
 from plmctl.storage.atomic import write_bytes, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.reading import read_bytes, read_json, read_text
-from plmctl.text import roles, shifted, stripped, whole_words
+from plmctl.text import numbered_files, roles, shifted, stripped, whole_words
 from plmctl.text.added import AGAIN, Details, read_added_tokens
 from plmctl.text.backend import Backend
 from plmctl.text.fairseq_words import HOME, IDS, MERGES, WORDS, renumber
+from plmctl.text.languages import name_languages
+from plmctl.text.published_class import name_class
 from plmctl.text.roles import NAMES, SEGMENTS, Roles, order_appended, sort_numbered
 from plmctl.text.rust import Rust, blame_tokenizer, finish
 from plmctl.text.sentence_piece import GIVEN, SentencePiece, convert_to_rust
@@ -79,6 +81,11 @@ class _Config(TypedDict):
     added_tokens_decoder: NotRequired[dict[str, Details] | None]
     add_prefix_space: NotRequired[bool | None]
     auto_map: NotRequired[dict[str, Any] | None]
+    src_lang: NotRequired[str | None]
+    tgt_lang: NotRequired[str | None]
+    legacy_behaviour: NotRequired[bool | None]
+    language_codes: NotRequired[str | None]
+    separate_vocabs: NotRequired[bool | None]
 
 
 def read(path: Path) -> tuple[Backend, Roles, str]:
@@ -114,9 +121,9 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
     if "tokenizer.json" in files:
         backend = Rust.read(read_bytes(files["tokenizer.json"], fix=AGAIN), files["tokenizer.json"])
         kind = backend.kind
-    elif why := _find_code(files, folder, config):
-        fix = "put tokenizer.json next to it"
-        raise DataError(f"this tokenizer needs its tokenizer.json: {why}", file=path, fix=fix)
+    elif parts := numbered_files.find_parts(files, model, config, _read_type(folder)):
+        numbered, special = numbered_files.read(parts, config, added, folder)
+        return numbered, special, numbered.kind
     elif "vocab.txt" in files:
         backend, kind = _from_vocab_txt(files["vocab.txt"], config), "wordpiece"
     elif "vocab.json" in files and "merges.txt" in files:
@@ -137,8 +144,7 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
         )
     whole = _with_added(backend, added, folder, config)
     special = _roles(whole, config, path)
-    framed = _name_source(_add_templates(whole, special), config.get("src_lang"), whole.tokens)
-    return whole, framed, kind
+    return whole, name_languages(_add_templates(whole, special), config, whole.tokens), kind
 
 
 def write(
@@ -178,9 +184,9 @@ def write(
         names["additional_special_tokens"] = list(special.further)
     segments = ["input_ids", "token_type_ids", "attention_mask"]
     config: dict[str, Any] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": model_max_length,
         **names,
+        **name_class(exported.spec, special, exported.tokens),
         "model_input_names": segments if special.sep == "[SEP]" else [segments[0], segments[2]],
         "clean_up_tokenization_spaces": False,
     }
@@ -274,7 +280,7 @@ def _cuts_words(folder: Path, config: dict[str, Any]) -> bool:
     named = config.get("tokenizer_class")
     if named is not None:
         return named in whole_words.CLASSES
-    return bool(_json(folder / "config.json").get("model_type") == "roformer")
+    return bool(_read_type(folder) == "roformer")
 
 
 def _from_whole_words(
@@ -346,7 +352,7 @@ def _from_model(
     family = find_family(plain.tokens) if file.name in (GIVEN, _OF_GOOGLE) else None
     if family is not None:
         return stripped.read(plain, family, config)
-    kind = _json(file.parent / "config.json").get("model_type")
+    kind = _read_type(file.parent)
     shift = find_shift(config.get("tokenizer_class"), kind)
     if file.name == "sentencepiece.bpe.model" and shift is not None:
         return shifted.read(plain, shift)
@@ -410,19 +416,6 @@ def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
     return Roles(**named, single=(*first, "A", "eos"), pair=(*first, "A", "eos", "B", "eos"))
 
 
-def _name_source(special: Roles, language: object, tokens: Sequence[str]) -> Roles:
-    """`special` with the language of tokenizer_config.json in its templates, which its published
-    class prefers to the one of tokenizer.json.
-    """
-    if len(special.without_role) != 1 or language not in tokens:
-        return special
-    named = {special.without_role[0]: str(language)}
-    single, pair = (
-        tuple(named.get(name, name) for name in order) for order in (special.single, special.pair)
-    )
-    return replace(special, single=single, pair=pair)
-
-
 def _add_templates(backend: Backend, special: Roles) -> Roles:
     """`special` with the orders of roles that the folder's own post-processor writes, where it
     writes any; a token without a role, such as a language, keeps its spelling.
@@ -469,27 +462,13 @@ def _list_appended(config: dict[str, Any]) -> list[str]:
 
 def _name_by_family(folder: Path) -> dict[str, Any]:
     """The special tokens of a folder's family, which its files may leave out."""
-    named = _NAMED.get(str(_json(folder / "config.json").get("model_type")), {})
+    named = _NAMED.get(str(_read_type(folder)), {})
     return {f"{name}_token": named[name] for name in NAMES if name in named}
 
 
-def _find_code(files: Collection[str], folder: Path, config: dict[str, Any]) -> str | None:
-    """The rule of a tokenizer that no file of its folder states; None: the files state all."""
-    if "source.spm" in files or "target.spm" in files:
-        return (
-            "Marian's pair (source.spm, target.spm) only cuts texts; vocab.json numbers the pieces"
-        )
-    if "vocab.json" not in files:
-        return None
-    if any(name in files for name in _MODELS):
-        return (
-            "as in M2M-100, the sentencepiece model only cuts texts; vocab.json numbers the pieces"
-        )
-    named = str(config.get("tokenizer_class"))
-    kind = _json(folder / "config.json").get("model_type")
-    if kind == "blenderbot-small" or named.startswith("BlenderbotSmall"):
-        return "Blenderbot-small lowers capitals and splits punctuation by code of its own"
-    return None
+def _read_type(folder: Path) -> Any:
+    """The family that the config.json of a folder names."""
+    return _json(folder / "config.json").get("model_type")
 
 
 def _find_fix(files: Collection[str], folder: Path) -> str:

@@ -38,6 +38,7 @@ class Roles:
     pair: tuple[str, ...] = ("cls", "A", "sep", "B", "sep")
     sentinels: tuple[str, ...] = ()  # for cut-out spans, in order
     unused: tuple[str, ...] = ()  # slots without a meaning yet
+    target: tuple[str, ...] = ()  # the order around what a model writes; (): that of `single`
 
     @property
     def tokens(self) -> list[str]:
@@ -52,7 +53,9 @@ class Roles:
         """The tokens of the templates that have no role."""
         known = {*NAMES, *SEGMENTS}
         return tuple(
-            dict.fromkeys(name for name in (*self.single, *self.pair) if name not in known)
+            dict.fromkeys(
+                name for name in (*self.single, *self.pair, *self.target) if name not in known
+            )
         )
 
     def spell(self, name: str) -> str | None:
@@ -86,7 +89,7 @@ class Roles:
         return {
             key: value
             for key, value in named.items()
-            if value or key not in ("sentinels", "unused")
+            if value or key not in ("sentinels", "unused", "target")
         }
 
     @classmethod
@@ -182,6 +185,7 @@ def make_vocabulary(
         word_start=starts,
         single=roles.single,
         pair=roles.pair,
+        target=roles.target,
         **ids_of_roles,
         sentinels=tuple(ids[token] for token in roles.sentinels),
         unused=tuple(ids[token] for token in roles.unused),

@@ -103,24 +103,47 @@ class SentencePiece:
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
         """Ids, and for each the span of characters of `text` that it covers."""
+        ids, _, spans = self._segment(text)
+        if self.twin and self._find_equal(text, ids):
+            return self.twin.encode_offsets(text)
+        return ids, spans
+
+    def cut_pieces(self, text: str) -> tuple[list[str], list[Span]]:
+        """The pieces of `text`, those of unknown letters as the text spells them, and their
+        spans.
+        """
+        _, names, spans = self._segment(text)
+        return names, spans
+
+    def join(self, pieces: Sequence[str], whole: Collection[str] = ()) -> str:
+        """The text of pieces, of which this model may not know some; those in `whole` are spelled
+        out.
+        """
+        parts = [
+            " ".join(run) if spelled else str(self._processor.decode_pieces(list(run)))
+            for spelled, run in groupby(pieces, lambda piece: piece in whole)
+        ]
+        return " ".join(parts).replace("▁", " ").strip()
+
+    def _segment(self, text: str) -> tuple[list[int], list[str], list[Span]]:
         proto = self._processor.encode(text, out_type="serialized_proto")
         offsets = _character_offsets(text)
-        ids, names, spans = [], [], []
+        ids: list[int] = []
+        names: list[str] = []
+        spans: list[Span] = []
         for number, value in parse_fields(proto):
             if number == 2:  # SentencePieceText.pieces: 1 piece, 2 id, 4 begin, 5 end (in bytes)
                 assert isinstance(value, bytes)
                 piece: dict[int, Any] = dict(parse_fields(value))
                 ids.append(piece.get(2, 0))
-                names.append(piece[1])
+                names.append(piece[1].decode())
                 spans.append(_trim(text, offsets[piece.get(4, 0)], offsets[piece.get(5, 0)]))
         # if a character has several pieces, only the last has a width: give it to all
         for i in range(len(spans) - 2, -1, -1):
             (start, end), following = spans[i], spans[i + 1]
-            if start == end == following[0] and names[i] != "▁".encode():
+            if start == end == following[0] and names[i] != "▁":
                 spans[i] = following
-        if self.twin and self._find_equal(text, ids):
-            return self.twin.encode_offsets(text)
-        return ids, spans
+        return ids, names, spans
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`; added tokens are spelled out."""
@@ -207,7 +230,8 @@ def convert_to_rust(
         model = models.Unigram(list(pieces), tokens.index(unknown), backend.byte_fallback)
     else:
         scores = [score for _, score in pieces]
-        merges = _merges(tokens, scores, {*backend.special, unknown})
+        apart = {*backend.special, unknown, *set(tokens).difference(backend.tokens)}
+        merges = _merges(tokens, scores, apart)
         vocab = {token: number for number, token in enumerate(tokens)}
         model = models.BPE(
             vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=backend.byte_fallback

@@ -5,17 +5,20 @@ XLM-R: `<s> <pad> </s> <unk>`, all pieces but the three special ones of the mode
 of a piece is one higher. CamemBERT: `<s>NOTUSED <pad> </s>NOTUSED <unk> <unk>NOTUSED`, all pieces
 but the unknown one, `<mask>`: four higher, and `<s>` and `</s>` are the model's own. (Conneau et
 al., 2020, arXiv:1911.02116; Martin et al., 2020, arXiv:1911.03894; released code.)
+
+mBART and NLLB have the ids of XLM-R, and their languages before `<mask>`. (Liu et al., 2020,
+arXiv:2001.08210; NLLB Team, 2022, arXiv:2207.04672.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenizers import AddedToken, pre_tokenizers
 
-from plmctl.text import roles
+from plmctl.text import languages, roles
 from plmctl.text.rust import Rust
 from plmctl.text.sentence_piece import SentencePiece, convert_to_rust
 
@@ -38,15 +41,21 @@ class Shift:
 
 
 _UNUSED = ("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED")
+_XLM_R = Shift(("<s>", "<pad>", "</s>", "<unk>"), 3)
+_NLLB = replace(_XLM_R, after=(*languages.NLLB, "<mask>"))
 FAMILIES: Mapping[str, Shift] = {
-    "xlmroberta": Shift(("<s>", "<pad>", "</s>", "<unk>"), 3),
+    "xlmroberta": _XLM_R,
     "camembert": Shift((_UNUSED[0], "<pad>", _UNUSED[1], "<unk>", _UNUSED[2]), 1, unused=_UNUSED),
+    "mbart50": replace(_XLM_R, after=(*languages.MBART_50, "<mask>")),
+    "mbart": replace(_XLM_R, after=(*languages.MBART, "<mask>")),
+    "nllb": _NLLB,
+    "m2m100": _NLLB,  # its class, without the vocab.json of M2M-100's tokenizer
 }
 
 
 def find_shift(*names: object) -> Shift | None:
     """The family by the name of its tokenizer or model, `CamembertTokenizer` or `camembert`."""
-    plain = ["".join(filter(str.isalpha, str(name).lower())) for name in names]
+    plain = ["".join(filter(str.isalnum, str(name).lower())) for name in names]
     return next((known for key, known in FAMILIES.items() if any(key in n for n in plain)), None)
 
 
@@ -66,7 +75,8 @@ def read(model: SentencePiece, shift: Shift) -> Rust:
             pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always"),
         ]
     )
+    more = (*shift.unused, *shift.after[:-1])
     tokenizer.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False) for token in shift.unused]
+        [AddedToken(token, special=True, normalized=False) for token in more]
     )
     return Rust(tokenizer)

@@ -22,10 +22,21 @@ from plmctl.storage.atomic import write_bytes, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import refuse_links
 from plmctl.storage.reading import read_bytes, read_json, read_text
-from plmctl.text import hugging_face, injected, rust, segmented, sentence_piece, whole_words
+from plmctl.text import (
+    hugging_face,
+    injected,
+    numbered,
+    numbered_files,
+    rust,
+    segmented,
+    sentence_piece,
+    whole_words,
+)
 from plmctl.text.backend import Backend, Span, replace_surrogates
 from plmctl.text.extended import extend_backend
 from plmctl.text.injected import InjectedBackend, InjectedToken, read_added
+from plmctl.text.languages import name_languages
+from plmctl.text.numbered import NumberedBackend
 from plmctl.text.recipe import TooLittleText
 from plmctl.text.roles import Roles, make_vocabulary, order_appended
 from plmctl.text.rust import blame_tokenizer
@@ -105,6 +116,15 @@ class Tokenizer:
             spans += [(start + offset, end + offset) for start, end in part_spans]
             offset += len(part)
         return ids, spans
+
+    @cached_property
+    def for_targets(self) -> Tokenizer:
+        """The tokenizer of targets. It differs only where files of their own cut them."""
+        own = self._backend
+        other = own.of_targets if isinstance(own, NumberedBackend) else None
+        if other is None:
+            return self
+        return Tokenizer(backend=other, roles_=self.roles, kind=self.kind)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of `ids`; special tokens are left out by default."""
@@ -225,6 +245,11 @@ class Tokenizer:
             backend = sentence_piece.SentencePiece(
                 read_bytes(folder / sentence_piece.GIVEN), added=added
             )
+        elif (folder / numbered.NUMBERS).exists():
+            numbers = read_json(folder / numbered.NUMBERS, dict[str, Whole])
+            there = [name for name in numbered.PARTS if (folder / name).exists()]
+            parts = {name: read_bytes(folder / name) for name in there}
+            backend = NumberedBackend(numbers, parts, str(special.unk))
         elif (folder / rust.FILE).exists():
             backend = inner = rust.Rust.read(read_bytes(folder / rust.FILE), folder / rust.FILE)
             if (folder / segmented.FILE).exists():
@@ -275,6 +300,7 @@ class Tokenizer:
         model_max_length: int,
         framed: bool = False,
         single: Sequence[str] | None = None,
+        languages: tuple[str | None, str | None] = (None, None),
     ) -> None:
         """Write a folder that `transformers.AutoTokenizer` reads, with the same ids.
 
@@ -283,11 +309,15 @@ class Tokenizer:
             framed: put special tokens around a text.
             single: the roles around a text, where a model was trained with others than the
                 tokenizer's.
+            languages: The languages of sources and targets, where they are others than the
+                tokenizer's.
 
         Raises:
             UsageError: if the tokenizer segments Chinese words, or has tokens for whole names in
                 addition to its pieces. A tokenizer.json can hold neither.
         """
+        named = dict(zip(("src_lang", "tgt_lang"), languages, strict=True))
+        roles = name_languages(self.roles, named, self._backend.tokens)
         if isinstance(self._backend, InjectedBackend):
             raise UsageError(
                 "a tokenizer.json cannot add tokens to words,"
@@ -298,12 +328,15 @@ class Tokenizer:
                 Path(folder), self._backend.inner, self.roles, model_max_length
             )
             return
+        if isinstance(self._backend, NumberedBackend):
+            numbered_files.write(Path(folder), self._backend, roles, model_max_length)
+            return
         if isinstance(self._backend, SegmentedBackend):
             raise UsageError(
                 "a tokenizer.json cannot segment Chinese words,"
                 " so this tokenizer cannot be written to a Hugging Face folder"
             )
-        special = replace(self.roles, single=tuple(single)) if single else self.roles
+        special = replace(roles, single=tuple(single)) if single else roles
         hugging_face.write(
             Path(folder),
             self._backend,
@@ -372,6 +405,7 @@ class _Roles(TypedDict):
     pair: list[str]
     sentinels: NotRequired[list[str]]
     unused: NotRequired[list[str]]
+    target: NotRequired[list[str]]
 
 
 class _Meta(TypedDict):

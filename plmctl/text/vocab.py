@@ -45,6 +45,7 @@ class Vocab:
     single: tuple[str, ...] = ("cls", "A", "sep")  # roles around one segment
     # roles around two segments (RoBERTa: two sep between)
     pair: tuple[str, ...] = ("cls", "A", "sep", "B", "sep")
+    target: tuple[str, ...] = ()  # roles around what a model writes; (): as `single`
     # stand for cut-out spans, in this order (T5: <extra_id_0>, <extra_id_1>, ...)
     sentinels: tuple[int, ...] = ()
     unused: tuple[int, ...] = ()  # slots without a meaning yet
@@ -55,6 +56,11 @@ class Vocab:
     # [V] what a token spells, without the mark that begins or continues a word; "" for special
     # tokens, and for bytes that are no letters
     texts: tuple[str, ...] = ()
+
+    @property
+    def around_target(self) -> tuple[str, ...]:
+        """The roles around what a model writes."""
+        return self.target or self.single
 
     def characters(self) -> np.ndarray:
         """[V, C] int16: each word as a row of characters; ValueError if this is not a vocabulary of

@@ -49,6 +49,7 @@ DECIDED = (
     *("max_length", "source_template", "target_template"),
 )
 
+LANGUAGES = ("source_language", "target_language")  # count where an evaluation names none
 PARTS = ("layout", "answer")  # the values of a task that make the rows and the head
 
 
@@ -246,6 +247,8 @@ def choose_task(
 def _find_decided(own: Mapping[str, Any], node: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the trained task that count in an evaluation by `node`, also in its parts."""
     found = {name: own[name] for name in DECIDED if name in own}
+    unset = [name for name in LANGUAGES if node.get(name, 0) is None]
+    found |= {name: own[name] for name in unset if own.get(name) is not None}
     for name in PARTS:
         trained = own.get(name) or {}
         if decided := {key: trained[key] for key in DECIDED if key in trained}:

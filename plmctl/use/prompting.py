@@ -12,7 +12,7 @@ from plmctl.artifacts.model_facts import reading
 from plmctl.config.build import build
 from plmctl.core.errors import UsageError
 from plmctl.generation.decode import find_writing_head
-from plmctl.generation.languages import choose_opening, name_language
+from plmctl.generation.languages import choose_opening, find_language, name_language
 from plmctl.generation.prompts import PromptReader
 from plmctl.heads.base import heads_about
 from plmctl.tasks.generation import Generation
@@ -58,7 +58,8 @@ def make_prompt_reader(
         )
     how: Any = {"start": getattr(model.backbone, "start", None), "path": LANGUAGES[0]}
     template = name_language(template, source_language, vocab, **how)
-    opening = choose_opening(model.backbone, target_language, vocab, path=LANGUAGES[1])
+    written = target_language or find_language(vocab.target)
+    opening = choose_opening(model.backbone, written, vocab, path=LANGUAGES[1])
     return PromptReader(model, tokenizer, kind, source, template, opening=opening)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import plmctl
 from plmctl.artifacts.assemble import build_model, settle_lengths
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
@@ -140,11 +139,3 @@ def test_a_start_that_is_a_role_needs_the_tokenizer(tmp_path: Path) -> None:
         ConfigError, match=r"model\.start='eos': an id, since there is no tokenizer"
     ):
         hf.write(tmp_path, exported, tokens={"pad": 0})
-
-
-def test_a_pair_of_tokenizers_is_none(published, with_tokenizer) -> None:
-    """Marian's: reading one of its models alone would give other ids than the model knows."""
-    _, folder = published("MarianMTModel")
-    assert plmctl.load(with_tokenizer(folder)).source.has_tokenizer
-    (folder / "source.spm").write_bytes(b"")
-    assert not plmctl.load(folder).source.has_tokenizer

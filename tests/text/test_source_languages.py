@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import sentencepiece
 
-from plmctl.core.errors import DataError
 from plmctl.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -88,30 +87,3 @@ def test_the_language_of_the_settings_counts_before_the_template(
         ids = [n for n, token in enumerate(ours.tokens) if token == other]
         assert ids == [n for n in named if n not in (ours.eos, ours.sep, ours.bos, ours.cls)]
         assert set(named) <= set(row["input_ids"])
-
-
-@pytest.mark.parametrize(
-    ("files", "named", "words"),
-    [
-        (("source.spm", "target.spm", "vocab.json"), {}, "Marian's pair"),
-        (("source.spm",), {}, "Marian's pair"),
-        (("sentencepiece.bpe.model", "vocab.json"), {}, "as in M2M-100"),
-        (("vocab.json", "merges.txt"), {"model_type": "blenderbot-small"}, "Blenderbot-small"),
-        (("vocab.json", "merges.txt"), {"tokenizer_class": "BlenderbotSmallTokenizer"}, "lowers"),
-    ],
-)
-def test_rules_outside_of_the_files_are_named(
-    files: tuple[str, ...], named: dict[str, str], words: str, tmp_path: Path
-) -> None:
-    """Reading one of the files alone would give other ids than the model knows."""
-    train(tmp_path / "x.model", "unigram")
-    model = (tmp_path / "x.model").read_bytes()
-    for file in (tmp_path / "x.model", tmp_path / "x.vocab"):
-        file.unlink()
-    contents = {"vocab.json": b'{"<unk>": 0, "</s>": 1, "<pad>": 2}', "merges.txt": b"#version\n"}
-    for name in files:
-        (tmp_path / name).write_bytes(contents.get(name, model))
-    for name in ("config.json", "tokenizer_config.json"):
-        (tmp_path / name).write_text(json.dumps(named))
-    with pytest.raises(DataError, match=words):
-        Tokenizer.load(tmp_path)

@@ -55,11 +55,11 @@ class Seq2Seq(Format):
             truncated,
         )
         self.kinds = []
-        for name, template, length in (
-            ("source_template", source_template, max_length),
-            ("target_template", target_template, target_length),
+        for name, template, usual, length in (
+            ("source_template", source_template, vocab.single, max_length),
+            ("target_template", target_template, vocab.around_target, target_length),
         ):
-            roles = list(vocab.single if template is None else template)
+            roles = list(usual if template is None else template)
             if roles.count("A") != 1 or "B" in roles:
                 raise ConfigError(
                     f"format.{name}",

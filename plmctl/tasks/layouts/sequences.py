@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from plmctl.core.batch import IGNORE, Rows, Seq
-from plmctl.core.errors import ConfigError
-from plmctl.text.vocab import Vocab
+from plmctl.core.errors import ConfigError, find_meant, nearest
+from plmctl.text.vocab import ROLES, Vocab
 
 Ids = Sequence[Sequence[int]]
 Template = Sequence[str] | None  # roles around A, a text: [bos, A, eos]
@@ -49,7 +49,8 @@ def add_targets(
     left, cut = source
     seqs, labels = {"source": left}, {}
     if targets is not None:
-        seqs["target"], more = _wrap(targets, vocab, template, max_target, "task.max_target")
+        around = template or vocab.around_target
+        seqs["target"], more = _wrap(targets, vocab, around, max_target, "task.max_target")
         cut = cut + more
         labels["seq2seq"] = np.where(seqs["target"].real, seqs["target"].ids, IGNORE)
     return _rows(seqs, labels, cut)
@@ -100,12 +101,28 @@ def lay_behind(
 
 def _wrap(texts: Ids, vocab: Vocab, template: Template, longest: int, path: str) -> Cut:
     roles = list(template or vocab.single)
+    _check_template(roles, vocab, "source" if path == "task.max_length" else "target")
     at = roles.index("A")
     before, after = ([vocab.id(role) for role in part] for part in (roles[:at], roles[at + 1 :]))
     room = longest - len(before) - len(after)
     _at_least_one(room, path, longest)
     cut = np.array([max(0, len(text) - room) for text in texts])
     return pad([[*before, *text[:room], *after] for text in texts], vocab.pad), cut
+
+
+def _check_template(roles: Sequence[str], vocab: Vocab, side: str) -> None:
+    """ConfigError for a template with a token that the tokenizer lacks, or with another number of
+    texts than one.
+    """
+    known = [role for role in ROLES if vocab.find(role) is not None]
+    wrong = next((role for role in roles if role != "A" and vocab.find(role) is None), None)
+    if wrong is None and roles.count("A") == 1:
+        return
+    allowed = f"one A, the text, and around it of {', '.join(known)}{nearest(str(wrong), known)}"
+    meant = [find_meant(role, known) or role for role in roles if role != "A"]
+    usual = [role for role in meant if role in known] or ["eos"]
+    path = f"task.{side}_template"
+    raise ConfigError(path, list(roles), allowed, fix=f"{path}=[A,{','.join(usual)}]")
 
 
 def _around(vocab: Vocab) -> tuple[list[int], list[int]]:
