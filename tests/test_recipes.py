@@ -113,6 +113,10 @@ FITTING = {
         ),
         "unicoder",
     ),
+    **dict.fromkeys(
+        ("objective=masked_next", "noise=causal_rows", "pattern=two_modes"), "babylm_hybrid"
+    ),
+    "objective=adaptive_mlm": "babylm_adaptive",
     **dict.fromkeys(("model=luke", "noise=entity_tokens", "objective=entity_mlm"), "luke"),
 }
 KEPLER = [
@@ -194,6 +198,7 @@ BESIDE = {  # what a part is used with
     "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],
     "noise=random_positions": ["noise=[random_positions]", "position=sinusoidal"],
     "noise=prediction_order": ["noise=[token_mask,prediction_order]"],
+    "noise=causal_rows": ["noise=[token_mask,causal_rows]"],
     "noise=task_number": ["noise=[token_mask,task_number]", TASKS],
     "noise=token_shuffle": ["noise=[token_mask,token_shuffle]"],
     "noise=token_replace": ["noise=[token_replace]", "noise.token_replace.ask_originals=true"],
@@ -563,7 +568,7 @@ def test_what_papers_and_released_code_say_is_set(recipe: str, key: str, value: 
     assert published(recipe).select(key) == value
 
 
-LENGTHS = ("train.steps", "train.epochs", "train.tokens", "train.minutes")
+LENGTHS = ("train.steps", "train.epochs", "train.tokens", "train.words", "train.minutes")
 SCALE = (
     *("train.batch_size", "optim.lr", "format.max_length"),
     *("schedule.warmup_steps", "schedule.warmup_share"),

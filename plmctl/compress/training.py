@@ -19,7 +19,6 @@ from plmctl.jobs.job import Config
 
 TUNE, NEW = "finetune", ("task=classification", "task.path=builtin", "checkpoint=null")
 SLOTS = ("distill", "pruning", "stabiliser", "optim", "schedule")
-LENGTHS = tuple(f"train.{name}" for name in groups.LENGTHS)
 # settings of the run that a smaller model does without
 FREE: Config = {
     **dict.fromkeys(("recipe", "checkpoint_into", "peft", "first_vectors", "teacher_weights")),
@@ -46,7 +45,8 @@ class Changes:
     @classmethod
     def of(cls, asked: RunSpec) -> Changes:
         """The changes that a command line asks for."""
-        keys, lengths = asked.provenance.keys, {key: asked.select(key) for key in LENGTHS}
+        keys, train = asked.provenance.keys, asked["train"]
+        lengths = {f"train.{name}": train[name] for name in groups.LENGTHS if name in train}
         named = {slot for slot in SLOTS if slot in keys} | {"distill"}
         inner = {key for key in keys if key.partition(".")[0] in {*SLOTS, "train"} - named}
         inner -= {key for key in inner if key.startswith("pruning.")}

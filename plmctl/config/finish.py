@@ -139,8 +139,8 @@ def _fit_sizes(settings: dict[str, Any]) -> Iterator[ConfigError]:
 
 
 def _one_length(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list[ConfigError]:
-    """Exactly one of train.steps|tokens|epochs|minutes: one given on the command line clears the
-    recipe's.
+    """Exactly one of train.steps|tokens|words|epochs|minutes: one given on the command line clears
+    the recipe's.
     """
     train = settings.get("train")
     if not isinstance(train, dict):
@@ -158,7 +158,7 @@ def _one_length(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list
         if lengths
         else ("none is set", "train.steps=1000")
     )
-    allowed = f"exactly one of {', '.join(groups.LENGTHS)}; {there}"
+    allowed = f"exactly one of {', '.join(n for n in groups.LENGTHS if n in train)}; {there}"
     return [ConfigError("train", ..., allowed, fix=fix)]
 
 

@@ -10,7 +10,7 @@ from plmctl.config.spec import Part, Record
 from plmctl.core.values import Amount, Batch, Count, FromTo, Number, Processes, Share, Whole
 
 # settings of train; a run sets exactly one of them
-LENGTHS = ("steps", "tokens", "epochs", "minutes")
+LENGTHS = ("steps", "tokens", "words", "epochs", "minutes")
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,23 @@ class Train(Record):
     sources: Literal["together", "alternated", "sampled"] = "together"
     # [{share: 0.9, format.max_length: 128}, ...]
     stages: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class TrainOnText(Train):
+    # words of the text read, over all processes; repeats count. A word is text between white space;
+    # with data.segment a marked word
+    words: Count | None = None
+    # numbers at which the weights are kept as a model of its own, in checkpoints/words-1000000:
+    # words:log (1, 2, ... 10, 20, ... 100 M of train.words=100e6), tokens:log, updates:log, or
+    # [words:2e6,words:5e6]
+    save_at: str | tuple[str, ...] | None = None
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether the words of the rows are counted."""
+        stated = [self.save_at] if isinstance(self.save_at, str) else self.save_at or ()
+        return self.words is not None or any(each.startswith("words:") for each in stated)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _OF_A_BLOCK = re.compile(r"(position|first_vectors|model\.([\w.]+\.)?residual\._
 # settings that a trained model decides (init=...): pretrain.new_model
 _OF_A_MODEL = ("size", "tokenizer", "position")
 # text and length of a published line; a study sets both once for all arms
-_OF_A_RUN = ("data", "init", "train.steps", "train.epochs", "train.tokens")
+_OF_A_RUN = ("data", "init", "train.steps", "train.epochs", "train.tokens", "train.words")
 
 
 def asks_for_published(given: Provenance) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
 from plmctl.config.build import MISSING, SEVERAL
-from plmctl.config.groups import Corpora, Data, Eval, Run, Train, TrainOnTask
+from plmctl.config.groups import Corpora, Data, Eval, Run, Train, TrainOnTask, TrainOnText
 from plmctl.config.spec import Part, Record, RunSpec
 from plmctl.core.values import Amount, Batch, Count, DropoutRate, Number, Processes, Rate, Whole
 
@@ -69,7 +69,7 @@ class Pretrain(RunSpec):
     # settings that train.minutes decides by the speed of this machine: [{up_to: 3e13, size: tiny},
     # ...], FLOPs and the settings for them; []: nothing
     budgets: tuple[Mapping[str, Any], ...] = ()
-    train: Train = Train()
+    train: TrainOnText = TrainOnText()
     eval: Eval = Eval()
     run: Run = Run()
     seed: Whole = 0  # first weights, order of the data, noise, dropout

@@ -75,6 +75,7 @@ class Feed:
         order: The order in which the rows of several sources are put together.
         temperature: Shares of corpora without weights go as tokens ** (1 / temperature).
         stage: The number of the stage whose settings these are.
+        words: Whether the words of the rows are counted.
     """
 
     sources: Mapping[str, Mapping[str, Any]]
@@ -86,6 +87,7 @@ class Feed:
     temperature: float | None = None
     plugins: tuple[str, ...] = ()
     stage: int = 0
+    words: bool = False
 
     @classmethod
     def of(cls, spec: Any, stage: int | None = None) -> Feed:
@@ -101,6 +103,7 @@ class Feed:
             staged.data.temperature,
             staged.plugins,
             stage or 0,
+            staged.train.counts_words,
         )
 
 

@@ -82,12 +82,13 @@ def _compact(name: str, labels: np.ndarray, *, slots: int) -> tuple[np.ndarray, 
 
 
 def _count(rows: Rows) -> dict[str, int]:
-    """The numbers of labels by name, of tokens, each counted once, and of rows."""
+    """The numbers of labels by name, of tokens, each counted once, of rows, and of words."""
     read = [seq for seq in rows.seqs.values() if not seq.view] or rows.seqs.values()
     return {
         **{name: _count_labels(labels) for name, labels in rows.labels.items()},
         "tokens": sum(int(seq.length.sum()) for seq in read),
         "rows": int((rows.key >= 0).sum()),
+        **({"words": int(rows.values["words"].sum())} if "words" in rows.values else {}),
     }
 
 

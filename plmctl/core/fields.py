@@ -75,6 +75,10 @@ COMMON: Fields = {
         lines="none",
     ),
     "tracks.word_start": Field("[n, T]", "bool", "the token begins a word", lines="none"),
+    "tracks.words": Field(
+        "[n, T]", "int", "words of the text that the token stands for", lines="none"
+    ),
+    "values.words": Field("[n]", "int", "words of the text of the row"),
     "tracks.sentence": Field(
         "[n, T]",
         "int",

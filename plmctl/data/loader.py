@@ -19,6 +19,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field, glossary
 from plmctl.core.values import Whole, fit
+from plmctl.data.counted_words import sum_words
 from plmctl.data.mixture import Mixture
 from plmctl.data.reader import CorpusPicks, Picks, RowReader
 from plmctl.data.rows import join, make_blank
@@ -54,7 +55,7 @@ class RowSource:
         """
 
         def finished(part: CorpusPicks) -> Rows:
-            rows = replace(part.rows, source=name)
+            rows = replace(sum_words(part.rows), source=name)
             rows = rows if self.noise is None else self.noise(rows, part.draws)
             drawn = part.draws.words(rows.key, "network", 1)[:, 0].view(np.int64)
             rows = replace(rows, values={**rows.values, "draw": drawn})
@@ -64,7 +65,7 @@ class RowSource:
 
     def before(self, picks: Picks) -> Rows:
         """The picked rows as the format laid them out, without noise."""
-        return self._join(picks, lambda part: part.rows)
+        return self._join(picks, lambda part: sum_words(part.rows))
 
     def _join(self, picks: Picks, finished: Callable[[CorpusPicks], Rows]) -> Rows:
         parts = list(self.reader.parts(picks))

@@ -15,11 +15,12 @@ import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import glossary, held_by_data
 from plmctl.core.terminal import counted
 from plmctl.core.ungiven import check_given
 from plmctl.core.values import Whole, fit
+from plmctl.data.counted_words import FIELD, mark_words
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.plans import cache_plan, hash_code
 
@@ -111,7 +112,8 @@ class RowReader:
         allow_short: bool = False,
         wanted: frozenset[str] | None = None,
     ) -> None:
-        self.shards, self.format, self.seed, self.stage = shards, format, seed, stage
+        self.shards = mark_words(shards) if wanted and FIELD in wanted else shards
+        self.format, self.seed, self.stage = format, seed, stage
         self.batch_size, self.world, self.rank = batch_size, world, rank
         self.input_length = format.max_length if input_length is None else input_length
         self.position, self.wanted = ReadPosition(), wanted
@@ -222,6 +224,10 @@ class RowReader:
         provides = self.format.provides
         stated = provides if self.wanted is None else provides & self.wanted
         check_given(self.format, stated, rows.names, said="provides", method="rows")
+        if self.wanted and FIELD in self.wanted and FIELD not in rows.names:
+            kind = type(self.format).__name__
+            allowed = "a format that carries tracks of the text: words are to be counted"
+            raise ConfigError("format", kind, allowed, fix="train.words=null train.tokens=1e8")
         return rows
 
     def _refuse_unknown(self, ids: np.ndarray) -> None:

@@ -16,6 +16,7 @@ from plmctl.config.texts import Feed
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import COMMON
+from plmctl.data.counted_words import FIELD
 from plmctl.data.formats.base import Format
 from plmctl.data.formats.in_language import InLanguage
 from plmctl.data.loader import Labels, Loader, RowSource, once
@@ -99,6 +100,7 @@ def open_training_loader(feed: Feed, corpus: Corpus, world: World, fields: Batch
             rank=world.rank,
             stage=feed.stage,
             stream=corpus.streams.get(name),
+            words=feed.words,
         )
         for place, (name, node) in enumerate(feed.sources.items())
     }
@@ -208,6 +210,7 @@ def build_source(
     temperature: float | None = None,
     allow_short: bool = False,
     stream: TextStream | ShardStream | None = None,
+    words: bool = False,
     **reading: Any,
 ) -> RowSource:
     """Reader, format and noise of one of `sources`, its corpora mixed.
@@ -216,6 +219,7 @@ def build_source(
         tokens: The tokens of each corpus.
         stream: The stream that is read instead of its one corpus, of which `tokens` are the first
             window.
+        words: Whether the words of the rows are counted.
         reading: Further settings of readers and mixtures.
     """
     plain_layout = build_format(node, vocab, plugins)
@@ -227,6 +231,7 @@ def build_source(
     noise = build_noise(node["noise"], vocab, tokens, plugins)
     length = noise.input_length(layout.max_length) if noise else None
     read = _fields_to_read(fields, layout, noise, tokens.values())
+    read |= {FIELD} if words else set()
     if stream is not None:
         how = {"input_length": length, "wanted": read, "seed": seed, **reading}
         return RowSource(StreamReader(stream, layout, **how), noise, float(node["weight"]))

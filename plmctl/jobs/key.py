@@ -26,6 +26,7 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     "data.cache_size",
     "processes",
     *(f"train.{name}" for name in ("log_every", "save_every", "save_async", "keep_last")),
+    "train.save_at",
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
     *(f"train.{name}" for name in ("timeout", "restarts", "profile")),
     *(f"train.{name}" for name in ("parallel", "shard_size", "tensor_parallel", "offload")),
@@ -36,9 +37,14 @@ LATER = {  # defaults of later settings: they make no other job
     **{(verb, "train.stream"): "fp32" for verb in ("pretrain", "finetune", "distill", "graph")},
     **{(verb, "train.pause_at"): None for verb in ("pretrain", "finetune", "distill", "graph")},
     **{(verb, "origin"): None for verb in ("pretrain", "finetune", "distill")},
-    **{(verb, "model.forced"): None for verb in ("pretrain", "finetune", "distill")},
     ("pretrain", "eval.minimal_pairs"): None,
     ("pretrain", "eval.pairs"): 500,
+    ("pretrain", "train.words"): None,
+    **{
+        (verb, f"model.{name}"): None
+        for verb in ("pretrain", "finetune", "distill")
+        for name in ("forced", "stack.weighted")
+    },
     **{("tokenize", name): None for name in ("parts", "part", "shard_tokens")},
     **{
         (verb, f"train.spike{name}"): value

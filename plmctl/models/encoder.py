@@ -162,7 +162,8 @@ class Encoder(Backbone):
         plain = self.plain or type(self).encode is Encoder.encode  # others read more streams
         # parts that methods of fine-tuning add outside of the layers are trained
         plain &= not set(self._modules) - {"embedding", "position", "stack", "places"}
-        if not plain or self.stack.halting is not None or self.stack.reversible:
+        stack = self.stack
+        if not plain or stack.halting is not None or stack.weighted or stack.reversible:
             return []
         below: list[nn.Module] = [self.embedding, self.position]
         return [below, *self.stack.list_layers()]
@@ -399,9 +400,12 @@ def _check_heads(stack: Stack, pattern: Pattern) -> None:
 
 
 def refuse_halting(stack: Stack, reason: str) -> None:
-    """Raise ConfigError if the tokens of `stack` halt, where a model cannot carry it."""
-    if stack.halting is not None:
-        raise ConfigError("model.stack.halting", ..., f"null: {reason}")
+    """Raise ConfigError if the tokens of `stack` halt, or its layers read all earlier ones, where a
+    model cannot carry it.
+    """
+    for name in ("halting", "weighted"):
+        if getattr(stack, name) is not None:
+            raise ConfigError(f"model.stack.{name}", ..., f"null: {reason}")
 
 
 def _check_position(stack: Stack, position: Position) -> None:

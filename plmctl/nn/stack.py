@@ -22,6 +22,7 @@ from plmctl.nn.cells.base import Cell
 from plmctl.nn.columns import describe_rounds, find_columns
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.halting import Halting
+from plmctl.nn.layer_weights import LayerWeights
 from plmctl.nn.layout import Step
 from plmctl.nn.residual import BareBlock, Block
 from plmctl.nn.restrained import find_restrained
@@ -68,6 +69,8 @@ class Stack(nn.Module):
         join: The result of the two streams at the end (Kitaev et al., 2020, arXiv:2001.04451,
             released): their "mean", W wide, or "concatenate", 2 W wide. One norm covers all of it.
         halting: Every token decides after how many layers its state is final; None: after all.
+        weighted: Makes the weights with which each layer reads the results of all before it
+            (nn/layer_weights.py); None: each reads the layer before it.
     """
 
     # store only the input of each layer for the backward pass, and run the layer again there
@@ -89,6 +92,7 @@ class Stack(nn.Module):
         width: int = 0,
         join: Join = "mean",
         halting: Halting | None = None,
+        weighted: Callable[..., LayerWeights] | None = None,
     ) -> None:
         super().__init__()
         layout = grammar.make_sandwich(layout, sandwich)
@@ -127,11 +131,9 @@ class Stack(nn.Module):
             self.block(self.steps[0]).norm_in = nn.Identity()
         together = ([step.letter for _, step in steps] for layer in self.rounds for steps in layer)
         self.columns_remark = describe_rounds(own, together, width)  # for the user, or ""
-        if reversible:
-            self._check_reversible(residual)
         self.halting = halting
-        if halting is not None:
-            self._check_halting()
+        self.weighted = weighted(num_layers=self.num_layers) if weighted else None
+        self._check_order(residual)
         joined = {} if join == "mean" else {"width": 2 * (width or self._count_projected())}
         self.final_norm = residual.final(**joined)
 
@@ -150,6 +152,15 @@ class Stack(nn.Module):
         if self.reversible and written != {"text"}:
             allowed = f"false: the layout {layout} has a cell that writes {', '.join(written)}"
             raise ConfigError("model.stack.reversible", True, allowed)
+
+    def _check_order(self, residual: Residual) -> None:
+        """Raise ConfigError for cells or norms with which layers run in the plain order alone."""
+        if self.reversible:
+            self._check_reversible(residual)
+        if self.halting is not None:
+            self._check_halting()
+        if self.weighted is not None:
+            self._check_weighted(residual)
 
     def _check_reversible(self, residual: Residual) -> None:
         for step in self.steps:
@@ -178,6 +189,17 @@ class Stack(nn.Module):
             )
             fix = "model.stack.reversible=false" if self.reversible else "model.stack.halting=null"
             raise ConfigError("model.stack.halting", ..., allowed, fix=fix)
+
+    def _check_weighted(self, residual: Residual) -> None:
+        path = "model.stack.weighted"
+        if self.reversible or self.halting is not None:
+            allowed = "null with model.stack.reversible or model.stack.halting"
+            raise ConfigError(path, ..., allowed, fix=f"{path}=null")
+        blocks = [self.block(step) for step in self.steps]
+        if not all(block.sums and isinstance(block.norm_sum, nn.Identity) for block in blocks):
+            allowed = f"null, or sums without a norm behind them, unlike {type(residual).__name__}"
+            fix = "model.stack.residual._target_=plmctl.nn.residual.PreNorm"
+            raise ConfigError(path, ..., allowed, fix=fix)
 
     @property
     def num_layers(self) -> int:
@@ -263,6 +285,8 @@ class Stack(nn.Module):
             run = self._run_until_halted
         elif self.reversible:
             run = self._run_reversible
+        elif self.weighted is not None:
+            run = self._run_weighted
         streams, recorded = run(streams, env, record)
         if end is not None:
             return streams, recorded if record else []
@@ -278,6 +302,20 @@ class Stack(nn.Module):
             if record:
                 recorded.append(streams["text"])
         return streams, recorded
+
+    def _run_weighted(
+        self, streams: Streams, env: Env, record: bool
+    ) -> tuple[Streams, list[Tensor]]:
+        assert self.weighted is not None
+        results, recorded = [streams["text"]], [streams["text"]]
+        for number in range(self.num_layers):
+            x = self.weighted.mix(number, results)
+            streams = self.layer(number, streams.replace("text", x), env)
+            results.append(self.weighted.result(x, streams["text"]))
+            if record:
+                recorded.append(streams["text"])
+        last = self.weighted.mix(len(results) - 1, results) if self.weighted.output else results[-1]
+        return streams.replace("text", last), recorded
 
     @outside_graphs  # how many layers run depends on values
     def _run_until_halted(

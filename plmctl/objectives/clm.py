@@ -53,15 +53,21 @@ class CLM(Objective):
         return ask(model, batch, "clm", state=state)
 
 
-def find_neighbours(text: Seq, *, after: bool) -> np.ndarray:
+def find_neighbours(text: Seq, *, after: bool, of: np.ndarray | None = None) -> np.ndarray:
     """[n, T] the token after each one, or before it, in the same document; IGNORE if the document
     has no such token.
+
+    Args:
+        text: The sequence.
+        after: The later neighbour, else the earlier one.
+        of: [n, T] values of tokens, which are taken instead of their ids.
     """
+    values = text.ids if of is None else of
     left, right = slice(None, -1), slice(1, None)
     near = text.real[:, left] & text.real[:, right]
     if "document" in text.tracks:
         near = near & (text.tracks["document"][:, left] == text.tracks["document"][:, right])
     neighbours = np.full(text.ids.shape, IGNORE, dtype=np.int64)
-    to, of = (left, right) if after else (right, left)
-    neighbours[:, to] = np.where(near, text.ids[:, of], IGNORE)
+    to, origin = (left, right) if after else (right, left)
+    neighbours[:, to] = np.where(near, values[:, origin], IGNORE)
     return neighbours

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from torch import nn
+from torch.optim import Optimizer
 
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError
@@ -90,6 +91,14 @@ class Mix(Objective):
         for cost in self._charged(batch):
             out = cost.add(out, once, batch)
         return out
+
+    def figures(self) -> dict[str, float]:
+        own = [entry.objective.figures() for entry in self.entries.values()]
+        return {name: value for figures in own for name, value in figures.items()}
+
+    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
+        for entry in self.entries.values():
+            entry.objective.before_step(model, optimizer, share)
 
     def after_step(self, model: Model, step: int) -> None:
         for entry in self.entries.values():

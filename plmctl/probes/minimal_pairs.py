@@ -37,9 +37,10 @@ class MinimalPairs(PairScorer, Probe):
             `sentence_good` and `sentence_bad`, or `good` and `bad`. Paradigms are named by `UID` or
             `paradigm`, else by the file; phenomena by `linguistics_term` or `phenomenon`.
         score: The way to score. "next": from left to right, of XLNet "order"; "masks": each token
-            masked in turn; "words": the later pieces of its word are masked, too; "replaced": by
-            ELECTRA's discriminator; "written": by the decoder of an encoder-decoder; "forward",
-            "backward", "both": by the directions of ELMo. null: the usual one.
+            masked in turn; "shifted": the same in masked next-token prediction; "words": the later
+            pieces of its word are masked, too; "replaced": by ELECTRA's discriminator; "written":
+            by the decoder of an encoder-decoder; "forward", "backward", "both": by the directions
+            of ELMo. null: the usual one.
         segment: The segment of all tokens, by which UniLM's pattern chooses what a token sees.
         normalise: 0 is the sum; 1 the mean of tokens; 0.5 is SLLN-LP of ZhoBLiMP.
         ties: pairs of equal scores are wrong ("strict"), half right ("half"), or right ("official":

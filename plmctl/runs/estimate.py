@@ -38,7 +38,7 @@ from plmctl.runs.device_speed import Speed
 from plmctl.runs.memory import count_optimizer, divide, divide_cells
 from plmctl.runs.overview import remark_on_rows
 from plmctl.runs.side_tasks import count_updates
-from plmctl.runs.stage_costs import Spent, StageCost, spend
+from plmctl.runs.stage_costs import TOKENS_PER_WORD, Spent, StageCost, spend
 from plmctl.runs.task_fit import count_outputs
 from plmctl.tasks import inference
 from plmctl.tasks.task import Task
@@ -314,6 +314,8 @@ def _run(
         "updates": spent.updates or unknown,
         "tokens": spent.tokens or unknown,
     }
+    if words := train.get("words"):
+        numbers["words"] = f"{words:,}, at about {TOKENS_PER_WORD:g} tokens a word"
     if train.minutes:
         numbers["time"] = clock(60 * train.minutes)
     elif spent.tokens:

@@ -31,6 +31,7 @@ from plmctl.training.device.compiling import compile_parts, find_whether, forese
 from plmctl.training.device.peak import is_doubtful, peak_flops, usual_share
 from plmctl.training.device.profiler import FOLDER, Profiler
 from plmctl.training.log import METRICS, cut_back
+from plmctl.training.milestones import Milestones
 from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.regularisers.base import Regulariser
 from plmctl.training.spikes import Spikes
@@ -75,7 +76,7 @@ def fit(
     """
     spec, train = session.spec, session.spec.train
     best = keep_best if train.keep_best and evaluate else ""
-    settings = _read_settings(session, every, budget.steps)
+    settings = _read_settings(session, every, budget)
     settings = replace(settings, keep_best=best, best_is_largest=best_is_largest, unit=unit)
     _check_patience(train, settings.keep_best)
     _settle_memory(session, model, objective)
@@ -223,9 +224,10 @@ def space_validations(steps: int) -> int:
     return steps // 10 if steps >= SHORT else math.ceil(steps / 5)
 
 
-def _read_settings(session: Session, every: int | None, steps: int | None) -> Settings:
+def _read_settings(session: Session, every: int | None, budget: Budget) -> Settings:
     """The training settings from the spec and the machine; `every`: as for `fit`."""
-    spec, train = session.spec, session.spec.train
+    spec, train, steps = session.spec, session.spec.train, budget.steps
+    save_at = train.get("save_at")
     # a tenth of the run: of one that is not measured by updates, the trainer finds it
     save_every = every or (max(1, steps // 10) if steps else None)
     eval_every = every or (space_validations(steps) if steps else None)
@@ -240,6 +242,7 @@ def _read_settings(session: Session, every: int | None, steps: int | None) -> Se
         save_every=save_every if train.save_every is None else train.save_every,
         save_async=train.save_async,
         peak_flops=_find_peak(session),
+        milestones=Milestones.read(save_at, budget) if save_at else None,
     )
 
 
@@ -310,8 +313,8 @@ def _describe_jump(session: Session, trainer: Trainer) -> str:
 
 
 def budget_of(train: Train, *, updates_per_epoch: float) -> Budget:
-    """`train.steps | tokens | epochs | minutes` as a budget."""
-    lengths = {name: train[name] for name in LENGTHS}
+    """`train.steps | tokens | words | epochs | minutes` as a budget."""
+    lengths = {name: train.get(name) for name in LENGTHS}
     return Budget.of(**lengths, updates_per_epoch=updates_per_epoch, least_steps=train.least_steps)
 
 

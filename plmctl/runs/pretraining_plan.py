@@ -27,6 +27,7 @@ from plmctl.config.stage_settings import (
     stage_pattern,
 )
 from plmctl.config.texts import Feed
+from plmctl.data.counted_words import check_words, describe_repeats
 from plmctl.data.held_out import HeldText, find_fix
 from plmctl.data.loader import Loader, RowSource
 from plmctl.inputs.corpus import Corpus
@@ -44,6 +45,7 @@ from plmctl.runs.session import Session
 from plmctl.runs.teachers import add_teacher
 from plmctl.text.vocab import Vocab
 from plmctl.training.budget import Budget
+from plmctl.training.milestones import SETTING
 from plmctl.training.regularisers.base import Regulariser
 from plmctl.training.stages import Stage, check_losses, describe_empty_stages
 
@@ -111,6 +113,7 @@ def plan(session: Session) -> PretrainingPlan:
     held, pairs = corpus.count_held_out(), PairSample.of(spec.eval, corpus.tokenizer)
     lines += [] if pairs is None else [pairs.describe(model)]
     lines += _describe_texts(loaders, fields, model, objective, corpus.vocab)
+    lines += _check_budget(spec, corpus, budget)
     for line in (
         *dict.fromkeys(lines),
         held.explain(find_fix(spec.data, corpus.count_documents())),
@@ -175,6 +178,21 @@ def _describe_texts(
             lines += describe_known(source, model, objective, vocab)
             lines += describe_links(model, partial(has_marks, source))
     return lines
+
+
+def _check_budget(spec: Pretrain, corpus: Corpus, budget: Budget) -> list[str]:
+    """A line on a budget of words that is larger than the text.
+
+    Raises:
+        ConfigError: Words are to be counted in a text without spaces.
+    """
+    train, streamed = spec.train, corpus.streams
+    whole = [part for parts in corpus.train.values() for part in parts.values()]
+    if train.counts_words:
+        setting = "train.words" if train.words else SETTING
+        check_words(whole, setting, train.words or train.save_at)
+    line = describe_repeats(whole, budget.words) if budget.words and not streamed else ""
+    return [line] if line else []
 
 
 def _plan_stages(

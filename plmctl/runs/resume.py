@@ -34,7 +34,7 @@ MAY_CHANGE = {
     *LENGTH_KEYS,
     *("train.eval_every", "train.save_every", "train.log_every", "train.patience"),
     "train.pause_at",
-    "train.save_async",
+    *("train.save_async", "train.save_at"),
     *("train.device", "train.processes", "train.micro_batch_size"),
     *("train.checkpoint_activations", "train.profile", "train.timeout", "train.restarts"),
     *("train.parallel", "train.shard_size", "train.tensor_parallel", "train.offload"),

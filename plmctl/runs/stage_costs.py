@@ -12,6 +12,9 @@ from plmctl.artifacts.cost import Cost
 from plmctl.config.groups import Train
 from plmctl.training.processes.parallel import count_teams
 
+# English text in 8,192 pieces, with the special tokens of its rows; a run counts its own words
+TOKENS_PER_WORD = 1.35
+
 
 @dataclass(frozen=True)
 class StageCost:
@@ -73,7 +76,7 @@ def spend(stages: Sequence[StageCost], train: Train) -> Spent:
     the length of the run; in the same time a token that costs more is read less often.
     """
     weights = [stage.share * stage.tokens for stage in stages]
-    if train.tokens:
+    if train.tokens or train.get("words"):
         weights = [stage.share for stage in stages]
     elif train.minutes:
         weights = [stage.share / stage.costs.flops_per_token for stage in stages]
@@ -82,7 +85,8 @@ def spend(stages: Sequence[StageCost], train: Train) -> Spent:
     macs: Counter[str] = Counter()
     for share, stage in parts:
         macs.update({name: share * number for name, number in stage.costs.macs_per_token.items()})
-    updates, tokens = train.steps, train.tokens
+    updates, tokens, words = train.steps, train.tokens, train.get("words")
+    tokens = round(TOKENS_PER_WORD * words) if words else tokens
     if tokens:
         per_token = sum(share / stage.tokens for share, stage in parts)
         updates = updates or math.ceil(round(tokens * per_token, 6))

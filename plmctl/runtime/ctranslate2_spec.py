@@ -219,7 +219,7 @@ def _list_own(cells: Iterable[Any]) -> list[Any]:
 
 def _list_layers(stack: Stack, before: Sequence[type]) -> list[list[Block]]:
     """The blocks of each layer; UsageError for other layers than of `before` and feed-forward."""
-    for name in ("halting", "reversible", "columns_remark"):
+    for name in ("halting", "weighted", "reversible", "columns_remark"):
         if getattr(stack, name):
             raise lack(f"stack with {name.partition('_')[0]} (model.stack)")
     layers: list[list[Block]] = []

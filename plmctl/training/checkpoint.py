@@ -124,7 +124,8 @@ class _Manifest(TypedDict):
 @dataclass
 class Checkpoints:
     """The checkpoints of one run: writes them, keeps the last `keep_last` and the best, finds the
-    newest valid one.
+    newest valid one. Folders are named `<stem>-<number>`; the number is a step, unless they are
+    milestones.
 
     `extras(folder)` writes what the trainer does not know: config.yaml, tokenizer/. The tensors of
     a `base` are not written again.
@@ -135,11 +136,12 @@ class Checkpoints:
     keep_last: int = 2
     say: Say = tell
     base: Base | None = None
+    stem: str = "step"
     _valid: set[Path] = field(default_factory=set)
 
     def path(self, step: int) -> Path:
         """The folder of the checkpoint of a step."""
-        return self.folder / f"step-{step}"
+        return self.folder / f"{self.stem}-{step}"
 
     def save(self, snapshot: Snapshot, *, step: int, best_step: int | None = None) -> Path:
         """Write `step-N` (never over a valid one), then remove checkpoints that are no longer kept.
@@ -147,7 +149,7 @@ class Checkpoints:
         Raises:
             PlmctlError: if it cannot be written, such as on a full disk; older checkpoints stay.
         """
-        partial = self.folder / f".step-{step}.partial"
+        partial = self.folder / f".{self.path(step).name}.partial"
         try:
             self.begin(partial)
             write(self._leave_out(snapshot), partial)
@@ -172,7 +174,7 @@ class Checkpoints:
 
         Its name is used once: a process of a killed run that still writes has another one.
         """
-        partial = self.folder / f".step-{step}.{secrets.token_hex(4)}.partial"
+        partial = self.folder / f".{self.path(step).name}.{secrets.token_hex(4)}.partial"
         self.begin(partial)
         write_json(partial / "trainer.json", trainer)
         return partial
@@ -209,7 +211,8 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps that have a folder, valid or not, oldest first."""
-        names = (p.name.removeprefix("step-") for p in self.folder.glob("step-*") if p.is_dir())
+        folders = (path for path in self.folder.glob(f"{self.stem}-*") if path.is_dir())
+        names = (path.name.removeprefix(f"{self.stem}-") for path in folders)
         return sorted(int(name) for name in names if name.isdecimal())
 
     def newest(self, world: World | None = None) -> Path | None:
@@ -244,7 +247,7 @@ class Checkpoints:
         shutil.rmtree(admit(trash), ignore_errors=True)
 
     def _clear_leftovers(self) -> None:
-        for pattern in (".step-*.partial", ".step-*.trash"):
+        for pattern in (f".{self.stem}-*.partial", f".{self.stem}-*.trash"):
             for leftover in self.folder.glob(pattern):
                 shutil.rmtree(admit(leftover), ignore_errors=True)
 

@@ -35,6 +35,7 @@ SHORT = {  # on the line
 HIDDEN = (
     "step",
     "tokens",
+    "words",
     "triples",
     "seconds",
     "skipped",

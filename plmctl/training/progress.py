@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import typing
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from plmctl.core.values import Number, Whole
 from plmctl.storage.reading import fit_stored
+
+READ = ("tokens", "rows", "words")  # units of an update, as batches count them
 
 
 @dataclass
@@ -17,6 +20,7 @@ class Progress:
 
     step: Whole = 0  # optimizer updates done; skipped ones are not counted
     tokens: Whole = 0  # tokens of those updates, without padding
+    words: Whole = 0  # words of their text, in a run that counts them (data/words.py)
     rows: Whole = 0
     seconds: Number = 0.0  # wall-clock time, evaluation and saving included
     skipped: Whole = 0  # updates thrown away because their gradient was not finite
@@ -31,10 +35,21 @@ class Progress:
     since_best: Whole = 0  # validations since then
     rate: Number = 0.0  # the largest learning rate of the last update
 
-    def count(self, *, tokens: int, rows: int) -> None:
+    def count(self, *, tokens: int, rows: int, words: int = 0) -> None:
         """One more good update."""
         self.step, self.bad_in_row = self.step + 1, 0
         self.tokens, self.rows = self.tokens + tokens, self.rows + rows
+        self.words += words
+
+    def after(self, counts: Mapping[str, int]) -> Progress:
+        """The counters after one more good update, which reads `counts`."""
+        then = replace(self)
+        then.count(**{unit: counts.get(unit, 0) for unit in READ})
+        return then
+
+    def mean(self) -> dict[str, int]:
+        """The mean of an update, by unit."""
+        return {unit: getattr(self, unit) // max(1, self.step) for unit in READ}
 
     def improve(self, value: float | None, loss: float | None, *, largest: bool) -> bool:
         """Whether `value` of a validation is the best so far, which is then stored; among equal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from plmctl.training.budget import Budget
@@ -27,12 +27,12 @@ class Rates:
     budget: Budget
     groups: Sequence[str]
 
-    def factors(self, progress: Progress, tokens: int) -> tuple[float, list[float]]:
-        """The share of the run that is done with the next update, one of `tokens` tokens, and the
+    def factors(self, progress: Progress, counts: Mapping[str, int]) -> tuple[float, list[float]]:
+        """The share of the run that is done with the next update, which reads `counts`, and the
         factor of each group in it.
         """
         p, stage = progress, self.stages[progress.stage]
-        share = self.budget.share(steps=p.step + 1, tokens=p.tokens + tokens, seconds=p.seconds)
+        share = self.budget.done(p.after(counts))
         schedule, step, total = self._now(p, p.step + 1, share)
         return share, [stage.rate * schedule.of(name)(step, total) for name in self.groups]
 

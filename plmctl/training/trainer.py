@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -35,13 +35,14 @@ from plmctl.training.gradients import measure_gradient_norms
 from plmctl.training.lag import Lag
 from plmctl.training.log import Log
 from plmctl.training.meter import Entry, Meter, compute_means, round_digits, sum_parts
+from plmctl.training.milestones import Milestones
 from plmctl.training.optim.groups import OptimizerFactory, split_groups
 from plmctl.training.optim.schedule import Schedule
 from plmctl.training.own_states import OwnStates, join
 from plmctl.training.pace import Pace
 from plmctl.training.processes.launch import is_launched
 from plmctl.training.processes.watch import mark, waiting
-from plmctl.training.progress import Progress
+from plmctl.training.progress import READ, Progress
 from plmctl.training.randomness import keep_random_state, seed_rank
 from plmctl.training.rates import Rates
 from plmctl.training.regularisers.base import Regulariser
@@ -77,6 +78,7 @@ class Settings:
     seed: int = 0
     peak_flops: float = 0.0  # total of all processes savers, for MFU
     unit: str = "tokens"  # the unit of the counts of batches under that name, for the log
+    milestones: Milestones | None = None  # where the weights are kept, besides checkpoints
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ class Trainer:
     # updates that were read since; None: the stage has no checkpoint yet
     _read_since: int | None = None
     _went_back = 0  # how often the run went back to it
+    _reached = 0  # the largest milestone so far
 
     def __init__(
         self,
@@ -187,6 +190,14 @@ class Trainer:
         """How checkpoints are saved."""
         return Saves(self.checkpoints, self.world.all, background=self.settings.save_async)
 
+    @cached_property
+    def kept(self) -> Saves:
+        """How the weights of milestones are saved."""
+        at = self.settings.milestones
+        assert at is not None
+        most, unit = len(at.numbers), at.unit
+        return Saves(replace(self.checkpoints, keep_last=most, stem=unit), self.world.all)
+
     def fit(self) -> Result:
         """Train to the end of the budget or until a signal; a checkpoint is always saved."""
         if self.budget.done(self.progress) >= 1 or self._exhausted() or self._pauses():
@@ -210,6 +221,7 @@ class Trainer:
                 finished = done >= 1 or self._pauses()
                 tenth, tenths = int(10 * done) > tenths, int(10 * done)
                 self._report(finished)
+                self._keep_milestone()
                 better = self._validate(finished or self._due(settings.eval_every, tenth))
                 if not finished and self._exhausted():
                     finished = True
@@ -231,7 +243,7 @@ class Trainer:
     def next_rate(self) -> float:
         """The largest learning rate of the next update, if it is as large as those before."""
         p = self.progress
-        _, multipliers = self.rates.factors(p, p.tokens // max(1, p.step))
+        _, multipliers = self.rates.factors(p, p.mean())
         groups = self.optimizer.param_groups
         rates = zip(groups, multipliers, strict=True)
         return max(g["initial_lr"] * m for g, m in rates if not g.get("apart"))
@@ -317,7 +329,7 @@ class Trainer:
                         },
                     }
                 )
-            share, multipliers = self.rates.factors(progress, counts["tokens"])
+            share, multipliers = self.rates.factors(progress, counts)
             progress.rate = self.update.apply(multipliers, norm, share)
         self.update.end()
         if reason or spike:
@@ -325,7 +337,7 @@ class Trainer:
             return False
         if self.spikes:
             self.spikes.take(numbers)
-        progress.count(tokens=counts["tokens"], rows=counts["rows"])
+        progress.count(**{unit: counts[unit] for unit in READ})
         self.objective.after_step(self.model, progress.step)
         self.meter.extend([*entries, ("grad_norm", norm, 1.0)] if self.world.main else entries)
         return True
@@ -400,6 +412,7 @@ class Trainer:
         )
         counters = {
             unit: p.tokens,
+            **({"words": p.words} if p.words else {}),
             "seconds": round(self.pace.seconds(), 2),
             "skipped": p.skipped,
             "stage": p.stage,
@@ -516,6 +529,21 @@ class Trainer:
         self._mark_saved()
         return self.checkpoints.path(self.progress.step)
 
+    def _keep_milestone(self) -> None:
+        """Save the weights where the update has reached a milestone, as a model of its own."""
+        at, before = self.settings.milestones, self._reached
+        if at is None:
+            return
+        self._reached = at.reached(self.progress)
+        if self._reached <= before:
+            return
+        mark("saves", self.progress.step)
+        with self._exclude_time(), self._exchanged():
+            whole = self.snapshot()
+            advanced = {"progress": whole.trainer["progress"]}
+            weights = replace(whole, optimizer={}, random={}, trainer=advanced)
+            self.kept.save(weights, step=self._reached, best_step=None)
+
     def _mark_saved(self) -> None:
         """The run is where its newest checkpoint is."""
         self._saved_at, self._read_since, self._went_back = self.progress.step, 0, 0
@@ -578,6 +606,8 @@ class Trainer:
         if self.spikes:
             self.spikes.load_state_dict(trainer.get("spikes", {}))
         self._mark_saved()
+        if (at := self.settings.milestones) is not None:
+            self._reached = at.reached(self.progress)
         return self.progress
 
     def _load(self, saved: Snapshot, folder: Path) -> None:

@@ -29,6 +29,7 @@ from plmctl.training.carried_states import CarriedStates, Slot
 from plmctl.training.device.precision import Precision
 from plmctl.training.device.stopwatch import Stopwatch
 from plmctl.training.meter import Entry
+from plmctl.training.progress import READ
 from plmctl.training.randomness import random_state, restore_random_state
 from plmctl.training.regularisers.around import Around, Passes
 from plmctl.training.regularisers.base import Regulariser
@@ -72,14 +73,14 @@ class Update:
         self.stopwatch = Stopwatch(strategy.world.device)
 
     def count(self, micro_batches: Sequence[Batch], also: Mapping[str, int]) -> dict[str, int]:
-        """Sums over micro-batches and ranks: "tokens", "rows", "term/<name>", and the numbers of
-        `also`.
+        """Sums over micro-batches and ranks: "tokens", "words", "rows", "term/<name>", and the
+        numbers of `also`.
         """
-        local = {"tokens": 0, "rows": 0}
+        local = dict.fromkeys(READ, 0)
         for batch in micro_batches:
             there = 0 if batch.spare else 1
-            local["tokens"] += there * batch.counts.get("tokens", 0)
-            local["rows"] += there * batch.counts.get("rows", len(batch.key))
+            for unit in READ:
+                local[unit] += there * batch.counts.get(unit, len(batch.key) * (unit == "rows"))
             own = self.regulariser.counts(batch) if self.regulariser else {}
             for name, count in {**self.objective.counts(batch), **own}.items():
                 local[f"term/{name}"] = local.get(f"term/{name}", 0) + there * count

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.data.formats.blocks import end_of_text
@@ -26,9 +27,19 @@ from plmctl.tasks.layouts import encode
 from plmctl.text.vocab import Vocab
 
 PIECE = 1024  # positions whose logits are in memory together
+SEGMENTS = 8  # numbers of segments that a pattern may tell apart
 BLOCK = 2048  # sentences whose rows are sorted by length together, and shared
 Way = Literal[
-    "next", "order", "masks", "words", "replaced", "written", "forward", "backward", "both"
+    "next",
+    "shifted",
+    "order",
+    "masks",
+    "words",
+    "replaced",
+    "written",
+    "forward",
+    "backward",
+    "both",
 ]
 
 
@@ -129,13 +140,17 @@ class TextScoring:
 class CausalScoring(TextScoring):
     """`sum_t log p(x_t | x_<t)`. The first token follows the token that begins a text, else the
     end-of-text token. A tokenizer may have neither; then the first token is not scored.
+
+    A model that reads from left to right only in rows of one segment begins them as all rows.
     """
 
     def rows(self, ids: Sequence[int]) -> Iterator[ScoredRow]:
-        read = [*self.first, *ids]
-        if len(read) > 1:
-            scored = range(len(ids) - len(read) + 1, len(ids))
-            yield ScoredRow(tuple(read[:-1]), range(len(read) - 1), scored)
+        framed, start = self.frame(ids) if self.segment else ([], 0)
+        before = framed[:start] or self.first
+        read, known = [*before, *ids], max(1, len(before))
+        if len(read) > known:
+            scored = range(known - len(before), len(ids))
+            yield ScoredRow(tuple(read[:-1]), range(known - 1, len(read) - 1), scored)
 
 
 class DirectedScoring(TextScoring):
@@ -219,6 +234,18 @@ class WordScoring(MaskedScoring):
             yield range(place, ends[at])
 
 
+class ShiftedScoring(MaskedScoring):
+    """As `MaskedScoring`, where the state before a masked token predicts it: masked next-token
+    prediction (Charpentier and Samuel, 2024, arXiv:2410.24159). A token that begins the row is not
+    scored.
+    """
+
+    def rows(self, ids: Sequence[int]) -> Iterator[ScoredRow]:
+        for row in super().rows(ids):
+            if row.places[0]:
+                yield row._replace(places=[place - 1 for place in row.places])
+
+
 class DiscriminatorScoring(TextScoring):
     """`sum_t log (1 - p(x_t was replaced))` of ELECTRA's discriminator, in one pass. It is no
     likelihood, but orders sentences.
@@ -258,6 +285,7 @@ class DecoderScoring(TextScoring):
 
 WAYS: Mapping[Way, Callable[[ScoringHead, Vocab, int], Scoring]] = {
     "next": CausalScoring,
+    "shifted": ShiftedScoring,
     "order": OrderScoring,
     "masks": MaskedScoring,
     "words": WordScoring,
@@ -280,7 +308,10 @@ def find_ways(model: Model, vocab: Vocab) -> dict[Way, str]:
             found.setdefault("order", name)
     for name in language_heads(model):
         if about_of(model.heads[name]) == "next":
-            found.setdefault("next", name)
+            if find_causal_segment(model) is not None:
+                found.setdefault("next", name)
+            if vocab.mask is not None and model.backbone.looks_ahead("text"):
+                found.setdefault("shifted", name)
         elif vocab.mask is not None:
             found.setdefault("masks", name)
             found.setdefault("words", name)
@@ -366,8 +397,19 @@ def cut_by_tokens(rows: Iterable[tuple[int, ...]], most: int) -> Iterator[list[t
 
 
 def make_scoring(way: Way, model: Model, head: str, vocab: Vocab, segment: int = 0) -> Scoring:
-    """The way to score text by a head of a model, all of it in one segment."""
-    return WAYS[way](head_of(model, head), vocab, segment)
+    """The way to score text by a head of a model, all of it in one segment; from left to right, in
+    the first one in which tokens see no later ones.
+    """
+    causal = (find_causal_segment(model) or 0) if way == "next" else 0
+    return WAYS[way](head_of(model, head), vocab, segment or causal)
+
+
+def find_causal_segment(model: Model) -> int | None:
+    """The first segment whose rows see no later token; None: all of them do."""
+    pattern: Pattern | None = getattr(model.backbone, "pattern", None)
+    if pattern is None:
+        return 0
+    return next((each for each in range(SEGMENTS) if not pattern.looks_ahead(each)), None)
 
 
 def choose_way(ways: Mapping[Way, str], asked: Way | None) -> tuple[Way, str]:

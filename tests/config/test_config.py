@@ -173,7 +173,7 @@ def test_the_shortcut_reaches_the_only_part_that_has_the_key(run: Compose) -> No
 def test_one_length_clears_the_recipes(run: Compose) -> None:
     train = run("train.minutes=1.5").train
     assert (train.minutes, train.steps, train.tokens, train.epochs) == (1.5, None, None, None)
-    assert "exactly one of steps, tokens, epochs, minutes" in failure(
+    assert "exactly one of steps, tokens, words, epochs, minutes" in failure(
         run, "train.minutes=1", "train.steps=3"
     )
     assert "exactly one of" in failure(run, recipe=None)

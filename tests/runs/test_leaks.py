@@ -104,6 +104,13 @@ def unilm(batch: Batch) -> Sees:
     )
 
 
+def two_modes(batch: Batch) -> Sees:
+    segment = batch.text.tracks["segment"]
+    return lambda row, q, k: (
+        together(batch.text, row, q, k) and (k <= q or int(segment[row, q]) != 2)
+    )
+
+
 def crossing(source: Seq, target: Seq) -> Sees:
     """All of the source, of packed documents the same one."""
 
@@ -147,6 +154,9 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
     ),
     **dict.fromkeys(("diet", "longformer_char"), causal),
     "unilm": unilm,
+    "babylm_hybrid": two_modes,
+    "babylm_causal": causal,
+    **dict.fromkeys([f"babylm_{kind}" for kind in ("masked", "replaced", "adaptive", "elc")], full),
 }
 
 TWO_STACKS = [

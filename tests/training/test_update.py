@@ -182,8 +182,10 @@ def test_epochs_become_updates():
 
 def test_total_of_a_token_run_is_seen_from_the_share():
     budget = Budget(tokens=1000)
-    assert budget.total(10, budget.share(steps=10, tokens=100, seconds=0)) == pytest.approx(100)
+    share = budget.done(Progress(step=10, tokens=100))
+    assert budget.total(10, share) == pytest.approx(100)
     assert budget.done(Progress(tokens=2000)) == 1
+    assert Budget(words=40).done(Progress(words=10, tokens=2000)) == 0.25
 
 
 def test_first_and_last_step_are_always_logged_and_do_not_disturb_the_sums(tmp_path):

@@ -37,6 +37,7 @@ FIRST = (
     "train.precision",
     "train.steps",
     "train.tokens",
+    "train.words",
     "train.epochs",
     "train.minutes",
     "train.least_steps",

@@ -358,7 +358,7 @@ def derive_targets(objective: Objective, there: Iterable[str], known: Fields) ->
     held = {field for field in objective.facts.needs if held_by_data(field, known)}
     fields = {*there, *held}
     absent = objective.facts.needs - fields
-    if _names(absent, "tracks") or sequences(absent, known):
+    if _names(absent, "tracks") or _names(absent, "values") or sequences(absent, known):
         return set()  # it would not find what it reads: reported as lacking
     zeros = np.zeros((1, 4), np.int64)
     tracks = {name: zeros.copy() for name in _names(fields, "tracks") if name != "real"}
@@ -366,7 +366,8 @@ def derive_targets(objective: Objective, there: Iterable[str], known: Fields) ->
     spans = {name: np.zeros((0, 4), np.int64) for name in _names(held, "spans")}
     seq = Seq(zeros, np.full(1, zeros.shape[1]), tracks)
     seqs = dict.fromkeys(sequences(fields, known), seq)
-    rows = Rows(np.zeros(1, np.int64), seqs, targets, spans=spans)
+    values = {name: np.zeros(1, np.int64) for name in _names(fields, "values")}
+    rows = Rows(np.zeros(1, np.int64), seqs, targets, spans=spans, values=values)
     return {f"targets.{name}" for name in objective.labels(rows)}
 
 

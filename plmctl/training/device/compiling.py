@@ -83,8 +83,8 @@ def foresee_waste(
     run = None if budget.minutes is None else 60 * budget.minutes
     if budget.steps is not None:
         run = budget.steps * rows[0] * seconds
-    elif budget.tokens is not None:
-        run = budget.tokens / processes / length * seconds
+    elif (read := budget.tokens or budget.words) is not None:  # a word is at least a token
+        run = read / processes / length * seconds
     return describe_waste(of_pass=rows[1] * seconds, of_run=run)
 
 

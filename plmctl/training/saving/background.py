@@ -40,6 +40,7 @@ class SaveOrder:
     step: int
     best_step: int | None
     keep_last: int
+    stem: str = "step"  # begins the names of the folders
     staged: Mapping[str, Staged] | None = None
     size: int = 0  # bytes of the memory in which they are
 

@@ -85,9 +85,8 @@ class Saves:
             except OSError as error:
                 problem = error.strerror or str(error)
         partial, problem = self.world.broadcast((partial, problem))
-        order = SaveOrder(
-            self.checkpoints.folder, partial, step, best_step, self.checkpoints.keep_last
-        )
+        kept = self.checkpoints
+        order = SaveOrder(kept.folder, partial, step, best_step, kept.keep_last, kept.stem)
         if problem:
             raise self._explain(order, problem)
         return order
@@ -209,7 +208,7 @@ def save_order(order: SaveOrder, blocks: Mapping[str, TensorBlock], savers: Save
         PlmctlError: On every process, if one has failed.
     """
     own(order.folder.parent)
-    kept = Checkpoints(order.folder, keep_last=order.keep_last)
+    kept = Checkpoints(order.folder, keep_last=order.keep_last, stem=order.stem)
 
     def finish(files: Mapping[str, FileEntry]) -> None:
         seal(order.partial, {f"{SHARDS}/{name}": entry for name, entry in files.items()})
