@@ -137,7 +137,8 @@ class EncoderDecoderFamily(Family):
         return numbers.but(start=start, shared=True, bias=False)
 
     def settings(self, numbers: Numbers) -> Node:
-        length = numbers.max_length or LONGEST  # sinusoids have no longest row
+        # sinusoids have no longest row
+        length = numbers.max_length or getattr(numbers, "longest", LONGEST)
         settings = super().settings(numbers.but(tied=self.one_table(numbers), max_length=length))
         unstated = {FORCED.key} if numbers.forced is None else ()
         return {key: value for key, value in settings.items() if key not in unstated}
@@ -162,7 +163,14 @@ class EncoderDecoderFamily(Family):
             head_width=_head_width(ends[0], below),
             scaled=(ends[0].get("embedding") or {}).get("scaled", False),
             inner_dropout=inner.get("dropout", 0.0),
+            longest=(config.get("origin") or {}).get("longest", LONGEST),
         )
+
+    def remember(self, numbers: Numbers) -> Node:
+        """The longest row, where no part of ours has one."""
+        parts = self.nodes(numbers)["position"]
+        stated = numbers.max_length and "max_length" not in parts
+        return {"longest": numbers.max_length} if stated else {}
 
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         return super().find_differences(

@@ -123,6 +123,10 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda folder: os.truncate(folder / WEIGHTS, 4000),
         r"model.safetensors: truncated or not a weight file",
     ),
+    "no name of a family": (
+        lambda folder: change(folder, architectures=None, model_type=None),
+        r'no model_type; the nearest family is bert;.*\n  fix: # add "model_type": "bert"',
+    ),
     "no model_type": (
         lambda folder: change(folder, architectures=None, model_type=None, hidden_size=None),
         r"no model_type; the nearest family is .*; its setting hidden_size is missing here",
@@ -199,3 +203,17 @@ def test_no_pickle_runs_code(save: Callable[..., Any], whole: Path, tmp_path: Pa
     assert not trace.exists()
     pickle.loads(pickle.dumps(Touch(trace)))  # without care, the same object leaves its trace
     assert trace.exists()
+
+
+def test_settings_that_are_not_read_are_named(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that say something and that no family states; a model is read without them."""
+    folder = tmp_path / "more"
+    shutil.copytree(whole, folder)
+    change(folder, rotary_share=0.5, use_alibi=False, hidden_dropout_prob=0.3, top_k=7)
+    open_source(folder)
+    said = capsys.readouterr().err
+    assert "bert has no such settings; they are not read: rotary_share=0.5" in said
+    assert "use_alibi" not in said
+    assert "top_k" not in said

@@ -76,3 +76,15 @@ def test_a_tokenizer_with_more_tokens_than_rows_is_refused(
     assert f"its tokenizer has {VOCAB + 2} tokens, and the table of its model {VOCAB} rows" in said
     with pytest.raises(DataError, match=f"{VOCAB + 2} tokens"):
         load(folder)
+
+
+def test_rows_without_a_token_are_said(
+    published: Callable[..., Any],
+    with_tokenizer: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They may be padding, or the tokenizer may be that of another model."""
+    folder = with_tokenizer(published("BertForMaskedLM", vocab_size=VOCAB + MORE)[1])
+    assert open_source(folder).tokenizer.vocab.size == VOCAB
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"its table has {VOCAB + MORE} rows and its tokenizer {VOCAB} tokens" in said

@@ -30,6 +30,10 @@ class Toy:
     def encode(self, text: str) -> list[int]:
         return self.encode_offsets(text)[0]
 
+    @property
+    def for_targets(self) -> Toy:
+        return self
+
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         return [self.encode(text) for text in texts]
 

@@ -244,3 +244,12 @@ def test_the_longest_row_and_the_best_score():
     assert (_task().lengths.longest, _task(writes="text").lengths.longest) == (12, 20)
     assert is_larger_better(_task().metrics[0])
     assert not is_larger_better(_task("task.metrics=[perplexity,bleu]").metrics[0])
+
+
+@pytest.mark.parametrize("order", ["[sap,A]", "[A,A]", "[sep]"])
+def test_a_template_that_no_tokenizer_writes_is_refused(toy, order):
+    task = _task(f"task.source_template={order}")
+    with pytest.raises(ConfigError, match=r"one A, the text, and around it of pad") as raised:
+        task.encode(EXAMPLES, toy)
+    assert raised.value.path == "task.source_template"
+    assert raised.value.fix == "task.source_template=[A,sep]" or order == "[A,A]"
