@@ -410,6 +410,8 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "ernie_baidu": (110 - (30_522 - 17_964) * 768 / 1e6, []),
     "ernie_thu": (114, []),  # sec. 4.1
     "elmo": (93.6, []),  # allennlp.org/elmo, original; without the softmax
+    "fnet": (83, []),  # table 1, base; recalled
+    "funnel": (131, []),  # huggingface.co/funnel-transformer/small
     "evolved_transformer": (64.1, []),  # base; recalled, not checked in the paper
     "gpt": (117, []),  # Radford et al., 2019, table 2
     "gpt2": (124, []),  # openai/gpt-2, README: not 117, as the paper says

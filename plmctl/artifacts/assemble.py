@@ -109,7 +109,8 @@ def build_model(
             if name in BEFORE_HEADS:  # it decides how wide the next ones are
                 known = replace(known, width=built[name].width)  # type: ignore[arg-type]
         model = Model(backbone=backbone, heads=built)
-        backbone.serve(words=any(about_of(head) in WORDS for head in built.values()))
+        topics = {about_of(head) for head in built.values()} - {"features"}
+        backbone.serve(words=not topics.isdisjoint(WORDS), rows=topics == {"rows"})
         for name, node in (plain(config.get("peft")) or {}).items():
             add_method(model, node, name, plugins)
     if seed is not None:

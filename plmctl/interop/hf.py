@@ -39,6 +39,8 @@ from plmctl.interop.family import (
     drop_aliases,
     find_token_tables,
 )
+from plmctl.interop.fnet import FNetFamily
+from plmctl.interop.funnel import FunnelBaseFamily, FunnelFamily
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
 from plmctl.interop.gpt_neo import GPTNeoFamily
@@ -116,6 +118,9 @@ FAMILIES: tuple[Family, ...] = (
     DebertaV2Family(),
     NezhaFamily(),
     ConvBertFamily(),
+    FNetFamily(),
+    FunnelFamily(),
+    FunnelBaseFamily(),
 )
 
 

@@ -135,8 +135,13 @@ class Backbone(nn.Module):
         allowed = f"none for a {type(self).__name__}, which keeps how it sees"
         raise ConfigError("pattern", type(pattern).__name__, allowed)
 
-    def serve(self, *, words: bool) -> None:
-        """Prepare for heads over the vocabulary, or for a model that has none."""
+    def serve(self, *, words: bool, rows: bool = False) -> None:
+        """Prepare for the heads of a model.
+
+        Args:
+            words: Some are over the vocabulary.
+            rows: All decide about whole rows.
+        """
 
     def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
         """Every stack with the size of one row in it, from which costs are computed."""

@@ -54,7 +54,7 @@ class Deberta(Encoder):
     def plain(self) -> bool:
         return not self.streams
 
-    def serve(self, *, words: bool) -> None:
+    def serve(self, *, words: bool, rows: bool = False) -> None:
         decodes = words and self.places is not None
         self.streams = frozenset({"words"}) if decodes else frozenset()
         if decodes and self.places is not None:

@@ -29,10 +29,11 @@ class Embedding(nn.Module):
     (Roller et al., 2021, arXiv:2004.13637). With `table_width` E, tables, positions and norm have E
     columns and a linear map leads from E to W: the factorised embedding (Lan et al., 2020,
     arXiv:1909.11942, sec. 3.1). E = W is the same as none. With `project_first` that map has no
-    bias and stands before the norm, which has W columns (DeBERTa). With `scaled`, token vectors
-    count sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4). `table` makes another
-    table of tokens, such as one by clusters of frequency (`nn.adaptive.AdaptiveTable`). `tracks`
-    add vectors of other known facts about a token (`nn.track_vectors`).
+    bias and stands before the norm, which has W columns (DeBERTa). With `mapped` there is a map
+    where E = W, too, and dropout acts on its result (FNet). With `scaled`, token vectors count
+    sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4). `table` makes another table
+    of tokens, such as one by clusters of frequency (`nn.adaptive.AdaptiveTable`). `tracks` add
+    vectors of other known facts about a token (`nn.track_vectors`).
     """
 
     uses = frozenset({"tracks.segment", "tracks.language"})
@@ -52,8 +53,13 @@ class Embedding(nn.Module):
         tracks: Sequence[Callable[..., TrackVectors]] = (),
         norm_first: bool = False,
         project_first: bool = False,
+        mapped: bool = False,
     ) -> None:
         super().__init__()
+        if mapped and (project_first or norm_first):
+            first = "project_first" if project_first else "norm_first"
+            allowed = f"false: with {first}, dropout is elsewhere"
+            raise ConfigError("model.embedding.mapped", True, allowed)
         inner = table_width or width
         self.width, self.table_width = width, inner
         self.factor = inner**0.5 if scaled else 1.0
@@ -66,7 +72,8 @@ class Embedding(nn.Module):
         self.norm = norm(width=width if project_first else inner) if norm else nn.Identity()
         self.norm_first = norm_first
         self.dropout = Dropout(rate=dropout)
-        linear = nn.Linear(inner, width, bias=not project_first) if inner != width else None
+        needed, self.mapped = mapped or inner != width, mapped
+        linear = nn.Linear(inner, width, bias=not project_first) if needed else None
         self.project = linear or nn.Identity()
 
     def problems(self, path: str, around: PartContext) -> Iterator[ConfigError]:
@@ -96,4 +103,6 @@ class Embedding(nn.Module):
         x = position.embed(x, positions)
         if self.project_first:
             return self.dropout(self.norm(self.project(x)))
+        if self.mapped:
+            return self.dropout(self.project(self.norm(x)))
         return self.project(self.dropout(self.norm(x)))

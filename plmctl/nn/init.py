@@ -4,7 +4,7 @@ every number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Generator, Tensor, nn
@@ -51,7 +51,7 @@ def scaled_residual(
 ) -> None:
     """`normal`, then each block's output projection times `1 / sqrt(number of blocks)` (Radford
     et al., 2019, sec. 2.3); with `cut`, drawn again beyond so many standard deviations (ModernBERT:
-    3).
+    3). Cells without weights count as blocks.
     """
     if cut is None:
         normal(module, std=std, generator=generator)
@@ -59,8 +59,8 @@ def scaled_residual(
         truncated_normal(module, std=std, cut=cut, generator=generator)
     blocks = [block for block in module.modules() if isinstance(block, Block)]
     with torch.no_grad():
-        for block in blocks:
-            block.cell.projection.weight.mul_(len(blocks) ** -0.5)
+        for weight in _list_last(blocks):
+            weight.mul_(len(blocks) ** -0.5)
 
 
 @part_of("initializer")
@@ -83,11 +83,12 @@ def transformer_xl(
 def zero_residual(module: nn.Module, *, std: float, generator: Generator) -> None:
     """`normal`, then each block's output projection 0: every block is the identity before the first
     update (Goyal et al., 2017, arXiv:1706.02677, sec. 5.1, for the last norms of residual blocks;
-    Zhang et al., 2019, arXiv:1901.09321, sec. 3, for their last maps).
+    Zhang et al., 2019, arXiv:1901.09321, sec. 3, for their last maps), but for those of cells
+    without weights.
     """
     normal(module, std=std, generator=generator)
-    for block in (block for block in module.modules() if isinstance(block, Block)):
-        block.cell.projection.weight.data.zero_()
+    for weight in _list_last([block for block in module.modules() if isinstance(block, Block)]):
+        weight.data.zero_()
 
 
 @part_of("initializer")
@@ -134,9 +135,15 @@ def fan_in(module: nn.Module, *, std: float, generator: Generator) -> None:
     for table in _tables(module):
         table.normal_(std=std, generator=generator)
     for part in module.modules():
-        if isinstance(part, RelativeBuckets):
+        if isinstance(part, RelativeBuckets) and cells:
             width = cells[0].projection.out_features
             part.table.weight.data.normal_(std=std * width**-0.5, generator=generator)
+
+
+def _list_last(blocks: Sequence[Block]) -> list[Tensor]:
+    """The weights of the last maps of blocks, as far as their cells have one."""
+    maps = [block.cell.last_map() for block in blocks]
+    return [last.weight for last in maps if last is not None]
 
 
 def _tables(module: nn.Module) -> list[Tensor]:

@@ -17,6 +17,7 @@ def find_last_maps(model: nn.Module) -> dict[str, nn.Parameter]:
     Layers that share their weights share a gradient, and the first of them represents all. "last"
     is the last layer of the last stack, so that models of several depths can be compared.
     """
+    weight: nn.Parameter | None = None
     stacks = {name: module for name, module in model.named_modules() if isinstance(module, Stack)}
     maps: dict[str, nn.Parameter] = {}
     for name, stack in stacks.items():
@@ -24,16 +25,19 @@ def find_last_maps(model: nn.Module) -> dict[str, nn.Parameter]:
         prefix = f"{owner}/" if len(stacks) > 1 and owner else ""
         ends = [step for step in stack.steps if step.ends]
         for number, step in enumerate(ends, start=1):
-            weight = cast(nn.Parameter, stack.block(step).cell.projection.weight)
+            last = stack.block(step).cell.last_map()
+            if last is None:
+                continue
+            weight = cast(nn.Parameter, last.weight)
             if not any(weight is known for known in maps.values()):
                 maps[f"{prefix}layer.{number}"] = weight
-    if maps:
+    if weight is not None:
         maps["last"] = weight
-    if not maps:
+    else:
         raise ConfigError(
             "train.grad_norms",
             True,
-            "false: this model has no layers of a stack",
+            "false: no layer of this model ends with a linear map",
             fix="train.grad_norms=false",
         )
     return maps

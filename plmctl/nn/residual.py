@@ -51,7 +51,7 @@ class Block(nn.Module):
         self.norm_in, self.norm_out, self.norm_sum = (
             n or nn.Identity() for n in (norm_in, norm_out, norm_sum)
         )
-        self.dropout = Dropout(rate=dropout)
+        self.dropout = Dropout(rate=dropout if cell.facts.dropped else 0.0)
         # the columns of the stream, if the cell reads and writes no others
         self.columns: slice | None = None
 

@@ -139,7 +139,7 @@ class Stack(nn.Module):
 
     def _count_projected(self) -> int:
         """The width of the stream, where no setting names it."""
-        return int(self.block(self.steps[0]).cell.projection.out_features)
+        return self.block(self.steps[0]).cell.columns()
 
     def _check_round(self, cells: Sequence[Cell], layout: str) -> None:
         written = {cell.facts.writes for cell in cells}
@@ -276,9 +276,8 @@ class Stack(nn.Module):
                 all run. Neither fits a stack whose tokens halt, or a reversible one.
         """
         run: Callable[..., tuple[Streams, list[Tensor]]] = self._run_in_order
-        if self.narrow and torch.is_autocast_enabled(place := streams["text"].device.type):
-            low = torch.get_autocast_dtype(place)
-            streams = streams.replace("text", streams["text"].to(low))
+        if self.narrow:
+            streams = streams.replace("text", self.lower(streams["text"]))
         if first or end is not None:
             run = partial(run, first=first, end=end)
         if self.halting is not None:
@@ -292,6 +291,12 @@ class Stack(nn.Module):
             return streams, recorded if record else []
         streams = streams.replace("text", self.final_norm(streams["text"]))
         return streams, [*recorded[:-1], streams["text"]] if record else []
+
+    def lower(self, x: Tensor) -> Tensor:
+        """`x` in the type of the sums: autocast's where these are `narrow`."""
+        if self.narrow and torch.is_autocast_enabled(place := x.device.type):
+            return x.to(torch.get_autocast_dtype(place))
+        return x
 
     def _run_in_order(
         self, streams: Streams, env: Env, record: bool, first: int = 0, end: int | None = None

@@ -50,7 +50,12 @@ _SPELLINGS = {
 }
 # Families whose vocabulary has a second set of special tokens: the set in use.
 # DeBERTa's sentencepiece model has no [MASK]: its class adds it behind the last piece.
-_NAMED = {"mpnet": {**vars(roles.ROBERTA), "unk": "[UNK]"}, "deberta-v2": vars(roles.BERT)}
+# Funnel's tokens are spelled as XLNet's.
+_NAMED = {
+    "mpnet": {**vars(roles.ROBERTA), "unk": "[UNK]"},
+    "deberta-v2": vars(roles.BERT),
+    "funnel": {**vars(roles.XLNET), "eos": "</s>"},
+}
 
 
 class _Spelled(TypedDict):
@@ -408,12 +413,17 @@ def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
     named_pair = (
         ("cls", "A", "sep", "sep", "B", "sep") if double else ("cls", "A", "sep", "B", "sep")
     )
-    if named.get("cls") == roles.XLNET.cls and "sep" in named:
+    if named.get("cls") == roles.XLNET.cls and "sep" in named and not _has_suffixes(tokens):
         return Roles(**named, single=roles.XLNET.single, pair=roles.XLNET.pair)
     if "cls" in named and "sep" in named:
         return Roles(**named, pair=named_pair)
     first = ("bos",) if "bos" in named else ()
     return Roles(**named, single=(*first, "A", "eos"), pair=(*first, "A", "eos", "B", "eos"))
+
+
+def _has_suffixes(tokens: set[str]) -> bool:
+    """Whether these are pieces of BERT's kind."""
+    return any(token.startswith("##") for token in tokens)
 
 
 def _add_templates(backend: Backend, special: Roles) -> Roles:

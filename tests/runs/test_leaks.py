@@ -163,7 +163,8 @@ TWO_STACKS = [
     *(*TRANSLATORS, "cove", "bart", "bart_translation", "mass", "mass_translation", "t5"),
     *("mbart", "pegasus"),
 ]
-OWN_TEST = ["xlnet", "elmo", "mpnet"]  # tests/models/test_mpnet.py
+# tests/models/test_mpnet.py, tests/models/test_funnel.py, tests/nn/test_fourier.py
+OWN_TEST = ["xlnet", "elmo", "mpnet", "funnel", "fnet"]
 
 
 def batches(recipe: str, tokens_of: Callable[..., Path], *more: str) -> tuple[Model, list[Batch]]:

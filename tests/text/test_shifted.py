@@ -102,6 +102,25 @@ def test_mpnet_uses_the_special_tokens_in_front_of_berts(tmp_path: Path) -> None
     compare_roles(ours, theirs)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_funnel_spells_its_tokens_as_xlnet_and_puts_them_where_bert_does(
+    whole: bool, tmp_path: Path
+) -> None:
+    texts = draw_texts(1000, 2)
+    plain = unicodedata.normalize("NFD", "".join(texts).lower())
+    letters = sorted({letter for letter in plain if letter.isalnum()})
+    tokens = ["<pad>", "<unk>", "<cls>", "<sep>", "<mask>", "<s>", "</s>", *letters[::2]]
+    tokens += [f"##{one}" for one in letters]
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"model_type": "funnel"}', encoding="utf-8")
+    theirs = transformers.FunnelTokenizer.from_pretrained(tmp_path)
+    if whole:
+        theirs.save_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    assert ours.encode_batch(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
+    compare_roles(ours, theirs)
+
+
 def test_another_model_with_shifted_ids_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sentencepiece.bpe.model").write_bytes(train_pieces())
     (tmp_path / "config.json").write_text('{"model_type": "barthez"}', encoding="utf-8")

@@ -74,6 +74,7 @@ class CellFacts:
         stream_width: Columns of the stream that it writes; None: those of the text.
         outputs: Columns of its result; None: as many as it reads.
         complete: It has norms and residual sums inside: its result replaces its stream.
+        dropped: The dropout of residual sums acts on its result.
         ahead: True: it reads later tokens, too; False: only earlier ones; None: the pattern
             decides.
         offsets: The offsets, token read - token, that it reads whatever the pattern allows; None:
@@ -101,6 +102,7 @@ class CellFacts:
     stream_width: int | None = None
     outputs: int | None = None
     complete: bool = False
+    dropped: bool = True
     ahead: bool | None = None
     offsets: Offsets | None = None
     longest: int | None = None
@@ -155,9 +157,10 @@ class Projections:
 class Cell(nn.Module):
     """`forward(streams, env) -> [B, T, W]`: the result is added to the stream that it writes.
 
-    `projection` is the last linear map, which writes the result. `facts` is all that tools know of
-    it: a class states them, and `self.facts = replace(self.facts, ...)` adds what depends on
-    settings. Capabilities that few cells have are the protocols below.
+    `projection` is the last linear map, which writes the result; tools call `last_map`, since a
+    cell without weights has none. `facts` is all that tools know of it: a class states them, and
+    `self.facts = replace(self.facts, ...)` adds what depends on settings. Capabilities that few
+    cells have are the protocols below.
     """
 
     facts: CellFacts = CellFacts()
@@ -178,6 +181,18 @@ class Cell(nn.Module):
         `forward` needs.
         """
         return streams
+
+    def last_map(self) -> nn.Linear | None:
+        """The last linear map, which writes the result; None where the cell has no such map."""
+        return getattr(self, "projection", None)
+
+    def columns(self) -> int:
+        """Columns of its result, by its facts or its last map."""
+        if self.facts.outputs is not None:
+            return self.facts.outputs
+        if (last := self.last_map()) is None:
+            raise TypeError(f"{type(self).__name__} has no projection: state facts.outputs")
+        return last.out_features
 
     def projections(self) -> Projections:
         """Its linear maps, by `facts.gives`."""

@@ -158,7 +158,7 @@ class Bottleneck(Method):
         """The adapter of a cell."""
         follows = self.normed and not isinstance(block.norm_sum, nn.Identity)
         norm = block.norm_sum if follows and block.columns is None else None
-        width = block.cell.projection.out_features
+        width = block.cell.columns()
         most = WIDEST * width
         check_size("inner_width", self.settings["inner"], most, f"{WIDEST} times the cell's width")
         return BottleneckChange(width=width, norm=norm, **self.settings)

@@ -158,5 +158,5 @@ class AdapterFusion(TrainedAdapters):
         self.penalty, self.std = penalty, std
 
     def join(self, cell: Cell, adapters: Mapping[int, BottleneckChange]) -> TrainedChange:
-        width = cell.projection.out_features
+        width = cell.columns()
         return FusedChange(adapters, width=width, std=self.std, penalty=self.penalty)
