@@ -36,6 +36,8 @@ def main() -> None:
     masked = given.way in METRICS
     kind = scorer.MaskedLMScorer if masked else scorer.IncrementalLMScorer
     model = kind(given.model, "cpu")
+    if not hasattr(model.tokenizer, "batch_encode_plus"):  # its name before transformers 5
+        type(model.tokenizer).batch_encode_plus = type(model.tokenizer).__call__
     how = {"PLL_metric": METRICS[given.way]} if masked else {"bos_token": True}
     scores: list[float] = []
     started = time.perf_counter()
