@@ -21,7 +21,13 @@ from plmctl.tasks.scores.below import FILE
 Curve = Sequence[tuple[float, float]]  # (x, y), x ascending
 
 Run = Sequence[tuple[float, float, float]]  # (update, x, value)
-AXES = {"steps": "updates", "tokens": "tokens", "flops": "training FLOPs", "time": "seconds"}
+AXES = {
+    "steps": "updates",
+    "tokens": "tokens",
+    "words": "words",
+    "flops": "training FLOPs",
+    "time": "seconds",
+}
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
 BASELINES = FILE
@@ -239,7 +245,7 @@ def read_curve(
     """(update, x, value) of a metric; between two records of the counter, x is interpolated
     linearly.
     """
-    counter = {"tokens": "tokens", "flops": "tokens", "time": "seconds"}.get(by)
+    counter = {"tokens": "tokens", "words": "words", "flops": "tokens", "time": "seconds"}.get(by)
     scale = flops_per_token if by == "flops" else 1.0
     points = []
     for step, value in log.series.get(name, ()):

@@ -196,6 +196,7 @@ class Finetune(RunSpec):
 class Limit(Record):
     steps: Count | None = None  # updates
     tokens: Count | None = None  # real tokens
+    words: Count | None = None  # words of the text; repeats count
     flops: Amount | None = None  # FLOPs of training; becomes tokens by the cost of each arm
     # minutes of wall-clock time; the one budget that two machines spend differently
     minutes: Amount | None = None
@@ -222,7 +223,7 @@ class Ablate(RunSpec):
     processes: Processes = 1  # jobs at the same time, on this machine
     keep: bool = False  # checkpoints of fine-tuned models
     # x axis of learning curves; null: the budget
-    curves: Literal["steps", "tokens", "flops", "time"] | None = None
+    curves: Literal["steps", "tokens", "words", "flops", "time"] | None = None
     seeds: tuple[Whole, ...] = (0, 1, 2)  # seeds of pretraining; with `until`, the largest set
     # decided: the first three seeds of every arm, then one more a round, for the arms of which an
     # expectation is still undecided; null: all seeds of all arms

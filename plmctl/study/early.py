@@ -11,7 +11,7 @@ from plmctl.analysis.runs import RunLog, read_curve
 from plmctl.core.errors import DataError
 from plmctl.study.study import Study
 
-AXIS = {"steps": "steps", "tokens": "tokens", "flops": "flops", "minutes": "time"}
+AXIS = {name: name for name in ("steps", "tokens", "words", "flops")} | {"minutes": "time"}
 
 
 def reason_to_stop(run: Path, study: Study, flops_per_token: float) -> str:
