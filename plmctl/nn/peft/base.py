@@ -176,11 +176,14 @@ def find_cells(model: nn.Module) -> Iterator[Cell]:
     return (block.cell for block in find_blocks(model))
 
 
-def find_maps(model: nn.Module, names: Sequence[str], path: str) -> list[dict[str, LinearRows]]:
+def find_maps(
+    model: nn.Module, names: Sequence[str], part: str, path: str
+) -> list[dict[str, LinearRows]]:
     """For each linear map of a model that gives one of `names`, {name: its rows}.
 
     Args:
-        path: The config path of `names`.
+        part: The usual name of the method that changes them.
+        path: The config path of `names` in it.
 
     Raises:
         ConfigError: No cell of the model has a map of some name.
@@ -199,7 +202,8 @@ def find_maps(model: nn.Module, names: Sequence[str], path: str) -> list[dict[st
         raise ConfigError(path, list(names), allowed, fix="peft=[bitfit]")
     if unknown := [name for name in names if name not in known]:
         allowed = f"maps of this model: {', '.join(known)}{nearest(unknown[0], known)}"
-        raise ConfigError(path, unknown[0], allowed)
+        fix = f"peft.{part}.{path}=[{','.join(known)}]"
+        raise ConfigError(path, unknown[0], allowed, fix=fix)
     if not names:
         raise ConfigError(path, [], f"one map at least: {', '.join(known)}")
     return found

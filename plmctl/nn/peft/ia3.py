@@ -80,6 +80,6 @@ class LearnedScales(Method):
     def add_to(self, model: nn.Module) -> None:
         chosen = (("maps", self.maps, False), ("inputs", self.inputs, True))
         for path, names, before in chosen:
-            for maps in find_maps(model, names, path) if names else ():
+            for maps in find_maps(model, names, "ia3", path) if names else ():
                 linear = next(iter(maps.values())).linear
                 attach(linear, self.mark, Scaled(maps, before=before))

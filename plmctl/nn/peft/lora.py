@@ -87,7 +87,7 @@ class LowRank(Method):
         self.scale = alpha / (math.sqrt(rank) if root else rank)
 
     def add_to(self, model: nn.Module) -> None:
-        for maps in find_maps(model, self.maps, "maps"):
+        for maps in find_maps(model, self.maps, "lora", "maps"):
             linear = next(iter(maps.values())).linear
             for name, part in maps.items():
                 most = min(linear.in_features, part.rows.stop - part.rows.start)

@@ -286,7 +286,7 @@ def test_a_copy_has_parts_of_its_own() -> None:
 def test_the_first_weights_are_those_of_the_method() -> None:
     _, stack = build(LowRank(**LORA), draw=False)
     normal(stack, std=0.02, generator=torch.Generator().manual_seed(0))
-    change = next(iter(find_maps(stack, ["query"], "maps")))["query"].linear.lora
+    change = next(iter(find_maps(stack, ["query"], "lora", "maps")))["query"].linear.lora
     assert change.up["query"].abs().max() == 0
     bound = change.down["query"].shape[1] ** -0.5
     assert bound / 2 < change.down["query"].abs().max() <= bound
