@@ -12,6 +12,8 @@ from plmctl.core.batch import IGNORE, Batch, Rows, Seq, Targets
 if TYPE_CHECKING:
     from torch import Tensor
 
+READ = "words_read"  # the value of rows whose sum is the count "words"
+
 
 def collate(
     rows: Rows,
@@ -88,7 +90,7 @@ def _count(rows: Rows) -> dict[str, int]:
         **{name: _count_labels(labels) for name, labels in rows.labels.items()},
         "tokens": sum(int(seq.length.sum()) for seq in read),
         "rows": int((rows.key >= 0).sum()),
-        **({"words": int(rows.values["words"].sum())} if "words" in rows.values else {}),
+        **({"words": int(rows.values[READ].sum())} if READ in rows.values else {}),
     }
 
 

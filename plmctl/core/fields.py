@@ -78,7 +78,7 @@ COMMON: Fields = {
     "tracks.words": Field(
         "[n, T]", "int", "words of the text that the token stands for", lines="none"
     ),
-    "values.words": Field("[n]", "int", "words of the text of the row"),
+    "values.words_read": Field("[n]", "int", "words of the text of the row"),
     "tracks.sentence": Field(
         "[n, T]",
         "int",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plmctl.core.batch import Rows
+from plmctl.core.collate import READ
 from plmctl.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def mark_words(shards: Shards) -> Shards:
 
 
 def sum_words(rows: Rows) -> Rows:
-    """The rows with `values.words`, the words of their text, instead of `tracks.words`; as they
-    are without this track.
+    """The rows with `values.words_read`, the words of their text, instead of `tracks.words`; rows
+    without this track as they are.
     """
     read = [seq for seq in rows.seqs.values() if WORDS in seq.tracks and not seq.view]
     if not read:
@@ -74,7 +75,7 @@ def sum_words(rows: Rows) -> Rows:
         name: replace(seq, tracks={key: x for key, x in seq.tracks.items() if key != WORDS})
         for name, seq in rows.seqs.items()
     }
-    return replace(rows, seqs=seqs, values={**rows.values, WORDS: words})
+    return replace(rows, seqs=seqs, values={**rows.values, READ: words})
 
 
 def check_words(texts: Iterable[Shards], setting: str, value: object) -> None:
