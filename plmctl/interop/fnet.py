@@ -53,7 +53,7 @@ class FNetFamily(BertFamily):
         *EMBEDDING,
         *linear("backbone.embedding.project", "embeddings.projection"),
         same(*PLACES),
-        *linear(f"{OURS}.z.{{i}}.norm_sum", f"{LAYER}.fourier.output.LayerNorm"),
+        *linear(f"{OURS}.j.{{i}}.norm_sum", f"{LAYER}.fourier.output.LayerNorm"),
         *INNER,
     )
     architectures = (*tuned_classes("FNet", POOLER), *pretrained_classes("FNet", POOLER))
@@ -68,11 +68,11 @@ class FNetFamily(BertFamily):
         nodes["model"]["embedding"] |= {"segments": numbers.segments, "mapped": True}
         stack = nodes["model"]["stack"]
         mixing = {"_target_": "plmctl.nn.cells.fourier.Fourier", "_partial_": True}
-        cells = {"z": mixing, "f": stack["cells"]["f"]}
-        stack |= {"layout": f"zf*{numbers.num_layers}", "cells": cells}
+        cells = {"j": mixing, "f": stack["cells"]["f"]}
+        stack |= {"layout": f"jf*{numbers.num_layers}", "cells": cells}
         return nodes
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> Numbers:
-        return super().measure(rename_cells(config, {"z": "a"}), tensors, pad)
+        return super().measure(rename_cells(config, {"j": "a"}), tensors, pad)

@@ -16,14 +16,16 @@ from plmctl.storage.hub import is_hub_name
 
 
 def test_every_family_is_listed_with_its_systems() -> None:
-    stated = sorted((family.model_type, ", ".join(family.systems)) for family in hf.FAMILIES)
+    stated = sorted({(family.model_type, ", ".join(family.systems)) for family in hf.FAMILIES})
     assert list_systems() == stated
     shown = CliRunner().invoke(make_app(), ["convert", "--help"]).output
     assert all(name in shown and systems in shown for name, systems in stated)
 
 
 def test_models_ls_has_what_the_classes_state() -> None:
-    stated = {family.model_type: family for family in hf.FAMILIES}
+    # the classes of one name in config.json are a family and those that it is the base of
+    own_name = (family for family in hf.FAMILIES if "model_type" in vars(type(family)))
+    stated = {family.model_type: family for family in own_name}
     listed = {each.model_type: each for each in list_families()}
     assert listed.keys() == stated.keys()
     for name, each in listed.items():

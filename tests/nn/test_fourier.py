@@ -94,12 +94,12 @@ def test_the_transform_is_in_fp32_under_autocast() -> None:
     assert found.equal(wanted.bfloat16())
 
 
-def make_stack(layout: str = "zf*2") -> Stack:
+def make_stack(layout: str = "jf*2") -> Stack:
     torch.manual_seed(0)
     inner = partial(FeedForward, width=W, inner_width=8, activation="relu")
     residual = PostNorm(norm=partial(layer_norm, width=W, eps=1e-5), dropout=0.5)
     return Stack(
-        layout=layout, cells={"z": partial(Fourier, width=W), "f": inner}, residual=residual
+        layout=layout, cells={"j": partial(Fourier, width=W), "f": inner}, residual=residual
     )
 
 
@@ -115,7 +115,7 @@ def test_initializers_change_the_last_maps_that_exist(start: Any, factor: float)
 
 
 def test_no_dropout_acts_on_the_transform() -> None:
-    stack = make_stack("z").train()
+    stack = make_stack("j").train()
     x = draw(1, 5, W).float()
     env = Env({"text": BoundOp(Mask(None), NoPosition(), torch.arange(5)[None])})
     first, second = (stack(Streams({"text": x}), env)[0]["text"] for _ in range(2))
@@ -134,15 +134,15 @@ def test_layers_are_measured_at_the_maps_that_end_them() -> None:
     assert [maps[f"layer.{n}"] for n in (1, 2)] == downs
     assert maps["last"] is downs[-1]
     with pytest.raises(ConfigError, match="no layer of this model ends with a linear map"):
-        find_last_maps(Held(make_stack("z*2")))
+        find_last_maps(Held(make_stack("j*2")))
 
 
 def test_adapters_stand_behind_it_and_lora_finds_no_map() -> None:
-    stack = make_stack("z*2")
+    stack = make_stack("j*2")
     Bottleneck(cells=["mixing"], inner_width=2, activation="relu").add_to(stack)
     assert len(list(stack.parameters())) > 4  # norms, and two adapters
     with pytest.raises(ConfigError, match="no cell of this one has such maps"):
-        LowRank(maps=["query"], rank=1, alpha=1.0).add_to(make_stack("z*2"))
+        LowRank(maps=["query"], rank=1, alpha=1.0).add_to(make_stack("j*2"))
     with pytest.raises(ConfigError, match="maps of this model: up, down"):
         LowRank(maps=["query"], rank=1, alpha=1.0).add_to(make_stack())
 
@@ -154,7 +154,7 @@ def test_its_work_grows_as_n_log_n_or_as_the_matrices() -> None:
 
 
 SMALL = ["size=tiny", "size.width=16", "size.inner_width=24", "size.num_heads=2", "data.path=x"]
-SMALL += ["train.steps=1", "format.max_length=12", "model.stack.layout=zf*2"]
+SMALL += ["train.steps=1", "format.max_length=12", "model.stack.layout=jf*2"]
 
 
 def test_packed_rows_are_refused_with_the_setting_that_keeps_them_apart() -> None:
@@ -162,14 +162,14 @@ def test_packed_rows_are_refused_with_the_setting_that_keeps_them_apart() -> Non
     with pytest.raises(ConfigError, match="one document") as caught:
         check_contract(compose("pretrain", "bert", packed))
     fix = str(caught.value.fix)
-    assert fix == "model.stack.cells.z.apart=true"
+    assert fix == "model.stack.cells.j.apart=true"
     check_contract(compose("pretrain", "bert", [*packed, fix]))
     with pytest.raises(ConfigError, match="earlier and later tokens"):
         check_contract(compose("pretrain", "bert", [*SMALL, "pattern=causal"]))
 
 
 def test_every_weight_of_a_hybrid_learns() -> None:
-    cfg = compose("pretrain", "bert", [*SMALL, "model.stack.layout=zf af"])
+    cfg = compose("pretrain", "bert", [*SMALL, "model.stack.layout=jf af"])
     model = build_model(cfg, vocab_size=13, vocab=TINY, seed=0).eval()
     ids = torch.tensor([[3, 7, 9, 11]])
     last = model(Batch(torch.arange(1), {"text": Seq(ids, torch.tensor([4]), {})})).last
