@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import numpy as np
 from plmctl.core.batch import Rows
 from plmctl.core.collate import READ
 from plmctl.core.errors import ConfigError
+from plmctl.text.letters import count_unspaced
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
@@ -21,6 +22,7 @@ FIELD = f"tracks.{WORDS}"
 PART = 1 << 22  # tokens whose words are counted at once
 # characters between two spaces, in the mean; no language that writes spaces has as many
 LONGEST = 15.0
+LOOKED = 1 << 12  # tokens whose letters are looked at
 
 
 def has_marked_words(shards: Shards) -> bool:
@@ -78,18 +80,25 @@ def sum_words(rows: Rows) -> Rows:
     return replace(rows, seqs=seqs, values={**rows.values, READ: words})
 
 
-def check_words(texts: Iterable[Shards], setting: str, value: object) -> None:
-    """ConfigError for a text of which nobody knows where its words end.
+def check_words(
+    texts: Iterable[Shards], decode: Callable[[Sequence[int]], str], setting: str, value: object
+) -> None:
+    """ConfigError for a text of which nobody knows where its words end: it has long stretches
+    without a space, or most of its first letters are of a script without spaces.
 
     Args:
+        decode: The text of some tokens.
         setting: The setting that counts words.
         value: The value of the setting.
     """
     for shards in texts:
-        words, characters = (int(shards.counts[name].sum()) for name in (WORDS, "characters"))
-        if has_marked_words(shards) or characters <= LONGEST * max(1, words):
+        if has_marked_words(shards):
             continue
-        mean = characters / max(1, words)
+        words, characters = (int(shards.counts[name].sum()) for name in (WORDS, "characters"))
+        first = decode(np.asarray(shards.ids[:LOOKED]).tolist())
+        mean, letters = characters / max(1, words), sum(map(str.isalpha, first))
+        if mean <= LONGEST and count_unspaced(first) <= letters / 2:
+            continue
         allowed = (
             "needs a text with spaces between its words, or with marked words;"
             f" {shards.given} has {mean:.0f} characters between two spaces"

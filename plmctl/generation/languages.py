@@ -34,7 +34,7 @@ def name_language(
     """
     if language is None:
         return tuple(template)
-    check_language(language, vocab, path)
+    language = find_token(language, vocab, path)
     own = find_language(template)
     if own is not None:
         return tuple(language if name == own else name for name in template)
@@ -44,20 +44,27 @@ def name_language(
     return ("A", "eos", language)
 
 
-def check_language(language: str, vocab: Vocab, path: str) -> None:
-    """ConfigError for a language that a vocabulary lacks."""
+def find_token(language: str, vocab: Vocab, path: str) -> str:
+    """The token of a language: its name, or M2M-100's form of it, `__de__` for de.
+
+    Raises:
+        ConfigError: The vocabulary lacks it; the fix is a token that begins alike, or the nearest.
+    """
     roles = {getattr(vocab, role) for role in ROLES}
     known = [
         token
         for number, token in enumerate(vocab.tokens)
         if number not in roles and (vocab.special[number] or _USUAL.fullmatch(token))
     ]
-    if language in known:
-        return
+    for token in (language, f"__{language}__"):
+        if token in known:
+            return token
+    alike = [token for token in known if token.startswith(f"{language}_")]
     shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "") or "none"
     allowed = f"a token of this tokenizer: {shown}{nearest(language, known)}"
-    usual = find_meant(language, known) or (known[0] if known else None)
-    raise ConfigError(path, language, allowed, fix=spell_setting(path, usual))
+    usual = (*alike, find_meant(language, known), *known, None)
+    fix = spell_setting(path, next((each for each in usual if each), None))
+    raise ConfigError(path, language, allowed, fix=fix)
 
 
 def choose_opening(
@@ -73,8 +80,8 @@ def choose_opening(
     if backbone.writes != "target":
         allowed = "null: this model goes on with a text, and has no encoder"
         raise ConfigError(path, language, allowed, fix=f"{path}=null")
-    check_language(language, vocab, path)
-    start, number = getattr(backbone, "start", None), vocab.id(language)
+    start = getattr(backbone, "start", None)
+    number = vocab.id(find_token(language, vocab, path))
     if start == number:
         return ()
     if start != LAST and start not in {getattr(vocab, role) for role in ROLES}:

@@ -21,6 +21,7 @@ class PegasusFamily(BartFamily):
     model_type = "pegasus"
     systems = ("Pegasus",)
     recipes: tuple[str, ...] = ("pegasus",)
+    ignored: frozenset[str] = BartFamily.ignored | {"static_position_embeddings"}
     hub: tuple[tuple[str, int], ...] = (("google/pegasus-large", 568), ("google/pegasus-xsum", 568))
     first_token = None
     rules = (*TABLES, *(rule for end in ("encoder", "decoder") for rule in pre_norm_rules(end)))

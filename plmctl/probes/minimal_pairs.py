@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from plmctl.core.terminal import counted
 from plmctl.core.values import Count
 from plmctl.probes.base import Opened, Probe
 from plmctl.probes.ngram import KneserNey, split_words
+from plmctl.storage.atomic import refuse_existing
+from plmctl.tasks.predictions import write_rows
 from plmctl.text.reader import read_sentences
 from plmctl.text.unknown import describe_unknown
 from plmctl.use.pairs import Pair, PairScorer, find_ties, list_sentences
@@ -58,6 +60,9 @@ class MinimalPairs(PairScorer, Probe):
     def measure(self, opened: Opened) -> ScoreTable:
         """The accuracies of a checkpoint."""
         loaded, device = opened.loaded, opened.precision.device
+        out = None if opened.out is None else Path(opened.out)
+        if out is not None:
+            refuse_existing(out, opened.overwrite)
         pairs, left = self.read()
         model = loaded.model.to(device).eval()
         with torch.no_grad(), opened.precision.autocast():
@@ -78,6 +83,9 @@ class MinimalPairs(PairScorer, Probe):
             extra["left out"] = Told(why, left)
         if scored.unknown:
             extra["unknown"] = Told(describe_unknown(scored.unknown), scored.unknown)
+        if out is not None:
+            rows = list(self._spell(pairs, scored.good, scored.bad))
+            extra["scores"] = str(write_rows(out, rows))
         return ScoreTable(
             "minimal pairs",
             {each: scores for each, (scores, _) in judged.items()},
@@ -85,6 +93,16 @@ class MinimalPairs(PairScorer, Probe):
             {each: intervals for each, (_, intervals) in judged.items()},
             dict.fromkeys(judged, len(pairs)),
         )
+
+    def _spell(
+        self, pairs: Sequence[Pair], good: np.ndarray, bad: np.ndarray
+    ) -> Iterator[dict[str, Any]]:
+        """A row for each pair, with both scores and whether the pair counts as right."""
+        judged = self.judge(good, bad)
+        for pair, *scores, right in zip(pairs, good, bad, judged, strict=True):
+            names = {"paradigm": pair.paradigm, "good": pair.good, "bad": pair.bad}
+            both = dict(zip(("score_good", "score_bad"), map(float, scores), strict=True))
+            yield {**names, **both, "right": float(right)}
 
     def _count(self, text: str, pairs: Sequence[Pair]) -> tuple[np.ndarray, np.ndarray]:
         """The scores of the sentences by the n-grams of a text."""

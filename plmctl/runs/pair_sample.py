@@ -46,7 +46,7 @@ class PairSample:
         rows, tokens = self.part.count_rows(model, self.tokenizer, self.pairs)
         return (
             f"minimal pairs: {len(self.pairs):,} of {self.known:,} at each validation,"
-            f" {counted(rows, 'row')} of {counted(tokens, 'token')} (eval.pairs)"
+            f" {counted(tokens, 'token')} in {counted(rows, 'row')} (eval.pairs)"
         )
 
     def score(self, model: Model, device: torch.device) -> dict[str, float]:

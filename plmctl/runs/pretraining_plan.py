@@ -190,7 +190,7 @@ def _check_budget(spec: Pretrain, corpus: Corpus, budget: Budget) -> list[str]:
     whole = [part for parts in corpus.train.values() for part in parts.values()]
     if train.counts_words:
         setting = "train.words" if train.words else SETTING
-        check_words(whole, setting, train.words or train.save_at)
+        check_words(whole, corpus.tokenizer.decode, setting, train.words or train.save_at)
     line = describe_repeats(whole, budget.words) if budget.words and not streamed else ""
     return [line] if line else []
 

@@ -54,6 +54,10 @@ class Milestones:
         numbers = set[int]()
         for unit, number in pairs:
             whole = getattr(budget, COUNTERS[unit])
+            if number is not None and whole is not None and number > whole:
+                allowed = f"at most the length of the run, {whole:,} {unit}"
+                fix = f"{SETTING}={unit}:{LOG}"
+                raise ConfigError(SETTING, f"{unit}:{number}", allowed, fix=fix)
             numbers.update(space(whole, unit) if number is None else [number])
         return cls(units[0], tuple(sorted(numbers)))
 

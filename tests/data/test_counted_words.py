@@ -116,11 +116,21 @@ def test_marked_words_count_where_a_segmenter_has_marked_them(shards):
 def test_a_text_without_spaces_has_no_words():
     counts = {"words": np.array([2]), "characters": np.array([80])}
     manifest = {"tokenizer": {"kind": "wordpiece"}}
-    text = SimpleNamespace(counts=counts, manifest=manifest, tracks={}, given="zh.txt")
+    ids = np.arange(3)
+    text = SimpleNamespace(counts=counts, manifest=manifest, tracks={}, given="zh.txt", ids=ids)
+
+    def english(ids):
+        return "one two"
+
+    def chinese(ids):
+        return "今天下雨。" if list(ids) == [0, 1, 2] else ""
+
     with pytest.raises(ConfigError, match=r"zh\.txt has 40 characters.*\n.*data\.segment=jieba"):
-        check_words([text], "train.words", 1000)
+        check_words([text], english, "train.words", 1000)
     counts["characters"] = np.array([14])
-    check_words([text], "train.words", 1000)
+    check_words([text], english, "train.words", 1000)
+    with pytest.raises(ConfigError, match=r"zh\.txt has 7 characters"):  # short sentences
+        check_words([text], chinese, "train.words", 1000)
 
 
 def test_a_format_without_the_track_is_refused(random_shards_of, vocab):

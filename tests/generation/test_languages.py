@@ -129,5 +129,10 @@ def test_unknown_languages(language: str, start: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         name_language(("A", "eos"), language, vocab, start=start, path="p")
     assert name_language(("A", "eos"), None, vocab, start=start, path="p") == ("A", "eos")
+    by_code = replace(vocab, tokens=(*tokens[:3], "the", "__de__"))
+    named = name_language(("A", "eos"), "de", by_code, start="last", path="p")
+    assert named == ("A", "eos", "__de__")
+    with pytest.raises(ConfigError, match="fix: p=de_DE"):
+        name_language(("A", "eos"), "de", vocab, start="last", path="p")
     named = name_language(("cls", "A", "sep"), "[unused0]", vocab, start="last", path="p")
     assert named == ("A", "eos", "[unused0]")

@@ -300,6 +300,16 @@ def test_n_grams_stand_beside_the_model(tmp_path) -> None:
     assert mean == pytest.approx(good / np.array([4, 3]))
 
 
+def test_a_row_of_the_table_that_is_written_has_both_scores() -> None:
+    pairs = [Pair("They sleep.", "They sleeps.", "u", "t"), Pair("He.", "She.", "v", "t")]
+    rows = list(
+        MinimalPairs(path="x")._spell(pairs, np.array([-1.0, -3.0]), np.array([-2.0, -2.5]))
+    )
+    first = {"paradigm": "u", "good": "They sleep.", "bad": "They sleeps."}
+    assert rows[0] == {**first, "score_good": -1.0, "score_bad": -2.0, "right": 1.0}
+    assert (rows[1]["paradigm"], rows[1]["right"]) == ("v", 0.0)
+
+
 def test_files_of_blimp_and_of_two_columns(tmp_path: Path) -> None:
     first = {"sentence_good": "a b", "sentence_bad": "b a", "UID": "u", "linguistics_term": "t"}
     rows = [first, {**first, "sentence_bad": "a b"}, {**first, "sentence_good": " "}]

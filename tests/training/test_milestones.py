@@ -48,6 +48,7 @@ def test_settings(stated, unit, numbers):
         ("words:0", r"a whole number of words"),
         ("words:1.5", r"a whole number of words"),
         ("words:", r"a whole number of words"),
+        ("tokens:101", r"at most the length of the run, 100 tokens"),
         (("words:1", "tokens:2"), r"one unit, these are words and tokens"),
     ],
 )

@@ -11,6 +11,8 @@ from plmctl.config.build import build
 from plmctl.core.errors import ConfigError, PlmctlError, collect
 from plmctl.core.unwritten import describe_unwritten
 from plmctl.objectives.base import Objective
+from plmctl.training.budget import Budget
+from plmctl.training.milestones import Milestones
 
 
 def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[PlmctlError]:
@@ -31,6 +33,13 @@ def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> lis
             if slot == "optim" and callable(part):  # a factory, of parameters
                 part(parameters=small)
     return errors
+
+
+def check_milestones(train: Mapping[str, Any]) -> None:
+    """ConfigError for a wrong `train.save_at`, as far as settings alone give a run's length."""
+    if train.get("save_at"):
+        lengths = {name: train.get(name) for name in ("steps", "tokens", "words")}
+        Milestones.read(train["save_at"], Budget(**lengths))
 
 
 def find_unwritten(path: str, objective: Objective) -> Iterator[ConfigError]:

@@ -32,7 +32,7 @@ from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.fields import Fields, glossary, held_by_data, sequences
 from plmctl.core.problems import PartContext, find_problems
 from plmctl.data.shards import is_tokens
-from plmctl.runs.contract.alone import find_unwritten, find_wrong_numbers
+from plmctl.runs.contract.alone import check_milestones, find_unwritten, find_wrong_numbers
 from plmctl.runs.contract.peeking import (
     find_altered,
     find_answered_elsewhere,
@@ -112,6 +112,8 @@ def check_contract(
         errors += find_in_stages(cfg, objectives, model, plugins, check_rows)
     errors += find_nothing_to_learn(config)
     errors += find_wrong_numbers(config, plugins)
+    with collect(errors):
+        check_milestones(config["train"])
     errors += find_too_few_rows(config, objectives)
     if config.get("init"):
         errors = [each.of_init() if isinstance(each, TokenLack) else each for each in errors]
