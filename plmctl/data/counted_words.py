@@ -83,8 +83,10 @@ def sum_words(rows: Rows) -> Rows:
 def check_words(
     texts: Iterable[Shards], decode: Callable[[Sequence[int]], str], setting: str, value: object
 ) -> None:
-    """ConfigError for a text of which nobody knows where its words end: it has long stretches
-    without a space, or most of its first letters are of a script without spaces.
+    """ConfigError for a text of which nobody knows where its words end.
+
+    It has long stretches without a space, or most of its first letters are of a script without
+    spaces.
 
     Args:
         decode: The text of some tokens.
