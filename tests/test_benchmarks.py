@@ -102,8 +102,12 @@ BY_OTHERS = (
     "peer_loss",
     "text_attack",
     "peer_dedup",
+    "peer_minimal_pairs",
 )  # other sides, which these start
-NEED = {"rare_words": "a model that has read a corpus, and word pairs"}
+NEED = {
+    "rare_words": "a model that has read a corpus, and word pairs",
+    "minimal_pairs": "a pretrained model, and pairs",
+}
 FEW = "--size tiny --vocab 45 --rows 4 --rounds 1 --only torch transformers"
 ANSWERS = (f"--task squad --path {{spans}} {FEW}", f"--path {{labels}} --vectors {FEW}")
 QUICK = ("formats", "linking", "noise")

@@ -60,9 +60,11 @@ from plmctl.interop.nezha import NezhaFamily
 from plmctl.interop.pegasus import PegasusFamily
 from plmctl.interop.reformer import ReformerFamily
 from plmctl.interop.refusals import (
+    UNNAMED,
     describe_nearest,
     find_nearest,
     find_unread,
+    is_complete,
     refuse_code,
     refuse_quantised,
 )
@@ -389,6 +391,9 @@ def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str |
     family = next(iter(known), family)
     if name is None and stated is None:
         near = find_nearest(settings, FAMILIES)
+        if near.model_type == UNNAMED and is_complete(settings, near):
+            _tell_once(f"{file}: it names no model_type, and is read as {UNNAMED}")
+            return near, None
         what = f"it has no model_type; {describe_nearest(settings, FAMILIES)}"
         fix = f'add "model_type": "{near.model_type}", if it is one'
         raise DataError(what, file=file, fix=fix)

@@ -52,6 +52,7 @@ return_dict_in_generate,forced_eos_token_id,remove_invalid_values,exponential_de
 suppress_tokens,begin_suppress_tokens
 """
 WRITING = frozenset(re.findall(r"\w+", _WRITING))
+UNNAMED = "bert"  # its first files, and SpanBERT's, are older than model_type
 _OF_TRAINING = re.compile(r"dropout|layerdrop|^init|^summary_")  # and of heads that are not read
 
 
@@ -89,6 +90,11 @@ def refuse_narrow(tensors: Mapping[str, Tensor], file: Path) -> None:
         if kind:
             what = f"{name}: its weights are quantised ({kind}), and plmctl reads none"
             raise DataError(what, file=file, fix=FULL)
+
+
+def is_complete(settings: Mapping[str, Any], family: Family) -> bool:
+    """Whether a config.json has all settings that a family needs, and no others."""
+    return _likeness(settings, family)[0] == 1 and not find_unread(settings, family)
 
 
 def find_nearest(settings: Mapping[str, Any], families: Sequence[Family]) -> Family:

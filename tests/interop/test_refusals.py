@@ -124,7 +124,7 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
         r"model.safetensors: truncated or not a weight file",
     ),
     "no name of a family": (
-        lambda folder: change(folder, architectures=None, model_type=None),
+        lambda folder: change(folder, architectures=None, model_type=None, n_langs=3),
         r'no model_type; the nearest family is bert;.*\n  fix: # add "model_type": "bert"',
     ),
     "no model_type": (

@@ -306,7 +306,7 @@ def test_jobs_side_by_side_count_once(tmp_path: Path, monkeypatch: pytest.Monkey
             {"metrics": {"loss": {"of": "pretrain", "key": "loss"}}},
             ["until='decided'", "expect={ARM: higher}"],
         ),
-        ({"budget": {"hours": 2}}, ["exactly one of steps, tokens, flops, minutes"]),
+        ({"budget": {"hours": 2}}, ["exactly one of steps, tokens, words, flops, minutes"]),
         ({"budget": {"steps": 24, "hours": 0}}, ["budget.hours", "more than 0"]),
     ],
 )
