@@ -177,12 +177,12 @@ def find_cells(model: nn.Module) -> Iterator[Cell]:
 
 
 def find_maps(
-    model: nn.Module, names: Sequence[str], part: str, path: str
+    model: nn.Module, names: Sequence[str], method: str, path: str
 ) -> list[dict[str, LinearRows]]:
     """For each linear map of a model that gives one of `names`, {name: its rows}.
 
     Args:
-        part: The usual name of the method that changes them.
+        method: The usual name of the method that changes them.
         path: The config path of `names` in it.
 
     Raises:
@@ -202,7 +202,7 @@ def find_maps(
         raise ConfigError(path, list(names), allowed, fix="peft=[bitfit]")
     if unknown := [name for name in names if name not in known]:
         allowed = f"maps of this model: {', '.join(known)}{nearest(unknown[0], known)}"
-        fix = f"peft.{part}.{path}=[{','.join(known)}]"
+        fix = f"peft.{method}.{path}=[{','.join(known)}]"
         raise ConfigError(path, unknown[0], allowed, fix=fix)
     if not names:
         raise ConfigError(path, [], f"one map at least: {', '.join(known)}")

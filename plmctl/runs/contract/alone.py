@@ -35,11 +35,11 @@ def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> lis
     return errors
 
 
-def check_milestones(train: Mapping[str, Any]) -> None:
+def check_milestones(config: Mapping[str, Any]) -> None:
     """ConfigError for a wrong `train.save_at`, as far as settings alone give a run's length."""
-    if train.get("save_at"):
-        lengths = {name: train.get(name) for name in ("steps", "tokens", "words")}
-        Milestones.read(train["save_at"], Budget(**lengths))
+    if stated := config["train"].get("save_at"):
+        lengths = {name: config["train"].get(name) for name in ("steps", "tokens", "words")}
+        Milestones.read(stated, Budget(**lengths))
 
 
 def find_unwritten(path: str, objective: Objective) -> Iterator[ConfigError]:

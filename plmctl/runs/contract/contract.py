@@ -113,7 +113,7 @@ def check_contract(
     errors += find_nothing_to_learn(config)
     errors += find_wrong_numbers(config, plugins)
     with collect(errors):
-        check_milestones(config["train"])
+        check_milestones(config)
     errors += find_too_few_rows(config, objectives)
     if config.get("init"):
         errors = [each.of_init() if isinstance(each, TokenLack) else each for each in errors]
