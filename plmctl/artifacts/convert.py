@@ -39,6 +39,7 @@ from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.parts.kinds import read_kind
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks.calibration import LabelDecision
+from plmctl.text.languages import spell_language
 from plmctl.text.vocab import Vocab
 from plmctl.training import checkpoint
 from plmctl.training.checkpoint import Snapshot, load_exactly, tensors_of
@@ -186,7 +187,9 @@ def _force_language(
     """
     if vocab is None or language is None or config["model"].get("start") == LAST:
         return config
-    return {**config, "model": {**config["model"], "forced": vocab.find(language)}}
+    token = spell_language(language, vocab.tokens)
+    forced = None if token is None else vocab.find(token)
+    return {**config, "model": {**config["model"], "forced": forced}}
 
 
 def to_plmctl(

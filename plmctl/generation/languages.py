@@ -9,7 +9,7 @@ from plmctl.core.errors import ConfigError, find_meant, nearest
 from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Backbone
 from plmctl.models.encoder_decoder import LAST
-from plmctl.text.roles import SEGMENTS
+from plmctl.text.languages import list_languages, spell_language
 from plmctl.text.vocab import ROLES, Vocab
 
 # the usual spellings: de_DE, deu_Latn, __de__
@@ -18,7 +18,7 @@ _USUAL = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+|__[a-z]+__")
 
 def find_language(template: Sequence[str]) -> str | None:
     """The token of a template that has no role."""
-    return next((name for name in template if name not in (*ROLES, *SEGMENTS)), None)
+    return next(iter(list_languages(template)), None)
 
 
 def name_language(
@@ -56,9 +56,8 @@ def find_token(language: str, vocab: Vocab, path: str) -> str:
         for number, token in enumerate(vocab.tokens)
         if number not in roles and (vocab.special[number] or _USUAL.fullmatch(token))
     ]
-    for token in (language, f"__{language}__"):
-        if token in known:
-            return token
+    if (token := spell_language(language, known)) is not None:
+        return token
     alike = [token for token in known if token.startswith(f"{language}_")]
     shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "") or "none"
     allowed = f"a token of this tokenizer: {shown}{nearest(language, known)}"

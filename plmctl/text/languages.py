@@ -101,7 +101,7 @@ def name_languages(special: Roles, config: Mapping[str, Any], tokens: Collection
     """
     family, own = find_family(config.get("tokenizer_class")), list_languages(special.single)
     usual = family.default if family else None
-    named = (_find_language(config.get("src_lang"), tokens), *own, usual)
+    named = (spell_language(config.get("src_lang"), tokens), *own, usual)
     source = next((language for language in named if language in tokens), None)
     if source is None or (family is None and len(own) != 1):
         return special
@@ -111,7 +111,7 @@ def name_languages(special: Roles, config: Mapping[str, Any], tokens: Collection
         # the first versions of NLLB's class
         before = False if config.get("legacy_behaviour") else None
         framed = family.frame(special, source, before=before)
-    target = _find_language(config.get("tgt_lang"), tokens)
+    target = spell_language(config.get("tgt_lang"), tokens)
     if target is None:
         return framed
     return replace(framed, target=_rename(framed, source, target).single)
@@ -122,7 +122,7 @@ def list_languages(order: Sequence[str]) -> list[str]:
     return [name for name in order if name not in (*NAMES, *SEGMENTS)]
 
 
-def _find_language(code: object, tokens: Collection[str]) -> str | None:
+def spell_language(code: object, tokens: Collection[str]) -> str | None:
     """The token of a language: `__de__` in M2M-100, in which `de` is a piece of words."""
     return next((token for token in (f"__{code}__", str(code)) if token in tokens), None)
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import plmctl
+from plmctl.artifacts.convert import _force_language
 from plmctl.artifacts.loading import load
 from plmctl.config import compose as config
 from plmctl.config.command import perform
@@ -136,3 +137,14 @@ def test_unknown_languages(language: str, start: str, words: str) -> None:
         name_language(("A", "eos"), "de", vocab, start="last", path="p")
     named = name_language(("cls", "A", "sep"), "[unused0]", vocab, start="last", path="p")
     assert named == ("A", "eos", "[unused0]")
+
+
+def test_a_language_by_its_code_is_the_first_token_of_an_export() -> None:
+    """`de` is a piece of words beside the language `__de__`."""
+    special = np.array([True, True, True, False, True])
+    tokens = ("<pad>", "</s>", "<unk>", "de", "__de__")
+    vocab = replace(TINY, size=5, special=special, tokens=tokens)
+    config = {"model": {"start": "eos"}}
+    assert _force_language(config, vocab, "de")["model"]["forced"] == 4
+    assert _force_language(config, vocab, "__de__")["model"]["forced"] == 4
+    assert _force_language(config, vocab, None) == config
