@@ -40,7 +40,7 @@ class FNetFamily(BertFamily):
     model_type = "fnet"
     systems = ("FNet",)
     recipes: tuple[str, ...] = ("fnet",)
-    ignored = frozenset({"tpu_short_seq_length", "use_tpu_fourier_optimizations"})
+    ignored = frozenset({"tpu_short_seq_length"})
     hub: tuple[tuple[str, int], ...] = (("google/fnet-base", 83), ("google/fnet-large", 238))
     stated = change(
         [each for each in SETTINGS if each.key not in ABSENT],

@@ -102,10 +102,9 @@ class Generator(nn.Module):
             self.apart.begin()
         targets: Targets = batch.require("targets.mlm")
         features = self.backbone(batch).gather_words(targets.index)
-        row = targets.index // batch.text.ids.shape[1]
-        numbers = whole_at(
-            batch.require("values.draw")[row], targets.index % batch.text.ids.shape[1]
-        )
+        length = batch.text.ids.shape[1]
+        row, column = targets.index // length, targets.index % length
+        numbers = whole_at(batch.require("values.draw")[row], column)
         samples = self.sample(features.detach(), targets.ids, numbers)
         original = targets.write_into(batch.text.ids, targets.ids)
         ids = targets.write_into(batch.text.ids, samples)

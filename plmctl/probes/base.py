@@ -10,6 +10,7 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.config.groups import Data
 from plmctl.config.spec import Provenance
 from plmctl.core.parts import base_of
+from plmctl.storage.atomic import refuse_existing
 from plmctl.training.device.precision import Precision
 from plmctl.use.predict import ScoreTable
 
@@ -53,6 +54,13 @@ class Opened:
     def plugins(self) -> tuple[str, ...]:
         """The packages outside plmctl whose parts may be named."""
         return self.given.plugins
+
+    def claim_file(self) -> Path | None:
+        """The file of `out`; UsageError if it exists and is not to be replaced."""
+        if self.out is None:
+            return None
+        refuse_existing(Path(self.out), self.overwrite)
+        return Path(self.out)
 
 
 @base_of("probe")

@@ -16,7 +16,6 @@ from plmctl.core.terminal import counted
 from plmctl.core.values import Count
 from plmctl.probes.base import Opened, Probe
 from plmctl.probes.ngram import KneserNey, split_words
-from plmctl.storage.atomic import refuse_existing
 from plmctl.tasks.predictions import write_rows
 from plmctl.text.reader import read_sentences
 from plmctl.text.unknown import describe_unknown
@@ -60,9 +59,7 @@ class MinimalPairs(PairScorer, Probe):
     def measure(self, opened: Opened) -> ScoreTable:
         """The accuracies of a checkpoint."""
         loaded, device = opened.loaded, opened.precision.device
-        out = None if opened.out is None else Path(opened.out)
-        if out is not None:
-            refuse_existing(out, opened.overwrite)
+        out = opened.claim_file()
         pairs, left = self.read()
         model = loaded.model.to(device).eval()
         with torch.no_grad(), opened.precision.autocast():

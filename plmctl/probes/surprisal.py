@@ -19,7 +19,6 @@ from plmctl.core.terminal import counted
 from plmctl.core.values import Count, Whole
 from plmctl.models.base import Model
 from plmctl.probes.base import Opened, Probe
-from plmctl.storage.atomic import refuse_existing
 from plmctl.tasks.intervals import NORMAL
 from plmctl.tasks.predictions import write_rows
 from plmctl.tasks.readers import files
@@ -103,9 +102,7 @@ class Surprisal(Probe):
     def measure(self, opened: Opened) -> ScoreTable:
         """The surprisals of a model, written to `out`, and their use for reading times."""
         loaded, device = opened.loaded, opened.precision.device
-        out = None if opened.out is None else Path(opened.out)
-        if out is not None:
-            refuse_existing(out, opened.overwrite)
+        out = opened.claim_file()
         words = self.read()
         model = loaded.model.to(device).eval()
         way, _ = choose_way(find_ways(model, loaded.vocab), self.score)

@@ -22,6 +22,7 @@ from plmctl.jobs.configs import spell_task
 from plmctl.study.arms import expand, find_unknown_recipes, make_arm
 from plmctl.study.bases import BASES, describe_making, find_base, find_state
 from plmctl.study.before import list_makers, refuse_without_init
+from plmctl.study.early import AXIS
 from plmctl.study.study import (
     PRETRAIN,
     Arm,
@@ -126,7 +127,7 @@ class _Parser:
             metrics=asked,
             stop=self._node(StopRule, plain(given.stop), "stop") if given.stop else None,
             left_out=left_out,
-            curves=given.curves or {"minutes": "time"}.get(kind, kind),
+            curves=given.curves or AXIS[kind],
             keep=given.keep,
             until=given.until,
             hours=given.budget.hours,

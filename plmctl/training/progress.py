@@ -20,7 +20,7 @@ class Progress:
 
     step: Whole = 0  # optimizer updates done; skipped ones are not counted
     tokens: Whole = 0  # tokens of those updates, without padding
-    words: Whole = 0  # words of their text, in a run that counts them (data/words.py)
+    words: Whole = 0  # words of their text, in a run that counts them (data/counted_words.py)
     rows: Whole = 0
     seconds: Number = 0.0  # wall-clock time, evaluation and saving included
     skipped: Whole = 0  # updates thrown away because their gradient was not finite

@@ -175,7 +175,7 @@ def test_a_mix_hands_on_what_an_update_tells():
 
 
 def test_processes_share_their_tallies(monkeypatch):
-    """What another process has counted arrives by one sum of all."""
+    """One sum over all processes adds the counts of the others."""
     objective, model = make(), make_model()
     there = SimpleNamespace(calls=0)
 
