@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from plmctl.cli.former import choose_place
 from plmctl.cli.options import Plugin
 from plmctl.config.command import About, Tool
+
+if TYPE_CHECKING:
+    from plmctl.storage.pushing import Push
 
 
 def list_families() -> tuple[str, list[tuple[str, str]]]:
@@ -130,6 +133,32 @@ Group = Annotated[
     ),
 ]
 
+Pushed = Annotated[
+    str | None,
+    typer.Option(
+        "--push",
+        metavar="OWNER/NAME",
+        help="Push the folder to this repository of the Hugging Face hub, with the token of hf auth"
+        " login (default: nothing is pushed). It needs no --out.",
+    ),
+]
+Private = Annotated[bool, typer.Option("--private", help="Make the new repository private.")]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace the files of a repository of this name; its earlier commits stay.",
+    ),
+]
+Shown = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="With --push: print the files, their sizes and the repository. Write and push"
+        " nothing, and use no network.",
+    ),
+]
+
 
 GRAPHS = ("onnx", "openvino")  # layouts of one graph, without weights for PyTorch
 # the library in the card of a folder, where it is not transformers
@@ -205,6 +234,55 @@ def find_deployment(to: str | None, calibrate: str | None) -> Callable[..., None
     return found.get(to)
 
 
+def find_converter(
+    to: str | None,
+    longer: Mapping[str, Any],
+    part: str,
+    compact: bool,
+    packed: tuple[int | None, int],
+    plugins: tuple[str, ...],
+) -> Callable[..., None]:
+    """The function that writes a layout of PyTorch.
+
+    Args:
+        to: The layout.
+        longer: `max_length`, `reach` and `without` of a longer model.
+        part: The network to convert.
+        compact: Whether zeros are left out.
+        packed: The bits of a weight, and weights that share a scale.
+        plugins: The packages outside plmctl that the model may be made of.
+    """
+    from plmctl.artifacts.convert import convert as convert_model
+    from plmctl.artifacts.packing import pack
+    from plmctl.report.card import make_card
+
+    without = longer["without"]
+    return partial(
+        convert_model,
+        to=to or "plmctl",
+        **{**longer, "without": (without,) if without else ()},
+        part=part,
+        compact=compact,
+        packing=partial(pack, *packed),
+        plugins=plugins,
+        card=partial(make_card, library=LIBRARY.get(to, "transformers"), plugins=plugins),
+    )
+
+
+def find_push(push: str | None, *, dry_run: bool, **options: bool) -> Push | None:
+    """The repository to push to; UsageError for options of a push without one."""
+    from plmctl.core.errors import UsageError
+    from plmctl.storage.pushing import Push
+
+    if push is not None:
+        return Push(push, **options)
+    for name, used in {**options, "dry_run": dry_run}.items():
+        if used:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is of --push\n  fix: --push OWNER/NAME {option}")
+    return None
+
+
 class ConvertCommand(Tool):
     """Convert a model to or from Hugging Face's layout, to another library, or to longer rows.
 
@@ -238,43 +316,35 @@ class ConvertCommand(Tool):
         compact: Compact = False,
         bits: Bits = None,
         group: Group = 0,
+        push: Pushed = None,
+        private: Private = False,
+        overwrite: Overwrite = False,
+        dry_run: Shown = False,
         plugin: Plugin = None,
     ) -> None:
-        from plmctl.artifacts.convert import convert as convert_model
-        from plmctl.artifacts.packing import pack
         from plmctl.core.errors import UsageError
-        from plmctl.report.card import make_card
         from plmctl.storage.paths import refuse_file_name
 
-        if (place := choose_place(f"convert {source}", former, out)) is None:
+        place = choose_place(f"convert {source}", former, out)
+        pushed = find_push(push, private=private, overwrite=overwrite, dry_run=dry_run)
+        if place is None and pushed is None:
             raise UsageError("Missing option '--out': the folder to write\n  fix: --out converted")
-        refuse_file_name(place, "--out")
+        if place is not None:
+            refuse_file_name(place, "--out")
         refuse_lengths(max_length, reach=reach, without=without)
         refuse_options(to, part, max_length, int8=int8, data=data)
         refuse_packing(to, max_length, compact=compact, bits=bits, group=group)
         refuse_eight_bits(to, int8=int8, keep=keep, calibrate=calibrate)
+        plugins = tuple(plugin or ())
         if (deploy := find_deployment(to, calibrate)) is not None:
-            deploy(
-                Path(source).expanduser(),
-                Path(place).expanduser(),
-                to=to,
-                int8=int8,
-                keep=0.99 if keep is None else keep,
-                data=data,
-                plugins=tuple(plugin or ()),
-            )
-            return
-        library = LIBRARY.get(to, "transformers")
-        convert_model(
-            Path(source).expanduser(),
-            Path(place).expanduser(),
-            to=to or "plmctl",
-            max_length=max_length,
-            reach=reach,
-            without=(without,) if without else (),
-            part=part,
-            compact=compact,
-            packing=partial(pack, bits, group),
-            plugins=tuple(plugin or ()),
-            card=partial(make_card, library=library, plugins=tuple(plugin or ())),
-        )
+            least = 0.99 if keep is None else keep
+            deploy = partial(deploy, to=to, int8=int8, keep=least, data=data, plugins=plugins)
+        else:
+            longer = {"max_length": max_length, "reach": reach, "without": without}
+            deploy = find_converter(to, longer, part, compact, (bits, group), plugins)
+        write = partial(deploy, Path(source).expanduser())
+        folder = None if place is None else Path(place).expanduser()
+        if pushed is not None:
+            pushed.deliver(write, folder, dry_run=dry_run)
+        elif folder is not None:
+            write(folder)

@@ -30,6 +30,7 @@ EXTRAS = {
     "parquet": Extra(("pyarrow",), "text and tables in .parquet files"),
     "datasets": Extra(("datasets",), "data sets of Hugging Face: data.path=hf:<name>"),
     "remote": Extra(("fsspec", "aiohttp", "s3fs", "gcsfs"), "tokens at a URL: data.path=s3://..."),
+    "hub": Extra(("huggingface_hub",), "models pushed to the hub: convert --push"),
     "elmo": Extra(("h5py",), "published weights of ELMo"),
     "wandb": Extra(("wandb",), "numbers of runs at Weights & Biases: run.trackers=[wandb]"),
     "mlflow": Extra(("mlflow",), "numbers of runs in MLflow: run.trackers=[mlflow]"),
