@@ -10,6 +10,9 @@ what was measured; a command's row is the first sentence of its help; a setting'
 recipes and names on the hub; a class of the reference has the first sentence of its docstring.
 
 Between `<!-- file: PATH -->` and `<!-- end -->` stands the text of a file of the repository.
+
+docs/llms.txt, in the form of llmstxt.org, lists the pages of mkdocs.yml with their first sentences.
+`plmctl docs` reads it.
 """
 
 import functools
@@ -21,6 +24,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
+import yaml
 
 from plmctl.chain.listing import list_parts, name_paper, name_system
 from plmctl.config.build import build
@@ -51,6 +55,7 @@ from plmctl.text.vocab import Vocab
 DOCS = Path(__file__).parent
 RESULTS = recipes_dir() / "RESULTS.md"
 LOGS = DOCS / "results"
+INDEX = DOCS / "llms.txt"
 PAGES = (*sorted(DOCS.rglob("*.md")), RESULTS)
 TABLE = re.compile(
     r"(?<=<!-- )((?:parts|settings|classes): \w+"
@@ -327,6 +332,34 @@ def show_file(found: re.Match[str]) -> str:
     return f"{found[0].splitlines()[0]}\n```{kind}\n{path.read_text(encoding='utf-8')}```\n"
 
 
+def list_site() -> str:
+    """The text of docs/llms.txt: a section for each tab of the site, a line for each page."""
+    site = yaml.safe_load((DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8"))
+    lines = [f"# {site['site_name']}", f"> {site['site_description']}"]
+    for tab in site["nav"]:
+        ((title, pages),) = tab.items()
+        pages = [{title: pages}] if isinstance(pages, str) else pages
+        named = [pair for page in pages for pair in page.items()]
+        links = [f"- [{name}]({page}): {describe_page(DOCS / page)}" for name, page in named]
+        lines += [f"## {title}", "\n".join(links)]
+    return "\n\n".join(lines) + "\n"
+
+
+def describe_page(page: Path) -> str:
+    """The headings of a log; the first sentence of the class of a reference, or of another page."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall("^## (.*)$", text, re.MULTILINE)
+    if page.parent == LOGS and page.stem not in ("index", "machine"):
+        return "; ".join(headings)
+    if found := re.search(r"^# .*\n\n::: ([\w.]+)\.(\w+)$", text, re.MULTILINE):
+        text = inspect.getdoc(getattr(importlib.import_module(found[1]), found[2])) or ""
+    blocks = (" ".join(each.split()) for each in text.split("\n\n"))
+    plain = next(each for each in blocks if not each.startswith(("#", "|", "<", "```")))
+    sentence = re.split(r"(?<=[.?])\s(?=[A-Z`*\[])", plain)[0].rstrip(":")
+    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", sentence)
+
+
 if __name__ == "__main__":
     for file in PAGES:
         file.write_text(fill(file.read_text(encoding="utf-8")), encoding="utf-8")
+    INDEX.write_text(list_site(), encoding="utf-8")

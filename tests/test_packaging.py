@@ -99,6 +99,15 @@ def test_wheel_holds_every_part_and_recipe(site):
         } == wanted
 
 
+def test_wheel_holds_the_pages_and_nothing_of_developers(site):
+    pages = {file.relative_to(ROOT / "docs") for file in (ROOT / "docs").rglob("*.md")}
+    copies = site / "plmctl/_docs"
+    held = {file.relative_to(copies) for file in copies.rglob("*") if file.is_file()}
+    assert held == {*pages, Path("llms.txt")}
+    assert {each.name.partition("-")[0] for each in site.iterdir()} == {"plmctl"}
+    assert not [*site.rglob("*.pyc"), *site.rglob("test_*.py")]
+
+
 def test_wheel_finds_them_from_an_empty_folder(site, tmp_path):
     code = (
         "from plmctl.config import recipes; print(recipes.conf_dir(), recipes.recipes_dir(),"

@@ -30,6 +30,7 @@ from plmctl.config.headers import header
 from plmctl.config.launcher import take_launcher
 from plmctl.config.schema import SAVED
 from plmctl.config.spec import Provenance
+from plmctl.core.errors import DataError, PlmctlError, UsageError
 from plmctl.data.formats.base import Format
 from plmctl.distill.base import Signal
 from plmctl.heads.base import Head
@@ -119,6 +120,7 @@ def assert_composes(line: str, *extra: str) -> None:
         "bases",
         "models",
         "help",
+        "docs",
         "env",
     ):
         return
@@ -155,6 +157,14 @@ def test_there_are_enough_commands() -> None:
 def test_readme_is_short_and_grows_with_no_part() -> None:
     assert README.count("\n") <= 150
     assert "<!--" not in README, "generated tables stand in docs/catalogue"
+
+
+def test_page_of_agents_is_short_and_knows_the_exit_codes() -> None:
+    page = PAGES["AGENTS.md"]
+    assert page.count("\n") <= 60
+    assert len([*commands(page.partition("## Exit codes")[0])]) == 10
+    codes = {kind.exit_code for kind in (PlmctlError, UsageError, DataError)} | {0}
+    assert set(re.findall(r"^\| (\d) ", page, re.MULTILINE)) == {str(code) for code in codes}
 
 
 def test_results_are_a_page_that_one_reads() -> None:
@@ -221,6 +231,7 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     wanted |= {"results", "reached"}
     marks = [mark for page in PAGES.values() for mark, _ in tables.TABLE.findall(page)]
     assert sorted(marks) == sorted(wanted)
+    assert tables.INDEX.read_text(encoding="utf-8") == tables.list_site(), "stale: make docs"
     for page in PAGES.values():
         assert tables.FILE.sub(tables.show_file, page) == page, "stale: make docs"
         found = {mark: table.splitlines()[2:] for mark, table in tables.TABLE.findall(page)}

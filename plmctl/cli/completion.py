@@ -54,6 +54,14 @@ def suggest_topics(ctx: typer.Context, incomplete: str) -> list[str]:
     return sorted({*groups, *(name for group in groups for name in part_files(group))})
 
 
+def suggest_pages(ctx: typer.Context, incomplete: str) -> Suggested:
+    """The pages that `plmctl docs` shows."""
+    from plmctl.config.pages import list_pages
+
+    pages = [(page.name, page.about) for page in list_pages()]
+    return [pair for pair in pages if pair[0].startswith(incomplete)]
+
+
 def _join(words: Sequence[str]) -> list[str]:
     """Words that bash has cut at their `=`, whole again."""
     return re.sub(r"\n=(?:\n|$)", "=", "\n".join(words)).splitlines()

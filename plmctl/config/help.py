@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
-from rich.table import Table
 
 from plmctl.config.build import build
 from plmctl.config.command import all_commands, list_commands
@@ -28,10 +27,9 @@ from plmctl.config.settings import Setting, list_plumbing
 from plmctl.config.terms import explain_word
 from plmctl.core.errors import UsageError, did_you_mean, find_alike
 from plmctl.core.locate import locate
-from plmctl.core.terminal import screen, tell
+from plmctl.core.terminal import print_meanings, tell
 from plmctl.storage.settings_file import read_part_text
 
-WIDEST = 48  # letters of a key up to which meanings stand below each other in a pipe
 FIELDS = "fields"  # the word that asks for the glossary
 
 
@@ -62,7 +60,7 @@ def explain(
     if as_json:
         tell(json.dumps(lines, indent=1, ensure_ascii=False))
     else:
-        _print([*lines.items()])
+        print_meanings([*lines.items()])
 
 
 def _explain_settings(
@@ -87,7 +85,7 @@ def _explain_settings(
                 return False
             raise
     if words and not as_json:
-        _print([*words.items()])
+        print_meanings([*words.items()])
         tell("")
     if file is None:
         _show_settings(found, as_json=as_json)
@@ -117,7 +115,9 @@ def _show_settings(settings: Sequence[Setting], *, as_json: bool) -> None:
             del node["hint"]
         tell(json.dumps(nodes, indent=1, ensure_ascii=False))
     else:
-        _print([(f"{setting.path}={setting.default}", _describe(setting)) for setting in settings])
+        print_meanings(
+            [(f"{setting.path}={setting.default}", _describe(setting)) for setting in settings]
+        )
 
 
 def _find_settings(
@@ -241,20 +241,3 @@ def _describe(setting: Setting) -> str:
     needed = "must be given" if not setting.default else ""
     words = "; ".join(filter(None, [setting.meaning, setting.kind, needed]))
     return f"{words} [{', '.join(setting.owners)}]" if setting.owners else words
-
-
-def _print(lines: Sequence[tuple[str, str]]) -> None:
-    """Two columns: keys, which are never broken, and what they mean, folded to the terminal; what
-    goes to a pipe has a line each.
-    """
-    console, longest = screen(), max((len(key) for key, _ in lines), default=0)
-    if not console.is_terminal:
-        for key, meaning in lines:
-            tell(f"{key:<{min(longest, WIDEST)}}  {meaning}".rstrip())
-        return
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True, overflow="ignore", min_width=longest)
-    table.add_column(overflow="fold")
-    for key, meaning in lines:
-        table.add_row(key, meaning)
-    console.print(table)

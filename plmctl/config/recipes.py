@@ -31,9 +31,9 @@ def recipes_dir() -> Path:
     return _shipped("recipes")
 
 
-def glossary_file() -> Path:
-    """The table of terms: docs/glossary.md of a checkout, or its copy in an installed wheel."""
-    return _shipped("docs") / "glossary.md"
+def docs_dir() -> Path:
+    """The folder of pages: docs/ of a checkout, or its copy in an installed wheel."""
+    return _shipped("docs")
 
 
 def slots(config_dirs: Sequence[str] = ()) -> list[str]:

@@ -9,7 +9,7 @@ from plmctl.config.command import list_commands
 from plmctl.config.headers import header
 from plmctl.config.instead import INSTEAD
 from plmctl.config.other_names import OURS
-from plmctl.config.recipes import find_recipe, glossary_file, recipe_names
+from plmctl.config.recipes import docs_dir, find_recipe, recipe_names
 from plmctl.storage.reading import read_text
 
 _ROW = re.compile(r"^\| (?P<terms>[^|]+) \| (?P<meaning>[^|]+) \|$", re.MULTILINE)
@@ -36,7 +36,7 @@ def explain_word(
 
 def _find_terms(what: str) -> dict[str, str]:
     """The rows of the glossary that explain a term, or begin or end with it, in any number."""
-    file = glossary_file()
+    file = docs_dir() / "glossary.md"
     rows = _ROW.finditer(read_text(file) if file.is_file() else "")
     wanted = _bare(what)
     exact: dict[str, str] = {}

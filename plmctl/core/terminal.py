@@ -52,6 +52,7 @@ def tell(text: object, *, file: TextIO | None = None, end: str = "\n") -> None:
 
 
 WIDE = 10_000  # columns of an output that is no terminal
+WIDEST = 48  # letters of a key up to which meanings stand below each other in a pipe
 LOGGER = logging.getLogger("plmctl")
 DETAIL, REMARK, WARN, FAIL = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
@@ -182,3 +183,22 @@ def print_columns(
         for row in rows:
             table.add_row(*(row[index] for index in shown))
         console.print(table)
+
+
+def print_meanings(lines: Sequence[tuple[str, str]]) -> None:
+    """Print keys, which are never broken, and their meanings, folded to the terminal; a pipe gets
+    a line for each key.
+    """
+    from rich.table import Table
+
+    console, longest = screen(), max((len(key) for key, _ in lines), default=0)
+    if not console.is_terminal:
+        for key, meaning in lines:
+            tell(f"{key:<{min(longest, WIDEST)}}  {meaning}".rstrip())
+        return
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True, overflow="ignore", min_width=longest)
+    table.add_column(overflow="fold")
+    for key, meaning in lines:
+        table.add_row(key, meaning)
+    console.print(table)

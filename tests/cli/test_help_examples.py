@@ -68,6 +68,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "recipes cp": (),
     "recipes run": (),
     "help": (),
+    "docs": (),
     "env": (),
 }
 MAKES = {

@@ -17,7 +17,8 @@ from plmctl.core.progress import ProgressLine, show_bytes
 from plmctl.runs import session
 from tests.command import plmctl as command
 
-SILENT = {"help", "env", "bases ls", "models ls", "recipes ls", "recipes show", "recipes cp"}
+SILENT = {"help", "docs", "env", "bases ls", "models ls", "recipes ls", "recipes show"}
+SILENT |= {"recipes cp"}
 
 
 def invoke(*words: str) -> Any:
