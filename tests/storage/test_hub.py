@@ -18,14 +18,14 @@ from tests.interop.publishing import publish
 COMMIT = "1dbc166cf8765166998eff31ade2eb64c8a40076"
 
 
-def fill(cache: Path, name: str, files: Path, *, ref: str = "main") -> Path:
+def fill(cache: Path, name: str, files: Path, *, ref: str = "main", kind: str = "model") -> Path:
     """`files` in the layout of the cache: links into blobs/, as `hf download` makes them."""
-    home = cache / f"models--{name.replace('/', '--')}"
+    home = cache / f"{kind}s--{name.replace('/', '--')}"
     snapshot = home / "snapshots" / COMMIT
     for folder in (home / "blobs", snapshot, (home / "refs" / ref).parent):
         folder.mkdir(parents=True, exist_ok=True)
     (home / "refs" / ref).write_text(COMMIT)
-    for number, file in enumerate(sorted(files.iterdir())):
+    for number, file in enumerate(sorted(file for file in files.iterdir() if file.is_file())):
         shutil.copy(file, home / "blobs" / str(number))
         (snapshot / file.name).symlink_to(Path("../../blobs", str(number)))
     return snapshot
@@ -52,6 +52,15 @@ def test_a_downloaded_model_is_opened_by_its_name(
     for name in ("hf:some/bert", "hf:some/bert@main", f"hf:some/bert@{COMMIT}"):
         assert open_source(name).folder == snapshot
     assert all((same[key] == value).all() for key, value in load(name).model.state_dict().items())
+    proposed = snapshot.parents[1] / "refs/refs/pr/1"
+    proposed.parent.mkdir(parents=True)
+    proposed.write_text(COMMIT)
+    for wrong in ("v1", COMMIT[:7]):
+        said = (
+            rf"has no revision {wrong}.*; it has main, refs/pr/1\n.* some/bert --revision {wrong}$"
+        )
+        with pytest.raises(DataError, match=said):
+            load(f"hf:some/bert@{wrong}")
     with pytest.raises(DataError, match=r"give hf:some/bert, which is in the local cache"):
         load("some/bert")
 

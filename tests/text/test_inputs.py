@@ -9,6 +9,7 @@ import json
 import sys
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ import pytest
 from plmctl.core.errors import DataError, UsageError
 from plmctl.data.survey import TextSource
 from plmctl.text import inputs
+from plmctl.text.hub import DataSet
 from plmctl.text.reader import read_documents
 from plmctl.text.tabular import read_rows
+from tests.storage.test_hub import COMMIT, fill
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -144,7 +147,7 @@ def test_parquet_is_not_held_in_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
 
 
-def test_data_sets(plain: Path) -> None:
+def test_data_sets(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("datasets")
     (plain.parent / "a.jsonl").rename(plain.parent / "train.jsonl")
     (plain.parent / "validation.jsonl").write_text(LINES[: LINES.index("\n")], encoding="utf-8")
@@ -165,14 +168,43 @@ def test_data_sets(plain: Path) -> None:
     assert before != TextSource(f"hf:{folder}").content()
     wrongs = {
         ":trian": "Bad split: trian",
-        ":a:b:c": r"hf:<name>\[:config\]",
+        ":a:b:c": r"hf:<name>\[@revision\]\[:config\]",
         ":x:train": "cannot be read",
     }
     for wrong, message in wrongs.items():
         with pytest.raises(DataError, match=message):
             list(read_documents(f"hf:{folder}{wrong}"))
-    with pytest.raises(DataError, match=r"hf:/nowhere/at/all: cannot be read"):
+    with pytest.raises(DataError, match=r"hf:/nowhere/at/all: there is no such folder"):
         list(read_documents("hf:/nowhere/at/all"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(folder.parent / "hub"))
+    fill(folder.parent / "hub", "some/set", folder, ref="v1", kind="dataset")
+    for name in ("hf:some/set@v1", "hf:some/set@v1:default:train", f"hf:some/set@{COMMIT}:train"):
+        assert found(name) == found(folder / "train.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "fix"),
+    [
+        ("some/set", "it is not in the local cache.*", "some/set --repo-type dataset"),
+        ("a/b@v2:x", "no revision v2; it has v1", "a/b --repo-type dataset --revision v2"),
+    ],
+)
+def test_a_data_set_that_was_not_downloaded_names_the_command(
+    name: str, said: str, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = SimpleNamespace(get_dataset_config_names=lambda name, **more: [*more.values()])
+    reader.load_dataset_builder = lambda name, config, **more: (name, more)
+    monkeypatch.setitem(sys.modules, "datasets", reader)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    fill(tmp_path / "hub", "a/b", tmp_path, ref="v1", kind="dataset")
+    for asked in (None, "1"):
+        monkeypatch.setenv("HF_HUB_OFFLINE", asked) if asked else None
+        with pytest.raises(DataError, match=f"{said}\n  fix: hf download {fix}  # or export HF"):
+            list(DataSet(f"hf:{name}").rows())
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    named, _, revision = name.partition(":")[0].partition("@")
+    (opened, more), _ = DataSet(f"hf:{name}")._builder
+    assert (opened, more) == (named, {"revision": revision or "main"})
 
 
 @pytest.mark.parametrize(
