@@ -23,6 +23,7 @@ from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_i
 from plmctl.generation.writer import writer_of
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.runs.deciding import advise, decide
+from plmctl.runs.published_search import choose_search
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import LabelDecision
@@ -210,7 +211,7 @@ class TrainedModel(Loaded):
         prompts: Sequence[str],
         *,
         max_new: int | None = None,
-        search: str = "greedy",
+        search: str | None = None,
         options: Settings | None = None,
         batch_size: int = 32,
         source_language: str | None = None,
@@ -224,14 +225,16 @@ class TrainedModel(Loaded):
         Args:
             prompts: texts that are continued, or rewritten by an encoder-decoder.
             max_new: tokens of a text at most; None: as many as the model has room for, or 128.
-            search: greedy, sample or beam.
+            search: greedy, sample or beam; None: as the folder of a published model says, else
+                greedy.
             options: settings of the search.
             batch_size: prompts at the same time.
             source_language: The token of the language of the prompts, such as de_DE; None: as in
                 training.
             target_language: The token of the language that is written; None: as in training.
         """
-        settings: dict[str, Any] = {"search": search, "batch_size": batch_size}
+        settings: dict[str, Any] = {"batch_size": batch_size}
+        settings |= {} if search is None else {"search": search}
         languages = dict(zip(LANGUAGES, (source_language, target_language), strict=True))
         settings |= {name: token for name, token in languages.items() if token is not None}
         settings |= {f"search.{name}": value for name, value in (options or {}).items()}
@@ -254,7 +257,7 @@ class TrainedModel(Loaded):
         checkpoint = {"checkpoint": self.source.folder}
         given = self._provenance("generate", to_words({**checkpoint, **settings}))
         with advise(given):
-            spec: Any = decide(given)
+            spec: Any = choose_search(decide(given), self)
             search = build(spec.search, {}, spec.plugins, path="search")
             languages = {name: getattr(spec, name) for name in LANGUAGES}
             reader = make_prompt_reader(self, PLACE, **languages)

@@ -27,12 +27,15 @@ from plmctl.artifacts.loading import Source, open_source, refuse_infinite, witho
 from plmctl.artifacts.packing import Pack, keep
 from plmctl.artifacts.places import Places
 from plmctl.artifacts.sentence_model import to_sentence_folder
+from plmctl.config.build import build
 from plmctl.config.saved import CONFIG
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
+from plmctl.generation.published import state_search
 from plmctl.interop import hf
 from plmctl.interop.generator import extract_generator
+from plmctl.interop.stacks import FORCED
 from plmctl.models.encoder_decoder import LAST, ROLES
 from plmctl.nn.tables import count
 from plmctl.storage.atomic import open_folder, write_text
@@ -159,6 +162,8 @@ def to_hf(
     if find_head(source) in exported.left_out:
         left, decided = None, []
     exported = replace(exported, settings=exported.settings | spell_decision(left))
+    if exported.writing is not None and task.get("search"):
+        exported = replace(exported, writing=_state_writing(source, exported.settings))
     tokens = {} if vocab is None else {role: getattr(vocab, role) for role in ROLES}
     hf.write(folder, exported, tokens=tokens)
     if card is not None:
@@ -177,6 +182,14 @@ def to_hf(
     for note in (*exported.notes, *decided):
         remark(note)
     return exported.architecture
+
+
+def _state_writing(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The published settings of the search and the lengths of a task that writes."""
+    task = source.config["task"]
+    facts = getattr(build(task["search"], {}, source.plugins, path="search"), "facts", None)
+    forced = int(settings.get(FORCED.key) is not None)
+    return {} if facts is None else state_search(facts, max_new=task["max_target"], forced=forced)
 
 
 def _force_language(

@@ -54,6 +54,7 @@ class Generate(Command):
     input: str | None = None
     out: str | None = None  # a .jsonl file of the results; null: they are printed
     overwrite: bool = False  # replace an existing file
+    # where none is chosen, the folder of a published model may state one
     search: Any = None
     runtime: Any = None  # library that writes: torch, ctranslate2; null: torch
     # token of the language of the prompts, in a model of several: de_DE, deu_Latn, __de__; null: as
@@ -86,11 +87,12 @@ class Generate(Command):
         """
         from plmctl.artifacts.deployed import load_to_answer
         from plmctl.generation.answers import TextAnswers, answer_in_order
+        from plmctl.runs.published_search import choose_search
         from plmctl.use.generate import limit_memory, make_answerer, open_draft
         from plmctl.use.prompting import LANGUAGES, make_prompt_reader
         from plmctl.use.runtimes import let_write, open_runtime
 
-        search = build(self.search, {}, self.plugins, path="search")
+        build(self.search, {}, self.plugins, path="search")  # wrong settings are named first
         if self.out is not None:
             if not is_stream(Path(self.out)):
                 refuse_ending(self.out, [".jsonl"], "an answer a line")
@@ -99,20 +101,22 @@ class Generate(Command):
         how: Any = (self.device, self.precision, self.plugins)
         loaded, precision = load_to_answer(self.checkpoint, *how)
         limit_memory(loaded.model.backbone, self.memory)
+        spec = choose_search(self, loaded)
+        search = build(spec.search, {}, self.plugins, path="search")
         languages = {name: getattr(self, name) for name in LANGUAGES}
         reader = make_prompt_reader(loaded, source, **languages)
         self._refuse_unused(reader.kind, LANGUAGES)
         if reader.kind != "fill":
             runtime = open_runtime(self.runtime, precision, self.plugins, loaded)
             reader = let_write(reader, runtime)
-        lengths: Any = {"max_new": self.max_new, "min_length": self.search.get("min_length", 0)}
+        lengths: Any = {"max_new": spec.max_new, "min_length": spec.search.get("min_length", 0)}
         if self.draft is not None:
             tokens = self.draft_tokens
             lengths["draft"] = open_draft(self.draft, loaded, tokens=tokens, device=self.device)
         answerer = make_answerer(
             reader, search, top=self.top, device=precision.device, weights=self.weights, **lengths
         )
-        prompts = reader.all(lines, self.max_new)
+        prompts = reader.all(lines, spec.max_new)
         as_json = self.provenance.json or self.out is not None
         alone = source == "prompt" and not as_json and search.count == 1
         if alone and isinstance(answerer, TextAnswers):

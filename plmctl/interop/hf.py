@@ -16,6 +16,7 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError, DataError, list_some, nearest
 from plmctl.core.terminal import remark
+from plmctl.generation import published
 from plmctl.interop import labels, weights
 from plmctl.interop.albert import AlbertFamily
 from plmctl.interop.bart import BartFamily
@@ -153,6 +154,8 @@ class Exported:
     left_out: list[str] = field(default_factory=list)
     # on tensors that differ from the imported ones
     notes: list[str] = field(default_factory=list)
+    # further settings of `generation_config.json`; None: the class does not write
+    writing: Mapping[str, Any] | None = None
 
 
 def read(
@@ -218,10 +221,13 @@ def understand(
     heads = {
         head: family.head(head, numbers, labels.count(head, ours)) for head in architecture.heads
     }
+    origin = {"family": family.model_type, "pad": numbers.pad, **family.remember(numbers)}
+    if _writes(heads) and (stated := _read_writing(settings, folder)):
+        origin["writing"] = stated
     config = {
         **family.nodes(numbers),
         "heads": heads,
-        "origin": {"family": family.model_type, "pad": numbers.pad, **family.remember(numbers)},
+        "origin": origin,
         **labels.read_names(settings, architecture),
     }
     if line := family.describe_reading(numbers):
@@ -268,6 +274,11 @@ class _Writing(TypedDict):
 
     decoder_start_token_id: NotRequired[int | None]
     forced_bos_token_id: NotRequired[int | None]
+
+
+# ids that both files state
+_WRITING_IDS = tuple(f"{role}_token_id" for role in ("pad", "bos", "eos"))
+_WRITING_IDS += tuple(_Writing.__annotations__)
 
 
 class _Named(TypedDict):
@@ -317,6 +328,7 @@ def export(
         }
     settings = family.settings(numbers) | {"architectures": [architecture.name], "dtype": "float32"}
     ours = {"class": labels.SEVERAL} if several else {}
+    writes = _writes({name: family.head(name, numbers, 0) for name in architecture.heads})
     left_out = [
         *(f"heads.{ours.get(head, head)}" for head in lost),
         *unread,
@@ -334,11 +346,14 @@ def export(
         theirs,
         left_out,
         notes,
+        (config.get("origin") or {}).get("writing", {}) if writes else None,
     )
 
 
 def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None]) -> None:
-    """Write config.json (with the ids of special tokens) and the weights."""
+    """Write config.json (with the ids of special tokens), generation_config.json of a class that
+    writes, and the weights.
+    """
     admit(folder).mkdir(parents=True, exist_ok=True)
     ids = {
         f"{role}_token_id": tokens[role]
@@ -364,7 +379,24 @@ def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None])
         settings = {key: value for key, value in settings.items() if key != "sep_token_id"}
         settings |= {} if separator is None else {"sep_token_id": separator}
     write_text(folder / "config.json", json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    if exported.writing is not None:
+        own = {key: settings[key] for key in _WRITING_IDS if settings.get(key) is not None}
+        text = json.dumps(own | {**exported.writing}, indent=2)
+        write_text(folder / published.FILE, text + "\n")
     weights.write(folder, exported.tensors)
+
+
+def _writes(heads: Mapping[str, Any]) -> bool:
+    """Whether a head predicts next tokens."""
+    return any((node or {}).get("about") == "next" for node in heads.values())
+
+
+def _read_writing(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The settings of writing that say something: those of config.json, where no other file states
+    them.
+    """
+    file = folder / published.FILE
+    return published.find_stated(read_json(file, fix=weights.AGAIN) if file.is_file() else settings)
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -374,7 +406,7 @@ def _settings(folder: Path) -> dict[str, Any]:
             "no config.json here", file=folder, fix="give the folder that `save_pretrained` wrote"
         )
     settings: dict[str, Any] = read_json(file, fix=weights.AGAIN)
-    own = folder / "generation_config.json"
+    own = folder / published.FILE
     written = read_json(own, _Writing, fix=weights.AGAIN) if own.is_file() else {}
     known = _Writing.__annotations__.keys()
     return settings | {

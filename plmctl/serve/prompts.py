@@ -17,6 +17,7 @@ from plmctl.generation.search import Walking
 from plmctl.generation.together import TextOrder, Together
 from plmctl.generation.writer import writer_of
 from plmctl.runs.deciding import decide
+from plmctl.runs.published_search import choose_search
 from plmctl.runtime.base import Runtime
 from plmctl.serve.queue import QueuedItem
 from plmctl.training.device.precision import Precision
@@ -132,7 +133,8 @@ class PromptEngines:
         words = [f"{name}={_spell(value)}" for name, value in settings]
         words = [f"checkpoint={_spell(str(self.loaded.source.folder))}", *words]
         plugins = tuple(self.loaded.source.plugins)
-        spec: Any = decide(Provenance("generate", overrides=tuple(words), plugins=plugins))
+        given = Provenance("generate", overrides=tuple(words), plugins=plugins)
+        spec: Any = choose_search(decide(given), self.loaded)
         search = build(spec.search, {}, plugins, path="search")
         least = spec.search.get("min_length", 0)
         answerer = make_answerer(
@@ -152,7 +154,9 @@ class PromptEngines:
 
 
 def order_settings(search: Mapping[str, Any], **others: Any) -> Settings:
-    """Settings of `plmctl generate`: a search with its own settings, and others but for None."""
+    """Settings of `plmctl generate`: a search, if one is named, with its own settings, and others
+    but for None.
+    """
     chosen, own = str(search.get("name", "greedy")), {**search}
     own.pop("name", None)
     for name, value in [("name", chosen), *own.items()]:
@@ -162,7 +166,7 @@ def order_settings(search: Mapping[str, Any], **others: Any) -> Settings:
             raise UsageError(f"search: '{name}' is a word or a number, not {value!r}")
     given = {name: value for name, value in others.items() if value is not None}
     return (
-        ("search", chosen),
+        *([("search", chosen)] if search else []),
         *((f"search.{name}", own[name]) for name in sorted(own)),
         *given.items(),
     )

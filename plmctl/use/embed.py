@@ -15,11 +15,12 @@ is not). Line or row i (from 0) gives
     logits_<i>  [T, K] or [K]   with logits=true: what the model's head says of each token, or of
                                 the whole line
 
-T is the number of ids of the line, padding of its own included; an empty line keeps its number and
-has T = 0, pooled zeros. Further heads of the model give `logits_<head>_<i>`. Texts longer than the
-longest row of the model are cut, and counted. An existing file is overwritten only with
-overwrite=true. A file with one vector for each line also has `made`, from which `among` reads how
-these were made, with the texts. It has `weights`, [V], where tokens have any.
+T is the number of ids of the line, padding of its own included; a blank line keeps its number and
+has T = 0, pooled zeros; a folder of sentence-transformers reads its special tokens. Further heads
+of the model give `logits_<head>_<i>`. Texts longer than the longest row of the model are cut, and
+counted. An existing file is overwritten only with overwrite=true. A file with one vector for each
+line also has `made`, from which `among` reads how these were made, with the texts. It has
+`weights`, [V], where tokens have any.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ KEYS = ("text", "input_ids", "segment_ids", "padding", "attention_mask")
 
 @dataclass(frozen=True)
 class EmbeddingLine:
-    """The row of one line of input; all empty for an empty line."""
+    """The row of one line of input; without ids for a blank one of most models."""
 
     ids: Sequence[int] = ()
     segment: Sequence[int] = ()  # one for each id, or empty: all are in segment 0
@@ -38,6 +38,7 @@ class EmbeddingLine:
     spelled: Sequence[int] = ()
     cut: bool = False  # whether the text was longer than the longest row of the model
     unpooled: int = 0  # tokens at its beginning that poolings leave out: those of a prompt
+    blank: bool = False  # whether the text has spaces alone, or nothing
 
 
 def read(
@@ -97,7 +98,7 @@ def lay_out_lines(
         except ValueError as error:
             raise DataError(str(error), file=source, line=number) from error
         lines.append(line)
-    if not any(line.ids for line in lines):
+    if not any(line.ids and not line.blank for line in lines):
         raise DataError("there is no text in it", file=source, fix="a text on each line")
     _remark_on_lines(lines, loaded, source, limits.length)
     return lines
@@ -106,7 +107,9 @@ def lay_out_lines(
 def _remark_on_lines(
     lines: Sequence[EmbeddingLine], loaded: Loaded, source: object, length: int | None
 ) -> None:
-    """Say what of the lines is padding, unknown or cut; DataError where too much is unknown."""
+    """Say what of the lines is padding, blank, unknown or cut; DataError where too much is
+    unknown.
+    """
     for number, line in enumerate(lines, 1):
         if line.real and line.real[-1] and not line.real[0]:
             remark(
@@ -114,6 +117,10 @@ def _remark_on_lines(
                 " not; where 1 means a token, the name is `attention_mask`"
             )
             break
+    if blank := [line for line in lines if line.blank]:
+        read_as = "the special tokens alone, as sentence-transformers has them"
+        vectors = f"read as {read_as}" if any(line.ids for line in blank) else "zeros"
+        remark(f"{source}: {len(blank)} of {len(lines)} lines are blank; their vectors: {vectors}")
     ids = [i for line in lines if not line.spelled for i in line.ids]
     if ids and loaded.source.has_tokenizer:
         share = unknown_share(ids, loaded.vocab)
@@ -203,14 +210,16 @@ def lay_out_text(text: str, loaded: Loaded, length: int | None, prompt: str = ""
     was fine-tuned.
 
     Args:
-        text: The text; one of spaces alone has no ids.
+        text: The text. One of spaces alone has no ids; a model of sentences of the library
+            `sentence-transformers` reads its special tokens, as the library does.
         loaded: The model.
         length: Tokens of the row at most; None: any number.
         prompt: The text before it.
     """
-    if not text.strip():
-        return EmbeddingLine()
     settings = SentenceSettings.of(loaded.config)
+    blank = not text.strip()
+    if blank and (settings is None or not loaded.source.has_tokenizer):
+        return EmbeddingLine(blank=True)
     text = prompt + text
     if settings is not None and settings.lower:
         text, prompt = text.lower(), prompt.lower()
@@ -221,11 +230,13 @@ def lay_out_text(text: str, loaded: Loaded, length: int | None, prompt: str = ""
     parts = (ids[:room] if role == "A" else [vocab.id(role)] for role in template)
     row, cut = [i for part in parts for i in part], len(ids) > room
     if spelling is not None:
-        return EmbeddingLine(spelling.replace_unknown(row).tolist(), spelled=row, cut=cut)
+        return EmbeddingLine(
+            spelling.replace_unknown(row).tolist(), spelled=row, cut=cut, blank=blank
+        )
     unpooled = 0
     if prompt and settings is not None and not settings.include_prompt:
         unpooled = template.index("A") + len(loaded.tokenizer.encode(prompt))
-    return EmbeddingLine(row, cut=cut, unpooled=unpooled)
+    return EmbeddingLine(row, cut=cut, unpooled=unpooled, blank=blank)
 
 
 def _from_pair(first: str, second: str, loaded: Loaded, length: int | None) -> EmbeddingLine:

@@ -40,12 +40,15 @@ def json_lines(file: Path, lines: list[dict]) -> Path:
     return file
 
 
-def test_text_lines_agree_with_transformers(published, with_tokenizer, tmp_path: Path) -> None:
+def test_text_lines_agree_with_transformers(
+    published, with_tokenizer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     model, folder = published("BertForMaskedLM")
     with_tokenizer(folder)
     file = tmp_path / "lines.txt"
     file.write_text("the cat sat on the mat .\n\nthe dogs ran\n", encoding="utf-8")
     found = run(folder, file)
+    assert any("1 of 3 lines are blank; their vectors: zeros" in line for line in caplog.messages)
     assert sorted(found) == [f"{name}_{i}" for name in ("hidden", "ids") for i in range(3)] + [
         "logits_0",
         "logits_2",

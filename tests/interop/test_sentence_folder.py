@@ -21,6 +21,7 @@ from plmctl.runtime.eager import EagerRuntime
 from plmctl.serve.errors import Refusal
 from plmctl.serve.vectors import VectorEngine
 from plmctl.training.device.precision import choose
+from plmctl.use.embedding_lines import lay_out_lines
 from plmctl.use.sentence_vectors import check_prompt, choose_pooling, embed_texts
 from tests.interop.publishing import publish
 
@@ -92,7 +93,7 @@ def reduce(states: torch.Tensor, mode: str, start: int = 0) -> torch.Tensor:
 
 
 def test_old_and_new_keys_give_the_vectors_of_the_formulas(
-    with_tokenizer: Any, tmp_path: Path
+    with_tokenizer: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     flags = {f"pooling_mode_{name}": True for name in OLD}
     old = {"word_embedding_dimension": 16, **flags}
@@ -100,14 +101,18 @@ def test_old_and_new_keys_give_the_vectors_of_the_formulas(
     new = {"embedding_dimension": 16, "pooling_mode": list(MODES)}
     lay_out(tmp_path / "new", with_tokenizer, new, prefix=NEW)
     first, second = load(tmp_path / "old"), load(tmp_path / "new")
-    found = embed(first)
-    np.testing.assert_array_equal(found, embed(second))
+    texts = [*TEXTS, ""]  # the library reads the special tokens of a blank text
+    found = embed(first, texts)
+    np.testing.assert_array_equal(found, embed(second, texts))
     # neither the batch nor its padding matters
-    np.testing.assert_allclose(embed(first, TEXTS[::-1], 3)[::-1], found, atol=1e-6)
-    for text, vector in zip(TEXTS, found, strict=True):
+    np.testing.assert_allclose(embed(first, texts[::-1], 3)[::-1], found, atol=1e-6)
+    for text, vector in zip(texts, found, strict=True):
         states = states_of(first, model, text)
         wanted = torch.cat([reduce(states, mode) for mode in MODES])
         np.testing.assert_allclose(vector, wanted, atol=1e-5)
+    lay_out_lines(enumerate(["the cat", " "], 1), first, "a.txt")
+    line = "a.txt: 1 of 2 lines are blank; their vectors: read as the special tokens alone"
+    assert caplog.messages[-1].startswith(line)
 
 
 @pytest.mark.parametrize("include", [True, False])

@@ -1,0 +1,116 @@
+"""Settings of `generation_config.json`: how a published model writes, as settings of our searches,
+and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plmctl.generation.search import SearchFacts
+
+FILE = "generation_config.json"
+# values of the library's settings that say nothing; those of others: null
+DEFAULTS: Mapping[str, Any] = {
+    "max_length": 20,
+    "min_length": 0,
+    "do_sample": False,
+    "early_stopping": False,
+    "num_beams": 1,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "typical_p": 1.0,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "length_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "num_return_sequences": 1,
+}
+LENGTHS = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
+_SEARCHED = ("num_beams", "do_sample", "no_repeat_ngram_size", "num_return_sequences", *LENGTHS)
+# settings of one search: theirs -> ours
+BEAM = {"num_beams": "width", "length_penalty": "alpha", "early_stopping": "early"}
+SAMPLE = {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p"}
+_COMMON = {"no_repeat_ngram_size": "no_repeat_ngram", "num_return_sequences": "count"}
+# further settings that change texts, which no search of ours has
+OTHERS = frozenset(DEFAULTS) | {
+    *("max_new_tokens", "min_new_tokens", "bad_words_ids", "forced_eos_token_id"),
+    *("suppress_tokens", "begin_suppress_tokens", "exponential_decay_length_penalty"),
+    *("sequence_bias", "min_p", "guidance_scale", "penalty_alpha"),
+}
+
+
+def find_stated(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of writing that say something."""
+    stated = {key: settings[key] for key in sorted(OTHERS) if settings.get(key) is not None}
+    return {key: value for key, value in stated.items() if value not in (DEFAULTS.get(key), [], {})}
+
+
+def to_settings(
+    stated: Mapping[str, Any], *, forced: int | None
+) -> tuple[dict[str, Any], list[str]]:
+    """(settings of `plmctl generate`, the names of stated ones that it has not).
+
+    Lengths of the library count the first token of a decoder and a forced one, ours neither.
+
+    Differs: A penalty of the length does not count a forced token.
+
+    Args:
+        stated: The published settings, from `find_stated`.
+        forced: The number of tokens that a decoder is forced to begin with; None: it continues its
+            prompt, which `max_length` counts, too.
+    """
+    beam, draws = stated.get("num_beams", 1) > 1, stated.get("do_sample", False)
+    own = BEAM if beam else SAMPLE if draws else {}
+    name = "beam" if beam else "sample" if draws else "greedy"
+    names = {**own, **(_COMMON if own else {"no_repeat_ngram_size": "no_repeat_ngram"})}
+    found = {f"search.{ours}": stated[key] for key, ours in names.items() if key in stated}
+    if own is SAMPLE:
+        found["search.top_k"] = stated.get("top_k", DEFAULTS["top_k"]) or None
+    lengths = {"max_new": _count("max", stated, forced)}
+    lengths["search.min_length"] = _count("min", stated, forced)
+    found |= {key: max(0, value) for key, value in lengths.items() if value is not None}
+    unread = [key for key in stated if key not in (*BEAM, *SAMPLE, *_SEARCHED)]
+    unread += [key for key in ("max_length", "min_length") if forced is None and key in stated]
+    if beam and draws:
+        unread.append("do_sample")
+    if "forced_eos_token_id" in unread and not {"max_length", "max_new_tokens"} & {*stated}:
+        unread.remove("forced_eos_token_id")  # it ends texts of the longest length alone
+    return ({"search": name, **found} if found else {}), unread
+
+
+def _count(end: str, stated: Mapping[str, Any], forced: int | None) -> int | None:
+    """The longest or shortest text in our count."""
+    new, whole = stated.get(f"{end}_new_tokens"), stated.get(f"{end}_length")
+    if new is not None:
+        return int(new) - (forced or 0)
+    return None if whole is None or forced is None else int(whole) - 1 - forced
+
+
+def state_search(facts: SearchFacts, *, max_new: int, forced: int) -> dict[str, Any]:
+    """The published settings of a search of ours.
+
+    Args:
+        facts: The settings of the search.
+        max_new: The tokens of the longest text.
+        forced: The number of tokens that the decoder is forced to begin with.
+    """
+    stated: dict[str, Any] = {
+        "do_sample": facts.draws,
+        "num_beams": facts.width,
+        "num_return_sequences": facts.count,
+        "no_repeat_ngram_size": facts.rules.no_repeat_ngram,
+        "max_new_tokens": max_new + forced,
+    }
+    if facts.rules.min_length:
+        stated["min_new_tokens"] = facts.rules.min_length + forced
+    if facts.width > 1:
+        stated |= {"length_penalty": facts.alpha, "early_stopping": facts.early}
+    if facts.draws:
+        own = {"temperature": facts.temperature, "top_k": facts.top_k or 0, "top_p": facts.top_p}
+        return find_stated(stated) | own
+    return find_stated(stated)
