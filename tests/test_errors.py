@@ -396,7 +396,7 @@ def test_ctrl_c_during_tokenizing_keeps_what_is_done(tmp_path: Path, kind: str) 
         time.sleep(0.1)
     time.sleep(1.5)
     child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=30)
+    _, errors = child.communicate(timeout=120)
     assert child.returncode == 130
     assert errors.startswith("tokenizing was stopped")
     assert errors.endswith("plmctl: stopped\n")

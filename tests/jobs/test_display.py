@@ -49,7 +49,7 @@ def run_on_a_terminal(folder: Path, until: str) -> tuple[int, str]:
     command = [sys.executable, toy_jobs.__file__, str(folder)]
     program = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment)
     os.close(child)
-    printed, deadline, sent = "", time.monotonic() + 60, False
+    printed, deadline, sent = "", time.monotonic() + 240, False
     while time.monotonic() < deadline:
         if select.select([parent], [], [], 0.1)[0]:
             try:

@@ -69,7 +69,7 @@ def test_clients_of_others_and_a_graceful_end(folder: Path) -> None:
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
         thread.join()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
         assert answers == [200]
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()

@@ -40,7 +40,7 @@ def port(models: Models) -> Iterator[int]:
 
 def send(port: int, *parts: bytes) -> tuple[int, Any]:
     """(the status of the first answer to bytes, its body)."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         answer = b""
         try:
             for part in parts:
@@ -106,7 +106,7 @@ def test_a_request_that_asks_for_another_protocol_is_answered(port: int, more: b
 
 def test_a_later_request_of_a_connection_may_ask_for_another_protocol(port: int) -> None:
     asked = spell(BODY, b"Connection: Upgrade\r\nUpgrade: h2c\r\n")
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         for content in (spell(BODY), asked, asked):
             connection.sendall(content)
             assert receive(connection)[0] == 200
@@ -118,7 +118,7 @@ def test_a_client_that_sends_all_before_it_reads_gets_its_refusal(
 ) -> None:
     longer = b"x" * (99_000 if status == 404 else 700_000)
     asked = spell(b"", b"Connection: close\r\n").replace(b"h: 0", b"h: %d" % len(longer))
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(asked.replace(b"predict", path))
         for start in range(0, len(longer), 50_000):
             time.sleep(0.02)  # it would have answered and closed by now
@@ -130,7 +130,7 @@ def test_a_client_that_sends_all_before_it_reads_gets_its_refusal(
 def test_a_client_that_waits_for_leave_to_send_gets_its_refusal_at_once(port: int) -> None:
     more = b"Connection: close\r\nExpect: 100-continue\r\n"
     started = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(spell(b"", more).replace(b"h: 0", b"h: 700000"))
         assert receive(connection)[0] == 413
         assert connection.recv(1) == b""

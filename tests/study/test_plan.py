@@ -329,7 +329,7 @@ def test_many_cells_are_planned_quickly(parsed: Callable[..., Study]) -> None:
     began = time.process_time()
     plan = planning.plan(study, Provenance("ablate"))
     assert (len(plan.cells), counts(plan)) == (40, (1, 40, 40, 0))
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 20
 
 
 def test_arms_of_tokenizers_over_tokens_are_refused(

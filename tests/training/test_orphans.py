@@ -59,7 +59,7 @@ def test_the_second_signal_ends_processes_that_hear_nothing(tmp_path: Path) -> N
     thread.start()
     assert launch(2, [str(tmp_path)], module="tests.training.toy_child") == 130
     thread.join()
-    assert time.monotonic() - began[0] < 5
+    assert time.monotonic() - began[0] < 30  # they would hear nothing for minutes
     assert not any(map(alive, children(tmp_path)))
 
 

@@ -147,7 +147,7 @@ def test_budget_in_tokens_and_minutes(tmp_path):
     assert trainer.fit().progress.step == 5
     trainer = make_trainer(tmp_path / "minutes", budget=Budget(minutes=0.005))
     result = trainer.fit()
-    assert 0.3 <= result.progress.seconds < 2
+    assert 0.3 <= result.progress.seconds < 10
     assert trainer.progress.rate < 0.01 * 0.2  # the schedule has followed the time
 
 
