@@ -124,8 +124,9 @@ def ours(key: str, known: Callable[[str], bool]) -> str:
 
 
 def guess(key: str, known: Iterable[str]) -> list[str]:
-    """The `known` settings that a wrong key may mean: one of its group that is spelt alike; those
-    of its last word, the nearest ones in the tree; else another one that is spelt alike.
+    """The `known` settings that a wrong key may mean: one of its group that is spelt alike, or has
+    its name as a word; those of its last word, the nearest ones in the tree; else another one that
+    is spelt alike.
 
     The group of a key is not compared letter by letter: `train.` would make all of its settings
     look alike.
@@ -139,6 +140,11 @@ def guess(key: str, known: Iterable[str]) -> list[str]:
     swapped = [other for other in keys if sorted(other) == sorted(key)]  # `tpo`, too short above
     if len(swapped) == 1:
         return swapped
+    fellows = [other for other in keys if dot and other.rpartition(".")[0] == group]
+    longer = [other for other in fellows if name in other.rpartition(".")[2].split("_")]
+    first = [other for other in longer if other.startswith(f"{key}_")]
+    if longer:  # `size.heads` is size.num_heads, whatever heads there are elsewhere
+        return first if len(first) == 1 else longer[:SHOWN]
     same = [other for other in keys if other.endswith(f".{key}")]
     same = same or [other for other in keys if other.rpartition(".")[2] == name]
     nearest = max((_count_shared(key, other) for other in same), default=0)

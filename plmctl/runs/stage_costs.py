@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from plmctl.artifacts.cost import Cost
 from plmctl.config.groups import Train
@@ -95,3 +95,16 @@ def spend(stages: Sequence[StageCost], train: Train) -> Spent:
     flops = sum(share * stage.costs.flops_per_token for share, stage in parts)
     again = sum(share * stage.costs.recomputed_flops_per_token for share, stage in parts)
     return Spent(tuple(shares), dict(macs), flops, again, updates, tokens)
+
+
+def count_tokens(train: Mapping[str, Any], max_length: int) -> int | None:
+    """Tokens of a run whose settings are those of `train`, at most; None where its length is time.
+
+    Args:
+        max_length: Tokens of a row, at most.
+    """
+    if words := train.get("words"):
+        return round(TOKENS_PER_WORD * words)
+    if train["tokens"] or not train["steps"]:
+        return train["tokens"] and int(train["tokens"])
+    return int(train["steps"] * train["batch_size"] * max_length)

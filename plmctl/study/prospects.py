@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from plmctl.analysis.statistics import find_detectable_deviations
 from plmctl.config.walks import leaves
 from plmctl.jobs.job import Config
+from plmctl.runs.stage_costs import count_tokens
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import PRETRAIN
 
@@ -34,13 +35,15 @@ def _find_short_budgets(plan: StudyPlan) -> Iterator[str]:
     if not any(metric.of != PRETRAIN or metric.validated for metric in metrics):
         return
     short: dict[str, int] = {}
-    rows = 0.0
+    kind, budget = plan.study.budget or ("tokens", None)
+    needed = 0.0
     for name, composed in plan.arms.items():
         config = composed.pretrain
         predicted = _count_predicted(config) if composed.arm.pretrain else None
         if predicted is not None and predicted < LEAVES and _begins_behind(config):
             short[name] = round(predicted)
-            rows = max(rows, LEAVES / predicted * config["train"]["steps"] / composed.arm.times)
+            own = _count_tokens(config) if budget is None else budget
+            needed = max(needed, LEAVES / predicted * (own or 0))
     if short:
         most = max(short.values())
         everything = len(short) == len(plan.arms)
@@ -48,18 +51,27 @@ def _find_short_budgets(plan: StudyPlan) -> Iterator[str]:
         yield (
             f"{names}: at most {most:,} predicted tokens; a new model of this block"
             f" ({BEHIND}) stays at the frequencies of tokens for about {LEAVES:,}"
-            f" (budget.steps={math.ceil(rows / 100) * 100})"
+            f" (budget.{kind}={_round_up(needed)})"
         )
 
 
+def _round_up(number: float) -> int:
+    """The next number of two digits and zeros; hundreds at least."""
+    unit = max(100, 10 ** (math.floor(math.log10(number)) - 1))
+    return math.ceil(number / unit) * unit
+
+
 def _count_predicted(config: Config) -> float | None:
-    """Tokens that are predicted in a pretraining; None where its length is not in updates."""
-    train, noises = config["train"], (config["noise"] or {}).values()
-    if train["steps"] is None:
+    """Tokens that are predicted in a pretraining; None where its length is time."""
+    noises = (config["noise"] or {}).values()
+    if (tokens := _count_tokens(config)) is None:
         return None
     rates = [node["rate"] for node in noises if isinstance(node, Mapping) and node.get("rate")]
-    tokens = train["steps"] * train["batch_size"] * config["format"]["max_length"]
     return float(tokens * (rates[0] if rates else 1.0))
+
+
+def _count_tokens(config: Config) -> int | None:
+    return count_tokens(config["train"], config["format"]["max_length"])
 
 
 def _begins_behind(config: Config) -> bool:

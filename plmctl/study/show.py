@@ -25,6 +25,7 @@ from plmctl.report.study_tables import (
     list_equal,
 )
 from plmctl.runs.device_speed import Speed
+from plmctl.runs.stage_costs import count_tokens
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
 from plmctl.study.prospects import list_prospects
@@ -150,8 +151,7 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
     first: dict[str, str] = {}  # arm of each pretraining
     for name, composed in plan.arms.items():
         train, length = composed.pretrain["train"], composed.pretrain["format"]["max_length"]
-        steps = train["steps"] and train["steps"] * train["batch_size"] * length
-        tokens = (train["tokens"] or steps) if composed.arm.pretrain else 0
+        tokens = count_tokens(train, length) if composed.arm.pretrain else 0
         flops = None if tokens is None else tokens * composed.flops_per_token
         speed = Speed.find(train["device"], train["precision"])
         seconds = None if flops is None else speed.count_seconds(flops, train["processes"])

@@ -329,6 +329,8 @@ def test_commas_sweep_paths_only_with_multirun(
         ("+optm=3", "did you mean 'optim'?"),
         ("train=3", "is a group of settings"),
         ("size.widht=3", "did you mean 'size.width'?"),
+        ("size.heads=3", "did you mean 'size.num_heads'?"),
+        ("train.batch=3", "did you mean 'train.batch_size'?"),
         ("+size.depth=3", "no such number"),
         ("optim.lr=[1", "cannot be read"),
         ("optim.lr=1,2", "fix: -m"),

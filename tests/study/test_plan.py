@@ -17,6 +17,7 @@ from plmctl.core.errors import UsageError
 from plmctl.jobs.job import resolve
 from plmctl.study import plan as planning
 from plmctl.study.plan import StudyPlan
+from plmctl.study.show import estimate_costs
 from plmctl.study.study import Study
 from tests.study import toy_study
 
@@ -176,6 +177,12 @@ def test_flops_become_each_arms_tokens(planned: Planned) -> None:
         for name, each in plan.arms.items()
     )
     assert tokens["fast"] < tokens["slow"]
+
+
+def test_words_are_planned_at_about_1_35_tokens_each(planned: Planned) -> None:
+    costs = estimate_costs(planned(budget={"words": 1000}))
+    assert {each["tokens"] for each in costs} == {1350}
+    assert all(each["flops"] > 0 for each in costs)
 
 
 def test_arms_that_their_model_cannot_take(planned: Planned) -> None:
