@@ -16,6 +16,7 @@ import torch
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.extras import require_library
+from plmctl.core.machine import cpu_sums_int8
 from plmctl.core.parts import part_of
 from plmctl.generation.decode import find_writing_head
 from plmctl.generation.search import Hypothesis, Search, SearchFacts
@@ -38,7 +39,8 @@ class CTranslate2Runtime(Runtime):
 
     Args:
         int8: Whether weights and embeddings are 8-bit integers, with a scale for each row. Inputs
-            of matrix products are then rounded to 8 bits as they come.
+            of matrix products are then rounded to 8 bits as they come, by a processor with VNNI;
+            on others, whose sums of such products overflow, products are in fp32.
         threads: The number of threads; None: as many as PyTorch has.
     """
 
@@ -88,14 +90,17 @@ class CTranslate2Runtime(Runtime):
         library = _require()
         names = (folder / name for name in VOCABULARIES)
         tokens = json.loads(next(file for file in names if file.is_file()).read_text("utf-8"))
-        how = {"compute_type": "int8" if self.int8 else "float32", "inter_threads": 1}
+        rounded = self.int8 and cpu_sums_int8()
+        how = {"compute_type": "int8" if rounded else "float32", "inter_threads": 1}
         how |= {"intra_threads": self.threads or torch.get_num_threads()}
         continues = (folder / VOCABULARIES[0]).is_file()
         kind, opens = KINDS[continues]
         return kind(library, run(getattr(library, opens), str(folder), **how), tokens)
 
     def describe(self) -> str:
-        return f"CTranslate2 {_require().__version__}{', int8' if self.int8 else ''}"
+        products = "" if cpu_sums_int8() else " (products in fp32: no VNNI)"
+        numbers = f", int8{products}" if self.int8 else ""
+        return f"CTranslate2 {_require().__version__}{numbers}"
 
 
 class CTranslate2Writer:

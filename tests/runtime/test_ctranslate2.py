@@ -15,7 +15,6 @@ from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.core.machine import cpu_sums_int8
 from plmctl.generation.beam import Beam
 from plmctl.generation.decode import generate, score_texts
 from plmctl.generation.greedy import Greedy
@@ -221,7 +220,6 @@ def test_a_part_that_is_missing_is_named(words: list[str], answer: str) -> None:
     assert str(refused.value).endswith("fix: runtime=torch")
 
 
-@pytest.mark.skipif(not cpu_sums_int8(), reason="8 bits overflow without VNNI")
 def test_eight_bits_are_a_quarter_of_the_bytes(tmp_path: Path) -> None:
     model = make("transformer", PRE)
     sizes = []
