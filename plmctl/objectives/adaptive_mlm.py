@@ -18,7 +18,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, Rate, Whole
-from plmctl.heads.base import head_of
+from plmctl.heads.base import ScoringHead, head_of
 from plmctl.models.base import Model
 from plmctl.noise.masking import MaskOrReplace, NoiseBudget, Select, Spans
 from plmctl.objectives.ask import make_output
@@ -140,7 +140,7 @@ class AdaptiveMLM(Objective):
         features = hidden.gather_words(targets.index)
         loss, right = head.loss(features, targets.ids)
         if self.training and not batch.spare:
-            self._tally(head(features.detach()), targets.ids)
+            self._tally(head, features, targets.ids)
         return make_output("mlm", loss, right, noised.counts["mlm"], hidden.state)
 
     def mask(self, batch: Batch) -> Batch:
@@ -164,9 +164,9 @@ class AdaptiveMLM(Objective):
         return WeightedTokens(special=self.special, rate=self.rate, weights=weights)
 
     @torch.no_grad()
-    def _tally(self, logits: Tensor, ids: Tensor) -> None:
-        real = ids != IGNORE
-        logits, ids = logits[real].float(), ids[real]
+    def _tally(self, head: ScoringHead, features: Tensor, ids: Tensor) -> None:
+        features, ids = features[ids != IGNORE], ids[ids != IGNORE]
+        logits = head(features).float()
         own = torch.zeros_like(self.tallies)
         losses = torch.nn.functional.cross_entropy(logits, ids, reduction="none")
         seen = (logits.argmax(-1) == ids, torch.ones_like(losses), losses)
