@@ -515,7 +515,8 @@ def _match_family(
         key=lambda comparison: comparison.distance,
     )
     if differences := nearest_one.differences + nearest_one.unstated:
-        kind, names = nearest_one.family.model_type, ", ".join(f.model_type for f in FAMILIES)
+        kind = nearest_one.family.model_type
+        names = ", ".join(dict.fromkeys(family.model_type for family in FAMILIES))
         raise ConfigError(
             "model",
             kind,
