@@ -1,4 +1,4 @@
-# make demo | test | test-all | docs | bench | bench-gpu | lint | clean | help. Needs Python >= 3.11 with pip and venv; everything else goes into .venv.
+# make demo | test | test-all | docs | wheel | bench | bench-gpu | lint | clean | help. Needs Python >= 3.11 with pip and venv; everything else goes into .venv.
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
@@ -14,7 +14,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKER
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all docs bench bench-gpu lint clean
+.PHONY: help demo test test-all docs wheel bench bench-gpu lint clean
 
 help: ## show this list
 	@echo "usage: make <target> [PYTHON=python3.12]"
@@ -44,6 +44,18 @@ docs: $(VENV)/.docs ## write the tables and pictures of docs/, and build the pag
 	$(PY) docs/pictures.py
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
+# the wheel is made from the sdist, so that this one lacks nothing; it runs where no checkout is near
+wheel: $(VENV)/.wheel ## write sdist and wheel into dist/, check both, and run the wheel in an empty environment and folder
+	rm -rf dist $(VENV)/empty
+	$(PY) -m hatchling build -t sdist
+	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist dist/*.tar.gz
+	$(PY) -m twine check --strict dist/*
+	$(PY) -m venv $(VENV)/empty
+	$(VENV)/empty/bin/python -m pip --quiet --no-input install --no-compile -c constraints.txt dist/*.whl
+	plmctl=$(CURDIR)/$(VENV)/empty/bin/plmctl; cd "$$(mktemp -d)" && $$plmctl --version && \
+	$$plmctl docs start/install | grep -q constraints.txt && \
+	$$plmctl pretrain size=tiny train.steps=2 run.dir=run && $$plmctl report run
+
 bench: $(VENV)/.bench ## speed beside transformers and tokenizers (long; see benchmarks/)
 	$(PY) benchmarks/pretrain_cpu.py
 	$(PY) benchmarks/tokenize_text.py
@@ -70,6 +82,10 @@ $(VENV)/.test: $(VENV)/.base
 
 $(VENV)/.docs: $(VENV)/.base
 	$(INSTALL) --no-build-isolation -e ".[docs]"
+	@touch $@
+
+$(VENV)/.wheel: $(VENV)/.base
+	$(INSTALL) twine
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test
