@@ -12,7 +12,7 @@ from plmctl.chain import listing
 from plmctl.config.compose import compose
 from plmctl.config.groups import LENGTHS
 from plmctl.config.headers import Header, header
-from plmctl.config.json_schema import keep_schema, spell_modeline
+from plmctl.config.json_schema import name_schema
 from plmctl.config.recipes import find_recipe, load, recipe_names, studies
 from plmctl.config.spec import Provenance, thaw
 from plmctl.config.walks import leaves
@@ -77,8 +77,7 @@ def copy_recipe(name: str, about: Header, dest: str | None) -> None:
     if not file.parent.is_dir():
         fix = f"mkdir -p {shlex.quote(str(file.parent))}"
         raise UsageError(f"{file}: there is no folder {file.parent}\n  fix: {fix}")
-    schema = spell_modeline(keep_schema("pretrain"))
-    write_text(file, f"{schema}\n{read_text(about.file)}")
+    write_text(file, name_schema("pretrain") + read_text(about.file))
     named = shlex.quote(str(file) if file.is_absolute() else f"./{file}")
     tell(f"{file}\nafter editing:\n  plmctl pretrain {named}\n  plmctl recipes run {named}")
 

@@ -21,7 +21,7 @@ from plmctl.config.reached import KEY as REACHED
 from plmctl.config.recipes import part_files
 from plmctl.config.schema import MANY, hints
 from plmctl.config.settings import Setting, comment_of
-from plmctl.config.spec import Record
+from plmctl.config.spec import VERSION, Record
 from plmctl.core.errors import UsageError, find_meant, nearest
 from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import tell
@@ -61,8 +61,9 @@ def describe_command(
     root = _describe_group(kind)
     for slot, files in chosen.items():
         root["properties"][slot] = _describe_slot(slot, files, plugins)
-    # the choice of parts, and a fact of a recipe that is no setting
+    # the choice of parts, a fact of a recipe, and one of a saved run, which are no settings
     root["properties"] |= {"defaults": _describe_defaults(chosen), REACHED: {"type": "object"}}
+    root["properties"] |= {VERSION: {"type": "integer"}}
     root |= {"$schema": DRAFT, "title": f"plmctl {kind.about.name}"}
     return root
 
@@ -91,21 +92,24 @@ def find_schema(verb: str) -> Path:
     return find_cache_folder() / FOLDER / plmctl.__version__ / f"{verb}.json"
 
 
-def keep_schema(verb: str) -> Path:
-    """The file with the schema of a command, written where it is missing."""
-    if not (file := find_schema(verb)).is_file():
-        _keep(file, describe_command(find_command(verb)))
-    return file
+def name_schema(verb: str) -> str:
+    """The first line of a file of settings: the comment by which an editor finds their schema,
+    which is written where it is missing; "" without a folder to write it in.
+
+    The path is absolute, so the file may be moved; the schema is there without a network.
+    """
+    file = find_schema(verb)
+    try:
+        if not file.is_file():
+            _keep(file, describe_command(find_command(verb)))
+    except OSError:
+        return ""
+    return f"# yaml-language-server: $schema={file.resolve().as_uri()}\n"
 
 
 def _keep(file: Path, schema: Node) -> None:
     admit(file.parent).mkdir(parents=True, exist_ok=True)
     write_text(file, json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
-
-
-def spell_modeline(file: Path) -> str:
-    """The comment by which an editor finds the schema of a YAML file."""
-    return f"# yaml-language-server: $schema={file.resolve().as_uri()}"
 
 
 def describe_values_of(annotation: Any) -> Node:

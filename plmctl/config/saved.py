@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.config.build import UnknownSetting, check_parts
-from plmctl.config.json_schema import find_schema, spell_modeline
+from plmctl.config.json_schema import name_schema
 from plmctl.config.make_spec import make_spec
-from plmctl.config.spec import Provenance, RunSpec
+from plmctl.config.spec import VERSION, Provenance, RunSpec
 from plmctl.config.walks import references_in
 from plmctl.core.errors import DataError
 from plmctl.core.moved import rename_moved
@@ -22,7 +22,6 @@ from plmctl.storage.settings_file import read_settings, to_yaml
 
 CONFIG = "config.yaml"  # the config file of a run and of a checkpoint
 CUT = "the file is cut off: its last line is no whole setting"
-VERSION = "version"  # the key of a saved spec that says how it is read
 
 
 def read_saved(file: Path, *, fix: str = COPY) -> dict[str, Any]:
@@ -88,11 +87,11 @@ def write_spec(spec: RunSpec, folder: Path) -> None:
 
 
 def spec_text(spec: RunSpec) -> str:
-    """A spec as its file has it, with the version by which it is read; for editors with its schema,
-    once `plmctl help --schema` has kept it.
+    """A spec as its file has it, with the version by which it is read. An editor finds the schema
+    by the first line, except with parts of the user's own, which the schema lacks.
     """
-    schema = find_schema(spec.provenance.verb)
-    head = f"{spell_modeline(schema)}\n" if schema.is_file() else ""
+    given = spec.provenance
+    head = "" if given.config_dirs or given.plugins else name_schema(given.verb)
     return head + to_yaml({VERSION: 2, **spec.used()})
 
 

@@ -108,6 +108,7 @@ class Record(Keyed):
 
 # words about a launcher without the prefix `launcher.`
 SHORT_LAUNCHER = {"launcher": "launcher.cluster", "nodes": "launcher.nodes"}
+VERSION = "version"  # the key of a saved spec that says how it is read
 OF_HYDRA = ("hydra/launcher=", "hydra.launcher.")  # beginnings of the words about one of Hydra
 _OF_LAUNCHERS = (*(f"{word}=" for word in SHORT_LAUNCHER), "launcher.", *OF_HYDRA)
 

@@ -18,8 +18,10 @@ import plmctl
 from plmctl.cli.app import make_app
 from plmctl.config import command
 from plmctl.config.command import find_command
-from plmctl.config.json_schema import describe_command
+from plmctl.config.compose import compose
+from plmctl.config.json_schema import describe_command, find_schema
 from plmctl.config.recipes import recipes_dir
+from plmctl.config.saved import spec_text
 
 
 def run(*words: str) -> Any:
@@ -183,3 +185,17 @@ def test_a_copied_recipe_names_its_schema(tmp_path: Path, monkeypatch: pytest.Mo
     shown = run("help", "--schema", "embed")
     assert json.loads(shown.stdout)["title"] == "plmctl embed"
     assert "fix: plmctl help embed --schema" in run("help", "--schema", "embd").output
+
+
+def test_a_saved_run_names_the_schema_that_it_fits(
+    schemas: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = compose("pretrain", "bert")
+    text = spec_text(spec)
+    assert text.startswith(f"# yaml-language-server: $schema={find_schema('pretrain').as_uri()}\n")
+    assert find_schema("pretrain").is_file()
+    assert errors_in(schemas["pretrain"], text) == []
+    assert spec_text(spec.asked(config_dirs=("mine",))).startswith("version")  # parts of one's own
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PLMCTL_CACHE", str(tmp_path / "file"))  # no folder can be made there
+    assert spec_text(spec).startswith("version")
