@@ -4,7 +4,7 @@
     from lm_eval_plmctl import Plmctl
     lm_eval.simple_evaluate(model=Plmctl("runs/bert"), tasks=["blimp"])
 
-Methods and their results are those of `lm_eval.api.model.LM` (lm-eval 0.4.9).
+Methods and their results are those of `lm_eval.api.model.LM` (lm-eval 0.4.9 to 0.4.13).
 """
 
 from __future__ import annotations
