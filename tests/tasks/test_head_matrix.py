@@ -180,6 +180,14 @@ def test_words_inside_the_text_have_seen_its_end(task, backbone, tokenizer):
     assert ((before - after).abs().amax(-1) > 1e-9).all()
 
 
+def test_vectors_of_entities_are_not_those_of_the_rows_pooling(tokenizer):
+    part, model, batch = _ready(
+        "relation", "encoder", tokenizer, "row_pooling=late", "task.label_names=[no,yes]"
+    )
+    assert part(model, batch).terms["class"].total.isfinite()
+    assert model.heads["class"].late is False
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("task", ["classification", "pair_classification", "choice"])
 @pytest.mark.parametrize("backbone", BACKBONES)
