@@ -14,6 +14,7 @@ _PATHS = (
     "stop_words",
     "weights_from",
     "minimal_pairs",
+    "merged_by",
     "ngram",
 )
 PLACES = (

@@ -37,6 +37,7 @@ LATER = {  # defaults of later settings: they make no other job
     **{(verb, "train.stream"): "fp32" for verb in ("pretrain", "finetune", "distill", "graph")},
     **{(verb, "train.pause_at"): None for verb in ("pretrain", "finetune", "distill", "graph")},
     **{(verb, "origin"): None for verb in ("pretrain", "finetune", "distill")},
+    **{(verb, "task.reader.merged_by"): None for verb in ("finetune", "distill", "eval", "attack")},
     ("pretrain", "eval.minimal_pairs"): None,
     ("pretrain", "eval.pairs"): 500,
     ("pretrain", "train.words"): None,

@@ -23,6 +23,7 @@ from plmctl.tasks.readers.column_settings import Column, refuse_lists, spell_rol
 from plmctl.tasks.readers.header import LOOKED, names_columns
 from plmctl.tasks.readers.label_lists import are_digits, find_flags, is_bracketed, is_list
 from plmctl.tasks.readers.label_text import LabelKinds, is_absent, spell_label
+from plmctl.tasks.readers.merged_labels import MergedLabels
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
 from plmctl.text.tabular import OBJECTS, Cells, Row, cells_of, kind_of, objects_of, show_row
@@ -43,6 +44,7 @@ class Table(SplitFiles):
     given by name; of numbers, where the first line looks like it (`notes` says so; DataError where
     it may be either).
     `test_columns`: GLUE's test files differ.
+    `merged_by`: a file that says which labels count as one (`MergedLabels`).
     `lenient`: rows with too few columns or an empty label are skipped and counted in `skipped` (a
     few lines of QQP are broken).
     """
@@ -61,8 +63,10 @@ class Table(SplitFiles):
         header: bool | None = None,
         lenient: bool = False,
         test_columns: Mapping[str, Column] | None = None,
+        merged_by: str | None = None,
     ) -> None:
         super().__init__(splits=splits, folder=folder)
+        self.merged = None if merged_by is None else MergedLabels(merged_by)
         self.header, self.lenient = header, lenient
         self.test_columns = dict(test_columns) if test_columns else None
         self.why: dict[str, str] = {}  # file -> which rows were skipped, and why
@@ -78,7 +82,10 @@ class Table(SplitFiles):
         header = self.header
         if not labelled and self.test_columns is not None:
             columns, header = self.test_columns, True
-        return self.read_file(file, columns, header=header, labelled=labelled)
+        examples = self.read_file(file, columns, header=header, labelled=labelled)
+        if self.merged is not None and split.startswith("train"):
+            self.merged.check((each.label for each in examples), file)
+        return examples
 
     def read_file(
         self,
@@ -100,7 +107,16 @@ class Table(SplitFiles):
                 file=file,
                 fix="write an example behind the line of names, or name another file",
             )
-        return examples
+        return self._merge(file, examples)
+
+    def _merge(self, file: Path, examples: list[Example]) -> list[Example]:
+        """Labels as `merged_by` has them; `notes` says which became one."""
+        labels = [each.label for each in examples if isinstance(each.label, str)]
+        if self.merged is None or not labels:
+            return examples
+        notes = [self.notes.get(str(file)), self.merged.describe(labels)]
+        self.notes[str(file)] = "; ".join(filter(None, notes))
+        return self.merged.change(examples)
 
     def stream_file(
         self,

@@ -1,0 +1,89 @@
+"""Labels of a data set that count as others: five stars as three classes, rare kinds as one."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from plmctl.core.errors import DataError, nearest
+from plmctl.core.terminal import counted
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.label_text import spell_label
+from plmctl.tasks.record import Example
+from plmctl.text.tabular import cells_of
+
+
+class MergedLabels:
+    """A table of two columns: a label of the files, and the label that it counts as. Labels that
+    the table lacks stay as they are.
+
+    Args:
+        path: A .csv file, or one with a tab between both columns, without a line of names.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @cached_property
+    def table(self) -> Mapping[str, str]:
+        """{label: the label that it counts as}.
+
+        Raises:
+            DataError: A line has not two cells, or a label counts as two.
+        """
+        file = files.existing(self.path)
+        table: dict[str, str] = {}
+        for line, cells in cells_of(file):
+            old, new = [cell.strip() for cell in cells] if len(cells) == 2 else ("", "")
+            if not old or not new:
+                what = "a line has a label and the label that it counts as"
+                raise DataError(
+                    what, file=file, line=line, fix="a tab, or in a .csv a comma, between"
+                )
+            if table.setdefault(old, new) != new:
+                what = f"'{old}' counts as '{table[old]}' and as '{new}'"
+                raise DataError(what, file=file, line=line, fix="leave out one of the lines")
+        return table
+
+    def change(self, examples: Iterable[Example]) -> list[Example]:
+        """The examples with labels of the table; probabilities of merged labels are summed."""
+        return [
+            replace(each, label=self._name(each.label), shares=self._add(each.shares))
+            for each in examples
+        ]
+
+    def describe(self, labels: Iterable[str]) -> str:
+        """A sentence on the labels that count as one.
+
+        Args:
+            labels: The labels of examples, before they are changed.
+        """
+        counts = Counter(labels)
+        merged: dict[str, list[str]] = defaultdict(list)
+        for old in sorted(counts):
+            merged[self.table.get(old, old)].append(f"{old} {counts[old]:,}")
+        shown = "; ".join(f"{new}: {', '.join(olds)}" for new, olds in merged.items())
+        return f"{counted(len(counts), 'label')} as {len(merged):,} ({shown})"
+
+    def check(self, labels: Iterable[object], file: Path) -> None:
+        """Raise DataError where the labels of training, once changed, have none of the table."""
+        known = sorted({label for label in labels if isinstance(label, str)})
+        if not {*known} & {*self.table.values()}:
+            old = next(iter(self.table))
+            what = f"{file} has none of these labels, such as '{old}'{nearest(old, known)}"
+            fix = f"labels of the training examples: {', '.join(known[:8])}"
+            raise DataError(what, file=self.path, fix=fix)
+
+    def _name(self, label: object) -> object:
+        return self.table.get(label, label) if isinstance(label, str) else label
+
+    def _add(self, shares: Mapping[str, float] | None) -> Mapping[str, float] | None:
+        if shares is None:
+            return None
+        sums: dict[str, float] = defaultdict(float)
+        for label, share in shares.items():
+            sums[self.table.get(spell_label(label), label)] += share
+        return dict(sums)
