@@ -24,9 +24,10 @@ from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import DataError, UsageError, did_you_mean, list_some
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import DETAIL, WARN, remark
-from plmctl.interop import elmo, fairseq, google, hf, sentence_folder
+from plmctl.interop import elmo, fairseq, google, hf, sentence_folder, weights
 from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_tables
+from plmctl.interop.sizes import Explain
 from plmctl.knowledge.vectors import find_vectors
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
@@ -292,7 +293,7 @@ def open_source(
             published=True,
             beside=beside,
         )
-        _refuse_misfit(source, again="download it again")
+        _refuse_misfit(source, again="download it again", explain=model.explain)
         return source
     problem = damage(folder)
     if problem:
@@ -410,9 +411,13 @@ class _Saved(TypedDict):
     sentence: NotRequired[dict[str, Any] | None]
 
 
-def _refuse_misfit(source: Source, *, again: str) -> None:
+def _refuse_misfit(source: Source, *, again: str, explain: Explain | None = None) -> None:
     """DataError where the numbers of a config are not those of its tensors, found without room
     for a model.
+
+    Args:
+        again: The fix.
+        explain: Finds the settings that differ.
     """
     names = ("config.yaml", "config.json")
     file = next((file for name in names if (file := source.folder / name).is_file()), source.folder)
@@ -421,12 +426,20 @@ def _refuse_misfit(source: Source, *, again: str) -> None:
             model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
         except UsageError as error:
             raise ValueError(str(error)) from error
-    if wrong := load_tensors(model, source.tensors).reshaped:
-        raise DataError(
-            f"its config and its weights disagree: {'; '.join(wrong[:3])}",
-            file=source.folder,
-            fix=again,
-        )
+    fit = load_tensors(model, source.tensors)
+    if explain is not None and (fit.reshaped or fit.unexpected):
+        own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        shapes = {
+            name: (tuple(tensor.shape), own[name])
+            for name, tensor in source.tensors.items()
+            if name in own
+        }
+        problem, fix = explain(shapes, source.tensors, own)
+        if problem:
+            raise DataError(problem, file=source.folder, fix=fix)
+    if wrong := fit.reshaped:
+        problem = f"its config and its weights disagree: {'; '.join(wrong[:3])}"
+        raise DataError(problem, file=source.folder, fix=again)
 
 
 def find(path: str | os.PathLike[str]) -> Path:
@@ -459,6 +472,8 @@ def find(path: str | os.PathLike[str]) -> Path:
         raise DataError(
             "this run has no checkpoint yet", file=place, fix="train it until the first save"
         )
+    if alone := next((name for name in weights.FILES if (place / name).is_file()), None):
+        raise DataError(f"{alone} without its config.json", file=place, fix=weights.CONFIG)
     wanted = (
         "checkpoints/ of a run, config.yaml and model.safetensors of a checkpoint,"
         " config.json of a Hugging Face folder, adapter_config.json of peft"

@@ -4,9 +4,10 @@ and its tensors.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -61,6 +62,7 @@ from plmctl.interop.nezha import NezhaFamily
 from plmctl.interop.pegasus import PegasusFamily
 from plmctl.interop.reformer import ReformerFamily
 from plmctl.interop.refusals import (
+    LIST,
     UNNAMED,
     describe_nearest,
     find_nearest,
@@ -72,6 +74,7 @@ from plmctl.interop.refusals import (
 from plmctl.interop.roberta import RobertaFamily
 from plmctl.interop.roformer import RoFormerFamily
 from plmctl.interop.settings import Numbers, refuse_huge
+from plmctl.interop.sizes import Explain, explain, find_other_vocabulary
 from plmctl.interop.t5 import T5Family
 from plmctl.interop.transfo_xl import TransfoXLFamily
 from plmctl.interop.umt5 import UMT5Family
@@ -141,6 +144,8 @@ class Imported:
     ]
     tensors: Tensors
     unused: list[str]  # tensors of the folder that we do not use
+    # finds the settings that differ from the shapes of the tensors
+    explain: Explain = lambda *_: ("", "")
 
 
 @dataclass(frozen=True)
@@ -193,21 +198,12 @@ def understand(
         over: Tensors that replace or extend these, as for `read`.
         end: The end of the name of the published class, as for `read`.
     """
-    file = folder / "config.json"
-    settings = fit_stored(dict(settings), _Named, file=file, fix=weights.AGAIN)
-    family, name = _family_of(settings, folder)
-    refuse_code(settings, file, family)
-    refuse_quantised(settings, file)
-    settings = fit_stored(settings, family.schema, file=file, fix=weights.AGAIN)
-    if unread := find_unread(settings, family):
-        shown = list_some([f"{key}={value!r}" for key, value in unread.items()])
-        _tell_once(f"{file}: {family.model_type} has no such settings; they are not read: {shown}")
-    numbers = family.numbers(settings)
-    refuse_huge(numbers, file)
+    family, name, numbers, settings = _read_numbers(settings, folder)
     published = modernize_names({**read_tensors(), **over})
     name = _choose_class(family, name, end)
     published = drop_aliases(published, family.ties, family.prefix, tied=numbers.tied)
-    numbers, published = family.adapt(numbers, published)
+    with _blame_settings(folder):
+        numbers, published = family.adapt(numbers, published)
     architecture, published = _find_architecture(family, name, published)
     rules = family.table(numbers, architecture)
     absent = family.find_absent(published, rules, numbers)
@@ -218,6 +214,9 @@ def understand(
             fix="download the whole model",
         )
     ours, unused = to_ours(published, rules)
+    problem, fix = find_other_vocabulary(family, numbers, ours)
+    if problem and not over:
+        raise DataError(problem, file=folder, fix=fix)
     heads = {
         head: family.head(head, numbers, labels.count(head, ours)) for head in architecture.heads
     }
@@ -232,7 +231,27 @@ def understand(
     }
     if line := family.describe_reading(numbers):
         _tell_once(f"{folder}: {line}")
-    return Imported(*labels.read_several(settings, config, ours), unused)
+    config, ours = labels.read_several(settings, config, ours)
+    return Imported(config, ours, unused, functools.partial(explain, family, numbers))
+
+
+def _read_numbers(
+    settings: Mapping[str, Any], folder: Path
+) -> tuple[Family, str | None, Numbers, Mapping[str, Any]]:
+    """The family, its class if one is named, its numbers, and the settings as they fit it."""
+    file = folder / "config.json"
+    settings = fit_stored(dict(settings), _Named, file=file, fix=weights.AGAIN)
+    family, name = _family_of(settings, folder)
+    refuse_code(settings, file, family)
+    refuse_quantised(settings, file)
+    settings = fit_stored(settings, family.schema, file=file, fix=weights.AGAIN)
+    if unread := find_unread(settings, family):
+        shown = list_some([f"{key}={value!r}" for key, value in unread.items()])
+        _tell_once(f"{file}: {family.model_type} has no such settings; they are not read: {shown}")
+    with _blame_settings(folder):
+        numbers = family.numbers(settings)
+    refuse_huge(numbers, file)
+    return family, name, numbers, settings
 
 
 def _find_architecture(
@@ -253,6 +272,16 @@ def _find_architecture(
     if architecture.bare and any(key.startswith(family.prefix) for key in published):
         published = {key.removeprefix(family.prefix): tensor for key, tensor in published.items()}
     return architecture, published
+
+
+@contextlib.contextmanager
+def _blame_settings(folder: Path) -> Iterator[None]:
+    """Name the folder of a setting that our parts cannot express, and what is read."""
+    try:
+        yield
+    except ConfigError as error:
+        place = error.path.replace("config.json", str(folder / "config.json"), 1)
+        raise ConfigError(place, error.value, error.allowed, fix=error.fix or LIST) from error
 
 
 @functools.cache  # a command opens a folder several times
@@ -402,9 +431,7 @@ def _read_writing(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def _settings(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     if not file.is_file():
-        raise DataError(
-            "no config.json here", file=folder, fix="give the folder that `save_pretrained` wrote"
-        )
+        raise DataError("no config.json here", file=folder, fix=weights.CONFIG)
     settings: dict[str, Any] = read_json(file, fix=weights.AGAIN)
     own = folder / published.FILE
     written = read_json(own, _Writing, fix=weights.AGAIN) if own.is_file() else {}
@@ -443,6 +470,9 @@ def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str |
         classes = list(dict.fromkeys(architecture.name for architecture in family.architectures))
         allowed = f"one of {', '.join(classes)}{nearest(str(name), classes)}"
         raise ConfigError(f"{file}: architectures", name, allowed)
+    if known and stated not in (None, *(each.model_type for each in known)):
+        said = f"model_type is {stated}, and {name} is a class of {family.model_type}"
+        _tell_once(f"{file}: {said}: it is read as {family.model_type}")
     return family, name
 
 

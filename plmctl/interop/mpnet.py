@@ -26,6 +26,7 @@ STATED: Settings = change(
         BUCKETS,
         why=": the published code counts so many, whatever a file says",
         written=True,
+        ignored=True,
     ),
 )
 
@@ -61,7 +62,8 @@ class MPNetFamily(RobertaFamily):
         numbers = super().numbers(settings)
         if numbers.pad != PAD:
             allowed = f"{PAD}: the published code counts positions by it, whatever a file says"
-            raise ConfigError("config.json: pad_token_id", numbers.pad, allowed)
+            fix = f'"pad_token_id": {PAD} in this file'
+            raise ConfigError("config.json: pad_token_id", numbers.pad, allowed, fix=fix)
         return numbers
 
     def simplify(

@@ -17,6 +17,7 @@ from plmctl.interop.family import Family
 from plmctl.interop.settings import REQUIRED, Key
 
 LISTED = "plmctl models ls lists the families that are read"
+LIST = "plmctl models ls  # the families that are read"
 FULL = "take the model in full precision, from which it was made"
 # classes of a config.json that `auto_map` gives code to, and of which plmctl makes models
 MODELS = ("AutoConfig", "AutoModel")

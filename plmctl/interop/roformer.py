@@ -16,6 +16,7 @@ from plmctl.interop.modernbert import ROTARY, find_longest
 from plmctl.interop.names import NameRule, Tensors, linear
 from plmctl.interop.roberta import classifier_rules
 from plmctl.interop.settings import Key, Numbers, change, pad
+from plmctl.interop.waves import warn_of_other_waves
 
 # every file has this table, which is a formula
 WAVES = "encoder.embed_positions.weight"
@@ -81,6 +82,7 @@ class RoFormerFamily(BertFamily):
 
     def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
         names = (WAVES, self.prefix + WAVES)
+        warn_of_other_waves({name: tensors[name] for name in names if name in tensors})
         return numbers, {name: tensor for name, tensor in tensors.items() if name not in names}
 
     def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:

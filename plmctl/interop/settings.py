@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -143,17 +144,20 @@ class Only:
         value: The one value.
         why: The end of the message about another one.
         written: Export writes it.
+        ignored: The published code ignores what a file says.
     """
 
     key: str
     value: Any
     why: str = " (nothing else is supported)"
     written: bool = False
+    ignored: bool = False
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """ConfigError for another value."""
         if (found := settings.get(self.key, self.value)) != self.value:
-            raise ConfigError(f"config.json: {self.key}", found, f"{self.value}{self.why}")
+            fix = f'"{self.key}": {json.dumps(self.value)} in this file' if self.ignored else ""
+            raise ConfigError(f"config.json: {self.key}", found, f"{self.value}{self.why}", fix=fix)
 
     def take(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """{}: none of our numbers."""

@@ -14,6 +14,7 @@ from plmctl.interop.bert import task_head
 from plmctl.interop.family import Architecture, Family, Node, count_layers, lm_head
 from plmctl.interop.names import NameRule, Tensors, find_missing, same
 from plmctl.interop.settings import Key, Numbers
+from plmctl.interop.waves import warn_of_other_waves
 from plmctl.models.encoder_decoder import LAST
 
 HEAD, CELLS = "seq2seq", "plmctl.nn.cells"
@@ -198,11 +199,15 @@ class EncoderDecoderFamily(Family):
         """
         prefix = self.prefix if any(name.startswith(self.prefix) for name in tensors) else ""
         read = {prefix + part for rule in self.backbone(numbers) for part in rule.theirs}
-        tensors = {
+        waves = {
             name: tensor
             for name, tensor in tensors.items()
-            if name in read or not name.endswith("embed_positions.weight")
+            if name not in read and name.endswith("embed_positions.weight")
         }
+        if waves:
+            how = self.nodes(numbers)["position"]
+            warn_of_other_waves(waves, **{key: how[key] for key in how if key != "_target_"})
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in waves}
         shared, encoder, decoder = (prefix + name for name in (SHARED, ENCODER, DECODER))
         biased = BIAS in tensors and bool(tensors[BIAS].count_nonzero())
         numbers = numbers.but(bias=biased)

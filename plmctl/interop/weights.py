@@ -52,6 +52,7 @@ _WRAPPERS = re.compile(
 )
 
 
+CONFIG = "copy the config.json of this model into the folder: it says what the weights are of"
 LARGEST = 5 * 10**9  # bytes of a file that is written, as in the library
 
 

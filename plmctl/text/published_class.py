@@ -25,6 +25,21 @@ _V2_SPACES = [
     {"type": "Strip", "strip_left": False, "strip_right": True},
 ]
 
+# the first tokens of Pegasus, and its rules, without the table of characters that may come first
+_PEGASUS = [
+    "<pad>",
+    "</s>",
+    "<mask_1>",
+    "<mask_2>",
+    *(f"<unk_{n}>" for n in range(2, 103)),
+    "<unk>",
+]
+_FNET = ["<unk>", "<s>", "</s>", "<pad>"]  # and of FNet
+_PEGASUS_SPACES = [
+    {"type": "Replace", "pattern": {"Regex": "\n"}, "content": " "},
+    {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+]
+
 
 @dataclass(frozen=True)
 class _Stages:
@@ -55,6 +70,10 @@ def name_class(spec: Spec, special: Roles, tokens: list[str]) -> dict[str, Any]:
     unknown = spec["model"].get("unk_id")
     stages = _Stages(_name_model(spec), unknown, spec.get("normalizer"), tokens[0])
     named = _name_multilingual(stages, special, tokens) or _name_usual(stages, special)
+    if not named and tokens[: len(_PEGASUS)] == _PEGASUS and _is_pegasus(spec, stages, special):
+        named = {"tokenizer_class": "PegasusTokenizer"}
+    if not named and tokens[:4] == _FNET and stages.model == "spaces" and _is_fnet(special):
+        named = {"tokenizer_class": "FNetTokenizer"}  # its class takes all stages from the file
     if not named:
         return {"tokenizer_class": ANY}
     kept = ("content", "lstrip", "rstrip", "normalized", "single_word", "special")
@@ -114,6 +133,24 @@ def _frame(special: Roles) -> tuple[Any, ...]:
     """The special tokens that a class adds where they are missing, and its templates."""
     named = (special.pad, special.unk, special.cls, special.sep, special.mask)
     return (*named, special.single, special.pair)
+
+
+def _is_fnet(special: Roles) -> bool:
+    """Whether the frame is BERT's, with the padding and the unknown token of sentencepiece."""
+    pad, unknown, *rest = _frame(special)
+    return (pad, unknown) == ("<pad>", "<unk>") and tuple(rest) == _frame(roles.BERT)[2:]
+
+
+def _is_pegasus(spec: Spec, stages: _Stages, special: Roles) -> bool:
+    """Whether a tokenizer with the first tokens of Pegasus has its stages."""
+    first, *rest = (stages.text or {}).get("normalizers") or [None]
+    text = first and (first, *rest) == (_PEGASUS_SPACES[0], _PEGASUS_SPACES[1])
+    text = text or (first and first["type"] == "Precompiled" and rest == _PEGASUS_SPACES[1:])
+    names = (special.pad, special.eos, special.unk, special.mask)
+    right = stages.model == "spaces" and names == ("<pad>", "</s>", "<unk>", "<mask_2>")
+    right = right and (special.single, special.pair) == (("A", "eos"), ("A", "B", "eos"))
+    # its piece of unknown text, which the class looks for by its number, too
+    return bool(right and text and spec["model"]["vocab"][stages.unknown] == ["<unk>", 0.0])
 
 
 def _name_multilingual(stages: _Stages, special: Roles, tokens: list[str]) -> dict[str, Any]:

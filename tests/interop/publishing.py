@@ -59,7 +59,8 @@ def publish(place: Path, name: str, *, perturb: float = 0.2, **changes: Any) -> 
             "decoder_start_token_id": 1 if name.startswith("Marian") else 2,
         }
     else:
-        kind = getattr(transformers, name[: re.match("(?:Big)?[A-Z][a-z]+", name).end()] + "Config")
+        first = re.match("(?:Big|MP)?[A-Z][a-z]+", name)
+        kind = getattr(transformers, f"{first[0]}Config")
         numbers = {
             "hidden_size": 16,
             "num_hidden_layers": 2,

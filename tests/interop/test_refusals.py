@@ -139,10 +139,19 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda folder: change(folder, architectures=None, model_type="x", hidden_act="mish"),
         r"the nearest family is .*; the first setting that differs is hidden_act='mish'",
     ),
+    "an activation of a known family": (
+        lambda folder: change(folder, hidden_act="mish"),
+        r"model/config.json: hidden_act='mish': one of .*\n  fix: plmctl models ls",
+    ),
+    "weights alone": (
+        lambda folder: (folder / "config.json").unlink(),
+        r"model.safetensors without its config.json\n  fix: # copy the config.json of this model",
+    ),
 }
 
 
-CONFIGS = ("an unknown family", "an activation")  # wrong settings, whose fix is what is allowed
+# wrong settings
+CONFIGS = ("an unknown family", "an activation", "an activation of a known family")
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -153,7 +162,7 @@ def test_each_is_named(name: str, whole: Path, tmp_path: Path) -> None:
     spoil(folder)
     with pytest.raises(PlmctlError, match=words) as caught:
         open_source(folder)
-    assert "fix:" in str(caught.value) or name in CONFIGS
+    assert "fix:" in str(caught.value) or name in CONFIGS[:2]  # whose fix is what is allowed
     line = ["convert", str(folder), "--to", "plmctl", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(make_app(), line)
     assert done.exit_code == caught.value.exit_code == (2 if name in CONFIGS else 3)
@@ -212,8 +221,35 @@ def test_settings_that_are_not_read_are_named(
     folder = tmp_path / "more"
     shutil.copytree(whole, folder)
     change(folder, rotary_share=0.5, use_alibi=False, hidden_dropout_prob=0.3, top_k=7)
+    change(folder, model_type="newbert")
     open_source(folder)
     said = capsys.readouterr().err
+    assert "model_type is newbert, and BertModel is a class of bert: it is read as bert" in said
     assert "bert has no such settings; they are not read: rotary_share=0.5" in said
     assert "use_alibi" not in said
     assert "top_k" not in said
+
+
+def test_a_setting_that_the_published_code_ignores_has_its_value_as_fix(tmp_path: Path) -> None:
+    _, folder = publish(tmp_path, "MPNetModel", pad_token_id=1)
+    change(folder, relative_attention_num_buckets=16)
+    words = r'config.json: relative_attention_num_buckets=16: 32.*\n.*"relative_.*_buckets": 32 in'
+    with pytest.raises(PlmctlError, match=words):
+        open_source(folder)
+    change(folder, relative_attention_num_buckets=32)  # the fix
+    open_source(folder)
+
+
+def test_a_table_that_is_no_sinusoid_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not read, and a model may have another one."""
+    model, folder = publish(tmp_path, "MarianMTModel")
+    file, name = folder / WEIGHTS, "model.decoder.embed_positions.weight"
+    table = model.get_decoder().embed_positions.weight.detach()
+    for more in (0, torch.eye(len(table), 16)):  # files of earlier versions have the table
+        assert "sinusoid" not in capsys.readouterr().err
+        save_file({**load_file(file), name: table + more}, file, {"format": "pt"})
+        open_source(folder)
+    said = capsys.readouterr().err
+    assert f"{name} is no table of sinusoids: it differs from them by up to 1; it is not" in said

@@ -49,6 +49,37 @@ def make_deberta(folder: Path) -> Any:
     return transformers.DebertaTokenizer(vocab=numbers, merges=list(map(tuple, own["merges"])))
 
 
+def learn_pieces(folder: Path, **settings: Any) -> None:
+    folder.mkdir()
+    out = io.BytesIO()
+    some: Any = {"vocab_size": 900, "character_coverage": 0.98, "minloglevel": 9, **settings}
+    train = sentencepiece.SentencePieceTrainer.train
+    train(sentence_iterator=iter(TEXTS), model_writer=out, **some)
+    (folder / "spiece.model").write_bytes(out.getvalue())
+
+
+def make_pegasus(folder: Path) -> Any:
+    learn_pieces(folder, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    return transformers.PegasusTokenizer.from_pretrained(folder)
+
+
+def make_fnet(folder: Path) -> Any:
+    """The stages of the published file, which version 5 takes over; from the pieces alone it
+    leaves out the space before a text.
+    """
+    learn_pieces(folder, pad_id=3, control_symbols=["[CLS]", "[SEP]", "[MASK]"])
+    transformers.FNetTokenizer.from_pretrained(folder).save_pretrained(folder)
+    (folder / "spiece.model").unlink()
+    file = folder / "tokenizer.json"
+    stated = json.loads(file.read_text(encoding="utf-8"))
+    replace = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    stated["normalizer"]["normalizers"][1] = replace
+    space = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    stated |= {"pre_tokenizer": space, "decoder": space}
+    file.write_text(json.dumps(stated), encoding="utf-8")
+    return transformers.FNetTokenizer.from_pretrained(folder)
+
+
 def make_deberta_v2(folder: Path) -> Any:
     folder.mkdir()
     out = io.BytesIO()
@@ -91,6 +122,8 @@ PUBLISHED: dict[str, Callable[[Path], Any]] = {
     "GPT2Tokenizer": from_bytes("GPT2Tokenizer", "gpt2"),
     "DebertaTokenizer": make_deberta,
     "DebertaV2Tokenizer": make_deberta_v2,
+    "PegasusTokenizer": make_pegasus,
+    "FNetTokenizer": make_fnet,
     "XLMRobertaTokenizer": from_pieces("XLMRobertaTokenizer", "unigram", SPM),
     "CamembertTokenizer": from_pieces("CamembertTokenizer", "unigram", SPM),
     "MBartTokenizer": from_pieces("MBartTokenizer", "unigram", SPM, src_lang="ro_RO"),
