@@ -1,4 +1,6 @@
-"""The learned part of LoRA, IA3, a prompt or a prefix, in the layout of the library `peft`.
+"""The learned part of LoRA or a relative of it, IA3, a prompt or a prefix, in the layout of the
+library `peft`.
+
 `PeftModel.from_pretrained` adds it to a published model.
 """
 
@@ -16,13 +18,13 @@ from torch import Tensor
 from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.loading import Source
 from plmctl.artifacts.peft.places import Place, find_changes, find_places
+from plmctl.artifacts.peft.products import LAYOUTS
 from plmctl.artifacts.peft.vectors import ALONE, Learned, write_vectors
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.interop import hf
 from plmctl.models.base import Model
 from plmctl.nn.peft.base import Method
 from plmctl.nn.peft.ia3 import LearnedScales
-from plmctl.nn.peft.lora import LowRank
 from plmctl.nn.peft.prefix import PrefixTuning
 from plmctl.nn.peft.prompt import PromptTuning
 from plmctl.storage.atomic import write_text
@@ -32,7 +34,8 @@ from plmctl.training.checkpoint import Base, load_exactly, read_base, tensors_of
 
 OF_ROWS = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS")  # tasks with heads of their own
 PREFIX = "base_model.model"
-KNOWN = (LowRank, LearnedScales, PromptTuning, PrefixTuning)
+VECTORS = (PromptTuning, PrefixTuning)
+KNOWN = (*(layout.target for layout in LAYOUTS.values()), LearnedScales, *VECTORS)
 # by the class of the published model: what peft calls its task
 TASKS = {
     "ForSequenceClassification": "SEQ_CLS",
@@ -65,7 +68,8 @@ def to_peft(source: Source, folder: Path) -> str:
     load_exactly(model, source.tensors, file=source.folder)
     if len(model.methods) != 1 or not isinstance(model.methods[0], KNOWN):
         names = ", ".join(source.config.get("peft") or {}) or "nothing"
-        what = f"--to peft writes one method, lora, ia3, prompt or prefix; this run has {names}"
+        known = ", ".join([*LAYOUTS, "ia3", "prompt", "prefix"])
+        what = f"--to peft writes one method of {known}; this run has {names}"
         fix = "--to hf, which folds it into the weights" if can_fold(model.methods) else ALONE
         raise UsageError(f"{what}\n  fix: {fix}")
     method: Any = model.methods[0]
@@ -81,7 +85,7 @@ def to_peft(source: Source, folder: Path) -> str:
     published = hf.export(plain, tensors, pad=pad)
     task = next((task for end, task in TASKS.items() if published.architecture.endswith(end)), None)
     heads: list[str] = []
-    if isinstance(method, PromptTuning | PrefixTuning):
+    if isinstance(method, VECTORS):
         _refuse_trained_head(source, base)
         learned = write_vectors(model, method, of_rows=task in OF_ROWS)
     else:
@@ -106,10 +110,10 @@ def to_peft(source: Source, folder: Path) -> str:
 
 
 def _write_changes(
-    model: Model, method: LowRank | LearnedScales, places: Mapping[tuple[str, str], Place]
+    model: Model, method: Method, places: Mapping[tuple[str, str], Place]
 ) -> Learned:
-    if isinstance(method, LowRank):
-        return "LORA", _lora(model, places), _describe_lora(method, places)
+    if method.mark in LAYOUTS:
+        return _write_product(model, method, places)
     return "IA3", _ia3(model, places), _describe_ia3(model, places)
 
 
@@ -142,25 +146,25 @@ def _find_heads(
     return [name for name, tensor in exported.items() if bool(tensor.isnan().any())]
 
 
-def _lora(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Tensor]:
-    found = {}
-    for name, added in find_changes(model, LowRank.mark):
+def _write_product(
+    model: Model, method: Method, places: Mapping[tuple[str, str], Place]
+) -> Learned:
+    layout = LAYOUTS[method.mark]
+    found: dict[str, Tensor] = {}
+    for name, added in find_changes(model, method.mark):
+        for key, own in layout.common.items():
+            found[key] = getattr(added.matrices, own).contiguous()
         for role in added.rows:
             module = f"{PREFIX}.{places[name, role].module}"
-            found[f"{module}.lora_A.weight"] = added.down[role].detach().contiguous()
-            found[f"{module}.lora_B.weight"] = added.up[role].detach().contiguous()
-    return found
+            for end, learned in layout.tensors.items():
+                found[f"{module}.{end}"] = getattr(added, learned.own)[role].detach().contiguous()
+    return layout.kind, found, {**layout.write(method), **_describe_modules(places)}
 
 
-def _describe_lora(method: LowRank, places: Mapping[tuple[str, str], Place]) -> dict[str, Any]:
+def _describe_modules(places: Mapping[tuple[str, str], Place]) -> dict[str, Any]:
     return {
-        "r": method.rank,
-        "lora_alpha": method.alpha,
-        "use_rslora": method.root,
-        "lora_dropout": method.dropout,
-        "bias": "none",
-        "fan_in_fan_out": any(place.transposed for place in places.values()),
         "target_modules": sorted({place.module for place in places.values()}),
+        "fan_in_fan_out": any(place.transposed for place in places.values()),
     }
 
 
@@ -178,8 +182,4 @@ def _ia3(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Ten
 def _describe_ia3(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Any]:
     before = {name: added.before for name, added in find_changes(model, LearnedScales.mark)}
     inputs = {place.module for (name, _), place in places.items() if before[name]}
-    return {
-        "target_modules": sorted({place.module for place in places.values()}),
-        "feedforward_modules": sorted(inputs),
-        "fan_in_fan_out": any(place.transposed for place in places.values()),
-    }
+    return {**_describe_modules(places), "feedforward_modules": sorted(inputs)}

@@ -38,8 +38,8 @@ To = Annotated[
     typer.Option(
         "--to",
         help="The layout to write (default: plmctl for a longer or a compact model); peft: the"
-        " weights of LoRA or IA3, for the model in Hugging Face's layout; sentence-transformers: a"
-        " model of sentences with its pooling; onnx, openvino: a"
+        " weights of LoRA, its relatives or IA3, for the model in Hugging Face's layout;"
+        " sentence-transformers: a model of sentences with its pooling; onnx, openvino: a"
         " fine-tuned model as one file; ctranslate2: a model that writes. Their answers are"
         " compared with PyTorch's.",
     ),

@@ -27,7 +27,14 @@ class Restrained(nn.Module):
         """The penalty, a scalar tensor, of its weights or of its notes in `noted`."""
         raise NotImplementedError(type(self).__name__)
 
-    def after_step(self) -> None:
+    def states(self) -> list[nn.Module]:
+        """Modules that only training needs, whose tensors are saved with the run."""
+        return []
+
+    def before_step(self, share: float) -> None:
+        """Called when the gradient of an update is computed, which ends the share of the run."""
+
+    def after_step(self, step: int) -> None:
         """Called after every update."""
 
     @staticmethod

@@ -86,7 +86,7 @@ class AdaptiveSpan(Starting, Restrained):
         return self.strength * self.spans.mean()
 
     @torch.no_grad()
-    def after_step(self) -> None:
+    def after_step(self, step: int) -> None:
         self.share.clamp_(0, 1)
 
     @staticmethod

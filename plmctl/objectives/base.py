@@ -210,7 +210,14 @@ class ModelCost(ABC):
             batch: a micro-batch.
         """
 
-    def after_step(self) -> None:  # noqa: B027
+    def states(self) -> list[nn.Module]:
+        """Modules whose tensors are saved with the run."""
+        return []
+
+    def before_step(self, share: float) -> None:  # noqa: B027
+        """As of an objective."""
+
+    def after_step(self, step: int) -> None:  # noqa: B027
         """Called after every optimizer step."""
 
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torch import nn
+from torch.optim import Optimizer
+
 from plmctl.core.batch import Batch
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import ModelCost, Objective, Output
@@ -28,6 +31,7 @@ class Charged(Objective):
     def __init__(self, *, objective: Objective, costs: Sequence[ModelCost]) -> None:
         super().__init__()
         self.objective, self.costs = objective, list(costs)
+        self.states = nn.ModuleList(state for cost in self.costs for state in cost.states())
         self.facts = objective.facts.charged(self.costs)
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -43,10 +47,15 @@ class Charged(Objective):
             out = cost.add(out, once, batch)
         return out
 
+    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
+        self.objective.before_step(model, optimizer, share)
+        for cost in self.costs:
+            cost.before_step(share)
+
     def after_step(self, model: Model, step: int) -> None:
         self.objective.after_step(model, step)
         for cost in self.costs:
-            cost.after_step()
+            cost.after_step(step)
 
 
 def charge(model: Model, objective: Objective) -> Objective:

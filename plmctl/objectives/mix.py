@@ -48,6 +48,7 @@ class Mix(Objective):
         self.parts = nn.ModuleDict({name: entry.objective for name, entry in entries.items()})
         self.fields = glossary(entry.objective for entry in entries.values())
         self.costs = list(costs) if entries else []
+        self.states = nn.ModuleList(state for cost in self.costs for state in cost.states())
         facts = Facts.of_all([entry.objective.facts for entry in entries.values()])
         self.facts = facts.charged(self.costs)
 
@@ -99,12 +100,14 @@ class Mix(Objective):
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
         for entry in self.entries.values():
             entry.objective.before_step(model, optimizer, share)
+        for cost in self.costs:
+            cost.before_step(share)
 
     def after_step(self, model: Model, step: int) -> None:
         for entry in self.entries.values():
             entry.objective.after_step(model, step)
         for cost in self.costs:
-            cost.after_step()
+            cost.after_step(step)
 
 
 def weigh(out: Output, weight: float) -> Output:

@@ -58,10 +58,19 @@ class Penalties(ModelCost):
             logs |= {key: (rows * value, rows) for key, value in measured.items()}
         return replace(out, terms=terms, logs=logs)
 
-    def after_step(self) -> None:
-        for parts in self.parts.values():
-            for part in parts:
-                part.after_step()
+    def states(self) -> list[nn.Module]:
+        return [state for part in self._each() for state in part.states()]
+
+    def before_step(self, share: float) -> None:
+        for part in self._each():
+            part.before_step(share)
+
+    def after_step(self, step: int) -> None:
+        for part in self._each():
+            part.after_step(step)
+
+    def _each(self) -> list[Restrained]:
+        return [part for parts in self.parts.values() for part in parts]
 
 
 def _collect_notes(once: Once) -> dict[nn.Module, list[Tensor]]:

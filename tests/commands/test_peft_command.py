@@ -55,7 +55,8 @@ def finetune(base: Path, run: Path, *words: str) -> Path:
 @pytest.fixture(scope="module")
 def tuned(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "lora"
-    return finetune(base, run, "peft=[lora,ia3]", "peft.lora.rank=2")
+    ranks = ["peft.lora.rank=2", "peft.adalora.rank=3", "peft.adalora.final_rank=1"]
+    return finetune(base, run, "peft=[lora,ia3,adalora]", *ranks, "peft.adalora.every=1")
 
 
 def newest(run: Path) -> Path:
@@ -73,7 +74,8 @@ def test_a_checkpoint_holds_what_was_trained_and_names_the_rest(base: Path, tune
     step = newest(tuned)
     own = read_tensors(step / "model.safetensors")
     plain = open_source(base / "plain").tensors
-    assert all(".lora." in name or ".ia3." in name or name.startswith("heads.") for name in own)
+    marks = (".lora.", ".ia3.", ".adalora.", "heads.")
+    assert all(any(mark in name for mark in marks) for name in own)
     record = json.loads((step / BASE).read_text())
     assert record["path"] == str(open_source(base / "plain").folder.resolve())
     whole = open_source(tuned).tensors
@@ -169,7 +171,7 @@ def test_adapters_of_runs_are_fused_and_stacked(base: Path, tuned: Path, tmp_pat
     given = [f"task.path={base}/data", f"checkpoint={base}/plain", f"run.dir={tmp_path}/x"]
     words = [*SHORT, *given, "peft=[fusion]"]
     said = plmctl("finetune", *words, f"peft.fusion.runs=[{tuned}]", code=2)
-    assert "a run with one adapter alone; this one has peft=[lora, ia3]" in said
+    assert "a run with one adapter alone; this one has peft=[lora, ia3, adalora]" in said
     said = plmctl("finetune", *words, f"peft.fusion.runs=[{base}/plain]", code=2)
     assert "this one has no method" in said
     for again in (adapter, newest(adapter)):
@@ -224,10 +226,10 @@ def test_the_model_that_it_was_trained_beside_is_needed(
 def test_what_has_methods_is_no_plain_model(tuned: Path, base: Path, tmp_path: Path) -> None:
     words = [f"task.path={base}/data", f"checkpoint={tuned}", f"run.dir={tmp_path}/x"]
     said = plmctl("finetune", *SHORT, *words, code=2)
-    assert "trained with peft=[lora, ia3]" in said
+    assert "trained with peft=[lora, ia3, adalora]" in said
     assert "plmctl convert" in said
     said = plmctl("pretrain", "bert", f"init={tuned}", f"run.dir={tmp_path}/y", code=2)
-    assert "trained with peft=[lora, ia3]" in said
+    assert "trained with peft=[lora, ia3, adalora]" in said
 
 
 def test_mistakes_name_the_setting(base: Path, tmp_path: Path) -> None:

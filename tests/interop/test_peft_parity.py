@@ -17,11 +17,16 @@ from plmctl.artifacts.adapter_layout import to_peft
 from plmctl.artifacts.assemble import build_model
 from plmctl.core.batch import Seq
 from plmctl.core.errors import UsageError
+from plmctl.models.base import Model
+from plmctl.nn.peft.adalora import AdaptiveRank
 from plmctl.nn.peft.base import Method, fold
+from plmctl.nn.peft.dora import WeightDecomposed
 from plmctl.nn.peft.ia3 import LearnedScales
 from plmctl.nn.peft.lora import LowRank
 from plmctl.nn.peft.prefix import PrefixTuning
 from plmctl.nn.peft.prompt import PromptTuning
+from plmctl.nn.peft.vera import SharedRandom
+from plmctl.nn.restrained import find_restrained
 from plmctl.storage.settings_file import to_yaml
 from plmctl.training.checkpoint import Snapshot, load_tensors, tensors_of, write
 from plmctl.training.freezing import apply_freezing
@@ -36,21 +41,57 @@ LAYER = "base_model.model.bert.encoder.layer"
 FEED_FORWARD = r".*layer\.\d+\.output\.dense"
 
 
-def lora(root: bool) -> tuple[Method, Any, dict[str, str]]:
+# our cell and name of rows, the published module
+MAPS = (
+    ("qkv", "query", "attention.self.query"),
+    ("qkv", "value", "attention.self.value"),
+    ("up", "up", "intermediate.dense"),
+)
+TARGETS = ["query", "value", "intermediate.dense"]
+PRODUCT = {"maps": ["query", "value", "up"], "rank": 3, "alpha": 6.0}
+
+
+def lora(root: bool = False, kind: type[Method] = LowRank) -> tuple[Method, Any, dict[str, str]]:
     """Ours, theirs, and {a part of our names: a part of theirs}."""
-    ours = LowRank(maps=["query", "value", "up"], rank=3, alpha=6.0, root=root)
-    targets = ["query", "value", "intermediate.dense"]
-    theirs = peft.LoraConfig(r=3, lora_alpha=6, target_modules=targets, use_rslora=root)
-    names = {
-        f"{cell}.lora.{side}.{name}": f"{module}.lora_{letter}.default.weight"
-        for cell, name, module in (
-            ("qkv", "query", "attention.self.query"),
-            ("qkv", "value", "attention.self.value"),
-            ("up", "up", "intermediate.dense"),
-        )
-        for side, letter in (("down", "A"), ("up", "B"))
+    ours = kind(**PRODUCT, root=root)
+    dora = kind is WeightDecomposed
+    theirs = peft.LoraConfig(
+        r=3, lora_alpha=6, target_modules=TARGETS, use_rslora=root, use_dora=dora
+    )
+    ends = {"down": "lora_A.default.weight", "up": "lora_B.default.weight"}
+    ends |= {"magnitude": "lora_magnitude_vector.default.weight"} if dora else {}
+    return ours, theirs, name_all(ours.mark, ends)
+
+
+def vera() -> tuple[Method, Any, dict[str, str]]:
+    ours = SharedRandom(maps=PRODUCT["maps"], rank=9, seed=5)
+    theirs = peft.VeraConfig(r=9, target_modules=TARGETS, projection_prng_key=5)
+    ends = {"inner": "vera_lambda_d.default", "outer": "vera_lambda_b.default"}
+    return ours, theirs, name_all("vera", ends)
+
+
+BUDGET = {"final_rank": 2, "begin_at": 0.2, "end_at": 0.8, "every": 2}
+
+
+def adalora() -> tuple[Method, Any, dict[str, str]]:
+    ours = AdaptiveRank(**PRODUCT, **BUDGET)
+    theirs = peft.AdaLoraConfig(
+        **{"init_r": 3, "target_r": 2, "lora_alpha": 6, "target_modules": TARGETS},
+        **{"tinit": 2, "tfinal": 2, "deltaT": 2, "total_step": 10},
+    )
+    ends = {
+        own: f"lora_{end}.default" for own, end in (("down", "A"), ("values", "E"), ("up", "B"))
     }
-    return ours, theirs, names
+    return ours, theirs, name_all("adalora", ends)
+
+
+def name_all(mark: str, ends: dict[str, str]) -> dict[str, str]:
+    """The names of all tensors, by the ends of their names."""
+    return {
+        f"{cell}.{mark}.{own}.{name}": f"{module}.{end}"
+        for cell, name, module in MAPS
+        for own, end in ends.items()
+    }
 
 
 def ia3() -> tuple[Method, Any, dict[str, str]]:
@@ -77,8 +118,17 @@ NODES = {
         "maps": ["key", "value"],
         "inputs": ["down"],
     },
+    "dora": {"_target_": "plmctl.nn.peft.dora.WeightDecomposed", **PRODUCT},
+    "vera": {"_target_": "plmctl.nn.peft.vera.SharedRandom", "maps": PRODUCT["maps"], "rank": 9},
+    "adalora": {"_target_": "plmctl.nn.peft.adalora.AdaptiveRank", **{**PRODUCT, **BUDGET}},
 }
-METHODS = {"lora": lambda: lora(False), "rslora": lambda: lora(True), "ia3": ia3}
+METHODS = {
+    "lora": lora,
+    "rslora": lambda: lora(root=True),
+    "dora": lambda: lora(kind=WeightDecomposed),
+    "vera": vera,
+    "ia3": ia3,
+}
 
 
 def losses(model: nn.Module, read: Callable[[], Tensor], labels: Tensor) -> list[float]:
@@ -99,28 +149,7 @@ def losses(model: nn.Module, read: Callable[[], Tensor], labels: Tensor) -> list
 @pytest.mark.parametrize("name", METHODS)
 def test_ten_updates_have_the_losses_of_peft(name: str, tmp_path: Path) -> None:
     method, config, names = METHODS[name]()
-    base, folder = publish(tmp_path, "BertForMaskedLM")
-    model = plmctl.load(folder).model.double()
-    method.add_to(model.backbone)
-    model.double()
-    apply_freezing(model, trainable=[f"backbone.{part}" for part in method.trains(model.backbone)])
-    theirs = peft.get_peft_model(base.double().eval(), config).double()
-    own = dict(model.named_parameters())
-    known = dict(theirs.named_parameters())
-    generator = torch.Generator().manual_seed(3)
-    copied = 0
-    for part, other in names.items():
-        letter = "a" if part.startswith("qkv") else "f"
-        for layer in range(2):
-            mine = own[f"backbone.stack.blocks.{letter}.{layer}.cell.{part}"]
-            its = known[f"{LAYER}.{layer}.{other}"]
-            value = torch.randn(mine.shape, generator=generator, dtype=torch.float64)
-            start = 1 + 0.1 * value if name == "ia3" else 0.1 * value
-            mine.data.copy_(start)
-            its.data.copy_(start.reshape(its.shape))
-            copied += mine.numel()
-    trained = [weight for weight in theirs.parameters() if weight.requires_grad]
-    assert sum(weight.numel() for weight in trained) == copied
+    model, theirs = start_alike(method, config, names, tmp_path)
     ids, mask = inputs([9, 9])
     given = batch(ids, mask)
 
@@ -137,6 +166,74 @@ def test_ten_updates_have_the_losses_of_peft(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(read(), before, rtol=1e-9, atol=1e-9)
     merged = theirs.merge_and_unload()(ids, attention_mask=mask.long()).logits
     torch.testing.assert_close(read(), merged, rtol=1e-7, atol=1e-7)
+
+
+def test_ten_updates_of_adalora_have_the_losses_of_peft(tmp_path: Path) -> None:
+    """Its allocator measures after an update; here, before, as the paper does."""
+    model, theirs = start_alike(*adalora(), tmp_path)
+    (budget,) = find_restrained(model)
+    budget.memory.double()
+    inner, allocator = theirs.base_model.model, theirs.base_model.rankallocator
+    ids, mask = inputs([9, 9])
+    labels, given, found, wanted, ranks = ids.flip(1), batch(ids, mask), [], [], []
+    ours, its = (
+        torch.optim.AdamW([w for w in part.parameters() if w.requires_grad], lr=3e-2)
+        for part in (model, theirs)
+    )
+    for step in range(1, 11):
+        logits = model.heads["mlm"](model(given).last)
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten()) + budget.penalty()
+        other = theirs.base_model(ids, attention_mask=mask.long(), labels=labels).loss
+        for value, optimizer in ((loss, ours), (other, its)):
+            optimizer.zero_grad()
+            value.backward()
+        budget.before_step(step / 10)
+        allocator.update_ipt(inner)
+        ours.step()
+        its.step()
+        budget.after_step(step)
+        kept, chosen = allocator.budget_schedule(step)
+        if step > 8:
+            allocator.mask_using_rank_pattern(inner, pattern)  # noqa: F821
+        elif chosen or step == 8:
+            pattern = allocator.mask_to_budget(inner, kept)  # noqa: F841
+        found.append(loss.item())
+        wanted.append(other.item())
+        ranks.append(sum(int((v != 0).sum()) for v in budget.list_values()))
+    assert found == pytest.approx(wanted, rel=1e-8)
+    assert ranks == [18, 18, 18, 13, 18, 12, 18, 12, 12, 12]
+
+
+def start_alike(
+    method: Method, config: Any, names: dict[str, str], place: Path
+) -> tuple[Model, Any]:
+    """A model of ours and one of theirs with the same drawn weights, in float64."""
+    base, folder = publish(place, "BertForMaskedLM")
+    model = plmctl.load(folder).model.double()
+    method.add_to(model.backbone)
+    model.double()
+    apply_freezing(model, trainable=[f"backbone.{part}" for part in method.trains(model.backbone)])
+    theirs = peft.get_peft_model(base.double().eval(), config).double()
+    own = dict(model.named_parameters())
+    known = dict(theirs.named_parameters())
+    generator = torch.Generator().manual_seed(3)
+    copied = 0
+    for part, other in names.items():
+        letter = "a" if part.startswith("qkv") else "f"
+        for layer in range(2):
+            mine = own[f"backbone.stack.blocks.{letter}.{layer}.cell.{part}"]
+            its = known[f"{LAYER}.{layer}.{other}"]
+            value = torch.randn(mine.shape, generator=generator, dtype=torch.float64)
+            start = 1 + 0.1 * value if method.mark == "ia3" else 0.1 * value
+            mine.data.copy_(start)
+            its.data.copy_(start.reshape(its.shape))
+            copied += mine.numel()
+    for part, weight in known.items():
+        if ".ranknum." in part:  # a number that the library should not train
+            weight.requires_grad_(False)
+    trained = [weight for weight in theirs.parameters() if weight.requires_grad]
+    assert sum(weight.numel() for weight in trained) == copied
+    return model, theirs
 
 
 def test_ten_updates_of_a_prompt_have_the_losses_of_peft(tmp_path: Path) -> None:
@@ -237,7 +334,7 @@ def test_the_prompt_of_an_encoder_decoder_is_that_of_peft(name: str, tmp_path: P
     assert hidden.streams["encoder"].shape[1] == ids.shape[1]
 
 
-@pytest.mark.parametrize("name", ["lora", "ia3"])
+@pytest.mark.parametrize("name", NODES)
 def test_a_run_is_loaded_by_peft_with_the_same_logits(name: str, tmp_path: Path) -> None:
     import transformers
 

@@ -40,6 +40,23 @@ CASES: dict[str, tuple[str, str, Any]] = {
         ),
     ),
     "fused": ("GPT2LMHeadModel", "CAUSAL_LM", lambda: peft.LoraConfig(**LORA)),
+    "dora": (
+        "GPT2LMHeadModel",
+        "CAUSAL_LM",
+        lambda: peft.LoraConfig(**LORA, use_dora=True, layers_to_transform=[1]),
+    ),
+    "vera": (
+        "BertForTokenClassification",
+        "TOKEN_CLS",
+        lambda: peft.VeraConfig(
+            r=7, target_modules=["query", "intermediate.dense"], projection_prng_key=3
+        ),
+    ),
+    "adalora": (
+        "GPT2LMHeadModel",
+        "CAUSAL_LM",
+        lambda: peft.AdaLoraConfig(init_r=4, target_r=2, total_step=9, tinit=2, tfinal=3),
+    ),
     "t5": ("T5ForConditionalGeneration", "SEQ_2_SEQ_LM", lambda: peft.LoraConfig(**LORA)),
     "ia3": ("BertForTokenClassification", "TOKEN_CLS", lambda: peft.IA3Config(**IA3)),
     "prompt": (
@@ -79,6 +96,12 @@ def tune(place: Path, name: str) -> tuple[Any, Path]:
     for weight in theirs.parameters():
         if weight.requires_grad:
             weight.data += 0.3 * torch.randn(weight.shape, generator=generator)
+    if name == "adalora":
+        allocator = theirs.base_model.rankallocator
+        for weight in theirs.parameters():
+            weight.grad = weight.data.clone()
+        allocator.update_ipt(theirs.base_model.model)
+        config.rank_pattern = allocator.mask_to_budget(theirs.base_model.model, 3)
     theirs.save_pretrained(place / "adapter")
     return theirs, place / "adapter"
 
@@ -111,7 +134,7 @@ def test_what_peft_saved_gives_its_logits(name: str, tmp_path: Path) -> None:
     wanted, found = read_both(theirs, loaded)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     assert (plain - wanted).abs().max() > 1e-2
-    if name in ("rows", "fused", "ia3"):
+    if name in ("rows", "fused", "ia3", "dora", "vera", "adalora"):
         convert(folder, tmp_path / "ours", to="plmctl")
         folded = plmctl.load(tmp_path / "ours")
         assert folded.config.get("peft") is None
@@ -134,8 +157,8 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     assert "hf download google/bert" in str(said.value)
     with pytest.raises(DataError, match=r"peft_type LOHA .*did you mean 'LORA'"):
         read(peft_type="LOHA")
-    with pytest.raises(DataError, match="use_dora=True is a variant"):
-        read(use_dora=True)
+    with pytest.raises(DataError, match=r"alpha_pattern=\{'query': 2\} is a variant"):
+        read(alpha_pattern={"query": 2})
     base, _ = publish(tmp_path / "base", "BertForSequenceClassification")
     base.config._name_or_path = base.name_or_path = str(tmp_path / "base")
     config = peft.LoraConfig(**LORA, target_modules=["pooler.dense"], task_type="SEQ_CLS")

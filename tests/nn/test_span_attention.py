@@ -328,7 +328,7 @@ def test_spans_stay_within_bounds_and_are_measured() -> None:
     assert measured["mean_span"].item() == pytest.approx(35)
     assert measured["longest_span"].item() == pytest.approx(50)
     soft.share.data = torch.tensor([-0.5, 0.3, 1.7])
-    soft.after_step()
+    soft.after_step(1)
     assert soft.share.tolist() == pytest.approx([0.0, 0.3, 1.0])
     soft.penalty().backward()
     torch.testing.assert_close(soft.share.grad, torch.full((3,), 0.5 * 100 / 3))

@@ -27,7 +27,7 @@ FEW = [
 ]
 # {name of a run: its task and methods}
 RUNS = {
-    "lora": ["task=classification", "peft=[lora,ia3]", "peft.lora.rank=2"],
+    "lora": ["task=classification", "peft=[dora,lora,ia3,vera]", "peft.lora.rank=2"],
     "prefix": ["task=classification", "peft=[prefix,adapter]", "peft.prefix.length=3"],
     "longer": ["task=tags", "peft=[prefix,adapter_parallel]", "peft.prefix.length=5"],
     "biases": ["task=pairs", "peft=[bitfit,attention_only]"],

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from plmctl.interop import hf
 from plmctl.models.base import Model
-from plmctl.nn.peft.ia3 import Scaled
-from plmctl.nn.peft.lora import LowRankChange
+from plmctl.nn.peft.base import Added
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Place:
 def find_changes(model: Model, mark: str) -> Iterator[tuple[str, Any]]:
     """(name of a linear map, what a method added to it)."""
     for name, part in model.named_modules():
-        if isinstance(added := part._modules.get(mark), LowRankChange | Scaled):
+        if isinstance(added := part._modules.get(mark), Added) and added.rows:
             yield name, added
 
 

@@ -1,19 +1,20 @@
 """Adapters that the library `peft` trained, with the Hugging Face folder that they name as their
-base: LoRA, IA3, prompts, prefixes.
+base: LoRA and its relatives, IA3, prompts, prefixes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
 import torch
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.artifacts.peft.places import Place, find_changes, find_places
+from plmctl.artifacts.peft.products import ADALORA, LAYOUTS, ProductLayout, find_layout
 from plmctl.core.errors import DataError, nearest
 from plmctl.interop import hf
 from plmctl.interop.family import find_token_tables
@@ -27,6 +28,7 @@ SETTINGS = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 AGAIN = "download the adapter again"
+MERGE = "merge it with peft: model.merge_and_unload()"
 # the names of tasks in peft: how the names of published classes end
 CLASSES = {
     "SEQ_CLS": "ForSequenceClassification",
@@ -37,7 +39,6 @@ CLASSES = {
 }
 # settings that change what is computed, and the values that ours computes, too
 REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "use_dora": (None, False),
     "rank_pattern": (None, {}),
     "alpha_pattern": (None, {}),
     "alora_invocation_tokens": (None, []),
@@ -55,6 +56,11 @@ class _Adapter(TypedDict):
     use_rslora: NotRequired[bool]
     lora_dropout: NotRequired[float]
     num_virtual_tokens: NotRequired[int]
+    use_dora: NotRequired[bool | None]
+
+
+# the name of the method in our config, its settings, and tensors by our names
+Read: TypeAlias = tuple[str, dict[str, Any], dict[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -121,10 +127,9 @@ def read(folder: Path) -> tuple[hf.Imported, Path]:
         fix = f"one of {', '.join(READERS)}; or merge it with peft: model.merge_and_unload()"
         raise DataError(what, file=folder / SETTINGS, fix=fix)
     for name, plain in REFUSED.items():
-        if whole.get(name) not in plain:
+        if whole.get(name) not in plain and (kind, name) != (ADALORA.kind, "rank_pattern"):
             what = f"{name}={whole[name]} is a variant that plmctl has not"
-            fix = "merge it with peft: model.merge_and_unload()"
-            raise DataError(what, file=folder / SETTINGS, fix=fix)
+            raise DataError(what, file=folder / SETTINGS, fix=MERGE)
     base = _find_base(folder, settings["base_model_name_or_path"])
     tensors = {
         name.removeprefix(PREFIX).replace(".base_layer.", "."): tensor.float()
@@ -134,13 +139,18 @@ def read(folder: Path) -> tuple[hf.Imported, Path]:
     others = {name: tensor for name, tensor in tensors.items() if name not in learned}
     imported = hf.read(base, over=others, end=CLASSES.get(settings.get("task_type") or "", ""))
     adapter = PeftFolder(folder, whole, learned, base, imported)
-    node, own = READERS[kind](adapter)
-    config = {**imported.config, "peft": {kind.lower().partition("_")[0]: node}}
+    name, node, own = READERS[kind](adapter)
+    config = {**imported.config, "peft": {name: node}}
     return replace(imported, config=config, tensors={**imported.tensors, **own}), base
 
 
 def _is_learned(name: str) -> bool:
-    return ".lora_" in name or name.endswith(".ia3_l") or name == "prompt_embeddings"
+    return (
+        ".lora_" in name
+        or ".vera_" in name
+        or name.endswith(".ia3_l")
+        or name == "prompt_embeddings"
+    )
 
 
 def _find_base(folder: Path, name: str | None) -> Path:
@@ -155,45 +165,58 @@ def _find_base(folder: Path, name: str | None) -> Path:
     raise DataError(what, file=folder / SETTINGS, fix=fix)
 
 
-def _read_lora(adapter: PeftFolder) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    settings = adapter.settings
-    rank = int(settings["r"])
-    node = {
-        "_target_": "plmctl.nn.peft.lora.LowRank",
-        "rank": rank,
-        "alpha": float(settings.get("lora_alpha", 8)),
-        "root": bool(settings.get("use_rslora", False)),
-        "dropout": float(settings.get("lora_dropout", 0.0)),
-    }
+def _read_product(adapter: PeftFolder) -> Read:
+    layout = find_layout(adapter.settings)
     modules: dict[str, dict[str, Tensor]] = {}
     for name, tensor in adapter.tensors.items():
-        module, _, rest = name.rpartition(".lora_")
-        if rest not in ("A.weight", "B.weight"):
-            fix = "merge it with peft: model.merge_and_unload()"
-            raise adapter.refuse(f"{name}: LoRA of no linear map", fix)
-        modules.setdefault(module, {})[rest[0]] = tensor
+        if name in layout.common:
+            continue
+        end = next((end for end in layout.tensors if name.endswith(f".{end}")), None)
+        if end is None:
+            raise adapter.refuse(f"{name}: {layout.kind} of no linear map", MERGE)
+        modules.setdefault(name.removesuffix(f".{end}"), {})[end] = tensor
+    node, mark = layout.node(adapter.settings), layout.target.mark
     chosen = _choose(adapter, {**node, "maps": _list_maps(adapter)}, modules)
     node["maps"] = list(dict.fromkeys(role for own in chosen.values() for _, role, _ in own))
     tensors: dict[str, Tensor] = {}
     model = adapter.build(node)
     shapes = dict(model.named_parameters())
-    for name, added in find_changes(model, "lora"):
-        for role in added.rows:
-            for side in ("down", "up"):
-                key = f"{name}.lora.{side}.{role}"
-                tensors[key] = torch.zeros(shapes[key].shape)
+    for name, added in find_changes(model, mark):
+        if layout.common:
+            _check_common(adapter, layout, added.matrices, chosen)
+        for role, rows in added.rows.items():
+            weight = adapter.imported.tensors[f"{name}.weight"][rows]
+            for learned in layout.tensors.values():
+                key = f"{name}.{mark}.{learned.own}.{role}"
+                tensors[key] = learned.absent(weight, shapes[key].shape)
     for module, own in chosen.items():
         for name, role, place in own:
-            for side, matrix in (
-                ("down", modules[module]["A"]),
-                ("up", modules[module]["B"][place.rows]),
-            ):
-                key = f"{name}.lora.{side}.{role}"
-                tensors[key] = _fit(adapter, module, matrix, tensors[key])
-    return node, tensors
+            for end, learned in layout.tensors.items():
+                key, whole = f"{name}.{mark}.{learned.own}.{role}", modules[module][end]
+                whole = learned.fill(whole, tensors[key])
+                part = whole[place.rows] if learned.by_rows else whole
+                tensors[key] = _fit(adapter, module, part, tensors[key])
+    return mark, node, tensors
 
 
-def _read_ia3(adapter: PeftFolder) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _check_common(
+    adapter: PeftFolder,
+    layout: ProductLayout,
+    matrices: Any,
+    chosen: Mapping[str, Sequence[tuple[str, str, Place]]],
+) -> None:
+    """DataError where `peft` has drawn other matrices, or where a map takes other rows of them."""
+    if fused := [name for name, own in chosen.items() if not all(p.whole for _, _, p in own)]:
+        what = f"{fused[0]} has one vector for several maps of ours"
+        raise adapter.refuse(what, MERGE)
+    drawn = dict(zip(("down", "up"), matrices.draw(), strict=True))
+    for name, own in layout.common.items():
+        saved = adapter.tensors.get(name)
+        if saved is not None and not torch.equal(saved, drawn[own]):
+            raise adapter.refuse(f"{name} is not what its seed draws here", MERGE)
+
+
+def _read_ia3(adapter: PeftFolder) -> Read:
     node: dict[str, Any] = {"_target_": "plmctl.nn.peft.ia3.LearnedScales"}
     modules = {name.removesuffix(".ia3_l"): tensor for name, tensor in adapter.tensors.items()}
     probe = {**node, "maps": _list_maps(adapter), "inputs": []}
@@ -206,7 +229,7 @@ def _read_ia3(adapter: PeftFolder) -> tuple[dict[str, Any], dict[str, Tensor]]:
         node[key] = list(dict.fromkeys(roles))
     if both := {*node["maps"]} & {*node["inputs"]}:
         what = f"results and inputs of {', '.join(both)} are scaled, by layer or by module"
-        raise adapter.refuse(what, "merge it with peft: model.merge_and_unload()")
+        raise adapter.refuse(what, MERGE)
     tensors: dict[str, Tensor] = {}
     model = adapter.build(node)
     for name, added in find_changes(model, "ia3"):
@@ -218,10 +241,10 @@ def _read_ia3(adapter: PeftFolder) -> tuple[dict[str, Any], dict[str, Tensor]]:
             key = f"{name}.ia3.factors.{role}"
             part = factors if before[module] else factors[place.rows]
             tensors[key] = _fit(adapter, module, part, tensors[key])
-    return node, tensors
+    return "ia3", node, tensors
 
 
-def _read_prompt(adapter: PeftFolder) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read_prompt(adapter: PeftFolder) -> Read:
     length = int(adapter.settings["num_virtual_tokens"])
     if adapter.settings.get("task_type") == "SEQ_CLS":
         what = "peft's classifier of rows reads the first vector of the prompt, and ours the text"
@@ -231,10 +254,14 @@ def _read_prompt(adapter: PeftFolder) -> tuple[dict[str, Any], dict[str, Tensor]
     (name,) = model.methods[0].trains(model.backbone)
     reader = find_prompt_reader(model.backbone)
     vectors = adapter.tensors["prompt_embeddings"][:length] / reader.embedding.factor
-    return node, {f"backbone.{name}": _fit(adapter, "the prompt", vectors, reader.prompt.vectors)}
+    return (
+        "prompt",
+        node,
+        {f"backbone.{name}": _fit(adapter, "the prompt", vectors, reader.prompt.vectors)},
+    )
 
 
-def _read_prefix(adapter: PeftFolder) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read_prefix(adapter: PeftFolder) -> Read:
     node = {
         "_target_": "plmctl.nn.peft.prefix.PrefixTuning",
         "length": int(adapter.settings["num_virtual_tokens"]),
@@ -243,14 +270,20 @@ def _read_prefix(adapter: PeftFolder) -> tuple[dict[str, Any], dict[str, Tensor]
     model = adapter.build(node)
     names = model.methods[0].trains(model.backbone)
     parts = adapter.tensors["prompt_embeddings"].chunk(len(names), 1)  # [P, layers, 2 W]
-    return node, {
-        f"backbone.{name}": _fit(adapter, "the prefix", part, model.backbone.get_parameter(name))
-        for name, part in zip(names, parts, strict=True)
-    }
+    return (
+        "prefix",
+        node,
+        {
+            f"backbone.{name}": _fit(
+                adapter, "the prefix", part, model.backbone.get_parameter(name)
+            )
+            for name, part in zip(names, parts, strict=True)
+        },
+    )
 
 
-READERS: Mapping[str, Callable[[PeftFolder], tuple[dict[str, Any], dict[str, Tensor]]]] = {
-    "LORA": _read_lora,
+READERS: Mapping[str, Callable[[PeftFolder], Read]] = {
+    **dict.fromkeys((layout.kind for layout in LAYOUTS.values()), _read_product),
     "IA3": _read_ia3,
     "PROMPT_TUNING": _read_prompt,
     "PREFIX_TUNING": _read_prefix,
@@ -271,8 +304,7 @@ def _choose(
     places = adapter.places(node)
     if unknown := [module for module in modules if module not in places]:
         what = f"{unknown[0]} of the adapter is no linear map that plmctl adds to in {adapter.base}"
-        fix = "merge it with peft: model.merge_and_unload()"
-        raise adapter.refuse(f"{what}{nearest(unknown[0], places)}", fix)
+        raise adapter.refuse(f"{what}{nearest(unknown[0], places)}", MERGE)
     return {module: places[module] for module in modules}
 
 

@@ -4,8 +4,9 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -69,7 +70,12 @@ class Method:
 
 
 class Added(Starting):
-    """A module that a method adds to another one, whose input or result it changes."""
+    """A module that a method adds to another one, whose input or result it changes.
+
+    `rows`: the rows of a linear map that it changes, by what they give.
+    """
+
+    rows: Mapping[str, slice] = MappingProxyType({})
 
     def change_input(self, x: Tensor) -> Tensor:
         """The input that the module reads instead of `x`."""
@@ -84,6 +90,9 @@ class Added(Starting):
 
     def fold_input(self, owner: nn.Module) -> None:
         """The same of `change_input`."""
+
+    def settle(self) -> None:
+        """Let go of everything that only training needs: nothing is learned from now on."""
 
 
 @dataclass(frozen=True)

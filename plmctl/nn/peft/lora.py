@@ -4,58 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-import torch
 from torch import Generator, Tensor, nn
-from torch.nn import functional as F
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count, DropoutRate
 from plmctl.nn.cells.base import LinearRows
-from plmctl.nn.dropout import Dropout
-from plmctl.nn.peft.base import Added, Method, attach, check_size, find_maps
+from plmctl.nn.peft.base import Method
+from plmctl.nn.peft.product import ProductChange, attach_products, make_matrices
 
 
-class LowRankChange(Added):
-    """`y + s B A dropout(x)` on some rows of a linear map: `down [r, in]` is A, `up [rows, r]` B.
-
-    Where one map gives several things, such as queries and values, each has matrices of its own.
-    """
+class LowRankChange(ProductChange):
+    """The matrices themselves are learned: `down` has A, `up` has B."""
 
     def __init__(
         self, maps: Mapping[str, LinearRows], *, rank: int, scale: float, dropout: float
     ) -> None:
-        super().__init__()
-        linear = next(iter(maps.values())).linear
-        self.scale, self.rows = scale, {name: part.rows for name, part in maps.items()}
-        self.down, self.up = nn.ParameterDict(), nn.ParameterDict()
-        for name, rows in self.rows.items():
-            self.down[name] = nn.Parameter(torch.empty(rank, linear.in_features))
-            self.up[name] = nn.Parameter(torch.empty(rows.stop - rows.start, rank))
-        self.dropout = Dropout(rate=dropout)
+        super().__init__(maps, scale=scale, dropout=dropout)
+        self.down, self.up = make_matrices(maps, rank)
 
     def start(self, generator: Generator) -> None:
-        for name, down in self.down.items():
-            # U(-1/sqrt(in), 1/sqrt(in)), as torch begins linear maps (microsoft/LoRA, layers.py)
-            nn.init.kaiming_uniform_(down, a=math.sqrt(5), generator=generator)
-            nn.init.zeros_(self.up[name])
+        start_matrices(self.down, self.up, generator)
 
-    def change(self, x: Tensor, y: Tensor) -> Tensor:
-        parts: list[Tensor] = []
-        place = 0
-        for name, rows in sorted(self.rows.items(), key=lambda item: item[1].start):
-            more = F.linear(F.linear(self.dropout(x), self.down[name]), self.up[name])
-            parts += [y[..., place : rows.start], y[..., rows] + self.scale * more]
-            place = rows.stop
-        return torch.cat([*parts, y[..., place:]], -1)
+    def factors(self, name: str) -> tuple[Tensor, Tensor]:
+        return self.down[name], self.up[name]
 
-    @torch.no_grad()
-    def fold_result(self, owner: nn.Module) -> None:
-        weight: Tensor = owner.weight  # type: ignore[assignment]
-        for name, rows in self.rows.items():
-            # in float64: what is rounded is rounded once
-            learned = self.scale * self.up[name].double() @ self.down[name].double()
-            weight[rows] = (weight[rows].double() + learned).to(weight.dtype)
+
+def start_matrices(down: nn.ParameterDict, up: nn.ParameterDict, generator: Generator) -> None:
+    """Draw A, and set B to 0, so that their product is 0 at first."""
+    for name, matrix in down.items():
+        # U(-1/sqrt(in), 1/sqrt(in)), as torch begins linear maps (microsoft/LoRA, layers.py)
+        nn.init.kaiming_uniform_(matrix, a=math.sqrt(5), generator=generator)
+        nn.init.zeros_(up[name])
 
 
 @part_of("peft")
@@ -87,10 +68,5 @@ class LowRank(Method):
         self.scale = alpha / (math.sqrt(rank) if root else rank)
 
     def add_to(self, model: nn.Module) -> None:
-        for maps in find_maps(model, self.maps, "lora", "maps"):
-            linear = next(iter(maps.values())).linear
-            for name, part in maps.items():
-                most = min(linear.in_features, part.rows.stop - part.rows.start)
-                check_size("rank", self.rank, most, f"the rank of the map '{name}' itself")
-            change = LowRankChange(maps, rank=self.rank, scale=self.scale, dropout=self.dropout)
-            attach(linear, self.mark, change)
+        make = partial(LowRankChange, rank=self.rank, scale=self.scale, dropout=self.dropout)
+        attach_products(model, self.maps, self.mark, rank=self.rank, make=make)

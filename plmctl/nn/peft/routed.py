@@ -188,7 +188,10 @@ def _refuse_of_rows(own: nn.Module) -> None:
 
 
 def _find_added(own: nn.Module) -> Iterator[Added]:
-    yield from (part for part in own._modules.values() if isinstance(part, Added))
+    for part in own._modules.values():
+        if isinstance(part, Added):
+            part.settle()
+            yield part
 
 
 def _find_weights(name: str, own: nn.Module, shared: nn.Module) -> Iterator[Added]:

@@ -5,6 +5,7 @@ to.
 from __future__ import annotations
 
 import copy
+import math
 from functools import partial
 
 import pytest
@@ -20,18 +21,25 @@ from plmctl.nn.cells.attention import Attention
 from plmctl.nn.entmax import Entmax
 from plmctl.nn.env import Streams
 from plmctl.nn.init import normal
+from plmctl.nn.peft.adalora import AdaptiveRank
 from plmctl.nn.peft.base import find_blocks, find_cells, find_maps, fold
 from plmctl.nn.peft.bottleneck import Bottleneck
+from plmctl.nn.peft.dora import WeightDecomposed
 from plmctl.nn.peft.ia3 import LearnedScales
 from plmctl.nn.peft.lora import LowRank
 from plmctl.nn.peft.prefix import PrefixTuning
 from plmctl.nn.peft.subset import Subset
+from plmctl.nn.peft.vera import RandomMatrices, SharedRandom
 from plmctl.nn.residual import PostNorm, PreNorm
-from tests.nn.stacks import HEADS, B, T, W, make_env, make_input, make_stack, run_stack
+from plmctl.nn.restrained import find_restrained
+from tests.nn.stacks import HEADS, INNER, B, T, W, make_env, make_input, make_stack, run_stack
 
 LORA = {"maps": ["query", "value", "down"], "rank": 3, "alpha": 6.0}
 METHODS = {
     "lora": lambda: LowRank(**LORA),
+    "dora": lambda: WeightDecomposed(**LORA),
+    "vera": lambda: SharedRandom(maps=LORA["maps"], rank=9),
+    "adalora": lambda: AdaptiveRank(**LORA, final_rank=2, begin_at=0.25, end_at=0.75),
     "ia3": lambda: LearnedScales(maps=["key", "value"], inputs=["down"]),
     "adapter": lambda: Bottleneck(
         cells=["attention", "feed-forward"], inner_width=5, activation="gelu", std=None
@@ -64,6 +72,14 @@ def build(*methods, layout="af*2", draw=True):
         for name in {name for method in methods for name in method.trains(stack)}:
             stack.get_parameter(name).data.normal_(generator=generator)
     return plain, stack
+
+
+def each_map(stack, plain, names):
+    """(name, the changed map, rows, the map before) of each map that gives one of `names`."""
+    for cell, own in zip(find_cells(stack), find_cells(plain), strict=True):
+        for name, part in cell.projections().maps.items():
+            if name in names:
+                yield name, part.linear, part.rows, own.projections().maps[name].linear
 
 
 def read(stack):
@@ -108,6 +124,131 @@ def test_lora_is_the_published_sum_of_maps() -> None:
         x = torch.randn(7, cell.qkv.in_features, dtype=torch.float64)
         rows = cell.projections().maps["key"].rows
         torch.testing.assert_close(cell.qkv(x)[:, rows], own.qkv(x)[:, rows], rtol=0, atol=0)
+
+
+def test_dora_gives_each_row_of_the_sum_a_learned_length() -> None:
+    """A loop over rows; their norm is a constant in the gradient (sec. 4.3)."""
+    plain, stack = build(WeightDecomposed(**LORA))
+    for name, linear, rows, own in each_map(stack, plain, LORA["maps"]):
+        change = linear.dora
+        x = torch.randn(4, linear.in_features, dtype=torch.float64)
+        summed = own.weight[rows] + LORA["alpha"] / 3 * change.up[name] @ change.down[name]
+        wanted = [
+            change.magnitude[name][row] * (x @ v) / v.detach().square().sum().sqrt()
+            for row, v in enumerate(summed)
+        ]
+        wanted = torch.stack(wanted, 1) + (0 if own.bias is None else own.bias[rows])
+        found = linear(x)[:, rows]
+        torch.testing.assert_close(found, wanted)
+        learned = [change.up[name], change.down[name], change.magnitude[name]]
+        grads = zip(
+            torch.autograd.grad(wanted.square().sum(), learned, retain_graph=True),
+            torch.autograd.grad(found.square().sum(), learned),
+            strict=True,
+        )
+        for grad, other in grads:
+            torch.testing.assert_close(other, grad)
+
+
+def test_dora_measures_the_map_that_it_belongs_to() -> None:
+    _, stack = build(WeightDecomposed(**LORA))
+    twin, before = copy.deepcopy(stack), read(stack)
+    for name, linear, rows, _ in each_map(twin, stack, LORA["maps"]):
+        linear.dora.up[name].data.zero_()
+        linear.weight.data[rows] *= 2
+        linear.dora.fit_in()
+        wanted = linear.weight[rows].norm(dim=1)
+        torch.testing.assert_close(linear.dora.magnitude[name].data, wanted)
+    torch.testing.assert_close(read(stack), before, rtol=0, atol=0)
+    for _, linear, _, _ in each_map(stack, twin, LORA["maps"]):
+        linear.dora.settle()
+    torch.testing.assert_close(read(stack), before, rtol=0, atol=0)
+
+
+def test_dora_comes_before_what_changes_its_maps() -> None:
+    stack = make_stack("af")
+    LowRank(**LORA).add_to(stack)
+    with pytest.raises(ConfigError, match="before lora") as refused:
+        WeightDecomposed(**LORA).add_to(stack)
+    assert "first" in refused.value.fix
+
+
+def test_vera_scales_random_matrices_that_all_maps_share() -> None:
+    method = SharedRandom(maps=LORA["maps"], rank=9, seed=3)
+    plain, stack = build(method)
+    matrices = {linear.vera.matrices for _, linear, _, _ in each_map(stack, plain, LORA["maps"])}
+    (shared,) = matrices
+    a, b = shared.draw()
+    torch.testing.assert_close(shared.down, a.double(), rtol=0, atol=0)
+    assert b.shape[0] == W
+    assert 0.9 * (6 / a.shape[1]) ** 0.5 < a.abs().max() < (6 / a.shape[1]) ** 0.5
+    assert not torch.equal(a, RandomMatrices(rank=9, inputs=INNER, outputs=W, seed=4).down)
+    assert torch.equal(a, RandomMatrices(rank=9, inputs=INNER, outputs=W, seed=3).down)
+    for name, linear, rows, own in each_map(stack, plain, LORA["maps"]):
+        x = torch.randn(4, linear.in_features, dtype=torch.float64)
+        wanted = own(x)[:, rows].clone()
+        inner, outer = linear.vera.inner[name], linear.vera.outer[name]
+        for row in range(len(x)):
+            for out in range(len(outer)):
+                low = sum(
+                    shared.up[out, k] * inner[k] * (shared.down[k, : x.shape[1]] @ x[row])
+                    for k in range(9)
+                )
+                wanted[row, out] += outer[out] * low
+        torch.testing.assert_close(linear(x)[:, rows], wanted)
+    assert not [name for name in stack.state_dict() if "matrices" in name]
+
+
+def test_adalora_keeps_the_directions_that_matter_most() -> None:
+    """Loops over triplets, from the definitions of the paper (eq. 4, 8 to 12)."""
+    rates = {"smooth": 0.7, "uncertain": 0.6, "penalty": 0.3}
+    method = AdaptiveRank(**LORA, final_rank=1, begin_at=0.25, end_at=0.75, every=2, **rates)
+    _, stack = build(method)
+    (budget,) = find_restrained(stack)
+    changes = [part for part in stack.modules() if hasattr(part, "values") and hasattr(part, "up")]
+    triplets = [(part.down[n], part.values[n], part.up[n]) for part in changes for n in part.rows]
+    grams = [gram for q, _, p in triplets for gram in (q @ q.T, p.T @ p)]
+    norms = [((gram - torch.eye(3)) ** 2).sum().sqrt() for gram in grams]
+    torch.testing.assert_close(budget.penalty(), 0.3 * sum(norms) / len(norms))
+    budget.memory.double()
+    mean = {weight: torch.zeros_like(weight) for own in triplets for weight in own}
+    apart = {weight: torch.zeros_like(weight) for own in triplets for weight in own}
+    for step in range(1, 9):
+        for n, weight in enumerate(mean):
+            weight.grad = torch.randn(
+                weight.shape, generator=torch.Generator().manual_seed(100 * step + n)
+            ).double()
+            now = (weight * weight.grad).abs().detach()
+            mean[weight] = 0.7 * mean[weight] + 0.3 * now
+            apart[weight] = 0.6 * apart[weight] + 0.4 * (now - mean[weight]).abs()
+        before = [values.detach().clone() for _, values, _ in triplets]
+        budget.before_step(step / 8)
+        for _, values, _ in triplets:
+            values.data += 0.01  # the update, with which directions return
+        budget.after_step(step)
+        score = {weight: mean[weight] * apart[weight] for weight in mean}
+        scores = [
+            float(score[lam][i, 0] + score[q][i].mean() + score[p][:, i].mean())
+            for q, lam, p in triplets
+            for i in range(3)
+        ]
+        zero = [bool(values[i] == 0) for _, values, _ in triplets for i in range(3)]
+        if step in (4, 6):  # 18 directions shrink to 6 of 6 maps
+            kept = math.floor(12 * (1 - (step / 8 - 0.25) / 0.5) ** 3 + 6)
+            lowest = sorted(range(18), key=scores.__getitem__)[: 18 - kept]
+            assert {i for i, own in enumerate(zero) if own} == set(lowest)
+        elif step > 6:
+            assert zero == [bool(v == 0) for values in before for v in values]
+            assert sum(zero) == 12
+        else:
+            assert not any(zero)
+
+
+def test_what_a_budget_of_ranks_refuses() -> None:
+    with pytest.raises(ConfigError, match="at most rank=3"):
+        AdaptiveRank(**LORA, final_rank=4, begin_at=0.1, end_at=0.2)
+    with pytest.raises(ConfigError, match=r"at most end_at=0\.2"):
+        AdaptiveRank(**LORA, final_rank=2, begin_at=0.5, end_at=0.2)
 
 
 def test_lora_scales_by_the_root_of_the_rank_where_asked() -> None:
@@ -200,7 +341,10 @@ def test_an_adapter_of_pfeiffer_reads_the_result_where_no_norm_follows() -> None
         )
 
 
-@pytest.mark.parametrize("names", [["lora"], ["ia3"], ["lora", "ia3"], ["ia3", "lora"]])
+@pytest.mark.parametrize(
+    "names",
+    [["lora"], ["dora", "lora", "ia3"], ["vera", "adalora"], ["lora", "ia3"], ["ia3", "lora"]],
+)
 def test_what_was_learned_folds_into_the_weights(names) -> None:
     methods = [METHODS[name]() for name in names]
     plain, stack = build(*methods)
@@ -292,15 +436,17 @@ def test_the_first_weights_are_those_of_the_method() -> None:
     assert bound / 2 < change.down["query"].abs().max() <= bound
 
 
-def test_lora_of_bert_base_has_the_published_count() -> None:
-    """r = 8 on queries and values: 2 x 12 x 2 x 768 x 8 = 294,912."""
+def test_methods_of_bert_base_have_the_published_counts() -> None:
+    """On queries and values: 2 x 12 x 2 x 768 x 8 of LoRA, 2 x 12 x (768 + 1024) of VeRA."""
     spec = compose("pretrain", "bert", ["size=base"])
     with without_weights():
         model = build_model(spec, vocab_size=30522)
-        method = LowRank(maps=["query", "value"], rank=8, alpha=8.0)
-        method.add_to(model)
-    sizes = [model.get_parameter(name).numel() for name in method.trains(model)]
-    assert sum(sizes) == 294_912
+        lora = LowRank(maps=["query", "value"], rank=8, alpha=8.0)
+        vera = SharedRandom(maps=["query", "value"], rank=1024)
+        for method, count in ((lora, 294_912), (vera, 43_008)):
+            method.add_to(model)
+            sizes = [model.get_parameter(name).numel() for name in method.trains(model)]
+            assert sum(sizes) == count
 
 
 def node_of(part: str) -> dict:
@@ -355,7 +501,7 @@ def test_the_rank_of_lora_is_at_most_that_of_its_map() -> None:
 
 LSTM = {  # what a model of recurrent cells has no place for
     *("adapter", "adapter_parallel", "adapter_pfeiffer", "attention_only", "feed_forward_only"),
-    *("fusion", "ia3", "lora", "prefix", "prompt", "trained_adapters"),
+    *("adalora", "dora", "fusion", "ia3", "lora", "prefix", "prompt", "trained_adapters", "vera"),
 }
 REFUSED = {"bart": set(), "t5": {"bitfit"}, "xlnet": {"prefix", "prompt"}, "elmo": LSTM}
 
