@@ -59,7 +59,7 @@ LATE = {
     "jobs/command.py": {"plmctl.runs.resume", "plmctl.training.checkpoint"},
     "jobs/sweep.py": {"plmctl.jobs.cluster", "plmctl.jobs.on_cluster"},
     "jobs/sweep_job.py": {"plmctl.runs.parents", "plmctl.runs.side_tasks"},
-    "report/card.py": {"plmctl.artifacts.model_facts", "plmctl.report.decided"},
+    "report/card.py": {"plmctl.report.decided"},
     "report/wishes.py": {"plmctl.analysis.probing"},
     "report/write.py": {"plmctl.artifacts.assemble"},
     "report/subject.py": {"plmctl.artifacts.loading", "plmctl.report.decided"},

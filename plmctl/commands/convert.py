@@ -12,6 +12,7 @@ import typer
 
 from plmctl.cli.former import choose_place
 from plmctl.cli.options import Plugin
+from plmctl.cli.report_options import Facts
 from plmctl.config.command import About, Tool
 
 if TYPE_CHECKING:
@@ -161,8 +162,8 @@ Shown = Annotated[
 
 
 GRAPHS = ("onnx", "openvino")  # layouts of one graph, without weights for PyTorch
-# the library in the card of a folder, where it is not transformers
-LIBRARY: dict[str | None, str] = {"sentence-transformers": "sentence-transformers"}
+LIBRARY = {"hf": "transformers", None: "plmctl"}  # in a card; others: the layout
+CARDS = ("hf", "sentence-transformers")  # layouts that have a card, pushed or not
 LIBRARIES = (*GRAPHS, "ctranslate2")  # and of models that write
 
 
@@ -241,6 +242,7 @@ def find_converter(
     compact: bool,
     packed: tuple[int | None, int],
     plugins: tuple[str, ...],
+    card: Callable[..., str],
 ) -> Callable[..., None]:
     """The function that writes a layout of PyTorch.
 
@@ -251,10 +253,10 @@ def find_converter(
         compact: Whether zeros are left out.
         packed: The bits of a weight, and weights that share a scale.
         plugins: The packages outside plmctl that the model may be made of.
+        card: Writes the model card of a layout that has one.
     """
     from plmctl.artifacts.convert import convert as convert_model
     from plmctl.artifacts.packing import pack
-    from plmctl.report.card import make_card
 
     without = longer["without"]
     return partial(
@@ -265,8 +267,16 @@ def find_converter(
         compact=compact,
         packing=partial(pack, *packed),
         plugins=plugins,
-        card=partial(make_card, library=LIBRARY.get(to, "transformers"), plugins=plugins),
+        card=card,
     )
+
+
+def refuse_facts(fact: list[str] | None, to: str | None, push: str | None) -> None:
+    """UsageError for facts of a card that is not written."""
+    from plmctl.core.errors import UsageError
+
+    if fact and push is None and to not in CARDS:
+        raise UsageError(f"--fact is of a model card\n  fix: --to {' or --to '.join(CARDS)}")
 
 
 def find_push(push: str | None, *, dry_run: bool, **options: bool) -> Push | None:
@@ -320,9 +330,12 @@ class ConvertCommand(Tool):
         private: Private = False,
         overwrite: Overwrite = False,
         dry_run: Shown = False,
+        fact: Facts = None,
         plugin: Plugin = None,
     ) -> None:
         from plmctl.core.errors import UsageError
+        from plmctl.report.card import add_card, make_card
+        from plmctl.report.wishes import parse_facts
         from plmctl.storage.paths import refuse_file_name
 
         place = choose_place(f"convert {source}", former, out)
@@ -331,20 +344,28 @@ class ConvertCommand(Tool):
             raise UsageError("Missing option '--out': the folder to write\n  fix: --out converted")
         if place is not None:
             refuse_file_name(place, "--out")
+        refuse_facts(fact, to, push)
         refuse_lengths(max_length, reach=reach, without=without)
         refuse_options(to, part, max_length, int8=int8, data=data)
         refuse_packing(to, max_length, compact=compact, bits=bits, group=group)
         refuse_eight_bits(to, int8=int8, keep=keep, calibrate=calibrate)
-        plugins = tuple(plugin or ())
+        plugins, library = tuple(plugin or ()), LIBRARY.get(to, to or "")
+        known: dict[str, Any] = {
+            "facts": parse_facts(fact or []),
+            "library": library,
+            "plugins": plugins,
+        }
         if (deploy := find_deployment(to, calibrate)) is not None:
             least = 0.99 if keep is None else keep
             deploy = partial(deploy, to=to, int8=int8, keep=least, data=data, plugins=plugins)
         else:
             longer = {"max_length": max_length, "reach": reach, "without": without}
-            deploy = find_converter(to, longer, part, compact, (bits, group), plugins)
-        write = partial(deploy, Path(source).expanduser())
+            card = partial(make_card, **known)
+            deploy = find_converter(to, longer, part, compact, (bits, group), plugins, card)
+        model = Path(source).expanduser()
         folder = None if place is None else Path(place).expanduser()
         if pushed is not None:
-            pushed.deliver(write, folder, dry_run=dry_run)
+            describe = partial(add_card, source=model, **known)
+            pushed.deliver(partial(deploy, model), describe, folder, dry_run=dry_run)
         elif folder is not None:
-            write(folder)
+            deploy(model, folder)

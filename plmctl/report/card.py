@@ -4,9 +4,12 @@ matter, then a few paragraphs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from safetensors import safe_open
 
 from plmctl.analysis.runs import (
     RunLog,
@@ -15,24 +18,28 @@ from plmctl.analysis.runs import (
     read_predictions,
     read_result,
 )
-from plmctl.artifacts.label_rows import facts_of
-from plmctl.config.build import class_of
+from plmctl.artifacts.loading import open_source
 from plmctl.config.first_session import first_lines
 from plmctl.config.groups import LENGTHS
 from plmctl.config.keys import is_path
 from plmctl.config.spec import key_of
 from plmctl.core.spelling import spell_word
 from plmctl.data.held_out import read_held_out
+from plmctl.data.shards import is_tokens, read_manifest
+from plmctl.report.card_front import write_front
 from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
-from plmctl.report.text import format_number
+from plmctl.report.text import METHOD, format_number
 from plmctl.runs.own_rate import scale_rate
+from plmctl.storage.atomic import write_text
+from plmctl.storage.reading import COPY, read_json
+from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks.scores.below import list_below
 from plmctl.training.averaged import read_average
 
+NAME = "README.md"
 SUFFIXES = (".yaml", ".yml")
 FACTS = ("license", "language", "name")  # facts that no config knows
-# the output of a head of a pretrained model: Hugging Face's name of the task
-PIPELINES = {"text": "fill-mask", "next": "text-generation"}
+FEW = 20  # labels that a sentence lists
 UNSTATED = "Not stated."
 
 
@@ -45,53 +52,41 @@ def make_card(
     plugins: Sequence[str] = (),
     decided: Sequence[str] = (),
 ) -> str:
-    """README.md of the run in `folder` with the settings `config`; unknown facts are marked as not
-    stated.
+    """README.md of the run in `folder` with the settings `config`; unknown facts are left out.
 
     `library`: the library that reads the weights next to it. `plugins`: packages outside plmctl
     whose parts may be imported. `decided`: what is to be known of how labels are chosen.
     """
     facts = facts or {}
-    task = config.get("task") or {}
-    data = _data(config) or str(task.get("name"))
+    data = _data(config) or str((config.get("task") or {}).get("name"))
     name = facts.get("name") or folder.resolve().name
     result, how = _read_scores(folder, plugins)
     scores = {split: dict(values) for split, values in (result.get("metrics") or {}).items()}
-    front = {
-        "license": facts.get("license", "unknown"),
-        **(
-            {"language": [word.strip() for word in facts["language"].split(",")]}
-            if "language" in facts
-            else {}
-        ),
-        "library_name": library,
-        **({"pipeline_tag": tag} if (tag := _pipeline(config, plugins)) else {}),
-        "tags": [
-            word
-            for word in (
-                "plmctl",
-                Path(str(config.get("recipe") or "")).stem,
-                str(task.get("name") or ""),
-            )
-            if word
-        ],
-        **(
-            {"datasets": [data], "metrics": list(task.get("metrics") or [])}
-            if task.get("name")
-            else {}
-        ),
-        **(
-            {"model-index": [{"name": name, "results": _results(task, data, tag, scores)}]}
-            if scores
-            else {}
-        ),
-    }
-    import yaml
-
-    head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    blocks = _body(folder, config, scores, decided, how, result.get("lower") or ())
+    front = write_front(
+        folder, config, facts, scores, name=name, data=data, library=library, plugins=plugins
+    )
+    blocks = _body(folder, config, result, decided, how)
     body = render_markdown(blocks, charts="")
-    return f"---\n{head}---\n\n# {name}\n\n{body}\n{MARK}\n"
+    return f"{front}\n# {name}\n\n{body}\n{_fold_settings(config)}\n{MARK}\n"
+
+
+def add_card(
+    folder: Path, source: Path, facts: Mapping[str, str], *, library: str, plugins: Sequence[str]
+) -> None:
+    """Write the card of a converted model into its folder, where the layout has none of its own.
+
+    Args:
+        folder: The folder that was written.
+        source: The model that was converted.
+        facts: Facts that no config has.
+        library: The library that reads the weights.
+        plugins: Packages outside plmctl whose parts may be imported.
+    """
+    if not (folder / NAME).exists():
+        model = open_source(source, plugins=plugins)
+        place = model.run or model.folder
+        card = make_card(place, model.config, facts, library=library, plugins=plugins)
+        write_text(folder / NAME, card)
 
 
 def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], str]:
@@ -102,46 +97,6 @@ def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], 
         if decided := decide_run(folder, plugins):
             return decided.result, decided.describe()
     return read_result(folder) or {}, ""
-
-
-def _pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
-    """The task of the model, in the words of Hugging Face's hub; empty if its parts do not say it,
-    or belong to a plug-in that may not be imported.
-    """
-    from plmctl.artifacts.model_facts import heads_about
-
-    try:
-        if task := config.get("task"):
-            return str(getattr(facts_of(task, plugins), "pipeline", ""))
-        about = heads_about(config, plugins)
-        model = class_of(config.get("model") or {}, plugins)
-    except ValueError:
-        return ""
-    words = [word for kind, word in PIPELINES.items() if kind in about]
-    # it writes another text than it reads
-    other = words and getattr(model, "writes", "text") == "target"
-    return "text2text-generation" if other else next(iter(words), "")
-
-
-def _results(
-    task: Mapping[str, Any], data: str, tag: str, scores: Mapping[str, Mapping[str, float]]
-) -> list[dict[str, Any]]:
-    """One entry for each split, as the leader boards of the hub read it, with the task's own
-    metrics.
-    """
-    metrics = task.get("metrics") or ()
-    return [
-        {
-            "task": {"type": tag or "other", "name": str(task.get("name"))},
-            "dataset": {"name": data, "type": str(task.get("name")), "split": split},
-            "metrics": [
-                {"type": metric, "name": metric, "value": float(value)}
-                for metric, value in values.items()
-                if metric in metrics
-            ],
-        }
-        for split, values in scores.items()
-    ]
 
 
 def _given(folder: Path) -> list[str]:
@@ -210,29 +165,87 @@ def _names(paths: Any) -> str:
 def _body(
     folder: Path,
     config: Mapping[str, Any],
-    scores: Mapping[str, Mapping[str, float]],
+    result: Mapping[str, Any],
     decided: Sequence[str],
     how: str,
-    lower: Sequence[str],
 ) -> list[Block]:
     log = RunLog.read_started(folder)
-    size, train, task = (config.get(name) or {} for name in ("size", "train", "task"))
-    least = train.get("least_steps")
-    facts = {
+    facts = {**_describe_data(folder, config, log), **_describe_training(config)}
+    rows = [[name, str(value)] for name, value in facts.items() if value not in (None, "")]
+    return [
+        Heading("Training"),
+        TableBlock(["what", "value"], rows),
+        *_evaluate(folder, log, config.get("task") or {}, result, how),
+        *([Heading("How labels are chosen")] if decided else []),
+        *(Paragraph(f"{each}.") for each in decided),
+        Heading("Intended use"),
+        Paragraph(UNSTATED),
+        Heading("Limitations"),
+        Paragraph(" ".join(_list_limits(config, result))),
+    ]
+
+
+def _describe_data(folder: Path, config: Mapping[str, Any], log: RunLog) -> dict[str, Any]:
+    """The data, and how much of them training has read, in how long."""
+    path, train = (config.get("data") or {}).get("path"), config.get("train") or {}
+    least, seconds = train.get("least_steps"), log.last("seconds")
+    size = None
+    if path and is_tokens(path):
+        whole = read_manifest(Path(path))["splits"]["train"]
+        counts = [f"{whole[unit]:,} {unit}" for unit in ("documents", "words") if unit in whole]
+        size = ", ".join([*counts, f"{whole['tokens']:,} tokens"])
+    return {
         "made with": "plmctl",
         "recipe": Path(str(config.get("recipe") or "")).stem,
         "averaged": read_average(folder).get("what"),
-        "starts from": config.get("checkpoint") or config.get("init"),
+        "starts from": _hide(config.get("checkpoint") or config.get("init")),
         "taught by": _names(config.get("teacher")),
         "trained on": _data(config),
+        "size of the data": size,
         "share of it": share if (share := train.get("share")) != 1 else None,
         "settings given": " ".join(_given(folder)),
-        **{name.replace("_", " "): value for name, value in size.items()},
-        "longest row": task.get("max_length") or (config.get("format") or {}).get("max_length"),
         "length": next((f"{train[n]:,} {n}" for n in LENGTHS if train.get(n) is not None), None),
         "at least": f"{least:,} updates" if least and train.get("epochs") is not None else None,
         "updates": f"{log.step:,}" if log.series else None,
-        "tokens": format_number(log.last("tokens")),
+        **{f"{unit} read": f"{read:,}" for unit, read in _count_read(folder, log).items() if read},
+        "training FLOPs": _estimate_flops(folder, log),
+        "training time": f"{seconds / 60:,.1f} minutes" if seconds else None,
+    }
+
+
+def _count_read(folder: Path, log: RunLog) -> dict[str, int]:
+    """Count the rows, words and tokens of all updates; only checkpoints have the rows."""
+    states = sorted(folder.glob("checkpoints/step-*/trainer.json"), key=lambda f: f.stat().st_mtime)
+    progress = read_json(states[-1], fix=COPY)["progress"] if states else {}
+    found = {unit: int(log.last(unit) or progress.get(unit) or 0) for unit in ("words", "tokens")}
+    return {"rows": int(progress.get("rows") or 0), **found}
+
+
+def _estimate_flops(folder: Path, log: RunLog) -> str | None:
+    """Estimate 6 N D, with N weights in matrices and D tokens (Kaplan et al., 2020,
+    arXiv:2001.08361, sec. 2.1); None without a checkpoint or a count of tokens.
+    """
+    files = sorted(folder.glob("checkpoints/step-*/model.safetensors"))
+    tokens = log.last("tokens")
+    if not files or not tokens:
+        return None
+    with safe_open(files[-1], "numpy") as weights:
+        names = weights.keys()
+        shapes = {name: weights.get_slice(name).get_shape() for name in names}
+    count = sum(
+        math.prod(shape)
+        for name, shape in shapes.items()
+        if len(shape) > 1 and "embedding" not in name
+    )
+    return f"about {6.0 * count * tokens:.2g} (6 N D, of {count:,} weights in matrices)"
+
+
+def _describe_training(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The size of the model, and how it was trained."""
+    size, train, task = (config.get(name) or {} for name in ("size", "train", "task"))
+    return {
+        **{name.replace("_", " "): value for name, value in size.items()},
+        "longest row": _find_longest(config),
         "batch size": train.get("batch_size"),
         "optimizer": _describe_part(config.get("optim"), without=("lr", "_partial_")),
         "learning rate": _own_rate(config),
@@ -242,29 +255,51 @@ def _body(
         "precision": train.get("precision"),
         "seed": config.get("seed"),
     }
-    rows = [[name, str(value)] for name, value in facts.items() if value not in (None, "")]
-    return [
-        Heading("Training"),
-        TableBlock(["what", "value"], rows),
-        *_evaluate(folder, log, task, scores, how, lower),
-        *([Heading("How labels are chosen")] if decided else []),
-        *(Paragraph(f"{each}.") for each in decided),
-        Heading("Intended use"),
-        Paragraph(UNSTATED),
-        Heading("Limitations"),
-        Paragraph(UNSTATED),
-    ]
+
+
+def _find_longest(config: Mapping[str, Any]) -> Any:
+    task, form = config.get("task") or {}, config.get("format") or {}
+    return task.get("max_length") or form.get("max_length")
+
+
+def _list_limits(config: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[str]:
+    """List the limits that follow from the run, a sentence each."""
+    if longest := _find_longest(config):
+        yield f"Training has read rows of at most {longest:,} tokens."
+    labels = [str(label) for label in result.get("labels") or ()]
+    if labels and len(labels) <= FEW:
+        yield f"Every answer is one of its labels: {', '.join(labels)}."
+    if result.get("metrics"):
+        yield f"The scores are those of one run, with the seed {config.get('seed')}."
+        yield "Other data than those of the scores were not measured."
+    yield "Biases were not measured."
+
+
+def _hide(value: Any) -> str:
+    """A path without the names of the author's folders, where it is absolute."""
+    text = str(value or "")
+    return Path(text).name if text.startswith(("/", "~", "..")) else text
+
+
+def _fold_settings(config: Mapping[str, Any]) -> str:
+    """All settings, which the page of the hub folds; paths as `_hide` has them."""
+
+    def hide(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: hide(each) for name, each in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [hide(each) for each in value]
+        return _hide(value) if isinstance(value, (str, Path)) else value
+
+    shown = to_yaml(hide({key: value for key, value in config.items() if key != "run"})).rstrip()
+    return f"<details>\n<summary>All settings</summary>\n\n```yaml\n{shown}\n```\n\n</details>\n"
 
 
 def _evaluate(
-    folder: Path,
-    log: RunLog,
-    task: Mapping[str, Any],
-    scores: Mapping[str, Mapping[str, float]],
-    how: str,
-    lower: Sequence[str],
+    folder: Path, log: RunLog, task: Mapping[str, Any], result: Mapping[str, Any], how: str
 ) -> list[Block]:
-    """The scores, and what is known about them."""
+    """The scores with their intervals, and what is known about them."""
+    scores = result.get("metrics") or {}
     held = read_held_out(folder)
     held_out = (
         {name: log.last(name) for name in log.series if name.startswith("valid/")}
@@ -272,29 +307,38 @@ def _evaluate(
         else {}
     )
     evaluated = [
-        [split, metric, format_number(value)]
+        [split, metric, format_number(value), _spell_interval(result, split, metric)]
         for split, values in scores.items()
         for metric, value in values.items()
     ]
     where = f"held out: {held.describe()}" if held else "held-out documents"
     evaluated += [
-        [where, name.removeprefix("valid/"), format_number(value)]
+        [where, name.removeprefix("valid/"), format_number(value), ""]
         for name, value in held_out.items()
     ]
     few = held is not None and not held.validates
     tables: list[Block] = [Heading("Evaluation")] if evaluated or few else []
     if evaluated:
-        tables.append(TableBlock(["data", "metric", "value"], evaluated))
+        columns = 4 if any(row[-1] for row in evaluated) else 3
+        head = ["data", "metric", "value", "95% interval"]
+        tables.append(TableBlock(head[:columns], [row[:columns] for row in evaluated]))
+        tables += [Paragraph(f"The last column has {METHOD}")] if columns == 4 else []
     if held and few:
         why = f"{held.describe()} were held out, too few for a validation."
         tables.append(Paragraph(why))
     if metrics := task.get("metrics"):
+        lower = result.get("lower") or ()
         below = list_below(scores, read_baselines(folder), metrics[0], lower=lower)
         tables += [Paragraph(f"{line}.") for line in below]
     if evaluated and how:
         tables.append(Paragraph(f"Scores are {how}."))
-    counts = {split: len(rows) for split, rows in read_predictions(folder).items()}
-    if counts:
+    predicted = {split: len(rows) for split, rows in read_predictions(folder).items()}
+    if counts := {**predicted, **(result.get("examples") or {})}:
         listed = ", ".join(f"{split} {count:,}" for split, count in counts.items())
         tables.append(Paragraph(f"Examples: {listed}."))
     return tables
+
+
+def _spell_interval(result: Mapping[str, Any], split: str, metric: str) -> str:
+    pair = ((result.get("intervals") or {}).get(split) or {}).get(metric)
+    return " to ".join(map(format_number, pair)) if pair else ""

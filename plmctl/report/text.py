@@ -6,6 +6,11 @@ import math
 from typing import Any
 
 SPELLED = 1e15  # from here on, a double has no digit after the point, and no reader counts digits
+METHOD = (  # the way in which intervals of scores are found
+    "the 95% interval over examples, Wilson's of a share of them; of other means over"
+    " examples or classes, and of scores from sums over examples, by 1,000 draws of the"
+    " bootstrap."
+)
 
 
 def format_number(value: float | None, digits: int = 4) -> str:

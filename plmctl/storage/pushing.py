@@ -51,12 +51,18 @@ class Push:
             raise UsageError(f"{what}\n  fix: {OPTION} {fix}") from error
 
     def deliver(
-        self, write: Callable[[Path], None], place: Path | None, *, dry_run: bool = False
+        self,
+        write: Callable[[Path], None],
+        describe: Callable[[Path], None],
+        place: Path | None,
+        *,
+        dry_run: bool = False,
     ) -> None:
         """Write a folder and push it; with `dry_run` print what that would push.
 
         Args:
             write: Writes the folder, which does not exist before.
+            describe: Adds the model card that its page shows.
             place: The path of the folder; None: it is removed after the push.
             dry_run: Whether nothing is kept or pushed.
         """
@@ -66,6 +72,7 @@ class Push:
             passing = Path(room, self.name.rpartition("/")[2])
             folder = passing if place is None or dry_run else place
             write(folder)
+            describe(folder)
             if dry_run:
                 self.show(folder)
             else:

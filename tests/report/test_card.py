@@ -93,7 +93,10 @@ def test_of_a_pretraining(tmp_path: Path) -> None:
     folder = fabricated.run(tmp_path / "wiki")
     text = make_card(folder, RunLog.read(folder).config)
     found = front(text)
-    assert (found["license"], found["pipeline_tag"]) == ("unknown", "fill-mask")
+    assert found["pipeline_tag"] == "fill-mask"
+    assert not found.keys() & {"license", "language", "base_model", "datasets"}
+    for line in ("| tokens read | 1,000 |", "| training time | 0.0 minutes |"):
+        assert line in text
     assert "model-index" not in found
     assert "| held-out documents | loss/mlm | 1.827 |" in text
     assert "Not stated." in text
@@ -131,7 +134,8 @@ def test_too_little_held_out_text_has_one_heading(tokens: int, tmp_path: Path) -
 
 def test_the_hub_reads_it(tuned: Path) -> None:
     hub = pytest.importorskip("huggingface_hub")
-    read = hub.ModelCard(make_card(tuned, RunLog.read(tuned).config, {"license": "mit"}))
+    config = RunLog.read(tuned).config | {"checkpoint": "hf:google-bert/bert-base-cased@main"}
+    read = hub.ModelCard(make_card(tuned, config, {"license": "mit"}))
     (accuracy,) = read.data.eval_results
     assert (accuracy.metric_type, accuracy.metric_value, accuracy.dataset_split) == (
         "accuracy",
@@ -139,6 +143,46 @@ def test_the_hub_reads_it(tuned: Path) -> None:
         "dev",
     )
     assert read.data.to_dict()["license"] == "mit"
+    assert read.data.base_model == "google-bert/bert-base-cased"
+
+
+def test_scores_have_intervals_and_settings_are_folded(tuned: Path) -> None:
+    record = json.loads((tuned / "result.json").read_text())
+    record |= {"intervals": {"dev": {"accuracy": [0.85, 0.94]}}, "labels": ["bad", "good"]}
+    (tuned / "result.json").write_text(json.dumps(record))
+    config = RunLog.read(tuned).config
+    text = make_card(tuned, {**config, "init": "/home/ada/x", "task": {**TASK, "max_length": 64}})
+    for line in (
+        "| dev | accuracy | 0.9 | 0.85 to 0.94 |",
+        "| dev | loss | 0.3 |  |",
+        "Training has read rows of at most 64 tokens.",
+        "Every answer is one of its labels: bad, good.",
+        "with the seed 3",
+    ):
+        assert line in text
+    _, folded = text.split("<summary>All settings</summary>\n\n```yaml\n")
+    settings = yaml.safe_load(folded.partition("```")[0])
+    assert settings["optim"] == config["optim"]
+    assert (settings["task"]["path"], settings["init"], "run" in settings) == ("SST-2", "x", False)
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        ({"checkpoint": "/h/models--ada--tiny/snapshots/1dbc"}, {"base_model": "ada/tiny"}),
+        ({"checkpoint": "runs/wiki"}, {}),
+        (
+            {"task": {"source_language": "deu_Latn", "target_language": "en_XX"}},
+            {"language": ["deu", "en"]},
+        ),
+        ({"data": {"mixture": {"a": {"language": "de"}, "b": {}}}}, {"language": ["de"]}),
+    ],
+)
+def test_what_the_settings_say_is_stated_for_the_hub(
+    tmp_path: Path, config: dict[str, object], wanted: dict[str, object]
+) -> None:
+    found = front(make_card(tmp_path, config))
+    assert {key: found[key] for key in ("base_model", "language") if key in found} == wanted
 
 
 @pytest.mark.parametrize(

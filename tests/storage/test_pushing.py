@@ -51,6 +51,7 @@ def test_a_pushed_model_comes_back_by_its_name_and_revision(
     written = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
     assert {str(file.relative_to(tmp_path / "out")) for file in written} <= {*files}
     assert f"{files.keys() - {'.gitattributes'}}".count("'") / 2 == len(written)
+    assert b"library_name: plmctl" in files["README.md"]
     hub.refs["ada/tiny"]["v1"] = commit
     hub.commit("ada/tiny", {})
     monkeypatch.undo()
@@ -68,7 +69,7 @@ def test_an_existing_repository_is_replaced_only_by_overwrite(hub: FakeHub, fold
         with pytest.raises(PlmctlError, match=r"(?s)has a repository of this name.*--overwrite"):
             refused()
     assert hub.find("ada/made")[0] == before
-    Push("ada/made", overwrite=True).deliver(lambda place: folder.rename(place), None)
+    Push("ada/made", overwrite=True).deliver(lambda place: folder.rename(place), str, None)
     assert {*hub.find("ada/made")[1]} == {".gitattributes", "README.md", "1_Pooling/config.json"}
 
 
@@ -91,7 +92,7 @@ def test_a_push_without_the_right_says_how_to_log_in(
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(folder / "no_token"))
     monkeypatch.setenv("HF_TOKEN", token) if token else monkeypatch.delenv("HF_TOKEN")
     with pytest.raises(PlmctlError, match=said) as error:
-        Push(name).deliver(lambda place: folder.rename(place), None)
+        Push(name).deliver(lambda place: folder.rename(place), str, None)
     assert (error.value.exit_code, hub.commits) == (2, {})
 
 
@@ -113,6 +114,7 @@ def test_a_hub_that_is_not_reached_leaves_the_command_that_repeats_the_push(
         (("--push", "hf:ada/made"), "fix: --push ada/made"),
         (("--push", "ada/a--b"), "fix: --push OWNER/a-b"),
         (("--private", "--out", "x"), "fix: --push OWNER/NAME --private"),
+        (("--to", "onnx", "--fact", "license=mit", "--out", "x"), "--to sentence-transformers"),
         (("--dry-run", "--out", "x"), "fix: --push OWNER/NAME --dry-run"),
     ],
 )

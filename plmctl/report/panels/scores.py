@@ -8,14 +8,10 @@ from plmctl.core.terminal import counted
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
-from plmctl.report.text import format_number
+from plmctl.report.text import METHOD, format_number
 from plmctl.tasks.scores.below import list_below
 
-ABOUT = (
-    "In brackets: the 95% interval over examples, Wilson's of a share of them; of other means over"
-    " examples or classes, and of scores from sums over examples, by 1,000 draws of the"
-    " bootstrap."
-)
+ABOUT = f"In brackets: {METHOD}"
 
 
 @panel_of(Subject, order=40, title="Scores")
