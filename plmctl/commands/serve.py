@@ -94,6 +94,8 @@ class Serve(Command):
             seconds=self.timeout,
             max_new=self.max_new,
         )
+        for each in models:
+            each.warm_up()
         host, port = listening.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         abilities = {each.name: each.list_abilities() for each in models}

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from plmctl.artifacts.deployed import load_to_answer
 from plmctl.artifacts.loading import Loaded, Source, find_base
-from plmctl.core.errors import UsageError, nearest
+from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.generation.writer import writer_of
 from plmctl.runtime.base import Runtime
 from plmctl.serve.errors import Refusal
@@ -44,6 +44,18 @@ class Served:
     def reads_pairs(self) -> bool:
         """Whether the task of the model reads two texts."""
         return self.task is not None and self.task.columns.get("text2") is not None
+
+    def warm_up(self) -> None:
+        """Label a text before the first request does: a runtime exports, measures or compiles the
+        model then, which takes longer than clients wait. A task of other columns has no such text.
+        """
+        if self.labels is None:
+            return
+        try:
+            items = self.labels.read(self.name, [("a", "b") if self.reads_pairs else "a"])
+        except DataError:
+            return
+        self.labels.answer([item.content for item in items])
 
     def list_abilities(self) -> list[str]:
         """The abilities of the model, in words."""

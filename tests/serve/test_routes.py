@@ -12,6 +12,8 @@ from starlette.testclient import TestClient
 
 import plmctl
 from plmctl.core.batch import Batch
+from plmctl.runtime.base import Answer, Program
+from plmctl.runtime.eager import EagerRuntime
 from plmctl.serve.models import Models, name_models
 from tests.command import plmctl as command_line
 from tests.serve.served import open_all, serve
@@ -38,6 +40,25 @@ def test_labels_are_those_of_the_python_face(client: TestClient, folder: Path) -
         assert {each["label"]: each["score"] for each in ranked} == own["probabilities"]
         assert ranked[0]["label"] == own["guess"]
         assert ranked[0]["score"] >= ranked[1]["score"]
+
+
+def test_a_runtime_is_ready_before_the_first_request(folder: Path) -> None:
+    prepared: list[Program] = []
+
+    class Counting(EagerRuntime):
+        def prepare(self, program: Program, sample: Batch) -> Answer:
+            prepared.append(program)
+            return program
+
+    names = ["films", "pairs", "tags", "fills"]
+    models = open_all([folder / name for name in names], runtime=lambda *_, **__: Counting())
+    for each in models:
+        each.warm_up()
+    assert len(prepared) == 3, "each model with a task"
+    with serve(models) as client:
+        for name, item in {"films": "a fine film", "pairs": ("a", "poor film")}.items():
+            assert post(client, "/predict", inputs=[item], model=name)
+    assert len(prepared) == 3
 
 
 @pytest.mark.parametrize(("path", "model"), [("predict", "films"), ("embed", "films")])
