@@ -99,7 +99,7 @@ def fit_task(spec: Finetune, task: Task, *, longest: int = 0) -> Finetune:
         changes[f"heads.{task.facts.head}.{name}"] = value
     if task.requires.vectors:  # by the task's own choice, without a pooler
         changes[f"heads.{task.facts.head}.vectors"] = task.requires.vectors
-        if spec.heads[task.facts.head].get("late"):  # of the row's pooling, which is not read
+        if spec.heads[task.facts.head].get("late"):  # a setting of pooled rows, which stay unread
             changes[f"heads.{task.facts.head}.late"] = False
         spec = spec.replace({"heads": {k: v for k, v in spec.heads.items() if k != POOLER}})
     for path, value in task.requires.settings.items():
