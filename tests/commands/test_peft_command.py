@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.artifacts.adapter_base import fold_methods
 from plmctl.artifacts.loading import load, open_source
 from plmctl.core.errors import DataError
 from plmctl.storage.reading import read_tensors
@@ -177,6 +178,37 @@ def test_adapters_of_runs_are_fused_and_stacked(base: Path, tuned: Path, tmp_pat
     for again in (adapter, newest(adapter)):
         said = plmctl("finetune", *words, f"peft.fusion.runs=[{adapter},{again}]", code=2)
         assert "an adapter is there once" in said
+
+
+def test_runs_of_one_base_are_merged(base: Path, tuned: Path, tmp_path: Path) -> None:
+    """Two checkpoints of one run stand for two runs."""
+    both = sorted((tuned / "checkpoints").glob("step-*"))
+    assert len(both) == 2
+    words = ["average", *map(str, both), "--weights", "0.25,0.5"]
+    plmctl(*words, "--out", str(tmp_path / "sum"))
+    merged, (one, two) = open_source(tmp_path / "sum"), (fold_methods(open_source(p)) for p in both)
+    first = open_source(base / "plain").tensors
+    assert merged.config["peft"] is None
+    for name, tensor in merged.tensors.items():
+        start, a, b = (own[name].double() for own in (first, one.tensors, two.tensors))
+        wanted = start + 0.25 * (a - start) + 0.5 * (b - start)
+        torch.testing.assert_close(tensor.double(), wanted, rtol=1e-6, atol=1e-7)
+    predictions(tmp_path / "x", tmp_path / "sum")
+    ways = ["--by", "dare_ties", "--density", "0.5", "--seed", "3"]
+    plmctl(*words[:3], *ways, "--out", str(tmp_path / "dare"))
+    made = json.loads((tmp_path / "dare/average.json").read_text())
+    assert (made["by"], made["density"], made["seed"]) == ("dare_ties", 0.5, 3)
+    said = plmctl("average", str(tuned), str(base / "plain"), "--out", str(tmp_path / "x"), code=2)
+    assert "has all weights itself" in said
+    assert "--base" in said
+    said = plmctl(*words, "--last", "2", code=2)
+    assert "--last is for the checkpoints of one run" in said
+    said = plmctl(*words[:3], "--weights", "1", code=2)
+    assert "fix: --weights 1,1" in said
+    said = plmctl(*words, "--density", "0.2", code=2)
+    assert "linear keeps every element" in said
+    said = plmctl("average", str(tuned), "--by", "ties", code=2)
+    assert "name two runs of one base" in said
 
 
 def test_resume_goes_on_bit_for_bit(base: Path, tuned: Path, tmp_path: Path) -> None:

@@ -180,6 +180,17 @@ def find_blocks(model: nn.Module) -> Iterator[Block]:
             yield from blocks  # type: ignore[misc]
 
 
+def find_low_blocks(model: nn.Module, layers: int) -> set[int]:
+    """The ids of the blocks in the lowest layers of each stack."""
+    stacks = [part for part in model.modules() if isinstance(part, Stack)]
+    return {
+        id(stack.block(step))
+        for stack in stacks
+        for steps in (steps for layer in stack.rounds[:layers] for steps in layer)
+        for _, step in steps
+    }
+
+
 def find_cells(model: nn.Module) -> Iterator[Cell]:
     """The cells of all stacks of a model, each once."""
     return (block.cell for block in find_blocks(model))

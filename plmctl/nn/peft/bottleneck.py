@@ -12,9 +12,17 @@ from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
-from plmctl.core.values import Amount, Count, Number
+from plmctl.core.values import Amount, Count, Number, Whole
 from plmctl.nn.cells.feedforward import find_activation
-from plmctl.nn.peft.base import WIDEST, Added, Method, attach, check_size, find_blocks
+from plmctl.nn.peft.base import (
+    WIDEST,
+    Added,
+    Method,
+    attach,
+    check_size,
+    find_blocks,
+    find_low_blocks,
+)
 from plmctl.nn.residual import Block
 
 
@@ -81,6 +89,34 @@ class BottleneckChange(Added):
         return super()._apply(fn, recurse)
 
 
+def choose_blocks(model: nn.Module, cells: Sequence[str], *, skip: int = 0) -> list[Block]:
+    """The blocks of the cells that have an adapter.
+
+    Args:
+        cells: Kinds of cells: attention, feed-forward.
+        skip: The number of the lowest layers of each stack without one.
+
+    Raises:
+        ConfigError: No cell of the model computes what a name says, or none is left.
+    """
+    found = [block for block in find_blocks(model) if block.cell.facts.writes == "text"]
+    known = list(dict.fromkeys(filter(None, (block.cell.facts.computes for block in found))))
+    if not known:
+        allowed = "for models of attention and feed-forward: this one has no such cells"
+        raise ConfigError("cells", list(cells), allowed, fix="peft=[bitfit]")
+    wrong = [name for name in cells if name not in known]
+    if wrong or not cells:
+        allowed = f"names of maps in the cells of this model: {', '.join(known)}"
+        value = wrong[0] if wrong else []
+        raise ConfigError("cells", value, allowed + (nearest(wrong[0], known) if wrong else ""))
+    low = find_low_blocks(model, skip)
+    chosen = [b for b in found if b.cell.facts.computes in cells and id(b) not in low]
+    if not chosen:
+        allowed = "less than the number of layers that have weights of their own"
+        raise ConfigError("skip", skip, allowed, fix="skip=0")
+    return chosen
+
+
 @part_of("peft")
 class Bottleneck(Method):
     """`y + up(activation(down(y)))` on the result y of a cell, before it is added to the stream
@@ -102,6 +138,8 @@ class Bottleneck(Method):
         norms: the norms of the model are trained, too.
         normed: reads norm(x + y), with x what the cell reads and the norm behind the sum; y where
             no norm stands there (pre-norm).
+        skip: The number of the lowest layers without an adapter (AdapterDrop: Rueckle et al., 2021,
+            arXiv:2010.11918, sec. 3). They need no gradient.
     """
 
     mark = "adapter"
@@ -117,12 +155,14 @@ class Bottleneck(Method):
         std: Number | None = 1e-3,
         norms: bool = False,
         normed: bool = False,
+        skip: Whole = 0,
     ) -> None:
         find_activation(activation)
         if parallel and normed:
             allowed = "false: with parallel=true it reads what the cell reads"
             raise ConfigError("normed", normed, allowed, fix="parallel=false")
         self.cells, self.norms, self.normed = tuple(cells), norms, normed
+        self.skip = skip
         self.settings: dict[str, Any] = {
             "inner": inner_width,
             "activation": activation,
@@ -136,23 +176,8 @@ class Bottleneck(Method):
             attach(block.cell, self.mark, self.make(block))
 
     def choose_blocks(self, model: nn.Module) -> list[Block]:
-        """The blocks of the cells that have one.
-
-        Raises:
-            ConfigError: No cell of the model computes what a name says.
-        """
-        found = [block for block in find_blocks(model) if block.cell.facts.writes == "text"]
-        computed = [block.cell.facts.computes for block in found]
-        known = list(dict.fromkeys(filter(None, computed)))
-        if not known:
-            allowed = "for models of attention and feed-forward: this one has no such cells"
-            raise ConfigError("cells", list(self.cells), allowed, fix="peft=[bitfit]")
-        wrong = [name for name in self.cells if name not in known]
-        if wrong or not self.cells:
-            allowed = f"names of maps in the cells of this model: {', '.join(known)}"
-            value = wrong[0] if wrong else []
-            raise ConfigError("cells", value, allowed + (nearest(wrong[0], known) if wrong else ""))
-        return [own for own, name in zip(found, computed, strict=True) if name in self.cells]
+        """The blocks of the cells that have one."""
+        return choose_blocks(model, self.cells, skip=self.skip)
 
     def make(self, block: Block) -> BottleneckChange:
         """The adapter of a cell."""

@@ -24,6 +24,7 @@ from plmctl.nn.init import normal
 from plmctl.nn.peft.adalora import AdaptiveRank
 from plmctl.nn.peft.base import find_blocks, find_cells, find_maps, fold
 from plmctl.nn.peft.bottleneck import Bottleneck
+from plmctl.nn.peft.compacter import Compacter
 from plmctl.nn.peft.dora import WeightDecomposed
 from plmctl.nn.peft.ia3 import LearnedScales
 from plmctl.nn.peft.lora import LowRank
@@ -291,6 +292,37 @@ def test_an_adapter_adds_its_network_to_the_result_of_a_cell(parallel) -> None:
     torch.testing.assert_close(cell(streams, None), wanted)
 
 
+def test_compacter_sums_kronecker_products_of_shared_factors() -> None:
+    """A loop over products."""
+    method = Compacter(cells=["feed-forward"], inner_width=12, activation="gelu", rank=2)
+    plain, stack = build(method, layout="f*2")
+    maps = []
+    for cell, own in zip(find_cells(stack), find_cells(plain), strict=True):
+        change, x = cell.compacter, make_input(torch.float64)
+        maps += [change.down, change.up]
+        wanted = y = own({"text": x}, None)
+        for part in (change.down, change.up):
+            products = [
+                torch.kron(part.factors.weight[i], part.left[i] @ part.right[i]) for i in range(4)
+            ]
+            wanted = wanted @ sum(products) + part.bias
+            wanted = torch.nn.functional.gelu(wanted) if part is change.down else wanted
+        torch.testing.assert_close(cell({"text": x}, None), y + wanted)
+    assert len({part.factors for part in maps}) == 1
+
+
+def test_the_lowest_layers_go_without_an_adapter() -> None:
+    settings = {"cells": ["feed-forward"], "inner_width": 4, "activation": "relu"}
+    for kind in (Bottleneck, Compacter):
+        method = kind(**settings, skip=2)
+        _, stack = build(method, layout="af*3", draw=False)
+        marked = [hasattr(cell, method.mark) for cell in find_cells(stack)]
+        assert sum(marked) == 1
+        assert hasattr(stack.blocks["f"][2].cell, method.mark)
+        with pytest.raises(ConfigError, match=r"skip.*less than the number of layers"):
+            kind(**settings, skip=3).add_to(make_stack("af*3"))
+
+
 def build_normed(residual=PostNorm):
     """A feed-forward block, and its adapter that reads the normed sum."""
     stack = make_stack("f", residual=residual)
@@ -437,13 +469,17 @@ def test_the_first_weights_are_those_of_the_method() -> None:
 
 
 def test_methods_of_bert_base_have_the_published_counts() -> None:
-    """On queries and values: 2 x 12 x 2 x 768 x 8 of LoRA, 2 x 12 x (768 + 1024) of VeRA."""
+    """On queries and values: 2 x 12 x 2 x 768 x 8 of LoRA, 2 x 12 x (768 + 1024) of VeRA;
+    2,376 of each adapter of Compacter, and 64 of all."""
     spec = compose("pretrain", "bert", ["size=base"])
     with without_weights():
         model = build_model(spec, vocab_size=30522)
         lora = LowRank(maps=["query", "value"], rank=8, alpha=8.0)
+        compacter = Compacter(
+            cells=["attention", "feed-forward"], inner_width=24, activation="gelu"
+        )
         vera = SharedRandom(maps=["query", "value"], rank=1024)
-        for method, count in ((lora, 294_912), (vera, 43_008)):
+        for method, count in ((lora, 294_912), (vera, 43_008), (compacter, 24 * 2_376 + 64)):
             method.add_to(model)
             sizes = [model.get_parameter(name).numel() for name in method.trains(model)]
             assert sum(sizes) == count
@@ -500,7 +536,8 @@ def test_the_rank_of_lora_is_at_most_that_of_its_map() -> None:
 
 
 LSTM = {  # what a model of recurrent cells has no place for
-    *("adapter", "adapter_parallel", "adapter_pfeiffer", "attention_only", "feed_forward_only"),
+    *("adapter", "adapter_parallel", "adapter_pfeiffer", "attention_only", "compacter"),
+    "feed_forward_only",
     *("adalora", "dora", "fusion", "ia3", "lora", "prefix", "prompt", "trained_adapters", "vera"),
 }
 REFUSED = {"bart": set(), "t5": {"bitfit"}, "xlnet": {"prefix", "prompt"}, "elmo": LSTM}
