@@ -33,7 +33,7 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
 from plmctl.generation.published import state_search
-from plmctl.interop import hf
+from plmctl.interop import google, hf
 from plmctl.interop.generator import extract_generator
 from plmctl.interop.stacks import FORCED
 from plmctl.models.encoder_decoder import LAST, ROLES
@@ -238,7 +238,10 @@ def _take(model: Source, part: str, *, compact: bool) -> Source:
 
 
 def _take_generator(source: Source) -> Source:
-    """The generator that an ELECTRA run trained with its model."""
+    """The generator that an ELECTRA run trained with its model, or that of Google's files."""
+    if source.published and google.is_checkpoint(source.folder):
+        found = google.read(source.folder, generator=True)
+        return replace(source, config=found.config, tensors=found.tensors, unused=found.unused)
     saved = read_kind(source.folder, "objective")
     # inside of the objective that pruning wraps
     others = {name.removeprefix("objective."): tensor for name, tensor in saved.items()}

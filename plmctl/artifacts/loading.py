@@ -63,6 +63,8 @@ _HUB = re.compile(
 BESIDE = "beside"  # folder of a run: a checkpoint of each side task in addition to its own
 CARD = "model.json"  # the file of an exported folder that says what its graph is
 SPARE = 1024  # rows at most by which a published table is longer than its tokenizer, for speed
+# files of which one has the tokens
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", "*.model", "*.spm")
 FOREIGN = (elmo, google, fairseq)  # layouts other than that of transformers
 SHOWN = 3  # folders that a message lists
 
@@ -101,7 +103,7 @@ class Source:
                 fix="put the files of the tokenizer there that the model was trained with",
             )
         if self.published and rows > tokenizer.vocab.size:
-            _warn_of_spare_rows(self.folder, rows, tokenizer.vocab.size)
+            _warn_of_spare_rows(self.folder, self._words, rows, tokenizer.vocab.size)
         return tokenizer
 
     def _is_too_small(self, tokenizer: Tokenizer, rows: int) -> bool:
@@ -134,8 +136,7 @@ class Source:
             return (self._words / META).is_file()
         if elmo.is_checkpoint(self.folder):
             return True
-        wanted = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", "*.model", "*.spm")
-        return any(file for name in wanted for file in self._words.glob(name))
+        return any(file for name in VOCABULARIES for file in self._words.glob(name))
 
     @property
     def run(self) -> Path | None:
@@ -192,10 +193,12 @@ class Loaded:
 
 
 @functools.cache  # a command opens a folder several times
-def _warn_of_spare_rows(folder: Path, rows: int, tokens: int) -> None:
-    more = f"the last {rows - tokens:,} rows count as padding, unless this is another tokenizer"
-    line = f"its table has {rows:,} rows and its tokenizer {tokens:,} tokens: {more}"
-    remark(f"{folder}: {line}", WARN)
+def _warn_of_spare_rows(folder: Path, words: Path, rows: int, tokens: int) -> None:
+    file = next((name for name in weights.FILES if (folder / name).is_file()), "its weights")
+    known = next((one for name in VOCABULARIES for one in words.glob(name)), words)
+    line = f"the table of {file} has {rows:,} rows, and {known} {tokens:,} tokens"
+    more = f"the last {rows - tokens:,} rows count as padding; if that is another model's"
+    remark(f"{folder}: {line}: {more}, put the files of its own tokenizer there", WARN)
 
 
 def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:

@@ -16,12 +16,15 @@ import torch
 from torch import Tensor
 
 from plmctl.core.errors import DataError
+from plmctl.core.terminal import remark
 from plmctl.interop import hf
 from plmctl.interop.names import Tensors
 from plmctl.interop.tensor_bundle import AGAIN, Bundle
 from plmctl.storage.reading import read_json
 
 SKIPPED = re.compile(r"adam_[mv]$|global_step$|^(beta[12]_power|Adam|training)|_CHECKPOINTABLE")
+# variables of an ELECTRA's generator, and of the tables that it shares
+_GENERATOR, _TABLES = "generator/encoder/", "electra/embeddings/"
 HEAD_WIDTH = 64  # columns of a head of attention in all of these models
 EPS = 1e-12  # the constant in their layer norms
 # ends of names, theirs -> ours
@@ -64,11 +67,16 @@ def is_checkpoint(folder: Path) -> bool:
     return bool(_find_indices(folder)) and not (folder / "config.json").is_file()
 
 
-def read(folder: Path) -> hf.Imported:
+def read(folder: Path, *, generator: bool = False) -> hf.Imported:
     """The model of a folder.
 
+    Args:
+        folder: The folder.
+        generator: Read the generator of an ELECTRA, which shares the tables of the discriminator
+            (google-research/electra, run_pretraining.py), and not the discriminator.
+
     Raises:
-        DataError: The folder has several checkpoints, or one of another family.
+        DataError: The folder has several checkpoints, or one of another family, or no generator.
     """
     found = _find_indices(folder)
     if len(found) > 1:
@@ -77,16 +85,36 @@ def read(folder: Path) -> hf.Imported:
         raise DataError(f"there are several checkpoints: {shown}", file=folder, fix=fix)
     bundle = Bundle.open(found[0])
     family = _find_family(bundle, found[0])
-    names = [name for name in bundle.variables if not SKIPPED.search(name)]
-    settings = _read_settings(folder, family, bundle)
+    names = {name: name for name in bundle.variables if not SKIPPED.search(name)}
+    whole = any(name.startswith(_GENERATOR) for name in names)
+    if generator and not whole:
+        what = "this checkpoint has no generator of an ELECTRA"
+        raise DataError(what, file=found[0], fix="leave out --part generator")
+    if generator:
+        kept = (_TABLES, "generator/", "generator_predictions/")
+        names = {
+            re.sub("^generator/", "electra/", name): name for name in names if name.startswith(kept)
+        }
+    elif whole:
+        names = {name: name for name in names if not name.startswith("generator")}
+        command = f"plmctl convert {folder} --part generator --to plmctl --out <a folder>"
+        remark(f"{folder}: the discriminator is read; its generator: {command}")
+    shapes = {name: bundle.variables[own].shape for name, own in names.items()}
+    settings = _read_settings(folder, family, shapes, alone=not generator)
     return hf.understand(settings, lambda: rename(bundle, family, names), folder)
 
 
-def rename(bundle: Bundle, family: str, names: Sequence[str]) -> Tensors:
-    """The tensors of variables, by the names of transformers."""
+def rename(bundle: Bundle, family: str, names: Mapping[str, str]) -> Tensors:
+    """The tensors of variables, by the names of transformers.
+
+    Args:
+        bundle: The checkpoint.
+        family: The family of the model.
+        names: {the name in a model that is alone: the name in the checkpoint}.
+    """
     tensors: dict[str, Tensor] = {}
-    for name in names:
-        tensor, parts = bundle.read(name), name.split("/")
+    for name, own in names.items():
+        tensor, parts = bundle.read(own), name.split("/")
         if parts[-1] == "kernel":  # [in, out]
             tensor = tensor.T.contiguous()
         end = ENDS.get(parts[-1])
@@ -122,22 +150,32 @@ def _find_family(bundle: Bundle, file: Path) -> str:
     return "albert" if any("/group_0/" in name for name in names) else "bert"
 
 
-def _read_settings(folder: Path, family: str, bundle: Bundle) -> dict[str, Any]:
-    """The settings of a file, or of the shapes of the variables."""
+def _read_settings(
+    folder: Path, family: str, shapes: Mapping[str, tuple[int, ...]], *, alone: bool
+) -> dict[str, Any]:
+    """The settings of a file, or of the shapes of the variables.
+
+    Args:
+        folder: The folder.
+        family: The family of the model.
+        shapes: The shapes of its variables.
+        alone: The file states the sizes of this model, and not of the discriminator.
+    """
+    measured = _measure(family, shapes)
     files = sorted(folder.glob("*config*.json"))
     own = next((file for file in files if file.stem in (f"{family}_config", "model_config")), None)
     own = own or next(iter(files), None)
     stated = {} if own is None else read_json(own, fix=AGAIN)
-    kept = {key: value for key, value in stated.items() if key not in _UNREAD}
-    return {**_measure(family, bundle), **kept, "model_type": family}
+    others = _UNREAD if alone else (*_UNREAD, *measured)
+    kept = {key: value for key, value in stated.items() if key not in others}
+    return {**measured, **kept, "model_type": family}
 
 
 _UNREAD = ("architectures", "ln_type", "net_structure_type", "directionality")
 
 
-def _measure(family: str, bundle: Bundle) -> dict[str, Any]:
+def _measure(family: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """The settings that shapes say; heads have 64 columns."""
-    shapes = {name: entry.shape for name, entry in bundle.variables.items()}
     home = "electra" if family == "electra" else "bert"
 
     def shape(end: str) -> tuple[int, ...]:

@@ -82,10 +82,10 @@ def adopt(spec: Pretrain) -> Pretrain:
             allowed = f"a model with all that {error.path} refers to; this one is {kind} without it"
             fix = "init=<a run of plmctl pretrain bert>"
             raise ConfigError("init", spec.init, allowed, fix=fix) from error
-    # its layers and heads are those of the adopted size
-    return adopted.replace(
-        {"pattern": work_out({**thaw(adopted), "pattern": thaw(written)["pattern"]})["pattern"]}
-    )
+    # their layers, heads and columns are those of the adopted size, also of a generator
+    sized = {name: thaw(written).get(name) for name in ("pattern", "objective")}
+    found = work_out({**thaw(adopted), **sized})
+    return adopted.replace({name: found[name] for name in sized})
 
 
 def graft(spec: Pretrain) -> Pretrain:

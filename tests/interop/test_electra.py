@@ -17,8 +17,11 @@ from typer.testing import CliRunner
 import plmctl
 from plmctl.artifacts.convert import convert
 from plmctl.cli.app import make_app
+from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
+from plmctl.runs.adapt import adapt
+from tests.interop.publishing import publish
 from tests.interop.test_families import assert_round_trip, batch, inputs
 
 transformers = pytest.importorskip("transformers")
@@ -172,3 +175,16 @@ def test_a_run_without_a_generator_says_so(published: Any, tmp_path: Path) -> No
     _, folder = published("ElectraForPreTraining", embedding_size=8)
     with pytest.raises(ConfigError, match="a run with a generator"):
         convert(folder, tmp_path / "g", to="hf", part="generator")
+
+
+def test_a_generator_has_its_share_of_the_model_that_is_trained_on(
+    with_tokenizer: Any, tmp_path: Path
+) -> None:
+    """`init=` brings the size; that of the recipe is another."""
+    sizes = {"embedding_size": 8, "num_attention_heads": 4}
+    _, folder = publish(tmp_path, "ElectraForPreTraining", **sizes)
+    with_tokenizer(folder)
+    words = [f"init={folder}", "data.path=x", "format.max_length=12"]
+    generator = adapt(compose("pretrain", "electra", words)).objective["electra"]["generator"]
+    assert generator["_given_"] == {"width": 4, "num_heads": 1, "inner_width": 6}
+    assert generator["backbone"]["stack"]["layout"] == "af*2"

@@ -370,6 +370,36 @@ def test_googles_checkpoints(name: str, with_tokenizer: Any, tmp_path: Path) -> 
         open_source(folder)
 
 
+def test_an_electra_and_its_generator_are_two_models(
+    with_tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A released checkpoint has both; they share the tables and their norm."""
+    sizes: dict[str, Any] = {"embedding_size": 8, "hidden_size": 128, "num_attention_heads": 2}
+    first, wanted = publish(tmp_path / "first", "ElectraForPreTraining", **sizes)
+    sizes |= {"hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 3}
+    second, other = publish(tmp_path / "second", "ElectraForMaskedLM", **sizes)
+    second.electra.embeddings = first.electra.embeddings
+    second.tie_weights()
+    second.save_pretrained(other)
+    with_tokenizer(other)
+    folder = tmp_path / "made"
+    folder.mkdir()
+    with_tokenizer(folder)
+    variables = as_variables(first, GOOGLE["ElectraForPreTraining"][1])
+    rules = ((r"^generator_lm_head\.bias", "generator_predictions.output_bias"),)
+    for name, value in as_variables(second, (*rules, (r"^electra\.", "generator."))).items():
+        if not name.startswith("generator/embeddings/"):
+            variables[name] = value
+    write_bundle(folder / "model.ckpt", variables)
+    same(folder, wanted)
+    assert "--part generator" in capsys.readouterr().err
+    convert(folder, tmp_path / "generator", to="plmctl", part="generator")
+    same(tmp_path / "generator", other)
+    write_bundle(folder / "model.ckpt", as_variables(first, GOOGLE["ElectraForPreTraining"][1]))
+    with pytest.raises(DataError, match="no generator of an ELECTRA"):
+        convert(folder, tmp_path / "none", to="plmctl", part="generator")
+
+
 def test_a_damaged_index_is_named(tmp_path: Path) -> None:
     values = {"a/b": np.arange(6, dtype=np.float32).reshape(2, 3), "a/c": np.array(3, np.int32)}
     write_bundle(tmp_path / "x", values)

@@ -179,12 +179,21 @@ def test_shards_of_one_model_are_read(whole: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rows", "fits"), [(40, True), (900, True), (1300, False)])
 def test_a_tokenizer_of_another_size_is_refused(
-    rows: int, fits: bool, with_tokenizer: Callable[[Path], Path], tmp_path: Path
+    rows: int,
+    fits: bool,
+    with_tokenizer: Callable[[Path], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     _, folder = publish(tmp_path / "model", "BertModel", vocab_size=rows)
     with_tokenizer(folder)  # 40 tokens
     if fits:
         assert load(folder).vocab.size == 40
+        said = capsys.readouterr().err
+        line = (
+            f"model.safetensors has {rows:,} rows, and {folder / 'vocab.txt'} 40 tokens: the last"
+        )
+        assert (line in said) == (rows > 40)
         return
     with pytest.raises(DataError, match=r"tokenizer has 40 tokens, and the table .* 1,300 rows"):
         load(folder)

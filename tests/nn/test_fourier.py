@@ -27,6 +27,8 @@ from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.norm import layer_norm
 from plmctl.nn.peft.bottleneck import Bottleneck
 from plmctl.nn.peft.lora import LowRank
+from plmctl.nn.peft.prefix import PrefixTuning
+from plmctl.nn.peft.subset import Subset
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
@@ -145,6 +147,26 @@ def test_adapters_stand_behind_it_and_lora_finds_no_map() -> None:
         LowRank(maps=["query"], rank=1, alpha=1.0).add_to(make_stack("j*2"))
     with pytest.raises(ConfigError, match="maps of this model: up, down"):
         LowRank(maps=["query"], rank=1, alpha=1.0).add_to(make_stack())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (partial(Bottleneck, inner_width=2, activation="relu"), ["attention", "feed-forward"]),
+        (Subset, ["attention"]),
+    ],
+)
+def test_the_usual_cells_of_a_method_have_a_fix_that_runs(make: Any, words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="kinds of cells of this model: mixing, feed-f") as caught:
+        make(cells=words).add_to(make_stack())
+    assert caught.value.fix == "cells=[feed-forward]"
+    method, stack = make(cells=["feed-forward"]), make_stack()
+    method.add_to(stack)
+    assert method.trains(stack)
+    with pytest.raises(ConfigError, match="softmax") as caught:
+        PrefixTuning(length=2).add_to(stack)
+    assert caught.value.fix == "peft=[bitfit]"
+    assert Subset(biases=True).trains(stack)
 
 
 def test_its_work_grows_as_n_log_n_or_as_the_matrices() -> None:

@@ -4,7 +4,7 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +28,30 @@ def check_size(name: str, value: int, most: int, why: str) -> None:
     """
     if value > most:
         raise ConfigError(name, value, f"at most {most}, {why}", fix=f"{name}={most}")
+
+
+def check_kinds(stated: Sequence[str], cells: Iterable[Cell]) -> None:
+    """ConfigError for kinds of cells that a model does not have, and for no kind.
+
+    Args:
+        stated: The kinds, such as attention and feed-forward.
+        cells: The cells of the model.
+    """
+    weights: dict[str, int] = {}
+    for cell in cells:
+        if kind := cell.facts.computes:
+            weights[kind] = weights.get(kind, 0) + sum(1 for _ in cell.parameters())
+    if not weights:
+        allowed = "for models of attention and feed-forward: this one has no such cells"
+        raise ConfigError("cells", list(stated), allowed, fix="peft=[bitfit]")
+    wrong = [name for name in stated if name not in weights]
+    if wrong or not stated:
+        allowed = f"kinds of cells of this model: {', '.join(weights)}"
+        fitting = [name for name in stated if name in weights]
+        fitting = fitting or [name for name, count in weights.items() if count]
+        fix = f"cells=[{','.join(fitting)}]" if fitting else "peft=[bitfit]"
+        value, near = (wrong[0], nearest(wrong[0], weights)) if wrong else ([], "")
+        raise ConfigError("cells", value, allowed + near, fix=fix)
 
 
 @base_of("peft")

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count, Number, Whole
 from plmctl.nn.cells.feedforward import find_activation
@@ -19,6 +19,7 @@ from plmctl.nn.peft.base import (
     Added,
     Method,
     attach,
+    check_kinds,
     check_size,
     find_blocks,
     find_low_blocks,
@@ -100,15 +101,7 @@ def choose_blocks(model: nn.Module, cells: Sequence[str], *, skip: int = 0) -> l
         ConfigError: No cell of the model computes what a name says, or none is left.
     """
     found = [block for block in find_blocks(model) if block.cell.facts.writes == "text"]
-    known = list(dict.fromkeys(filter(None, (block.cell.facts.computes for block in found))))
-    if not known:
-        allowed = "for models of attention and feed-forward: this one has no such cells"
-        raise ConfigError("cells", list(cells), allowed, fix="peft=[bitfit]")
-    wrong = [name for name in cells if name not in known]
-    if wrong or not cells:
-        allowed = f"names of maps in the cells of this model: {', '.join(known)}"
-        value = wrong[0] if wrong else []
-        raise ConfigError("cells", value, allowed + (nearest(wrong[0], known) if wrong else ""))
+    check_kinds(cells, [block.cell for block in found])
     low = find_low_blocks(model, skip)
     chosen = [b for b in found if b.cell.facts.computes in cells and id(b) not in low]
     if not chosen:

@@ -120,7 +120,9 @@ class PrefixTuning(Method):
         cells = [cell for cell in found if cell.facts.takes_prefix]
         if not cells:
             allowed = "for attention that reads all tokens by one softmax, which no cell here is"
-            raise ConfigError("length", self.length, allowed, fix="peft=[lora]")
+            queries = any("query" in cell.projections().maps for cell in find_cells(model))
+            fix = "peft=[lora]" if queries else "peft=[bitfit]"
+            raise ConfigError("length", self.length, allowed, fix=fix)
         check_size("length", self.length, LONGEST, "a prefix that attention still reads fast")
         if self.inner_width is not None:
             most = WIDEST * cells[0].num_heads * cells[0].head_width

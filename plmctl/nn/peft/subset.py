@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.nn.peft.base import Method, find_cells
+from plmctl.nn.peft.base import Method, check_kinds, find_cells
 
 
 @part_of("peft")
@@ -25,15 +25,8 @@ class Subset(Method):
         self.biases, self.cells = biases, tuple(cells)
 
     def add_to(self, model: nn.Module) -> None:
-        known = list(
-            dict.fromkeys(cell.facts.computes for cell in find_cells(model) if cell.facts.computes)
-        )
-        if self.cells and not known:
-            allowed = "for models of attention and feed-forward: this one has no such cells"
-            raise ConfigError("cells", list(self.cells), allowed, fix="peft=[bitfit]")
-        if wrong := [name for name in self.cells if name not in known]:
-            allowed = f"names of maps in the cells of this model: {', '.join(known)}"
-            raise ConfigError("cells", wrong[0], allowed + nearest(wrong[0], known))
+        if self.cells:
+            check_kinds(self.cells, find_cells(model))
         if not self.trains(model):
             allowed = "something to train: this model has no biases"
             raise ConfigError("biases", self.biases, allowed, fix="peft=[lora]")
