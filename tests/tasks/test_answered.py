@@ -83,6 +83,7 @@ def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
     assert found[1]["probabilities.good"] == "0.75"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "txt"])
 def test_memory_of_reading_does_not_grow_with_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

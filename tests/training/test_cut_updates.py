@@ -142,6 +142,7 @@ def compare_processes(
 FEW = ("simcse", "erica", "ernie_thu", "electra")
 
 
+@pytest.mark.slow  # in one process micro-batches cut the same rows
 def test_rows_that_are_compared_in_two_processes(
     matrix: Matrix, tokens_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
