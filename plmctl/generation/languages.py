@@ -61,8 +61,10 @@ def find_token(language: str, vocab: Vocab, path: str) -> str:
     alike = [token for token in known if token.startswith(f"{language}_")]
     shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "") or "none"
     allowed = f"a token of this tokenizer: {shown}{nearest(language, known)}"
-    usual = (*alike, find_meant(language, known), *known, None)
-    fix = spell_setting(path, next((each for each in usual if each), None))
+    meant = next((each for each in (*alike, find_meant(language, known)) if each), None)
+    fix = spell_setting(path, meant)
+    if known and meant is None:  # the first of a list would be a language that nobody meant
+        fix = f"{path} is a code, such as {', '.join(each.strip('_') for each in known[:3])}"
     raise ConfigError(path, language, allowed, fix=fix)
 
 

@@ -16,10 +16,10 @@ from plmctl.core.errors import DataError
 from plmctl.interop import hf
 from plmctl.interop.names import Tensors
 from plmctl.interop.pickled import SavedRecord, StoredTensor, read_pickled
+from plmctl.interop.sizes import guess_heads
 
 WORDS = "dict.txt"
 NAMES = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
-HEAD_WIDTH = 64  # columns of a head of attention, where the settings are missing
 PAD = 1  # the id of padding
 # names of activations, theirs -> those of transformers; `gelu` is the exact form
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "gelu_accurate": "gelu_new", "gelu_fast": "gelu_new"}
@@ -69,8 +69,10 @@ def read(folder: Path) -> hf.Imported:
     }
     stated = _find_settings(content)
     if any(".sentence_encoder." in name for name in kept):
+        stated = _state_heads(stated, kept, file, "encoder")
         return _read_roberta(folder, file, stated, lambda: saved.read(kept), kept)
     if "encoder.embed_tokens.weight" in kept and "decoder.embed_tokens.weight" in kept:
+        stated = _state_heads(stated, kept, file, "encoder", "decoder")
         settings = _measure_bart(stated, kept)
         return hf.understand(settings, lambda: _rename_bart(saved.read(kept), stated), folder)
     shown = ", ".join(list(kept)[:3])
@@ -115,6 +117,18 @@ def _count_layers(kept: Mapping[str, Any], end: str) -> int:
     return len({match[1] for name in kept if (match := pattern.match(name))})
 
 
+def _state_heads(
+    stated: Mapping[str, Any], kept: Mapping[str, StoredTensor], file: Path, *ends: str
+) -> Mapping[str, Any]:
+    """The settings with the numbers of heads, which no shape says."""
+    keys = [f"{end}_attention_heads" for end in ends]
+    if all(stated.get(key) for key in keys):
+        return stated
+    width = _find_shape(kept, "embed_tokens.weight")[1]
+    guessed = guess_heads(width, file.parent, "`args`")
+    return {**stated, **{key: stated.get(key) or guessed for key in keys}}
+
+
 def _spell_activation(stated: Mapping[str, Any]) -> str:
     name = str(stated.get("activation_fn") or "gelu")
     return ACTIVATIONS.get(name, name)  # another one is refused by its name
@@ -128,7 +142,7 @@ def _measure_roberta(stated: Mapping[str, Any], kept: Mapping[str, StoredTensor]
         "vocab_size": rows,
         "hidden_size": width,
         "num_hidden_layers": layers,
-        "num_attention_heads": stated.get("encoder_attention_heads") or max(1, width // HEAD_WIDTH),
+        "num_attention_heads": stated["encoder_attention_heads"],
         "intermediate_size": _find_shape(kept, "fc1.weight")[0],
         "hidden_act": _spell_activation(stated),
         "hidden_dropout_prob": stated.get("dropout", 0.1),
@@ -176,13 +190,12 @@ def _divide(tensors: Tensors) -> Tensors:
 
 def _measure_bart(stated: Mapping[str, Any], kept: Mapping[str, StoredTensor]) -> dict[str, Any]:
     rows, width = _find_shape(kept, "encoder.embed_tokens.weight")
-    heads = max(1, width // HEAD_WIDTH)
     own = {
         key: value
         for end in ("encoder", "decoder")
         for key, value in {
             f"{end}_layers": _count_layers(kept, end),
-            f"{end}_attention_heads": stated.get(f"{end}_attention_heads") or heads,
+            f"{end}_attention_heads": stated[f"{end}_attention_heads"],
             f"{end}_ffn_dim": _find_shape(kept, f"{end}.layers.0.fc1.weight")[0],
         }.items()
     }

@@ -19,13 +19,13 @@ from plmctl.core.errors import DataError
 from plmctl.core.terminal import remark
 from plmctl.interop import hf
 from plmctl.interop.names import Tensors
+from plmctl.interop.sizes import guess_heads
 from plmctl.interop.tensor_bundle import AGAIN, Bundle
 from plmctl.storage.reading import read_json
 
 SKIPPED = re.compile(r"adam_[mv]$|global_step$|^(beta[12]_power|Adam|training)|_CHECKPOINTABLE")
 # variables of an ELECTRA's generator, and of the tables that it shares
 _GENERATOR, _TABLES = "generator/encoder/", "electra/embeddings/"
-HEAD_WIDTH = 64  # columns of a head of attention in all of these models
 EPS = 1e-12  # the constant in their layer norms
 # ends of names, theirs -> ours
 ENDS = {"gamma": "weight", "beta": "bias", "kernel": "weight", "bias": "bias"}
@@ -63,8 +63,9 @@ RULES: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether a folder has a checkpoint of TensorFlow and no config.json."""
-    return bool(_find_indices(folder)) and not (folder / "config.json").is_file()
+    """Whether a folder has a checkpoint of TensorFlow, its data or not, and no config.json."""
+    found = _find_indices(folder) or [*folder.glob("*.ckpt*.index")]
+    return bool(found) and not (folder / "config.json").is_file()
 
 
 def read(folder: Path, *, generator: bool = False) -> hf.Imported:
@@ -79,6 +80,10 @@ def read(folder: Path, *, generator: bool = False) -> hf.Imported:
         DataError: The folder has several checkpoints, or one of another family, or no generator.
     """
     found = _find_indices(folder)
+    if not found:
+        index = min(folder.glob("*.ckpt*.index"))
+        what = f"{index.stem}.data-00000-of-00001 is missing: {index.name} only lists its variables"
+        raise DataError(what, file=folder, fix=f"put it there, or {AGAIN}")
     if len(found) > 1:
         shown = ", ".join(file.name for file in found[:3])
         fix = "leave one of them, with its data"
@@ -168,14 +173,18 @@ def _read_settings(
     stated = {} if own is None else read_json(own, fix=AGAIN)
     others = _UNREAD if alone else (*_UNREAD, *measured)
     kept = {key: value for key, value in stated.items() if key not in others}
+    if not (alone and kept.get(HEADS)):
+        name = "model_config.json" if family == "electra" else f"{family}_config.json"
+        kept[HEADS] = guess_heads(measured["hidden_size"], folder, name)
     return {**measured, **kept, "model_type": family}
 
 
+HEADS = "num_attention_heads"
 _UNREAD = ("architectures", "ln_type", "net_structure_type", "directionality")
 
 
 def _measure(family: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """The settings that shapes say; heads have 64 columns."""
+    """The settings that shapes say."""
     home = "electra" if family == "electra" else "bert"
 
     def shape(end: str) -> tuple[int, ...]:
@@ -189,7 +198,6 @@ def _measure(family: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, An
         "vocab_size": tokens[0],
         "hidden_size": width,
         "num_hidden_layers": len(layers),
-        "num_attention_heads": max(1, width // HEAD_WIDTH),
         "intermediate_size": shape("/intermediate/dense/kernel")[1],
         "max_position_embeddings": shape("/position_embeddings")[0],
         "type_vocab_size": shape("/token_type_embeddings")[0],

@@ -184,6 +184,7 @@ def read_pickled(file: Path) -> Pickled:
     """The content of a file of `torch.save`; DataError for one that names other code."""
     try:
         with blame_file(file, "not read", fix=AGAIN):
+            _refuse_part(file)
             return _read_zip(file) if zipfile.is_zipfile(file) else _read_stream(file)
     except (pickle.UnpicklingError, EOFError, zipfile.BadZipFile, struct.error) as error:
         what = f"it is not read: {str(error) or 'it is cut short'}"
@@ -191,6 +192,16 @@ def read_pickled(file: Path) -> Pickled:
         raise DataError(what, file=file, fix=fix) from error
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", file=file, fix=AGAIN) from error
+
+
+def _refuse_part(file: Path) -> None:
+    """DataError for a file without its end: that of a zip file has the list of its parts."""
+    with file.open("rb") as stream:
+        begin = stream.read(4)
+    if not begin:
+        raise DataError("it is empty", file=file, fix=AGAIN)
+    if begin == b"PK\x03\x04" and not zipfile.is_zipfile(file):
+        raise DataError("it is cut off: its end is missing", file=file, fix=AGAIN)
 
 
 def _read_zip(file: Path) -> Pickled:

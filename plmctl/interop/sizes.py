@@ -5,18 +5,42 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from plmctl.core.errors import DataError
+from plmctl.core.terminal import remark
 from plmctl.interop.family import Family, find_token_tables
 from plmctl.interop.names import Tensors
 from plmctl.interop.settings import Numbers
 
 Shape = tuple[int, ...]
+HEAD_WIDTH = 64  # columns of a head of attention in all published sizes of BERT's relatives
 # as `explain`, of a family and its numbers
 Explain = Callable[
     [Mapping[str, tuple[Shape, Shape]], Iterable[str], Iterable[str]], tuple[str, str]
 ]
 _BLOCK = re.compile(r"(.*\.blocks\.\w+)\.(\d+)\..*")
+
+
+def guess_heads(width: int, folder: Path, where: str) -> int:
+    """The number of heads of a model whose settings are missing, which no shape says; logged.
+
+    Args:
+        width: Columns of a state.
+        folder: The folder of the model.
+        where: The file that would state it.
+
+    Raises:
+        DataError: Heads of 64 columns do not fill the width.
+    """
+    if width % HEAD_WIDTH:
+        what = f"no {where} states the number of heads, and {width} columns are no multiple of"
+        fix = f"take the folder with the {where} of this model"
+        raise DataError(f"{what} {HEAD_WIDTH}", file=folder, fix=fix)
+    heads = width // HEAD_WIDTH
+    remark(f"{folder}: {heads} heads of {HEAD_WIDTH} columns, since no {where} states their number")
+    return heads
 
 
 def find_other_vocabulary(family: Family, numbers: Numbers, ours: Tensors) -> tuple[str, str]:

@@ -136,7 +136,8 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
         backend, kind = _from_merges(numbers, files["merges.txt"], config), "byte_bpe"
     elif {WORDS, IDS, MERGES} <= files.keys():
         lines = read_text(files[WORDS], fix=AGAIN).split("\n")
-        numbers = renumber(lines, read_json(files[IDS], dict[str, Whole], fix=AGAIN))
+        ids = read_json(files[IDS], dict[str, Whole], fix=AGAIN)
+        numbers = renumber(lines, ids, files[WORDS])
         backend, kind = _from_merges(numbers, files[MERGES], config), "byte_bpe"
     elif model is not None:
         bare = _from_model(model, config, added)

@@ -13,6 +13,7 @@ from plmctl.text import roles
 from plmctl.text.backend import Backend
 from plmctl.text.roles import Roles
 
+SMALLEST = 8  # ids: the special tokens and a character
 LARGEST = (1 << 31) - 1  # most ids, which are numbers of 32 bits
 
 
@@ -23,6 +24,7 @@ class TooLittleText(ConfigError):
         self.size = size
         allowed = f"this text is too small for it: it yields at most {size} tokens"
         fix = f"tokenizer.vocab_size={size}, or give more text (data.path)"
+        fix = fix if size >= SMALLEST else "give more text (data.path)"
         super().__init__("tokenizer.vocab_size", vocab_size, allowed, fix=fix)
 
 
@@ -49,8 +51,8 @@ class Recipe:
     unused: int = 0
 
     def __post_init__(self) -> None:
-        if type(self.vocab_size) is not int or not 8 <= self.vocab_size <= LARGEST:
-            allowed = f"a whole number of at least 8, at most {LARGEST}"
+        if type(self.vocab_size) is not int or not SMALLEST <= self.vocab_size <= LARGEST:
+            allowed = f"a whole number of at least {SMALLEST}, at most {LARGEST}"
             raise ConfigError("tokenizer.vocab_size", self.vocab_size, allowed)
         if type(self.sample_bytes) is not int or self.sample_bytes < 1:
             raise ConfigError(

@@ -37,7 +37,7 @@ from plmctl.text.extended import extend_backend
 from plmctl.text.injected import InjectedBackend, InjectedToken, read_added
 from plmctl.text.languages import name_languages
 from plmctl.text.numbered import NumberedBackend
-from plmctl.text.recipe import TooLittleText
+from plmctl.text.recipe import SMALLEST, TooLittleText
 from plmctl.text.roles import Roles, make_vocabulary, order_appended
 from plmctl.text.rust import blame_tokenizer
 from plmctl.text.segmented import SegmentedBackend
@@ -178,7 +178,7 @@ class Tokenizer:
         try:
             return cls.learn(texts(), recipe)
         except TooLittleText as most:
-            if tell is None:
+            if tell is None or most.size < SMALLEST:
                 raise
             size = most.size
         tell(f"tokenizer.vocab_size={size} instead of {recipe.vocab_size}: the text yields no more")

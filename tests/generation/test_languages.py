@@ -118,6 +118,7 @@ def run(verb: str, *words: str) -> None:
     [
         ("de_XX", "last", "did you mean 'de_DE'"),
         ("the", "last", "a token of this tokenizer"),
+        ("german", "last", "p is a code, such as [unused0], de_DE"),
         ("de_DE", "pad", "writes no language around a text"),
     ],
 )

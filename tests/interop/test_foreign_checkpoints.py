@@ -164,6 +164,9 @@ def test_the_words_of_fairseq_are_gpt2s_numbered_anew(tmp_path: Path) -> None:
     ]
     vocab = tokenizer.vocab
     assert (vocab.cls, vocab.pad, vocab.sep, vocab.mask) == (0, 1, 2, 4 + len(order) + 1)
+    (tmp_path / "dict.txt").write_text("".join(f"{n} 7\n" for n in order[:-5]))
+    with pytest.raises(DataError, match=r"dict\.txt: 5 tokens of encoder\.json have no line"):
+        Tokenizer.load(tmp_path)
     (tmp_path / "vocab.bpe").unlink()
     with pytest.raises(DataError, match=r"fix: curl .*gpt2_bpe/vocab\.bpe"):
         Tokenizer.load(tmp_path)
@@ -368,6 +371,38 @@ def test_googles_checkpoints(name: str, with_tokenizer: Any, tmp_path: Path) -> 
     data.write_bytes(content)
     with pytest.raises(DataError, match=r"the checksum of .* is another"):
         open_source(folder)
+    data.unlink()
+    with pytest.raises(DataError, match=r"model.ckpt.data-00000-of-00001 is missing"):
+        open_source(folder)
+
+
+def test_heads_that_nothing_states_are_said_or_refused(
+    with_tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No shape says how many there are, and other numbers of heads give other states."""
+    rules = GOOGLE["BertForPreTraining"][1]
+    for width, heads in ((128, 2), (16, 2)):
+        sizes = {"hidden_size": width, "num_attention_heads": heads}
+        model, wanted = publish(tmp_path / f"wanted{width}", "BertForPreTraining", **sizes)
+        folder = tmp_path / f"made{width}"
+        folder.mkdir()
+        with_tokenizer(folder)
+        write_bundle(folder / "model.ckpt", as_variables(model, rules))
+        if width == 128:
+            same(folder, wanted)
+            assert "2 heads of 64 columns, since no bert_config.json" in capsys.readouterr().err
+            continue
+        with pytest.raises(DataError, match="16 columns are no multiple of 64"):
+            open_source(folder)
+
+
+@pytest.mark.parametrize(("share", "said"), [(0, "it is empty"), (0.7, "it is cut off")])
+def test_a_file_without_its_end_is_named(share: float, said: str, tmp_path: Path) -> None:
+    torch.save({"model": {"x": torch.ones(100)}}, tmp_path / "whole.pt")
+    content = (tmp_path / "whole.pt").read_bytes()
+    (tmp_path / "part.pt").write_bytes(content[: int(share * len(content))])
+    with pytest.raises(DataError, match=said):
+        read_pickled(tmp_path / "part.pt")
 
 
 def test_an_electra_and_its_generator_are_two_models(

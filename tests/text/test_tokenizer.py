@@ -15,7 +15,9 @@ import sentencepiece
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.text.corpus import extract_paragraphs, load_topics
+from plmctl.text.recipe import TooLittleText
 from plmctl.text.tokenizer import META, Tokenizer
+from plmctl.text.train import WordPiece
 
 CHINESE = "今天天气很好，我们去公园散步。北京大学的学生在图书馆读书。中文分词是自然语言处理的基础。"
 TOPICS = sorted(load_topics().items())
@@ -282,3 +284,8 @@ def test_damaged_folders(made: dict[str, Tokenizer], tmp_path: Path) -> None:
     (tmp_path / META).unlink()
     with pytest.raises(DataError, match="no tokenizer here"):
         Tokenizer.load(tmp_path)
+
+
+def test_a_text_of_a_letter_has_no_vocabulary() -> None:
+    with pytest.raises(TooLittleText, match="at most 6 tokens\n  fix: # give more text"):
+        Tokenizer.learn_most(lambda: ["x"], WordPiece(vocab_size=100), print)
