@@ -130,7 +130,7 @@ class Push:
 
     def _taken(self) -> UsageError:
         what = f"{OPTION} {self.name}: the hub has a repository of this name"
-        return UsageError(f"{what}\n  fix: --overwrite, or another name")
+        return UsageError(f"{what}\n  fix: --overwrite  # or another name")
 
     @contextmanager
     def _explain(self, kept: Path | None = None) -> Iterator[None]:

@@ -229,7 +229,7 @@ def test_further_pretraining_with_another_objective(
     first, second = tmp_path / "first", tmp_path / "second"
     pretrain("bert", *TINY, tokens("bert", tokens_of), "train.steps=2", f"run.dir={first}")
     words = [
-        f"init={first}",
+        f"init={first}/checkpoints/step-2",
         "objective=[mlm]",
         "format=blocks",
         "format.max_length=40",

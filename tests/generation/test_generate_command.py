@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
+from plmctl.core.terminal import visible
 from plmctl.generation import answers as command
 from plmctl.generation.answers import trim_incomplete
 from plmctl.generation.prompts import Prompt, PromptReader
@@ -130,7 +131,7 @@ def test_a_file_gives_the_texts_of_each_line_alone(
         assert [text["text"] for text in alone["texts"]] == [text["text"] for text in it["texts"]]
     plain = invoke(*words, "input=-", given="\n".join(lines) + "\n")
     assert plain.stdout.splitlines() == [
-        text["text"].replace("\n", "\\n") for it in found for text in it["texts"]
+        visible(text["text"].replace("\n", "\\n")) for it in found for text in it["texts"]
     ]
     # standard input is the default
     assert invoke(*words, given="\n".join(lines)).stdout == plain.stdout

@@ -87,4 +87,4 @@ def test_rows_without_a_token_are_said(
     folder = with_tokenizer(published("BertForMaskedLM", vocab_size=VOCAB + MORE)[1])
     assert open_source(folder).tokenizer.vocab.size == VOCAB
     said = " ".join(capsys.readouterr().err.split())
-    assert f"its table has {VOCAB + MORE} rows and its tokenizer {VOCAB} tokens" in said
+    assert f"has {VOCAB + MORE} rows, and {folder}/vocab.txt {VOCAB} tokens" in said

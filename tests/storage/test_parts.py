@@ -55,6 +55,17 @@ def test_every_tensor_is_read_bit_for_bit(saved):
         model["missing"]
 
 
+def test_the_list_of_an_early_python_3_11_is_read(tmp_path, monkeypatch):
+    """It writes a member of an enumeration by its name."""
+    monkeypatch.setattr(
+        "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING.__reduce_ex__",
+        lambda member, protocol: (getattr, (type(member), member.name)),
+    )
+    save(TENSORS, tmp_path / "shards")
+    assert b"getattr" in (tmp_path / "shards" / ".metadata").read_bytes()
+    assert set(ShardedTensors(tmp_path / "shards")) == set(TENSORS)
+
+
 def test_torch_itself_reads_it(saved):
     """An independent reader: the folder is one of torch.distributed.checkpoint."""
     found = {name: torch.zeros_like(tensor) for name, tensor in TENSORS.items()}

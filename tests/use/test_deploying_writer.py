@@ -201,6 +201,7 @@ def test_eight_bits_that_lose_too_much_are_refused(
         return [[replace(text, ids=[])] for (text,) in found] if int8 else found
 
     monkeypatch.setattr(CTranslate2Writer, "write", lose)
+    monkeypatch.setattr("plmctl.runtime.ctranslate2.cpu_sums_int8", lambda: True)
     words = ["convert", str(run), "--to", "ctranslate2", "--int8", "--out", str(tmp_path / "x")]
     said = plmctl(*words, code=2)
     assert "int8 has chrf 0.0000" in said

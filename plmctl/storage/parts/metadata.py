@@ -52,12 +52,25 @@ class _Unpickler(pickle.Unpickler):
             return self._classes.setdefault(full, type(name, (_Record,), {}))
         if full == "torch.Size":
             return _tuple
+        if full == "builtins.getattr":
+            return _member
         if full == "torch.serialization._get_layout" or full.startswith("pathlib."):
             return _ignore
         found = getattr(torch, name, None) if module == "torch" and "." not in name else None
         if isinstance(found, torch.dtype):
             return found
-        raise pickle.UnpicklingError(f"names {full}, which is not read: it may run any code")
+        raise _refuse(full)
+
+
+def _refuse(name: str) -> pickle.UnpicklingError:
+    return pickle.UnpicklingError(f"names {name}, which is not read: it may run any code")
+
+
+def _member(owner: Any = None, name: Any = None, *rest: Any) -> Any:
+    """A member of an enumeration, as Python 3.11.0 to 3.11.3 write it; of a record alone."""
+    if rest or not (isinstance(owner, type) and issubclass(owner, _Record)):
+        raise _refuse("builtins.getattr")
+    return owner(name)
 
 
 def _tuple(values: Any = ()) -> tuple[Any, ...]:
