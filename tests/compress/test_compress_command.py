@@ -163,6 +163,7 @@ def stop(*args: Any, **settings: Any) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow  # the target test runs the same command
 def test_a_dry_run_writes_nothing_and_says_the_same_sizes(run: Path, small: Path) -> None:
     words = (f"out={small.parent / 'dry'}", "--dry-run", "--json")
     found = json.loads(plmctl("compress", str(run), "target=flops:3x", *WORDS, *words))
@@ -173,6 +174,7 @@ def test_a_dry_run_writes_nothing_and_says_the_same_sizes(run: Path, small: Path
     assert rung["costs"]["size"] == chosen["predicted"]["size"]
 
 
+@pytest.mark.slow  # the target test runs the same command
 def test_four_bits_are_a_way_to_a_small_file(run: Path, tmp_path: Path) -> None:
     """Bytes against the arrays that `pack_arrays` makes; the folder answers as it was scored."""
     out = tmp_path / "out"
@@ -229,6 +231,7 @@ def test_mistakes(run: Path, tmp_path: Path, words: tuple[str, ...], code: int, 
     assert not (tmp_path / "out/model").exists()
 
 
+@pytest.mark.slow  # the target test runs the same command
 def test_changed_rows_are_measured_again_and_no_rows_are_refused(tmp_path: Path) -> None:
     """A finished step is that of the files that it read."""
     own = train_films(tmp_path)

@@ -36,6 +36,7 @@ QUICK = {
 SLOW = [cell for cell in GRAPHS if cell not in QUICK]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("task", "backbone"), mark_slow(GRAPHS, SLOW))
 @pytest.mark.parametrize("kind", [OnnxRuntime, OpenVinoRuntime])
 def test_numbers_are_those_of_pytorch(

@@ -427,6 +427,7 @@ def quantised(run: Path) -> Path:
     return place
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("to", ["onnx", "openvino"])
 def test_the_ranges_of_training_are_those_of_the_file(
     quantised: Path, to: str, tmp_path: Path
@@ -451,6 +452,7 @@ def test_the_ranges_of_training_are_those_of_the_file(
     assert count_attention(folder) == LAYERS
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["onnx", "openvino"])
 def test_a_runtime_of_8_bits_has_the_ranges_of_training(quantised: Path, name: str) -> None:
     """The answers of the whole numbers that training had, of which some are far from others."""

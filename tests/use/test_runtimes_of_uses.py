@@ -28,6 +28,7 @@ __all__ = ["run"]  # the fixture
         ["pooling=idf", "normalize=true"],
     ],
 )
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["onnx", "openvino"])
 def test_vectors_are_those_of_pytorch(
     run: Path, tmp_path: Path, name: str, words: list[str]
