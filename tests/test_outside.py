@@ -1,4 +1,4 @@
-"""What a hosting service reads, against the files that it names: nothing here runs it."""
+"""The files that a hosting service reads, against those that they name: nothing here runs it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ def renumber(lines: Sequence[str], ids: Mapping[str, int], file: Path) -> dict[s
     """
     tokens = {str(number): token for token, number in ids.items()}
     names = [line.rsplit(" ", 1)[0] for line in lines if line.strip()]
-    if lacking := [number for number in tokens if number not in {*names}]:
+    known = {*names}
+    if lacking := [number for number in tokens if number not in known]:
         what = f"{len(lacking):,} tokens of {IDS} have no line, the first of them {lacking[0]}"
         raise DataError(what, file=file, fix=f"take {WORDS} from {HOME}")
     ordered = [*FIRST, *(tokens.get(name, name) for name in names), "<mask>"]

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 
 import torch
 from torch import Generator, Tensor, nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.core.values import Amount, Count, DropoutRate
 from plmctl.nn.cells.base import LinearRows
-from plmctl.nn.peft.base import Added, Method, find_maps
-from plmctl.nn.peft.lora import start_matrices
-from plmctl.nn.peft.product import ProductChange, attach_products, make_matrices
+from plmctl.nn.peft.base import Added, find_maps
+from plmctl.nn.peft.lora import LowRank, start_matrices
+from plmctl.nn.peft.product import ProductChange, make_matrices
 from plmctl.nn.starting import FitsIn
 
 
@@ -80,7 +77,7 @@ class DirectionChange(ProductChange, FitsIn):
 
 
 @part_of("peft")
-class WeightDecomposed(Method):
+class WeightDecomposed(LowRank):
     """`m (W + (alpha / r) B A) / |W + (alpha / r) B A|` instead of W, with a norm for each row of
     W; m begins as that norm, B as 0 (Liu et al., 2024, arXiv:2402.09353, sec. 4.1).
 
@@ -96,19 +93,7 @@ class WeightDecomposed(Method):
     """
 
     mark = "dora"
-
-    def __init__(
-        self,
-        *,
-        maps: Sequence[str],
-        rank: Count,
-        alpha: Amount,
-        root: bool = False,
-        dropout: DropoutRate = 0.0,
-    ) -> None:
-        self.maps, self.rank, self.dropout = tuple(maps), rank, dropout
-        self.alpha, self.root = alpha, root
-        self.scale = alpha / (math.sqrt(rank) if root else rank)
+    change = DirectionChange
 
     def add_to(self, model: nn.Module) -> None:
         for maps in find_maps(model, self.maps, self.mark, "maps"):
@@ -118,5 +103,4 @@ class WeightDecomposed(Method):
                     f"before {', '.join(before)}: it measures weights that nothing has changed"
                 )
                 raise ConfigError("peft", self.mark, allowed, fix="name it first in peft=[...]")
-        make = partial(DirectionChange, rank=self.rank, scale=self.scale, dropout=self.dropout)
-        attach_products(model, self.maps, self.mark, rank=self.rank, make=make)
+        super().add_to(model)

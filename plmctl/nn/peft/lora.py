@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import ClassVar
 
 from torch import Generator, Tensor, nn
 
@@ -53,6 +54,7 @@ class LowRank(Method):
     """
 
     mark = "lora"
+    change: ClassVar[Callable[..., ProductChange]] = LowRankChange
 
     def __init__(
         self,
@@ -68,5 +70,5 @@ class LowRank(Method):
         self.scale = alpha / (math.sqrt(rank) if root else rank)
 
     def add_to(self, model: nn.Module) -> None:
-        make = partial(LowRankChange, rank=self.rank, scale=self.scale, dropout=self.dropout)
+        make = partial(self.change, rank=self.rank, scale=self.scale, dropout=self.dropout)
         attach_products(model, self.maps, self.mark, rank=self.rank, make=make)
