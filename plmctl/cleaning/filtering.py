@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ COLUMNS = ("id", "rule", "reason", "value", "bound", "position", "text")
 EMPTY = "empty"
 KEPT = Drop("")
 _SHOWN = 600  # characters of a text in a sample
+_CHANGE = 100  # characters of a change
+_PREVIEWED = 5  # changes of a rule on the screen
 
 
 @dataclass(frozen=True)
@@ -31,18 +34,18 @@ class Judged:
         text: The document as it stays; None: it is dropped.
         rule: The rule that dropped it.
         drop: Why.
-        changed: The rules that changed it.
+        changed: {rule that changed it: (its text before, its text behind)}.
     """
 
     text: RawText | None
     rule: str = ""
     drop: Drop = KEPT
-    changed: tuple[str, ...] = ()
+    changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def judge(text: RawText, rules: Mapping[str, TextRule]) -> Judged:
     """Apply rules to a document, one behind the other, until one drops it."""
-    view, changed = TextView(text.text), list[str]()
+    view, changed = TextView(text.text), dict[str, tuple[str, str]]()
     if not text.text.strip():
         return Judged(None, EMPTY, Drop("no text"))
     for name, rule in rules.items():
@@ -50,9 +53,19 @@ def judge(text: RawText, rules: Mapping[str, TextRule]) -> Judged:
         if isinstance(found, Drop):
             return Judged(None, name, found)
         if found is not view:
-            changed.append(name)
+            changed[name] = (view.text, found.text)
         view = found
-    return Judged(text.with_text(view.text), changed=tuple(changed))
+    return Judged(text.with_text(view.text), changed=changed)
+
+
+def show_change(before: str, behind: str) -> dict[str, str]:
+    """The characters of two texts where they begin to differ."""
+    pairs = enumerate(zip_longest(before, behind))
+    start = max(0, next(n for n, (old, new) in pairs if old != new) - _CHANGE // 4)
+    return {
+        name: f"{'…' if start else ''}{shorten(text[start:], _CHANGE)}"
+        for name, text in (("before", before), ("behind", behind))
+    }
 
 
 @dataclass
@@ -66,6 +79,7 @@ class FilterCounts:
         drops: {rule: {reason: documents}}.
         changed: {rule: documents}.
         shown: {rule: the first dropped documents}.
+        edited: {rule: the first changed documents, each with its first change}.
     """
 
     samples: int
@@ -74,12 +88,17 @@ class FilterCounts:
     drops: dict[str, dict[str, int]] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
     shown: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    edited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def add(self, text: RawText, judged: Judged) -> None:
         """Count a document."""
         self.read = [self.read[0] + 1, self.read[1] + len(text.text)]
-        for name in judged.changed:
+        about = {"id": text.id, "position": text.position}
+        for name, (before, behind) in judged.changed.items():
             self.changed[name] = self.changed.get(name, 0) + 1
+            edited = self.edited.setdefault(name, [])
+            if len(edited) < self.samples:
+                edited.append({**about, **show_change(before, behind)})
         if judged.text is not None:
             self.kept = [self.kept[0] + 1, self.kept[1] + len(judged.text.text)]
             return
@@ -87,7 +106,6 @@ class FilterCounts:
         reasons[judged.drop.reason] = reasons.get(judged.drop.reason, 0) + 1
         shown = self.shown.setdefault(judged.rule, [])
         if len(shown) < self.samples:
-            about = {"id": text.id, "position": text.position}
             why = round_floats(judged.drop._asdict())
             shown.append({**about, **why, "text": shorten(text.text, _SHOWN)})
 
@@ -98,8 +116,24 @@ class FilterCounts:
         self.changed = dict(Counter(self.changed) + Counter(other["changed"]))
         for rule, reasons in other["drops"].items():
             self.drops[rule] = dict(Counter(self.drops.get(rule, {})) + Counter(reasons))
-        for rule, shown in other["shown"].items():
-            self.shown[rule] = [*self.shown.get(rule, []), *shown][: self.samples]
+        for mine, its in ((self.shown, other["shown"]), (self.edited, other["edited"])):
+            for rule, shown in its.items():
+                mine[rule] = [*mine.get(rule, []), *shown][: self.samples]
+
+    @property
+    def samples_by_rule(self) -> dict[str, list[dict[str, Any]]]:
+        """{rule: the first documents that it dropped, and that it changed}."""
+        names = dict.fromkeys([*self.shown, *self.edited])
+        return {name: [*self.shown.get(name, []), *self.edited.get(name, [])] for name in names}
+
+    def preview(self) -> Iterator[str]:
+        """Some changes of each rule."""
+        for rule, edited in self.edited.items():
+            yield f"changes of {rule}, {min(len(edited), _PREVIEWED)} of {self.changed[rule]:,}:"
+            for change in edited[:_PREVIEWED]:
+                yield f"  {change['position']}"
+                yield f"    - {change['before']}"
+                yield f"    + {change['behind']}"
 
     def describe(self, rules: Iterable[str]) -> Iterator[str]:
         """A table of the documents that rules drop and change."""

@@ -48,7 +48,7 @@ class Filter(TextCleaner, TaskUser, Command):
     block: tuple[str, ...] = ()
     task: Any = None  # a task whose examples are blocked, too
     block_split: str = "test"  # split of these examples
-    samples: Whole = 20  # dropped documents of a rule to show in samples.json
+    samples: Whole = 20  # documents that a rule dropped, or changed, to show in samples.json
     sample: Count = 10_000  # documents that --dry-run looks at
 
     def perform(self) -> Result:
@@ -71,7 +71,7 @@ class Filter(TextCleaner, TaskUser, Command):
             out = steps.journal.folder
             work = Filtering(job.source, rules, out, job.form, self.samples)
             tally = filter_text(work, job.parts, steps)
-            write_json(out / "samples.json", tally.shown)
+            write_json(out / "samples.json", tally.samples_by_rule)
             record |= _number(tally)
         return self._report(tally, rules, job)
 
@@ -108,6 +108,7 @@ class Filter(TextCleaner, TaskUser, Command):
     ) -> Iterator[str]:
         yield from tally.describe(rules)
         if self.provenance.dry_run:
+            yield from tally.preview()
             yield f"a sample of {tally.read[0]:,} documents; nothing is written"
             return
         if not tally.kept[0]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from plmctl.config.build import MISSING, build
@@ -16,7 +17,7 @@ from plmctl.config.plugins import option
 from plmctl.core.errors import AbsentData, ConfigError, DataError, UsageError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import WARN, counted, remark
-from plmctl.core.values import Amount, Batch, Rate, Share
+from plmctl.core.values import Amount, Batch, Count, Rate, Share
 from plmctl.storage.resumable import new_folder, write_folder
 
 if TYPE_CHECKING:
@@ -31,10 +32,39 @@ _KINDS = "tasks with one label for a text or a pair (classification, cloze, GLUE
 
 
 @dataclass(frozen=True)
+class _Found:
+    """The examples of a job, and remarks on them.
+
+    Args:
+        labelled: The labelled examples to write.
+        dev: The examples of dev.
+        texts: The number of texts without labels.
+        decided: {remark: value} for the record.
+    """
+
+    task: Classification
+    out: Path
+    labelled: Sequence[Example]
+    dev: Sequence[Example]
+    texts: int
+    decided: Mapping[str, str]
+
+    def count(self) -> dict[str, Any]:
+        """The numbers for the record."""
+        counts = {"labelled": len(self.labelled), "texts": self.texts}
+        return {"out": str(self.out), **counts, **self.decided}
+
+    def describe(self) -> list[str]:
+        """A line for each remark."""
+        return [f"{name}: {value}" for name, value in self.decided.items()]
+
+
+@dataclass(frozen=True)
 class Label(Command):
     """Write a training set of texts with the labels that a fine-tuned run gives them.
 
-    For self-training, and for a classifier that imitates several models (PET).
+    For self-training, and for a classifier that imitates several models (PET). With uncertain=, the
+    labels of the texts of which it is least sure are left for you (active learning).
     """
 
     about = About(
@@ -58,6 +88,11 @@ class Label(Command):
     threshold: Rate = 0.0  # texts stay out whose label is less probable
     share: Share = 1.0  # share of the texts of each label, the surest ones
     temperature: Amount = 1.0  # temperature of the written probabilities; PET: 2
+    # texts of which the models are least sure: only these are written, with an empty cell for a
+    # label of yours; null: guesses are written
+    uncertain: Count | None = None
+    # measure of how unsure: distance of the two likeliest, entropy, or 1 less the likeliest
+    uncertain_by: Literal["margin", "entropy", "confidence"] = "margin"
     labelled: bool = True  # also write the examples that the checkpoint was trained on
     # a run of the same task, which says the labelled examples, the dev set and the columns of
     # `input`; null: checkpoint
@@ -67,19 +102,14 @@ class Label(Command):
 
     def perform(self) -> Result:
         """Write train.jsonl of the labelled examples and the guesses that are kept, and dev.jsonl
-        of the task of `labelled_from`.
+        of the task of `labelled_from`; with `uncertain`, tables for people.
         """
-        from plmctl.datasets.label import (
-            content_of,
-            decide,
-            make_guess,
-            name_only_label,
-            spell_labelled,
-        )
+        from plmctl.datasets.label import content_of, decide, make_guess
         from plmctl.tasks.calibration import LabelDecision, join_decisions
         from plmctl.tasks.inference import has_empty_text
 
         out = new_folder(self.out)
+        self._refuse_unlike()
         splits: dict[str, list[Example]] = {}
         reader = self._find_labelled()
         known = self._read_known(*reader)
@@ -99,27 +129,62 @@ class Label(Command):
             for example, *own in zip(texts, *(each.answers[name] for each in members), strict=True)
             if content_of(example) not in seen and not has_empty_text(example)
         ]
-        kept = self._keep(guesses)
+        if not guesses:
+            what = "all of its texts are among the labelled examples, in dev, or empty"
+            raise DataError(what, file=self.input, fix="input=<new texts>")
         labelled = known["train"] if self.labelled else []
         decided = {"decision": decision.describe()} if decision else {}
         if empty := [example for example in texts if has_empty_text(example)]:
             decided["left out"] = f"{counted(len(empty), 'empty text')}, the first {empty[0].place}"
+        found = _Found(task, out, labelled, known.get("dev", []), len(texts), decided)
+        return (self._write_uncertain if self.uncertain else self._write_guesses)(found, guesses)
+
+    def _write_guesses(self, found: _Found, guesses: Sequence[Guess]) -> Result:
+        from plmctl.datasets.label import name_only_label, spell_labelled
+
+        kept, task = self._keep(guesses), found.task
         labels = Counter(guess.label for guess in kept)
         if (alone := name_only_label(labels)) and len(task.names) > 1:
             remark(f"all {len(kept):,} texts have the label {alone}: they teach no other one", WARN)
-        with write_folder(out, {**self._describe_job(), **decided}, dict(labels)) as made:
-            lines = [*spell_labelled(labelled, task.names), *(guess.line() for guess in kept)]
-            made.write("train.jsonl", "".join(lines))
-            if dev := "".join(spell_labelled(known.get("dev", []), task.names)):
-                made.write("dev.jsonl", dev)
-        counts = {"labelled": len(labelled), "texts": len(texts), "kept": len(kept)}
+        with write_folder(found.out, {**self._describe_job(), **found.decided}, dict(labels)) as to:
+            lines = [*spell_labelled(found.labelled, task.names), *(guess.line() for guess in kept)]
+            to.write("train.jsonl", "".join(lines))
+            if dev := "".join(spell_labelled(found.dev, task.names)):
+                to.write("dev.jsonl", dev)
         of_each = {name: labels[name] for name in task.names}
-        found = {"out": self.out, **counts, "labels": of_each, **decided}
         of_labels = ", ".join(f"{name} {number:,}" for name, number in of_each.items())
-        said = f"{len(kept):,} of {len(texts):,} texts ({of_labels})"
-        lines = [f"{out}: {len(labelled):,} labelled examples, and {said}"]
-        lines += [f"{name}: {value}" for name, value in decided.items()]
-        return self.report(found, [*lines, self._spell_next(task)])
+        said = f"{len(kept):,} of {found.texts:,} texts ({of_labels})"
+        lines = [f"{found.out}: {len(found.labelled):,} labelled examples, and {said}"]
+        lines += [*found.describe(), self._spell_next(task)]
+        return self.report({**found.count(), "kept": len(kept), "labels": of_each}, lines)
+
+    def _write_uncertain(self, found: _Found, guesses: Sequence[Guess]) -> Result:
+        from plmctl.datasets.label import choose_uncertain, spell_table
+
+        asked = choose_uncertain(guesses, count=self.uncertain or 0, by=self.uncertain_by)
+        job = {**self._describe_job(), **found.decided}
+        with write_folder(found.out, job, {"asked": len(asked)}) as made:
+            made.write("train.csv", spell_table(found.labelled, asked))
+            if found.dev:
+                made.write("dev.csv", spell_table(found.dev, []))
+        table = found.out / "train.csv"
+        lines = [
+            f"{table}: {len(asked):,} of {found.texts:,} texts without a label come first, and"
+            f" {len(found.labelled):,} labelled examples behind them",
+            *found.describe(),
+            f"next: fill in the empty cells of the column label in {table}, one of"
+            f" {', '.join(found.task.names)}; then {self._spell_next(found.task)[6:]}",
+        ]
+        return self.report({**found.count(), "uncertain": len(asked)}, lines)
+
+    def _refuse_unlike(self) -> None:
+        """ConfigError for settings of guesses where no guess is written."""
+        if self.uncertain is None:
+            return
+        for name, usual in (("threshold", 0.0), ("share", 1.0), ("temperature", 1.0)):
+            if self[name] != usual:
+                allowed = f"{usual:g} with uncertain={self.uncertain}, which writes no guesses"
+                raise ConfigError(name, self[name], allowed, fix=f"{name}={usual:g}")
 
     def _find_labelled(self) -> tuple[str, Task]:
         """(the run that says the labelled examples, its task)."""
@@ -196,12 +261,9 @@ class Label(Command):
         return members
 
     def _keep(self, guesses: Sequence[Guess]) -> list[Guess]:
-        """The guesses to learn from; an error without any."""
+        """The guesses to learn from; UsageError without any."""
         from plmctl.datasets.label import choose_guesses
 
-        if not guesses:
-            what = "all of its texts are among the labelled examples, in dev, or empty"
-            raise DataError(what, file=self.input, fix="input=<new texts>")
         kept = choose_guesses(guesses, threshold=self.threshold, share=self.share)
         if not kept:
             surest = max(guess.sure for guess in guesses)
@@ -212,7 +274,11 @@ class Label(Command):
     def _describe_job(self) -> dict[str, Any]:
         names = (
             *("checkpoint", "weights", "input", "threshold", "share", "temperature"),
-            *("labelled", "labelled_from"),
+            *(
+                "labelled",
+                "labelled_from",
+                *(("uncertain", "uncertain_by") if self.uncertain else ()),
+            ),
         )
         return {"made by": "plmctl data label", **{name: self[name] for name in names}}
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Any
 
+from plmctl.storage.formulas import guard
 from plmctl.tasks.calibration import LabelDecision, choose
 from plmctl.tasks.readers.tables import TEXTS
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
+from plmctl.text.tabular import MARK, spell_row
 
 TINY = 1e-30  # the probability of a label that has rounded to 0
 
@@ -79,6 +82,59 @@ def choose_guesses(guesses: Sequence[Guess], *, threshold: float, share: float) 
         surest = sorted(places, key=lambda place: -guesses[place].sure)
         kept.update(surest[: max(1, round(share * len(places)))])
     return [guesses[place] for place in sorted(kept)]
+
+
+def measure_margin(shares: Sequence[float]) -> float:
+    """1 less the distance of the two likeliest (Scheffer et al., 2001, IDA)."""
+    first, second = nlargest(2, [*shares, 0.0])
+    return 1 - (first - second)
+
+
+def measure_entropy(shares: Sequence[float]) -> float:
+    """`-sum_l p(l) log p(l)` in nats (Shannon, 1948)."""
+    return -math.fsum(share * math.log(share) for share in shares if share)
+
+
+def measure_confidence(shares: Sequence[float]) -> float:
+    """1 less the probability of the likeliest (Lewis and Gale, 1994, SIGIR)."""
+    return 1 - max(shares)
+
+
+MEASURES: dict[str, Callable[[Sequence[float]], float]] = {
+    "margin": measure_margin,
+    "entropy": measure_entropy,
+    "confidence": measure_confidence,
+}
+
+
+def choose_uncertain(guesses: Iterable[Guess], *, count: int, by: str) -> list[Guess]:
+    """The guesses of which the models are least sure, most uncertain first; of equal texts one.
+
+    Args:
+        guesses: The guesses, with probabilities at the temperature 1.
+        count: The most texts that are chosen.
+        by: A name of `MEASURES`.
+    """
+    different: dict[tuple[str, ...], Guess] = {}
+    for guess in guesses:
+        different.setdefault(content_of(guess.example), guess)
+    measure = MEASURES[by]
+    return nlargest(count, different.values(), key=lambda g: measure([*g.shares.values()]))
+
+
+def spell_table(labelled: Sequence[Example], asked: Sequence[Guess]) -> str:
+    """A table for people: rows whose label is to be filled in, and behind them labelled examples.
+    Each of the first has the guess of the models and its probability, too.
+    """
+    fields = [guess.example.fields for guess in asked] + [each.fields for each in labelled]
+    roles = [role for role in TEXTS if any(role in own for own in fields)]
+    behind: list[list[Any]] = [["", guess.label, round(guess.sure, 4)] for guess in asked]
+    behind += [[example.label, "", ""] for example in labelled]
+    rows = [[*roles, "label", "guess", "probability"]]
+    for own, end in zip(fields, behind, strict=True):
+        rows.append([*(own.get(role, "") for role in roles), *end])
+    spelt = (spell_row([guard(str(cell)) for cell in row]) for row in rows)
+    return MARK + "".join(f"{row}\n" for row in spelt)
 
 
 def name_only_label(labels: Mapping[str, int]) -> str:

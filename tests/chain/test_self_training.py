@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import shlex
@@ -18,8 +19,9 @@ from plmctl.artifacts.loading import find
 from plmctl.chain.self_training import describe, find_threshold, spell_row
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.datasets.label import Guess, choose_guesses, make_guess
+from plmctl.datasets.label import Guess, choose_guesses, choose_uncertain, make_guess
 from plmctl.jobs.job import Job
+from plmctl.storage.formulas import unguard
 from plmctl.tasks.answers.label_loss import LabelLoss
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
@@ -171,6 +173,54 @@ def test_labelled_texts_are_what_eval_says_of_them(place: Path) -> None:
     ]
     assert json.loads((out / "made.json").read_text())["made by"] == "plmctl data label"
     assert "is there already" in plmctl("data", "label", *given, f"out={out}", code=2)
+
+
+@pytest.mark.parametrize(
+    ("by", "order"),
+    [("margin", ["b", "a", "c"]), ("confidence", ["b", "a", "c"]), ("entropy", ["a", "b", "c"])],
+)
+def test_the_least_sure_texts_come_first(by: str, order: list[str]) -> None:
+    shares = {"a": (0.46, 0.27, 0.27), "b": (0.44, 0.43, 0.13), "c": (0.9, 0.05, 0.05)}
+    guesses = [
+        Guess(Example("0", {"text": text}), "x", max(own), dict(zip("xyz", own, strict=True)))
+        for text, own in [*shares.items(), ("b", shares["b"])]  # of equal texts one is enough
+    ]
+    found = choose_uncertain(guesses, count=9, by=by)
+    assert [guess.example.fields["text"] for guess in found] == order
+    assert choose_uncertain(guesses, count=1, by=by)[0].example.fields["text"] == order[0]
+
+
+def test_uncertain_texts_wait_for_a_label_in_front_of_the_labelled(
+    place: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new.txt"
+    new.write_text((place / "new.txt").read_text() + '=a "fine", play\n')
+    given = (f"checkpoint={place}/teacher", f"input={new}", f"out={tmp_path}/next")
+    said = plmctl("data", "label", *given, "uncertain=3", "share=0.5", code=2)
+    assert "share=0.5: 1 with uncertain=3, which writes no guesses" in said
+    said = json.loads(plmctl("data", "label", *given, "uncertain=13", "--json"))
+    assert (said["uncertain"], said["labelled"]) == (13, 8)
+    rows = list(csv.DictReader((tmp_path / "next/train.csv").open(encoding="utf-8-sig")))
+    assert [row["label"] for row in rows] == [""] * 13 + ["'+", "'-"] * 4
+    doubts = [abs(float(row["probability"]) - 0.5) for row in rows[:13]]
+    assert doubts == sorted(doubts)
+    plmctl("predict", f"checkpoint={place}/teacher", given[1], f"out={tmp_path}/said.jsonl")
+    answers = {row["text"]: row["guess"] for row in read_rows(tmp_path / "said.jsonl")}
+    guessed = {unguard(row["text"]): row["guess"][1:] for row in rows[:13]}
+    assert guessed == {text: answers[text] for text in guessed}
+    words = ["finetune", *SMALL[:-1], f"task.path={tmp_path}/next", f"run.dir={tmp_path}/run"]
+    assert "train.csv:2: the label is empty" in plmctl(*words, code=3)
+    for row in rows[:13]:
+        row["label"] = row["guess"]
+    with (tmp_path / "next/train.csv").open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, fieldnames=list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    examples = Table(splits={"train": ["train.*"]}).read(
+        str(tmp_path / "next"), "train", {"text": "text", "label": "label"}
+    )
+    assert '=a "fine", play' in [example.fields["text"] for example in examples]
+    assert len(examples) == 21
 
 
 def test_the_threshold_of_a_fix_goes_into_the_line_that_goes_on() -> None:

@@ -132,6 +132,22 @@ def test_a_dry_run_counts_and_writes_nothing(corpus: Path, tmp_path: Path) -> No
     assert not (tmp_path / ".out.partial").exists()
 
 
+def test_changes_are_shown_before_and_behind(tmp_path: Path) -> None:
+    rows = [f"<p>{PROSE}</p> {n}@sea.org" for n in range(7)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in rows))
+    words = ["data", "filter", f"{tmp_path}/a.jsonl", "rule=[html,pii]", f"out={tmp_path}/out"]
+    shown = plmctl(*words, "--dry-run")
+    assert "changes of pii, 5 of 7:" in shown
+    assert "0@sea.org" in shown
+    assert "+ …an to bark at the door. <email>" in shown
+    assert "6@sea.org" not in shown
+    plmctl(*words)
+    samples = json.loads((tmp_path / "out/samples.json").read_text())
+    assert [len(samples[name]) for name in ("html", "pii")] == [7, 7]
+    assert samples["html"][0]["before"].startswith("<p>The keeper")
+    assert samples["html"][0]["behind"].startswith("The keeper")
+
+
 def test_rules_are_chosen_and_set(corpus: Path, tmp_path: Path) -> None:
     words = ["data", "filter", str(corpus), "rule=[length]", "rule.length.least=2"]
     plmctl(*words, f"out={tmp_path}/out")

@@ -14,8 +14,10 @@ from plmctl.cleaning.rules.blocked import BlockedNgrams, locate_words
 from plmctl.cleaning.rules.c4 import C4Quality
 from plmctl.cleaning.rules.fineweb import FineWebQuality
 from plmctl.cleaning.rules.gopher import GopherQuality
+from plmctl.cleaning.rules.html import HtmlText
 from plmctl.cleaning.rules.language import KeepLanguages
 from plmctl.cleaning.rules.length import DocumentLength
+from plmctl.cleaning.rules.pii import MaskedPii
 from plmctl.cleaning.rules.repetition import (
     Repetition,
     bound_repeated,
@@ -276,3 +278,76 @@ def test_words_are_located(text: str) -> None:
     assert len(words) == len(places)
     for word, (start, end) in zip(words, places, strict=True):
         assert word in find_simple_words(text[start:end])
+
+
+HTML = """<!DOCTYPE html><html><head><title>Ships &amp; sea</title><style>p {}</style></head><body>
+<nav><a href="/">Home</a></nav><h1>Ships</h1><p>One <b>grey</b>
+   ship.<p>Two<br>lines<ul><li>a<li>b</ul><table><tr><td>1<td>2</tr></table>
+<script>if (1<b) x()</script><pre>  x\n    y</pre><ruby>漢<rt>かん</rt></ruby>字 &#8364;5</body>"""
+HTML_TEXT = (
+    "Ships & sea\n\nShips\n\nOne grey ship.\n\nTwo\nlines\n\na\nb\n\n1 2\n\nx\n    y\n\n漢字 €5"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (HTML, HTML_TEXT),
+        ("a < b and c > d", "a < b and c > d"),
+        ("List<String> x = new <T>();", "List<String> x = new <T>();"),
+        ("AT&amp;T and R&D;", "AT&T and R&D;"),
+        ("<div><nav>menu</div><p>text</p>", "text"),  # an element that nobody closed
+        ("x<!-- note -->y", "xy"),
+        ("<p>A<p/>B", "A\n\nB"),
+        (f"<i>{'<b>' * 2000}{'</u>' * 2000}deep", "deep"),
+    ],
+)
+def test_html_becomes_text(text: str, read: str) -> None:
+    found = HtmlText().apply(TextView(text))
+    assert isinstance(found, TextView)
+    assert found.text == read
+    plain = TextView(read.replace("&", "and"))
+    assert HtmlText().apply(plain) is plain
+
+
+def test_html_without_text_is_dropped_and_elements_are_chosen() -> None:
+    assert why(HtmlText(), "<script>x</script>") == "no text in its HTML"
+    view = HtmlText(skip=["B"]).apply(TextView("<nav>menu</nav><b>bold</b>"))
+    assert isinstance(view, TextView)
+    assert view.text == "menu"
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("Write to anna.berg+x@mail.example.co.uk.", "Write to <email>."),
+        ("邮箱是abc@qq.com请联系", "邮箱是<email>请联系"),
+        ("photo@2x.png, @app.route, a@b", "photo@2x.png, @app.route, a@b"),
+        ("+1 (212) 555-0123 or (212) 555-0123, 212.555.0123!", "<phone> or <phone>, <phone>!"),
+        ("手机13812345678，座机010-62345678。", "手机<phone>，座机<phone>。"),
+        ("+49 30 901820 or +8613812345678", "<phone> or <phone>"),
+        # examples of the IBAN registry of SWIFT; words in capitals behind a whole number stay
+        ("DE89 3704 0044 0532 0130 00 BIC COBA", "<iban> BIC COBA"),
+        ("BE68 5390 0754 7034 NOT GB82WEST12345698765432", "<iban> NOT <iban>"),
+        ("BE69 5390 0754 7034", "BE69 5390 0754 7034"),
+        ("4111 1111 1111 1111, 3782-822463-10005", "<card>, <card>"),
+        ("4111 1111 1111 1112", "4111 1111 1111 1112"),
+        ("身份证11010519491231002X号", "身份证<resident_id>号"),
+        ("110105194912310021", "110105194912310021"),
+        ("SSN 123-45-6789 not 000-45-6789", "SSN <ssn> not 000-45-6789"),
+        ("1990-1995, 2024-11-28 13:30:00 +0000", "1990-1995, 2024-11-28 13:30:00 +0000"),
+        ("pi 3.14159265, 10,000,000, ISBN 978-3-16-148410-0",) * 2,
+        ("http://x.org/13812345678/a, 8.8.8.8",) * 2,
+    ],
+)
+def test_personal_data_are_masked_where_they_are_certain(text: str, masked: str) -> None:
+    view = TextView(text)
+    found = MaskedPii().apply(view)
+    assert found.text == masked
+    assert (found is view) == (text == masked)
+
+
+def test_kinds_and_the_mask_are_chosen() -> None:
+    rule = MaskedPii(kinds=["ip"], mask="[{kind}]")
+    text = "8.8.8.8, 10.0.0.1, 256.1.1.1, a@b.org"
+    assert rule.apply(TextView(text)).text == "[ip], 10.0.0.1, 256.1.1.1, a@b.org"
