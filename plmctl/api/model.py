@@ -90,6 +90,7 @@ class TrainedModel(Loaded):
         prompt: str | None = None,
         weights_from: str | os.PathLike[str] | None = None,
         normalize: bool = False,
+        dimensions: int | None = None,
         batch_size: int = 32,
     ) -> np.ndarray:
         """One vector for each text, [n, W], as `plmctl embed pooling=... layers=<layer>`.
@@ -102,6 +103,7 @@ class TrainedModel(Loaded):
             weights_from: A file of lines in which rare tokens are rare, for "idf" and "sif"; None:
                 the texts themselves.
             normalize: vectors of length 1, whose product is their cosine.
+            dimensions: The first columns of each vector, before `normalize`; None: all.
             batch_size: texts at the same time.
         """
         if weights_from is not None:
@@ -114,6 +116,7 @@ class TrainedModel(Loaded):
             prompt=prompt,
             weights_from=None if weights_from is None else os.fspath(weights_from),
             normalize=normalize,
+            dimensions=dimensions,
             batch_size=batch_size,
         )
         return np.stack([arrays[f"hidden_{n}"][0] for n in range(len(texts))])
@@ -290,10 +293,10 @@ class TrainedModel(Loaded):
         self._need_weights()
         given = {"checkpoint": str(self.source.folder), "input": PLACE, "out": PLACE}
         spec = spec_of("embed", given | settings, self._provenance())
-        how = {"pooling": spec.pooling, "normalize": spec.normalize}
+        how = {name: spec[name] for name in ("pooling", "normalize", "dimensions")}
         check_manner(weights_from=spec.weights_from, **how)
         lines = ((n, PlainLine(as_line(text, n))) for n, text in enumerate(texts, 1))
-        key = (spec.pooling, repr(spec.layers), spec.normalize)
+        key = repr((spec.layers, how))
         if key not in self._manners:
             self._manners[key] = choose_manner(self, layers=spec.layers, **how)
         manner = self._manners[key]
@@ -314,7 +317,7 @@ class TrainedModel(Loaded):
         return read_decision(self.source.folder)
 
     @cached_property
-    def _manners(self) -> dict[tuple[str, str, bool], EmbeddingManner]:
+    def _manners(self) -> dict[str, EmbeddingManner]:
         """How vectors are made, by settings: one for each, for the same reason."""
         return {}
 

@@ -80,6 +80,8 @@ class Embed(Command):
     # a file like input, in which rare tokens are rare, for idf and sif; null: input itself
     weights_from: str | None = None
     normalize: bool = False  # vectors of length 1, whose product is their cosine
+    # first columns of each vector, which normalize then brings to length 1; null: all
+    dimensions: Count | None = None
     logits: bool = False
     runtime: Any = None  # library of the computation: torch, onnx, openvino, auto; null: torch
     batch_size: Batch = 32
@@ -109,7 +111,7 @@ class Embed(Command):
             return self._embed_static(static)
         if self.among is not None:
             return self._search(self.among, VectorFile.read(Path(self.among).expanduser()))
-        how: Any = {"pooling": self.pooling, "normalize": self.normalize}
+        how: Any = {name: self[name] for name in ("pooling", "normalize", "dimensions")}
         check_manner(weights_from=self.weights_from, **how)
         loaded, precision = load_for(self.checkpoint, self.device, self.precision, self.plugins)
         manner = choose_manner(loaded, layers=self.layers, **how)
@@ -123,7 +125,7 @@ class Embed(Command):
         if manner.of_lines:
             layers: Any = self.layers if isinstance(self.layers, int | str) else [*self.layers]
             texts = read_texts(file, self.field)
-            made = Manner(self.checkpoint, self.pooling, layers, self.normalize, texts)
+            made = Manner(self.checkpoint, layers=layers, texts=texts, **how)
             arrays = chain(arrays, made.write(manner.weights))
         write_npz(out, arrays)
         tokens = sum(len(line.ids) for line in lines)
@@ -154,7 +156,7 @@ class Embed(Command):
         refuse_runtime(self.runtime, self.plugins, "vectors need no other library")
 
         only: dict[str, tuple[object, ...]] = {"layers": ("all",), "pooling": ("none", "mean")}
-        for name in ("layers", "pooling", "among", "weights_from"):
+        for name in ("layers", "pooling", "among", "weights_from", "dimensions"):
             if self[name] not in only.get(name, (None,)):
                 allowed = "a setting of models: a line is the mean of the vectors of its words"
                 raise ConfigError(name, self[name], allowed, fix="leave it out")
@@ -179,7 +181,8 @@ class Embed(Command):
             allowed = f"null: the tokens weigh what {among} says"
             raise ConfigError("weights_from", self.weights_from, allowed, fix="leave it out")
         layers: Any = made.layers if isinstance(made.layers, int | str) else tuple(made.layers)
-        same = {"pooling": made.pooling, "layers": layers, "normalize": made.normalize}
+        same = {"layers": layers}
+        same |= {name: getattr(made, name) for name in ("pooling", "normalize", "dimensions")}
         for name, value in same.items():
             if self[name] not in (value, getattr(Embed, name)):
                 allowed = f"{value}, as the vectors in {among} were made"

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +17,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.heads.base import POOLER, widen
 from plmctl.heads.features import HIDDEN, read
 from plmctl.models.base import Hidden, Model
+
+Vectors = TypeVar("Vectors", Tensor, np.ndarray)
 
 SENTENCE = "sentence"  # of `Model.heads`: what the vectors of a task that compares texts pass
 POOLED = "pooled"  # the track of the real tokens that poolings read, where these are not all
@@ -145,3 +149,20 @@ def embed_text(model: Model, batch: Batch, pooling: str, hidden: Hidden | None =
     """
     vectors = pool_text(model, batch, pooling, hidden)
     return widen(model.heads[SENTENCE](vectors)) if SENTENCE in model.heads else vectors
+
+
+def take_columns(vectors: Vectors, dimensions: int | None, *, path: str) -> Vectors:
+    """[..., dimensions] the first columns of vectors [..., W]; None: all.
+
+    Args:
+        vectors: The vectors.
+        dimensions: The number of columns.
+        path: The config path of this number, for messages.
+
+    Raises:
+        ConfigError: They have fewer columns.
+    """
+    if dimensions is not None and dimensions > (width := vectors.shape[-1]):
+        allowed = f"at most {width}, the width of the vectors"
+        raise ConfigError(path, dimensions, allowed, fix="leave it out")
+    return vectors[..., :dimensions]

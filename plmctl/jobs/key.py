@@ -38,6 +38,13 @@ LATER = {  # defaults of later settings: they make no other job
     **{(verb, "train.pause_at"): None for verb in ("pretrain", "finetune", "distill", "graph")},
     **{(verb, "origin"): None for verb in ("pretrain", "finetune", "distill")},
     **{(verb, "task.reader.merged_by"): None for verb in ("finetune", "distill", "eval", "attack")},
+    ("embed", "dimensions"): None,
+    **{(verb, "task.dimensions"): None for verb in ("finetune", "distill", "eval")},
+    **{(verb, "task.matryoshka"): [] for verb in ("finetune", "distill", "eval")},
+    **{
+        (verb, "task.loss._target_"): "plmctl.tasks.pair_losses.squared.SquaredError"
+        for verb in ("finetune", "distill", "eval")
+    },
     ("pretrain", "eval.minimal_pairs"): None,
     ("pretrain", "eval.pairs"): 500,
     ("pretrain", "train.words"): None,

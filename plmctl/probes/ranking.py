@@ -18,7 +18,7 @@ from plmctl.tasks import inference
 from plmctl.tasks.bi_encoder import VectorRanking
 from plmctl.tasks.cross_encoder import CrossEncoder
 from plmctl.tasks.ranking import BM25, RankingTask
-from plmctl.tasks.search import Ranked, search_vectors, search_words
+from plmctl.tasks.search import Ranked, search_words
 from plmctl.training.device.precision import Precision
 from plmctl.use.asked_task import (
     ALSO,
@@ -103,12 +103,9 @@ def search_corpus(
             max_length=task.max_length,
         )
 
-    asked, shown = (
-        task.as_queries(embed(queries, "query")),
-        task.as_documents(embed(list(corpus.values()), "document", "passage", "corpus")),
-    )
-    found = search_vectors(asked, shown, list(corpus), top=top, index=task.index)
-    return list(found)
+    asked = embed(queries, "query")
+    shown = embed(list(corpus.values()), "document", "passage", "corpus")
+    return list(task.search(asked, shown, list(corpus), top=top))
 
 
 def _find_first(

@@ -13,6 +13,8 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
+from plmctl.core.values import Count
+from plmctl.heads.sentences import take_columns
 from plmctl.probes.base import Opened, Probe
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.read_score import read_score
@@ -66,6 +68,7 @@ class SentenceSimilarity(Probe):
         weights_from: The text for the poolings "idf" and "sif", a file of lines in which rare
             tokens are rare; None: all texts of all sets.
         max_length: tokens of a text at most, special ones included.
+        dimensions: The first columns of vectors whose cosine is measured; None: all.
     """
 
     path: str | Sequence[str]
@@ -73,6 +76,7 @@ class SentenceSimilarity(Probe):
     pooling: str | None = None
     weights_from: str | None = None
     max_length: int | None = None
+    dimensions: Count | None = None
 
     def read(self, split: str) -> dict[str, list[ScoredPair]]:
         """{name of a set: its pairs}; DataError naming what cannot be read."""
@@ -137,6 +141,7 @@ class SentenceSimilarity(Probe):
                 precision=precision,
                 max_length=self.max_length,
             )
+            vectors = take_columns(vectors, self.dimensions, path="task.dimensions")
             first = [place[pair.first] for pair in pairs]
             second = [place[pair.second] for pair in pairs]
             return vectors[first], vectors[second]

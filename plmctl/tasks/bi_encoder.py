@@ -4,7 +4,7 @@ whether they belong together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -17,15 +17,17 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
-from plmctl.heads.sentences import SENTENCE, embed_text
+from plmctl.core.values import Count
+from plmctl.heads.sentences import SENTENCE, embed_text, take_columns
 from plmctl.models.base import Model
 from plmctl.objectives.base import Contrast, Output, Term
 from plmctl.objectives.contrast import multiply
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart
+from plmctl.tasks.nested import Nested
 from plmctl.tasks.ranking import RankingSettings, RankingTask
 from plmctl.tasks.record import Example
-from plmctl.tasks.search import Index, search_vectors
+from plmctl.tasks.search import Index, Ranked, search_vectors
 
 QUESTION, POSITIVE, NEGATIVE = 0, 1, 2  # values.kind
 ASKED = "asked"  # the name of the labels
@@ -40,12 +42,16 @@ class BiEncoderSettings(RankingSettings):
         pooling: The vector of a text (heads/sentences.py).
         likeness: The likeness of two vectors: their "cosine", or their "dot" product.
         temperature: divides it.
+        matryoshka: The numbers of first columns for which the loss is computed, too.
+        dimensions: The first columns that a search compares; None: all.
         index: The search in a corpus: "exact", by all products, or by "faiss".
     """
 
     pooling: str = "first"
     likeness: Literal["cosine", "dot"] = "dot"
     temperature: float = 1.0
+    matryoshka: Sequence[Count] = ()
+    dimensions: Count | None = None
     index: Index = "exact"
 
 
@@ -76,6 +82,10 @@ class VectorRanking(RankingTask):
         error = ConfigError("task", own.name, allowed, fix="stabiliser=[]")
         self.facts = replace(self.facts, incomparable=error)
         self.index: Index = own.index
+        self.nested, self.dimensions = Nested(own.matryoshka), own.dimensions
+
+    def check_model(self, model: Model, vocab_size: int = 0) -> None:
+        self.nested.check(model)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         documents = [self.documents_of(example) for example in examples]
@@ -119,6 +129,18 @@ class VectorRanking(RankingTask):
         """[n, W'] of vectors [n, W] what is multiplied with `as_queries`."""
         return vectors
 
+    def search(
+        self, queries: np.ndarray, documents: np.ndarray, names: Sequence[str], *, top: int
+    ) -> Iterator[Ranked]:
+        """The `top` documents for each question, by vectors [q, W] and [n, W] of a model."""
+        q, d = (
+            take_columns(each, self.dimensions, path="task.dimensions")
+            for each in (queries, documents)
+        )
+        return search_vectors(
+            self.as_queries(q), self.as_documents(d), names, top=top, index=self.index
+        )
+
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
@@ -129,13 +151,8 @@ class VectorRanking(RankingTask):
             for number, name in enumerate(self.documents_of(e))
         }
         names = list(places)
-        ranked = search_vectors(
-            self.as_queries(vectors[firsts]),
-            self.as_documents(vectors[list(places.values())]),
-            names,
-            top=self.depth,
-            index=self.index,
-        )
+        documents = vectors[list(places.values())]
+        ranked = self.search(vectors[firsts], documents, names, top=self.depth)
         return self.write_rankings(examples, ranked, names)
 
 
@@ -204,7 +221,8 @@ class BiEncoder(VectorRanking):
 
     def compare(self, vectors: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Output:
         """The loss of all questions of an update."""
-        return self._compare(vectors[SENTENCE], BatchCandidates.of(beside))
+        found = BatchCandidates.of(beside)
+        return self.nested.add_up(lambda each: self._compare(each, found), vectors[SENTENCE])
 
     def _compare(self, vectors: Tensor, found: BatchCandidates) -> Output:
         if self.likeness == "cosine":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -15,19 +16,24 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
-from plmctl.heads.sentences import SENTENCE, embed_text
+from plmctl.core.values import Count
+from plmctl.heads.sentences import SENTENCE, embed_text, take_columns
 from plmctl.models.base import Model
-from plmctl.objectives.base import Output, Term
+from plmctl.objectives.base import Contrast, Output, Term
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart, put_first, split_pairs
 from plmctl.tasks.layouts.texts import parse_texts
+from plmctl.tasks.nested import Nested
+from plmctl.tasks.pair_losses.base import PairLoss
+from plmctl.tasks.pair_losses.squared import SquaredError
 from plmctl.tasks.readers.read_score import read_score
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.metrics import CORRELATIONS, check_metrics
 from plmctl.tasks.task import Task, TaskSettings
 
 SIMILARITY = "similarity"  # the name of the labels
+RATED = "rated"  # the likenesses that the loss reads, as logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,20 +42,26 @@ class SentenceScoresSettings(TaskSettings):
 
     Args:
         pooling: The vector of a text (heads/sentences.py).
+        loss: The loss of the vectors of pairs.
         scale: the scores that mean a cosine of 0 and of 1.
+        matryoshka: The numbers of first columns for which the loss is computed, too.
+        dimensions: The first columns whose cosines are predicted; None: all.
         causal: no token of the model sees a later one.
     """
 
     pooling: str = "mean"
+    loss: PairLoss = field(default_factory=SquaredError)
     scale: Sequence[float] = (0.0, 5.0)
+    matryoshka: Sequence[Count] = ()
+    dimensions: Count | None = None
     causal: bool = False
 
 
 @part_of("task")
 class SentenceScores(Task):
-    """`(cos(u, v) - y)^2`, u and v the vectors of the two texts, each read by itself. The score y
-    is brought from its scale to [0, 1] (Reimers and Gurevych, 2019, arXiv:1908.10084, sec. 3,
-    "regression objective function"; released code for the scale).
+    """A loss of the vectors u and v of two texts, each read by itself, such as `(cos(u, v) - y)^2`.
+    The score y is brought from its scale to [0, 1] (Reimers and Gurevych, 2019, arXiv:1908.10084,
+    sec. 3; released code for the scale).
     """
 
     fields: Mapping[str, Field] = {
@@ -78,6 +90,12 @@ class SentenceScores(Task):
             allowed = "two scores, the lower one first"
             raise ConfigError("task.scale", list(own.scale), allowed, fix="task.scale=[0,5]")
         self.low, self.high = own.scale
+        self.pair_loss, self.dimensions = own.loss, own.dimensions
+        self.nested = Nested(own.matryoshka)
+        self.facts = replace(self.facts, contrasts=own.loss.compares)
+
+    def check_model(self, model: Model, vocab_size: int = 0) -> None:
+        self.nested.check(model)
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)
@@ -118,15 +136,27 @@ class SentenceScores(Task):
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         place = batch.require("values.place")
         u, v = split_pairs(embed_text(model, batch, self.pooling), place)  # [E, W] each
-        return {SENTENCE: put_first(F.cosine_similarity(u, v, dim=-1), place)}  # [B]
+        first, second = (take_columns(x, self.dimensions, path="task.dimensions") for x in (u, v))
+        cosines = F.cosine_similarity(first, second, dim=-1)
+        pairs = zip(self.nested.cut(u), self.nested.cut(v), strict=True)
+        rated = torch.stack([self.pair_loss.rate(*pair) for pair in pairs], 1)  # [E, 1 + M, S]
+        return {SENTENCE: put_first(cosines, place), RATED: put_first(rated, place)}  # [B, ...]
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {SENTENCE: batch.counts[SIMILARITY], **self.transform.counts(batch)}
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         gold = batch.require("labels.similarity")
-        error = (logits[SENTENCE].float() - gold).masked_fill(gold == IGNORE, 0)
-        return Output({SENTENCE: Term(error.square().sum())})
+        known = gold != IGNORE
+        rated = {RATED: logits[RATED][known].float()}
+        contrast = Contrast(self.compare, rated, {SIMILARITY: gold[known]})
+        return contrast.output(SENTENCE) if self.pair_loss.compares else contrast.alone
+
+    def compare(self, rated: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Output:
+        """The loss of pairs with these likenesses and scores."""
+        gold, widths = beside[SIMILARITY], rated[RATED].unbind(1)
+        totals = [self.pair_loss.sum_up(own, gold) for own in widths]
+        return Output({SENTENCE: Term(torch.stack(totals).sum(), count=len(gold))})
 
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]

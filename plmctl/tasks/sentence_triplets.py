@@ -66,7 +66,10 @@ class SentenceTriplets(VectorRanking):
         return np.concatenate([2 * vectors, lengths], axis=1)
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        vectors, found = logits[SENTENCE], BatchCandidates.of(batch.values)
+        found, count = BatchCandidates.of(batch.values), self.counts(batch)[SENTENCE]
+        return self.nested.add_up(lambda each: self._compare(each, found, count), logits[SENTENCE])
+
+    def _compare(self, vectors: Tensor, found: BatchCandidates, count: int) -> Output:
         wide = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
         a, d = wide[found.is_question], wide[~found.is_question]
         far = torch.cdist(a, d, compute_mode="donot_use_mm_for_euclid_dist")  # [Q, D]
@@ -76,6 +79,4 @@ class SentenceTriplets(VectorRanking):
         each = excess.masked_fill(~pairs, 0).sum((1, 2)) / pairs.sum((1, 2)).clamp(min=1)
         nearest = far.masked_fill(~wrong, torch.inf).amin(1)
         right = (far.masked_fill(~found.positive, torch.inf).amin(1) < nearest).sum()
-        return Output(
-            {SENTENCE: Term(each.sum())}, {"acc/sentence": (right, self.counts(batch)[SENTENCE])}
-        )
+        return Output({SENTENCE: Term(each.sum())}, {"acc/sentence": (right, count)})

@@ -10,7 +10,8 @@ is not). Line or row i (from 0) gives
                                 picks some
                 [layers, W]     with `pooling`: one vector for all tokens but padding, the special
                                 ones among them; [1, W] of poolings that choose the layers
-                                themselves (first_last, pooler, idf, sif, trained)
+                                themselves (first_last, pooler, idf, sif, trained); with
+                                `dimensions` the first columns
     ids_<i>     [T]             the token ids, special tokens included
     logits_<i>  [T, K] or [K]   with logits=true: what the model's head says of each token, or of
                                 the whole line
@@ -43,7 +44,7 @@ from plmctl.heads.base import Head, heads_of_states, pool
 from plmctl.heads.features import HIDDEN
 from plmctl.heads.features import read as read_features
 from plmctl.heads.rows import POOLINGS as ROW_POOLINGS
-from plmctl.heads.sentences import REDUCTIONS, Reduce, find_first, find_last
+from plmctl.heads.sentences import REDUCTIONS, Reduce, find_first, find_last, take_columns
 from plmctl.models.base import Model
 from plmctl.runtime.base import Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
@@ -66,6 +67,7 @@ class EmbeddingManner:
     pool: Reduce | None  # makes one vector of the tokens of each layer
     whole: SentencePooling | None  # makes one vector of a line instead
     normalize: bool  # vectors have length 1
+    dimensions: int | None = None  # the first columns that are kept; None: all
 
     @property
     def words(self) -> str:
@@ -102,15 +104,22 @@ class EmbeddingManner:
         return self if whole is self.whole else replace(self, whole=whole)
 
 
-def check_manner(*, pooling: str, normalize: bool, weights_from: str | None) -> None:
+def check_manner(
+    *, pooling: str, normalize: bool, weights_from: str | None, dimensions: int | None = None
+) -> None:
     """ConfigError for settings that contradict each other."""
     if normalize and pooling == "none":
         allowed = "false: only vectors of lines are brought to length 1"
         raise ConfigError("normalize", True, allowed, fix="pooling=mean")
+    if dimensions is not None and pooling == "none":
+        allowed = "null: only vectors of lines are cut to their first columns"
+        raise ConfigError("dimensions", dimensions, allowed, fix="pooling=mean")
     check_weights(weights_from, pooling)
 
 
-def choose_manner(loaded: Loaded, *, pooling: str, layers: Any, normalize: bool) -> EmbeddingManner:
+def choose_manner(
+    loaded: Loaded, *, pooling: str, layers: Any, normalize: bool, dimensions: int | None = None
+) -> EmbeddingManner:
     """How the settings have the vectors of this model made."""
     whole = None
     if pooling != "none" and pooling not in REDUCTIONS:
@@ -119,7 +128,7 @@ def choose_manner(loaded: Loaded, *, pooling: str, layers: Any, normalize: bool)
             raise ConfigError("layers", layers, allowed, fix="leave it out")
         whole = choose_pooling(loaded, pooling, path="pooling")
     chosen = choose_layers(layers, count=count_states(loaded))
-    return EmbeddingManner(chosen, REDUCTIONS.get(pooling), whole, normalize)
+    return EmbeddingManner(chosen, REDUCTIONS.get(pooling), whole, normalize, dimensions)
 
 
 def embed(
@@ -192,6 +201,7 @@ class _States:
             vectors = torch.stack([hidden.recorded["hidden"][layer] for layer in manner.layers], 1)
         if manner.pool is not None:
             vectors = manner.pool(vectors.float(), batch.text.real)
+        vectors = take_columns(vectors, manner.dimensions, path="dimensions")
         return {"hidden": F.normalize(vectors, dim=-1) if manner.normalize else vectors, **answers}
 
     def __eq__(self, other: object) -> bool:

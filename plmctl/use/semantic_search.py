@@ -50,6 +50,7 @@ class Manner:
     layers: int | str | list[int]
     normalize: bool
     texts: list[str]
+    dimensions: int | None = None
 
     def write(self, weights: np.ndarray | None = None) -> list[tuple[str, np.ndarray]]:
         """The arrays that say so."""
@@ -76,7 +77,7 @@ class VectorFile:
                     what = "these are not vectors with one for each line, which can be searched"
                     raise DataError(what, file=file, fix=_FIX)
                 made = parse_json(bytes(found[MADE]).decode())
-                manner = Manner(**{key: made[key] for key in Manner.__annotations__})
+                manner = Manner(**{key: made[key] for key in Manner.__annotations__ if key in made})
                 count = len(fit(manner.texts, list[str]))
                 vectors = np.stack([found[f"hidden_{n}"][0] for n in range(count)])
                 weights = found[WEIGHTS] if manner.pooling in TOKEN_WEIGHTS else None
@@ -120,7 +121,11 @@ def find_nearest(
     """
     made = file.manner
     manner = choose_manner(
-        loaded, pooling=made.pooling, layers=made.layers, normalize=made.normalize
+        loaded,
+        pooling=made.pooling,
+        layers=made.layers,
+        normalize=made.normalize,
+        dimensions=made.dimensions,
     )
     if manner.whole is not None and manner.whole.weighs:
         manner = replace(manner, whole=replace(manner.whole, weights=file.weights))

@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import plmctl
 from plmctl.artifacts.loading import load
 from plmctl.cli.app import make_app
 from plmctl.config.build import build
@@ -230,10 +231,13 @@ def test_semantic_search(trained: Path, tmp_path: Path) -> None:
     vectors = {}
     for name in ("corpus", "queries"):
         asked = [f"checkpoint={trained / 'bi'}", f"input={tmp_path / name}.txt", "normalize=true"]
-        invoke("embed", *asked, f"out={tmp_path / name}.npz", "pooling=trained")
+        asked += ["pooling=trained", "dimensions=16"]
+        invoke("embed", *asked, f"out={tmp_path / name}.npz")
         with np.load(tmp_path / f"{name}.npz") as found:
             count = len([key for key in found if key.startswith("hidden_")])
             vectors[name] = [found[f"hidden_{n}"][0] for n in range(count)]
+    whole = plmctl.load(trained / "bi").embed([texts[0]], pooling="trained")[0, :16]
+    assert vectors["corpus"][0] == pytest.approx(whole / np.linalg.norm(whole), abs=1e-6)
     asked = ["embed", f"checkpoint={trained / 'bi'}", f"among={tmp_path / 'corpus.npz'}", "top=3"]
     asked += [f"input={tmp_path / 'queries.txt'}", f"out={tmp_path / 'found.jsonl'}"]
     done = invoke(*asked)

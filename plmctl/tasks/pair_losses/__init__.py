@@ -1,0 +1,1 @@
+"""Losses of scored pairs of texts."""
