@@ -89,6 +89,8 @@ OURS = {
     "search.width": "num_beams beam_size beam",
     "search.alpha": "length_penalty lenpen",
     "search.no_repeat_ngram": "no_repeat_ngram_size",
+    "search.excluded": "bad_words_ids suppress_tokens",
+    "search.last": "forced_eos_token_id",
     "max_new": "max_new_tokens",
     "seed": "random_seed manual_seed data_seed seed_everything",
     "train.checkpoint_activations=true": (

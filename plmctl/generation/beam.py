@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -15,13 +15,21 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.generation.search import DecodingStep, Hypothesis, Rules, SearchFacts, Start
+from plmctl.generation.search import (
+    DecodingStep,
+    Hypothesis,
+    Ruled,
+    RuleSettings,
+    SearchFacts,
+    Start,
+    find_logp,
+)
 
 _CHUNK = 64  # values that `take_best` takes the maximum of first
 
 
 @part_of("search")
-class Beam:
+class Beam(Ruled):
     """`argmax_y log p(y) / penalty(|y|)` among the continuations of the `width` best beginnings at
     every length.
 
@@ -49,10 +57,9 @@ class Beam:
         penalty: Literal["length", "gnmt"],
         early: Literal["never", True, False],
         count: int = 1,
-        min_length: int = 0,
-        no_repeat_ngram: int = 0,
-        first: int | None = None,
+        **rules: Unpack[RuleSettings],
     ) -> None:
+        super().__init__(**rules)
         if width < 1:
             raise ConfigError("search.width", width, "1 or more")
         if not 1 <= count <= width:
@@ -73,13 +80,12 @@ class Beam:
             early,
             count,
         )
-        self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
 
     @property
     def facts(self) -> SearchFacts:
         """Its settings, for a library that searches itself."""
         how: Any = {"count": self.count, "alpha": self.alpha, "penalty": self.penalty}
-        return SearchFacts(self.rules, self.width, early=self.early, **how)
+        return SearchFacts(self, self.width, early=self.early, **how)
 
     def divisor(self, length: int) -> float:
         """The divisor of the log-probability of a text of so many tokens."""
@@ -95,18 +101,17 @@ class Beam:
                 f"at most {size}, the size of the vocabulary",
                 fix=f"search.width={size}",
             )
-        self.rules.fits(size)
+        super().fits(size)
 
     def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:
-        self.fits(start.logp.shape[1])
+        self.fits(start.logits.shape[1])
         pools = [_Pool(self.width) for _ in start.limits]
         beams = _Beams(np.arange(len(pools)), start.read, np.zeros((len(pools), 1)))
-        logp = start.logp
+        logits = start.logits
         for written in range(1, int(start.limits.max(initial=0)) + 1):
-            logp = self.rules(logp, written - 1, start.end, beams.ids)
-            continuations = beams.extend(
-                logp, 2 * self.width, start.end, written >= start.limits[beams.rows]
-            )
+            limits = start.limits[beams.rows]
+            logp = self._weigh(find_logp(logits, start.size), beams, written - 1, limits, start.end)
+            continuations = beams.extend(logp, 2 * self.width, start.end, written >= limits)
             self._finish(pools, beams, continuations, written)
             shape = beams.totals.shape
             beams, source = beams.next(
@@ -117,8 +122,16 @@ class Beam:
             same = beams.totals.shape == shape
             if not same or (source != np.arange(len(source))).any():
                 step.select(torch.from_numpy(source).to(logp.device), same_prompt=same)
-            logp = step.advance(torch.from_numpy(beams.ids[:, -1].copy()).to(logp.device))
+            logits = step.advance(torch.from_numpy(beams.ids[:, -1].copy()).to(logp.device))
         return [pool.texts[: self.count] for pool in pools]
+
+    def _weigh(
+        self, logp: Tensor, beams: _Beams, written: int, limits: np.ndarray, end: int | None
+    ) -> Tensor:
+        """`logp [n w, V]` after the rules, changed in place; `limits [n]`."""
+        limit, ids = limits.repeat(beams.totals.shape[1]), beams.ids
+        logp = self.exclude(logp, written=written, limit=limit, end=end, ids=ids)
+        return logp if self.repetition_penalty == 1 else self.penalise(logp, ids)
 
     def _finish(
         self, pools: list[_Pool], beams: _Beams, continuations: _Continuations, written: int

@@ -15,7 +15,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.generation.packed import pack_linear
 from plmctl.generation.probe import check_cached
-from plmctl.generation.search import Hypothesis, Search, Start
+from plmctl.generation.search import Hypothesis, Search, Start, find_logp
 from plmctl.generation.speculation import Speculation
 from plmctl.generation.step import Reading, pad_left
 from plmctl.generation.writer import choice_of, writer_of
@@ -155,11 +155,12 @@ def score_texts(
         return torch.tensor(writer.score(_list_ids(prompts), texts))
     head = find_writing_head(model, head)
     step, start = begin(model, batch, head, vocab, ids.shape[1], {}, opening=None)
-    logp, total = start.logp, torch.zeros(len(ids), dtype=start.logp.dtype, device=ids.device)
+    logp = find_logp(start.logits, start.size)
+    total = torch.zeros(len(ids), dtype=logp.dtype, device=ids.device)
     for position, tokens in enumerate(ids.clamp(min=0).unbind(1)):
         total += logp.gather(1, tokens[:, None])[:, 0].masked_fill(ids[:, position] < 0, 0.0)
         if position + 1 < ids.shape[1]:
-            logp = step.advance(tokens)
+            logp = find_logp(step.advance(tokens), start.size)
     return total
 
 
@@ -305,9 +306,8 @@ def begin(
         segment=prefix_segments(backbone)[1] if segmented else None,
         room=prompt.ids.shape[1] + new,
     )
-    return step, Start(
-        logp=step.begin(), limits=room.cpu().numpy().astype(np.int64), history=history.cpu().numpy()
-    )
+    limits, read = room.cpu().numpy().astype(np.int64), history.cpu().numpy()
+    return step, Start(step.begin(), limits, vocab.size, history=read)
 
 
 def _find_opening(backbone: Backbone, opening: Sequence[int] | None) -> list[int]:

@@ -7,30 +7,24 @@ import torch
 from torch import Tensor
 
 from plmctl.core.parts import part_of
-from plmctl.generation.search import DecodingStep, Hypothesis, Rules, SearchFacts, Start
+from plmctl.generation.search import DecodingStep, Hypothesis, Ruled, SearchFacts, Start
 from plmctl.generation.walk import walk
 
 _CHUNK = 64  # values that `find_best` takes the maximum of first
 
 
 @part_of("search")
-class Greedy:
+class Greedy(Ruled):
     """`y_t = argmax_v p(v | y_<t)`; the score is `sum_t log p(y_t | y_<t)`. Among equals, the
     lowest id.
     """
 
     count = 1
 
-    def __init__(
-        self, *, min_length: int = 0, no_repeat_ngram: int = 0, first: int | None = None
-    ) -> None:
-        self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
-        self.fits = self.rules.fits
-
     @property
     def facts(self) -> SearchFacts:
         """Its settings, for a library that searches itself."""
-        return SearchFacts(self.rules)
+        return SearchFacts(self)
 
     def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:
         return walk(step, start, self)
@@ -38,8 +32,8 @@ class Greedy:
     def draw_numbers(self, key: int, text: int, length: int) -> np.ndarray:
         return np.zeros(0)
 
-    def choose(self, logp: Tensor, numbers: Tensor) -> Tensor:
-        return find_best(logp)
+    def choose(self, scores: Tensor, numbers: Tensor) -> Tensor:
+        return find_best(scores)
 
 
 def find_best(values: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ DEFAULTS: Mapping[str, Any] = {
     "top_k": 50,
     "top_p": 1.0,
     "typical_p": 1.0,
+    "min_p": 0.0,
     "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
     "length_penalty": 1.0,
@@ -31,16 +32,21 @@ DEFAULTS: Mapping[str, Any] = {
     "num_return_sequences": 1,
 }
 LENGTHS = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
-_SEARCHED = ("num_beams", "do_sample", "no_repeat_ngram_size", "num_return_sequences", *LENGTHS)
+_SEARCHED = ("num_beams", "do_sample", "num_return_sequences", *LENGTHS)
 # settings of one search: theirs -> ours
 BEAM = {"num_beams": "width", "length_penalty": "alpha", "early_stopping": "early"}
-SAMPLE = {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p"}
-_COMMON = {"no_repeat_ngram_size": "no_repeat_ngram", "num_return_sequences": "count"}
+SAMPLE = {name: name for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
+RULES = {
+    "no_repeat_ngram_size": "no_repeat_ngram",
+    "repetition_penalty": "repetition_penalty",
+    "forced_eos_token_id": "last",
+}
+EXCLUDED = ("bad_words_ids", "suppress_tokens")  # sequences, and tokens alone
 # further settings that change texts, which no search of ours has
 OTHERS = frozenset(DEFAULTS) | {
     *("max_new_tokens", "min_new_tokens", "bad_words_ids", "forced_eos_token_id"),
     *("suppress_tokens", "begin_suppress_tokens", "exponential_decay_length_penalty"),
-    *("sequence_bias", "min_p", "guidance_scale", "penalty_alpha"),
+    *("sequence_bias", "guidance_scale", "penalty_alpha"),
 }
 
 
@@ -67,20 +73,29 @@ def to_settings(
     beam, draws = stated.get("num_beams", 1) > 1, stated.get("do_sample", False)
     own = BEAM if beam else SAMPLE if draws else {}
     name = "beam" if beam else "sample" if draws else "greedy"
-    names = {**own, **(_COMMON if own else {"no_repeat_ngram_size": "no_repeat_ngram"})}
+    names = {**own, **RULES, **({"num_return_sequences": "count"} if own else {})}
     found = {f"search.{ours}": stated[key] for key, ours in names.items() if key in stated}
+    if excluded := _list_excluded(stated):
+        found["search.excluded"] = excluded
     if own is SAMPLE:
         found["search.top_k"] = stated.get("top_k", DEFAULTS["top_k"]) or None
     lengths = {"max_new": _count("max", stated, forced)}
     lengths["search.min_length"] = _count("min", stated, forced)
     found |= {key: max(0, value) for key, value in lengths.items() if value is not None}
-    unread = [key for key in stated if key not in (*BEAM, *SAMPLE, *_SEARCHED)]
+    unread = [key for key in stated if key not in {*BEAM, *SAMPLE, *RULES, *EXCLUDED, *_SEARCHED}]
     unread += [key for key in ("max_length", "min_length") if forced is None and key in stated]
     if beam and draws:
         unread.append("do_sample")
-    if "forced_eos_token_id" in unread and not {"max_length", "max_new_tokens"} & {*stated}:
-        unread.remove("forced_eos_token_id")  # it ends texts of the longest length alone
+    if isinstance(found.get("search.last"), list):
+        del found["search.last"]  # one of several ends
+        unread.append("forced_eos_token_id")
     return ({"search": name, **found} if found else {}), unread
+
+
+def _list_excluded(stated: Mapping[str, Any]) -> list[list[int]]:
+    """The sequences of ids that no text contains."""
+    sequences, tokens = (stated.get(key, []) for key in EXCLUDED)
+    return [*sequences, *([token] for token in tokens)]
 
 
 def _count(end: str, stated: Mapping[str, Any], forced: int | None) -> int | None:
@@ -103,14 +118,16 @@ def state_search(facts: SearchFacts, *, max_new: int, forced: int) -> dict[str, 
         "do_sample": facts.draws,
         "num_beams": facts.width,
         "num_return_sequences": facts.count,
-        "no_repeat_ngram_size": facts.rules.no_repeat_ngram,
         "max_new_tokens": max_new + forced,
+        **{theirs: getattr(facts.rules, ours) for theirs, ours in RULES.items()},
+        "bad_words_ids": [ids for ids in facts.rules.excluded if len(ids) > 1],
+        "suppress_tokens": [ids[0] for ids in facts.rules.excluded if len(ids) == 1],
     }
     if facts.rules.min_length:
         stated["min_new_tokens"] = facts.rules.min_length + forced
     if facts.width > 1:
         stated |= {"length_penalty": facts.alpha, "early_stopping": facts.early}
     if facts.draws:
-        own = {"temperature": facts.temperature, "top_k": facts.top_k or 0, "top_p": facts.top_p}
-        return find_stated(stated) | own
+        stated |= {theirs: getattr(facts, ours) for theirs, ours in SAMPLE.items()}
+        return find_stated(stated) | {"top_k": facts.top_k or 0}
     return find_stated(stated)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypedDict, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,9 +28,7 @@ class DecodingStep(Protocol):
     """A model that reads token by token."""
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """[B, V] log-probabilities of the next token, after every row has read one more token
-        `[B]`.
-        """
+        """[B, V] logits of the next token, after every row has read one more token `[B]`."""
 
     def select(self, rows: Tensor, *, same_prompt: bool = False) -> None:
         """Continue with these rows [B'], in this order; `same_prompt`: each replaces one with the
@@ -41,8 +40,9 @@ class DecodingStep(Protocol):
 class Start:
     """The start of a search."""
 
-    logp: Tensor  # [B, V] log-probabilities of the first token
+    logits: Tensor  # [B, V] of the first token
     limits: np.ndarray  # [B] most tokens to write
+    size: int | None = None  # ids from here on are never written; None: all may be
     end: int | None = None  # the token that ends a text
     # [B, T] earlier tokens, -1 before shorter ones; their n-grams count, too
     history: np.ndarray | None = None
@@ -54,7 +54,8 @@ class Start:
     @property
     def read(self) -> np.ndarray:
         """[B, T] the earlier tokens, T >= 0."""
-        return np.zeros((len(self.logp), 0), np.int64) if self.history is None else self.history
+        none = np.zeros((len(self.logits), 0), np.int64)
+        return none if self.history is None else self.history
 
 
 @base_of("search")
@@ -74,10 +75,24 @@ class Walking(Protocol):
     """A search that writes each text token by token, whatever the others are: `walk.TextWalk`."""
 
     count: int  # texts of each row
-    rules: Rules
+    repetition_penalty: float
 
     def fits(self, size: int) -> None:
         """Raise ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
+
+    def exclude(
+        self,
+        logp: Tensor,
+        *,
+        written: int | np.ndarray,
+        limit: int | np.ndarray,
+        end: int | None,
+        ids: np.ndarray,
+    ) -> Tensor:
+        """As `Ruled.exclude`."""
+
+    def penalise(self, scores: Tensor, ids: np.ndarray) -> Tensor:
+        """As `Ruled.penalise`."""
 
     def draw_numbers(self, key: int, text: int, length: int) -> np.ndarray:
         """[length] the random numbers of a text, one a token; empty: it needs none.
@@ -88,56 +103,121 @@ class Walking(Protocol):
             length: The most tokens.
         """
 
-    def choose(self, logp: Tensor, numbers: Tensor) -> Tensor:
+    def choose(self, scores: Tensor, numbers: Tensor) -> Tensor:
         """[N] the next tokens.
 
         Args:
-            logp: [N, V] their log-probabilities.
+            scores: [N, V] their log-probabilities, up to a constant of each row.
             numbers: [N] the random numbers of these tokens, or none.
         """
 
 
-class Rules:
-    """Excludes tokens: their log-probabilities become -inf, without renormalisation.
+class RuleSettings(TypedDict, total=False):
+    """The settings of `Ruled`, which searches pass on."""
 
-    `min_length`: the text does not end before so many tokens. `no_repeat_ngram`: no n-gram occurs
-    twice, with the prompt included (Paulus et al., 2018, arXiv:1705.04304, sec. 2.5);
-    0: off. `first`: the id of the first token.
+    min_length: int
+    no_repeat_ngram: int
+    repetition_penalty: float
+    excluded: Sequence[Sequence[int]] | None
+    first: int | None
+    last: int | None
+
+
+class Ruled:
+    """The rules that every search obeys.
+
+    Excluded tokens get the log-probability -inf, without renormalisation.
+
+    Args:
+        min_length: The text does not end before so many tokens.
+        no_repeat_ngram: No n-gram occurs twice, with the prompt included (Paulus et al., 2018,
+            arXiv:1705.04304, sec. 2.5); 0: off.
+        repetition_penalty: The score s of a token of prompt or text becomes s times the penalty
+            below 0, else s over it (Keskar et al., 2019, arXiv:1909.05858, sec. 4.1). Scores are
+            logits, and log-probabilities in a beam, as in `transformers`; 1: off.
+        excluded: Sequences of ids, none of which occurs; None: none.
+        first: The id of the first token.
+        last: The id of the last token of a text of the longest length.
     """
 
-    def __init__(self, *, min_length: int, no_repeat_ngram: int, first: int | None) -> None:
+    def __init__(
+        self,
+        *,
+        min_length: int = 0,
+        no_repeat_ngram: int = 0,
+        repetition_penalty: float = 1.0,
+        excluded: Sequence[Sequence[int]] | None = None,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> None:
         for name, value in (("min_length", min_length), ("no_repeat_ngram", no_repeat_ngram)):
             if value < 0:
                 raise ConfigError(f"search.{name}", value, "0 (off) or more")
-        if first is not None and first < 0:
-            raise ConfigError("search.first", first, "an id of the vocabulary")
+        if not 0 < repetition_penalty < math.inf:
+            allowed = "more than 0 (1: off; above 1: fewer repetitions)"
+            raise ConfigError("search.repetition_penalty", repetition_penalty, allowed)
+        self.excluded = [list(ids) for ids in excluded or ()]
+        if not all(self.excluded):
+            raise ConfigError("search.excluded", self.excluded, "lists of one id or more")
         self.min_length, self.no_repeat_ngram, self.first = min_length, no_repeat_ngram, first
+        self.repetition_penalty, self.last = repetition_penalty, last
+        self._check_ids(None)
 
     def fits(self, size: int) -> None:
         """Raise ConfigError for an id that is not below `size`."""
-        if self.first is not None and self.first >= size:
-            raise ConfigError(
-                "search.first", self.first, f"an id below {size}, the size of the vocabulary"
-            )
+        self._check_ids(size)
 
-    def __call__(
-        self, logp: Tensor, written: int | np.ndarray, end: int | None, ids: np.ndarray
+    def _check_ids(self, size: int | None) -> None:
+        """ConfigError for an id that no vocabulary of this size has."""
+        allowed, above = "an id of the vocabulary", math.inf
+        if size is not None:
+            allowed, above = f"an id below {size}, the size of the vocabulary", size
+        excluded = (("excluded", value) for ids in self.excluded for value in ids)
+        for name, value in (("first", self.first), ("last", self.last), *excluded):
+            if value is not None and not 0 <= value < above:
+                raise ConfigError(f"search.{name}", value, allowed)
+
+    def exclude(
+        self,
+        logp: Tensor,
+        *,
+        written: int | np.ndarray,
+        limit: int | np.ndarray,
+        end: int | None,
+        ids: np.ndarray,
     ) -> Tensor:
-        """`logp [N, V]`, changed in place, for rows whose last `written` tokens in `ids [N, T]`
-        were written, by row or in all rows.
+        """`logp [N, V]`, changed in place.
+
+        Args:
+            logp: The log-probabilities of the next tokens.
+            written: The last tokens of `ids` that were written, in all rows or [N].
+            limit: The most tokens of a text, of all rows or [N].
+            end: The token that ends a text.
+            ids: [N, T] the tokens of prompts and texts, -1 before shorter ones.
         """
         written = np.broadcast_to(written, len(logp))
-        begins = written == 0 if self.first is not None else np.zeros(len(logp), bool)
         if self.min_length and end is not None:
             logp[_at(logp, written < self.min_length), end] = -torch.inf
         if self.no_repeat_ngram:
-            rows, tokens = find_repeats(ids, self.no_repeat_ngram)
-            if len(rows):
-                logp[_at(logp, rows), _at(logp, tokens)] = -torch.inf
-        if begins.any():
-            logp[_at(logp, begins)] = -torch.inf
-            logp[_at(logp, begins), self.first] = 0.0
+            _exclude(logp, *find_repeats(ids, self.no_repeat_ngram))
+        for sequence in self.excluded:
+            rows = find_begun(ids, sequence)
+            _exclude(logp, rows, np.full(len(rows), sequence[-1]))
+        if self.first is not None:
+            _force(logp, written == 0, self.first)
+        if self.last is not None:
+            _force(logp, written + 1 == limit, self.last)
         return logp
+
+    def penalise(self, scores: Tensor, ids: np.ndarray) -> Tensor:
+        """`scores [N, V]` after the penalty of the tokens `ids [N, T]`, changed in place; -1 is
+        not a token.
+        """
+        rows, columns = np.nonzero(ids >= 0)
+        seen = _at(scores, rows), _at(scores, ids[rows, columns])
+        values, penalty = scores[seen], self.repetition_penalty
+        scores[seen] = torch.where(values < 0, values * penalty, values / penalty)
+        return scores
 
 
 @dataclass(frozen=True)
@@ -145,7 +225,7 @@ class SearchFacts:
     """The settings of a search, for a library that has searches of its own.
 
     Args:
-        rules: The excluded tokens.
+        rules: The rules of the texts.
         width: Open texts of a beam; 1: one text, token by token.
         count: Texts of each prompt.
         alpha: The exponent of the length that divides scores.
@@ -155,10 +235,12 @@ class SearchFacts:
         temperature: The divisor of the logits of drawn tokens.
         top_k: Tokens that are drawn from; None: all.
         top_p: The least share of the tokens that are drawn from.
+        min_p: The least probability, as a share of the largest.
+        typical_p: The least share of the most typical tokens that are drawn from.
         seed: The seed of the drawn numbers.
     """
 
-    rules: Rules
+    rules: Ruled
     width: int = 1
     count: int = 1
     alpha: float = 0.0
@@ -168,11 +250,42 @@ class SearchFacts:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
     seed: int = 0
+
+
+def find_logp(logits: Tensor, size: int | None) -> Tensor:
+    """[N, V] the log-probabilities of tokens by their logits, -inf from the id `size` on."""
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    logp = torch.log_softmax(logits, -1, dtype=dtype)
+    if size is not None and size < logp.shape[-1]:
+        logp[..., size:] = -torch.inf
+    return logp
 
 
 def _at(like: Tensor, values: np.ndarray) -> Tensor:
     return torch.from_numpy(values).to(like.device)
+
+
+def _exclude(logp: Tensor, rows: np.ndarray, tokens: np.ndarray) -> None:
+    if len(rows):
+        logp[_at(logp, rows), _at(logp, tokens)] = -torch.inf
+
+
+def _force(logp: Tensor, rows: np.ndarray, token: int) -> None:
+    """In some rows, no token but this one is possible."""
+    if rows.any():
+        logp[_at(logp, rows)] = -torch.inf
+        logp[_at(logp, rows), token] = 0.0
+
+
+def find_begun(ids: np.ndarray, sequence: Sequence[int]) -> np.ndarray:
+    """The rows of `ids [N, T]` that end with all of a sequence but its last id."""
+    before = len(sequence) - 1
+    if ids.shape[1] < before:
+        return np.zeros(0, np.int64)
+    return np.flatnonzero((ids[:, ids.shape[1] - before :] == sequence[:-1]).all(1))
 
 
 def find_repeats(ids: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -48,11 +48,11 @@ class Speculation:
         self.target, self.draft, self.tokens, self.room = target, draft, tokens, room
         self.count = Count()
         self.ahead: list[int] = []  # drafted tokens that the model has read, but the search has not
-        self.known: list[Tensor] = []  # [1, V] of each, the log-probabilities after it
+        self.known: list[Tensor] = []  # [1, V] of each, the logits after it
         self.behind: list[int] = []  # tokens that the draft has not read yet
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """[1, V] log-probabilities after the row has read its token [1]."""
+        """[1, V] logits after the row has read its token [1]."""
         token = int(tokens)
         self.room -= 1
         if self.ahead and self.ahead[0] == token:
@@ -85,8 +85,8 @@ class Speculation:
         """The likeliest next tokens by the draft, which then lacks the last one."""
         guessed: list[int] = []
         for _ in range(min(self.tokens, self.room)):
-            logp = self.draft.read(torch.tensor([self.behind], device=device))[:, -1]
-            guessed.append(int(logp.argmax()))
+            logits = self.draft.read(torch.tensor([self.behind], device=device))
+            guessed.append(int(logits[0, -1, : self.draft.size].argmax()))
             self.behind = guessed[-1:]
         return guessed
 

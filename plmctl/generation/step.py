@@ -45,16 +45,16 @@ class Reading:
         self.key = torch.arange(len(prompt.ids), device=prompt.ids.device)
 
     def begin(self) -> Tensor:
-        """[B, V] log-probabilities of the first token."""
+        """[B, V] logits of the first token."""
         return self._predict(self.prompt)
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """[B, V] log-probabilities after every row has read its token [B]."""
+        """[B, V] logits after every row has read its token [B]."""
         return self._predict(self._go_on(tokens[:, None]))
 
     def read(self, ids: Tensor) -> Tensor:
-        """[B, T, V] log-probabilities after each of the tokens [B, T] that every row reads."""
-        return self._score(self._run(self._go_on(ids)))
+        """[B, T, V] logits after each of the tokens [B, T] that every row reads."""
+        return self._find_logits(self._run(self._go_on(ids)))
 
     def forget(self, tokens: int) -> None:
         """Undo the last `tokens`, but for those of the prompt."""
@@ -108,7 +108,7 @@ class Reading:
         state = self._run(seq)[:, -1]
         if self.mask is not None:
             self.cache.forget(1)
-        return self._score(state)
+        return self._find_logits(state)
 
     def _go_on(self, ids: Tensor) -> Seq:
         """The next tokens [B, T] of each row, with their tracks."""
@@ -124,13 +124,10 @@ class Reading:
         """[B, T, W] the states of new tokens."""
         return self.model(Batch(self.key, {self.model.backbone.writes: seq}), self.cache).last
 
-    def _score(self, states: Tensor) -> Tensor:
-        """[..., V] log-probabilities of the next token, by states [..., W]."""
-        logits = self.head(states)
-        logp = torch.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
-        if self.size is not None and self.size < logp.shape[-1]:
-            logp[..., self.size :] = -torch.inf
-        return logp
+    def _find_logits(self, states: Tensor) -> Tensor:
+        """[..., V] logits of the next token, by states [..., W]."""
+        logits: Tensor = self.head(states)
+        return logits
 
     def _next(self, tracks: Tracks) -> Tracks:
         """The tracks of the token after one with `tracks`."""

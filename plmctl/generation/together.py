@@ -47,7 +47,7 @@ class Running:
 
     walk: TextWalk
     reading: Reading
-    logp: Tensor  # [N, V] of the next tokens
+    logits: Tensor  # [N, V] of the next tokens
 
 
 class Together:
@@ -119,12 +119,12 @@ class Together:
             for order, limit in zip(orders, limits, strict=True)
         ]
         places = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
-        logp = start.logp
+        logits = start.logits
         if len(places) > len(rows):
-            every = torch.from_numpy(places).to(logp.device)
+            every = torch.from_numpy(places).to(logits.device)
             reading.select(every)
-            logp = logp[every]
-        self._add([row for own in rows for row in own], reading, logp, start.read[places])
+            logits = logits[every]
+        self._add([row for own in rows for row in own], reading, logits, start.read[places])
 
     @torch.inference_mode()
     def step(self) -> list[tuple[Hashable, list[Hypothesis]]]:
@@ -135,12 +135,12 @@ class Together:
         """
         if (running := self.running) is None:
             return []
-        tokens, going, ended = running.walk.take(running.logp)
+        tokens, going, ended = running.walk.take(running.logits)
         self.rows |= dict(ended)
         if len(going):
             if ended:
                 running.reading.leave(torch.from_numpy(going).to(tokens.device))
-            running.logp = running.reading.advance(tokens)
+            running.logits = running.reading.advance(tokens)
         self._end_if_empty()
         return self._collect({row.ticket for row, _ in ended})
 
@@ -155,9 +155,9 @@ class Together:
             return
         running.walk.keep(keep)
         if len(keep):
-            index = torch.from_numpy(keep).to(running.logp.device)
+            index = torch.from_numpy(keep).to(running.logits.device)
             running.reading.leave(index)
-            running.logp = running.logp[index]
+            running.logits = running.logits[index]
         self._end_if_empty()
 
     def _end_if_empty(self) -> None:
@@ -167,15 +167,15 @@ class Together:
             self.packed.close()
 
     def _add(
-        self, rows: Sequence[TextRow], reading: Reading, logp: Tensor, read: np.ndarray
+        self, rows: Sequence[TextRow], reading: Reading, logits: Tensor, read: np.ndarray
     ) -> None:
         """Begin texts, whose prompts are read."""
         self.rows |= dict.fromkeys(rows)
         if self.running is None:
-            self.running = Running(TextWalk(self.vocab.eos), reading, logp)
+            self.running = Running(TextWalk(self.vocab.eos, self.vocab.size), reading, logits)
         else:
             self.running.reading.join(reading)
-            self.running.logp = torch.cat([self.running.logp, logp])
+            self.running.logits = torch.cat([self.running.logits, logits])
         self.running.walk.add(rows, read)
 
     def _collect(self, tickets: set[Hashable]) -> list[tuple[Hashable, list[Hypothesis]]]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.generation.search import DecodingStep, Hypothesis, Start, Walking
+from plmctl.generation.search import DecodingStep, Hypothesis, Start, Walking, find_logp
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +41,14 @@ class TextWalk:
 
     Args:
         end: The token that ends a text; None: nothing but its limit does.
+        size: Ids from here on are never written; None: all may be.
         watch: Receives the tokens of every step.
     """
 
-    def __init__(self, end: int | None, watch: Callable[[list[int]], None] | None = None) -> None:
-        self.end, self.watch = end, watch
+    def __init__(
+        self, end: int | None, size: int | None, watch: Callable[[list[int]], None] | None = None
+    ) -> None:
+        self.end, self.size, self.watch = end, size, watch
         self.rows: list[TextRow] = []
         self.ids = np.zeros((0, 0), np.int64)  # [N, T] the tokens so far, -1 before shorter ones
         self.written, self.scores = np.zeros(0, np.int64), np.zeros(0)
@@ -65,13 +68,13 @@ class TextWalk:
         self.ids, self.written = self.ids[indices], self.written[indices]
         self.scores = self.scores[indices]
 
-    def take(self, logp: Tensor) -> tuple[Tensor, np.ndarray, list[tuple[TextRow, Hypothesis]]]:
-        """Take the next token of every text, by `logp [N, V]`, which is changed.
+    def take(self, logits: Tensor) -> tuple[Tensor, np.ndarray, list[tuple[TextRow, Hypothesis]]]:
+        """Take the next token of every text, by `logits [N, V]`, which may be changed.
 
         Returns:
             The tokens of the texts that go on, their indices, and the texts that end here.
         """
-        chosen, gain = self._choose(logp)
+        chosen, gain = self._choose(logits)
         tokens = chosen.cpu().numpy()
         self.scores = self.scores + gain.double().cpu().numpy()
         self.ids = np.concatenate([self.ids, tokens[:, None]], 1)
@@ -90,28 +93,33 @@ class TextWalk:
             chosen = chosen[torch.from_numpy(going).to(chosen.device)]
         return chosen, going, texts
 
-    def _choose(self, logp: Tensor) -> tuple[Tensor, Tensor]:
+    def _choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The next token of each text, by its own search, and their log-probabilities."""
+        logp = find_logp(logits, self.size)
         searches = list(dict.fromkeys(row.search for row in self.rows))
         if len(searches) == 1:
-            tokens = self._search(searches[0], logp, np.arange(len(self.rows)))
+            tokens = self._search(searches[0], logp, logits, np.arange(len(self.rows)))
         else:
             tokens = torch.empty(len(logp), dtype=torch.long, device=logp.device)
             for search in searches:
                 own = np.flatnonzero([row.search is search for row in self.rows])
                 index = torch.from_numpy(own).to(logp.device)
                 some = logp[index]
-                tokens[index] = self._search(search, some, own)
+                tokens[index] = self._search(search, some, logits[index], own)
                 logp[index] = some
         return tokens, logp.gather(1, tokens[:, None])[:, 0]
 
-    def _search(self, search: Walking, logp: Tensor, own: np.ndarray) -> Tensor:
-        """The next tokens of the texts `own`, by their `logp`."""
-        written = self.written[own]
-        logp = search.rules(logp, written, self.end, self.ids[own])
+    def _search(self, search: Walking, logp: Tensor, logits: Tensor, own: np.ndarray) -> Tensor:
+        """The next tokens of the texts `own`, by their `logp` and `logits`, which are changed."""
+        written, ids = self.written[own], self.ids[own]
+        limit = np.array([self.rows[n].limit for n in own])
+        scores = search.exclude(logp, written=written, limit=limit, end=self.end, ids=ids)
+        if search.repetition_penalty != 1:
+            excluded = logp == -torch.inf
+            scores = search.penalise(logits.to(logp), ids).masked_fill(excluded, -torch.inf)
         places = zip(own, written, strict=True)
         numbers = [self.rows[n].numbers[t] for n, t in places if len(self.rows[n].numbers)]
-        return search.choose(logp, torch.tensor(numbers, dtype=torch.float64).to(logp))
+        return search.choose(scores, torch.tensor(numbers, dtype=torch.float64).to(logp))
 
     def _end(self, index: int, by_itself: bool) -> Hypothesis:
         """A text, whose last token is left out if it ends the text."""
@@ -124,8 +132,8 @@ def walk(step: DecodingStep, start: Start, search: Walking) -> list[list[Hypothe
     """Write `search.count` texts for each row, the likeliest first; a row leaves the batch when its
     text ends.
     """
-    search.fits(start.logp.shape[1])
-    keys = range(len(start.logp)) if start.keys is None else start.keys
+    search.fits(start.logits.shape[1])
+    keys = range(len(start.logits)) if start.keys is None else start.keys
     limits = start.limits.tolist()
     rows = [
         row
@@ -134,19 +142,19 @@ def walk(step: DecodingStep, start: Start, search: Walking) -> list[list[Hypothe
     ]
     places = np.array([row.ticket for row in rows])
     texts = {row: Hypothesis([], 0.0, False) for row in rows}
-    going, logp = TextWalk(start.end, start.watch), start.logp
+    going, logits = TextWalk(start.end, start.size, start.watch), start.logits
     going.add(rows, start.read[places])
     if search.count > 1:
-        every = torch.from_numpy(places).to(logp.device)
-        logp = logp[every]
+        every = torch.from_numpy(places).to(logits.device)
+        logits = logits[every]
         step.select(every)
     while max(limits, default=0) and going.rows:
-        tokens, rest, ended = going.take(logp)
+        tokens, rest, ended = going.take(logits)
         texts |= dict(ended)
         if len(rest):
             if ended:
-                step.select(torch.from_numpy(rest).to(logp.device))
-            logp = step.advance(tokens)
+                step.select(torch.from_numpy(rest).to(tokens.device))
+            logits = step.advance(tokens)
     count = search.count
     return [
         sort_texts([texts[row] for row in rows[n : n + count]]) for n in range(0, len(rows), count)

@@ -55,6 +55,15 @@ LATER = {  # defaults of later settings: they make no other job
     },
     **{("tokenize", name): None for name in ("parts", "part", "shard_tokens")},
     **{
+        (verb, f"{place}search.{name}"): value
+        for verb in ("finetune", "distill", "eval", "generate", "rewrite")
+        for place in ("", "task.", "rewrite.")
+        for name, value in (
+            *(("repetition_penalty", 1.0), ("excluded", None), ("last", None)),
+            *(("min_p", 0.0), ("typical_p", 1.0)),
+        )
+    },
+    **{
         (verb, f"train.spike{name}"): value
         for verb in ("pretrain", "finetune", "graph")
         for name, value in (("s", "off"), ("_window", 100), ("_deviations", 10.0))

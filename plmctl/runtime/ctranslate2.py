@@ -18,6 +18,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.extras import require_library
 from plmctl.core.machine import cpu_sums_int8
 from plmctl.core.parts import part_of
+from plmctl.core.spelling import spell
 from plmctl.generation.decode import find_writing_head
 from plmctl.generation.search import Hypothesis, Search, SearchFacts
 from plmctl.generation.writer import Writer
@@ -158,9 +159,16 @@ class CTranslate2Writer:
         if facts is None:
             raise lack(f"search {type(search).__name__}")
         beam = facts.width > 1
-        lacks: list[tuple[str, Any, str, str]] = []
-        if facts.rules.first is not None:
-            lacks.append(("first", facts.rules.first, "null", "null"))
+        rules = facts.rules
+        own: list[tuple[str, Any, Any]] = [
+            ("first", rules.first, None),
+            ("last", rules.last, None),
+            ("excluded", rules.excluded or None, None),
+            ("repetition_penalty", rules.repetition_penalty, 1.0),
+            ("min_p", facts.min_p, 0.0),
+            ("typical_p", facts.typical_p, 1.0),
+        ]
+        lacks = [(name, value, spell(off), spell(off)) for name, value, off in own if value != off]
         if beam and facts.early is not True:
             lacks.append(("early", facts.early, "true: a beam ends at `width` texts", "true"))
         if beam and facts.penalty != "length":

@@ -57,6 +57,16 @@ SETTINGS: dict[str, tuple[Search, dict[str, Any]]] = {
     ),
     # of decoders alone with a first token
     "beam 4, first 7": (beam(first=7), {"num_beams": 4, "forced_bos_token_id": 7}),
+    "greedy, all rules": (
+        Greedy(repetition_penalty=1.4, excluded=[[9], [12, 5]], last=7, min_length=3),
+        {"repetition_penalty": 1.4, "bad_words_ids": [[12, 5]], "suppress_tokens": [9]}
+        | {"forced_eos_token_id": 7, "min_new_tokens": 3},
+    ),
+    "beam 4, all rules": (
+        beam(repetition_penalty=1.2, excluded=[[9], [12, 5]], last=7, no_repeat_ngram=2),
+        {"num_beams": 4, "repetition_penalty": 1.2, "bad_words_ids": [[12, 5], [9]]}
+        | {"forced_eos_token_id": 7, "no_repeat_ngram_size": 2},
+    ),
     "beam 9": (beam(width=9, count=9), {"num_beams": 9}),
 }
 

@@ -26,6 +26,10 @@ STATED = {
     "min_length": 5,
     "max_length": 9,
     "num_return_sequences": 2,
+    "repetition_penalty": 1.2,
+    "bad_words_ids": [[7, 9]],
+    "suppress_tokens": [39],
+    "forced_eos_token_id": 3,
 }
 
 
@@ -34,20 +38,20 @@ def test_a_published_model_writes_as_its_folder_says(
 ) -> None:
     model, folder = publish(tmp_path / "a", "BartForConditionalGeneration")
     config = transformers.GenerationConfig.from_pretrained(folder)
-    config.update(**STATED, forced_eos_token_id=None, eos_token_id=3, bad_words_ids=[[39]])
+    config.update(**STATED, eos_token_id=3, encoder_no_repeat_ngram_size=2)
     config.save_pretrained(folder)
     with_tokenizer(folder)
     loaded = plmctl.load(folder)
     (found,) = loaded.generate(["the cat sat on the mat"])
-    config.bad_words_ids = None
-    model.generation_config = config  # that of its class forces the last token
+    config.encoder_no_repeat_ngram_size = 0
+    model.generation_config = config
     (ids,) = loaded.encode(["the cat sat on the mat"])
     wanted = model.generate(torch.tensor([ids]), do_sample=False)
     spelled = [loaded.tokenizer.decode([i for i in row if i > 3]) for row in wanted[:, 1:].tolist()]
     assert [text["text"] for text in found["texts"]] == spelled
     said = "\n".join(caplog.messages)
     assert "search=beam search.width=3 search.alpha=0.4 search.early=true" in said
-    assert "not used: bad_words_ids=[[39]]" in said
+    assert "not used: encoder_no_repeat_ngram_size=2" in said
     # settings of a user stay
     (greedy,) = loaded.generate(["the cat sat on the mat"], search="greedy")
     assert len(greedy["texts"]) == 1
@@ -67,12 +71,12 @@ def test_a_published_model_writes_as_its_folder_says(
     ("stated", "forced", "settings", "unread"),
     [
         ({"num_beams": 1, "temperature": 0.7, "length_penalty": 2.0}, 0, {}, []),
-        ({"forced_eos_token_id": 2}, 0, {}, []),
+        ({"forced_eos_token_id": [2, 5]}, 0, {}, ["forced_eos_token_id"]),
         (
             {"max_length": 142, "min_length": 56, "forced_eos_token_id": 2},
             1,
-            {"search": "greedy", "max_new": 140, "search.min_length": 54},
-            ["forced_eos_token_id"],
+            {"search": "greedy", "max_new": 140, "search.min_length": 54, "search.last": 2},
+            [],
         ),
         (
             {"do_sample": True, "top_p": 0.9, "max_new_tokens": 8, "max_length": 50},
@@ -81,9 +85,9 @@ def test_a_published_model_writes_as_its_folder_says(
             ["max_length"],
         ),
         (
-            {"do_sample": True, "top_k": 0, "num_beams": 4},
+            {"do_sample": True, "top_k": 0, "num_beams": 4, "bad_words_ids": [[3]], "min_p": 0.0},
             0,
-            {"search": "beam", "search.width": 4},
+            {"search": "beam", "search.width": 4, "search.excluded": [[3]]},
             ["do_sample"],
         ),
     ],
@@ -95,11 +99,13 @@ def test_settings_without_effect_say_nothing(
 
 
 def test_the_search_of_a_task_is_published() -> None:
-    facts = Sample(temperature=0.5, top_k=None, top_p=0.9, seed=0, min_length=3).facts
+    own: Any = {"min_p": 0.1, "typical_p": 0.8, "repetition_penalty": 1.2, "min_length": 3}
+    own |= {"excluded": [[4, 5], [7]], "last": 2}
+    facts = Sample(temperature=0.5, top_k=None, top_p=0.9, seed=0, **own).facts
     stated = state_search(facts, max_new=7, forced=1)
     settings, unread = to_settings(stated, forced=1)
     assert settings.pop("search") == "sample"
-    wanted = {"temperature": 0.5, "top_p": 0.9, "top_k": None, "min_length": 3}
+    wanted = {"temperature": 0.5, "top_p": 0.9, "top_k": None, **own}
     assert settings == {"max_new": 7} | {f"search.{key}": v for key, v in wanted.items()}
     assert unread == []
     # the library's own value is stated where ours differs

@@ -27,7 +27,7 @@ from plmctl.generation.beam import Beam
 from plmctl.generation.decode import find_writing_head, generate
 from plmctl.generation.greedy import Greedy
 from plmctl.generation.sample import Sample
-from plmctl.generation.search import Hypothesis
+from plmctl.generation.search import Hypothesis, find_logp
 from plmctl.generation.step import Reading, pad_left
 from plmctl.models.base import Model
 from plmctl.runs.contract.stand_in import TINY
@@ -92,10 +92,10 @@ class Told:
         self.texts = texts
 
     def __call__(self, step: Any, start: Any) -> list[list[Hypothesis]]:
-        seen = [start.logp]
+        seen = [start.logits]
         for tokens in self.texts.T[:-1]:
             seen.append(step.advance(tokens))
-        self.seen = torch.stack(seen, 1)  # [B, T, V]
+        self.seen = find_logp(torch.stack(seen, 1), start.size)  # [B, T, V]
         scores = self.seen.gather(2, self.texts[..., None]).sum((1, 2)).tolist()
         return [
             [Hypothesis(text, score, True)]

@@ -52,7 +52,7 @@ class Table:
 
 
 def start(step: Table, limits: list[int], **more: Any) -> Start:
-    return Start(logp=step.begin(), limits=np.array(limits), end=END, **more)
+    return Start(step.begin(), limits=np.array(limits), end=END, **more)
 
 
 def slow_beam(
@@ -64,11 +64,11 @@ def slow_beam(
     for length in range(1, limit + 1):
         longer = []
         for text, total in texts:
-            n = search.rules.no_repeat_ngram
+            n = search.no_repeat_ngram
             grams = {text[i : i + n] for i in range(len(text) - n + 1)} if n else set()
             banned = {gram[-1] for gram in grams if gram[:-1] == text[len(text) - n + 1 :]}
             for token, gain in enumerate(table.next(row, text)):
-                if token not in banned and not (token == END and length <= search.rules.min_length):
+                if token not in banned and not (token == END and length <= search.min_length):
                     longer.append(((*text, token), total + gain))
         longer = sorted(longer, key=lambda it: -it[1])[: 2 * search.width]
         closes = [text[-1] == END or length == limit for text, _ in longer]
@@ -105,7 +105,7 @@ def slow_beam(
 @pytest.mark.parametrize(
     "more", [{}, {"width": 1}, {"width": 7}, {"min_length": 3}, {"no_repeat_ngram": 2}], ids=str
 )
-def test_beam_is_the_slow_one(early: Any, penalty: Any, more: dict[str, int]) -> None:
+def test_beam_is_the_slow_one(early: Any, penalty: Any, more: dict[str, Any]) -> None:
     limits = [6, 1, 9, 4, 6]
     for seed, alpha in enumerate((0.0, 0.6, 1.5)):
         search = Beam(
@@ -144,29 +144,39 @@ def test_beam_1_is_greedy() -> None:
     ]
 
 
-FILTERS = [
-    (1.0, None, 1.0),
-    (0.5, None, 1.0),
-    (1.0, 3, 1.0),
-    (2.0, None, 0.7),
-    (0.7, 4, 0.8),
-    (1.0, None, 1e-6),
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.5},
+    {"top_k": 3},
+    {"temperature": 2.0, "top_p": 0.7},
+    {"temperature": 0.7, "top_k": 4, "top_p": 0.8},
+    {"top_p": 1e-6},
+    {"min_p": 0.3},
+    {"min_p": 1.0, "typical_p": 0.9},
+    {"typical_p": 0.2},
+    {"typical_p": 0.8, "temperature": 1.5},
+    {"temperature": 1.6, "top_k": 9, "top_p": 0.95, "min_p": 0.1, "typical_p": 0.7},
 ]
 
 
-@pytest.mark.parametrize(("temperature", "top_k", "top_p"), FILTERS)
-def test_draws_have_the_shares_of_the_published_filters(
-    temperature: float, top_k: int | None, top_p: float
-) -> None:
+@pytest.mark.parametrize("given", FILTERS, ids=str)
+def test_draws_have_the_shares_of_the_published_filters(given: dict[str, Any]) -> None:
     process = pytest.importorskip("transformers.generation.logits_process")
     logp = torch.log_softmax(
         torch.randn(1, 11, generator=torch.Generator().manual_seed(0), dtype=torch.float64), -1
     )
-    wanted = process.TemperatureLogitsWarper(temperature)(None, logp)
-    wanted = wanted if top_k is None else process.TopKLogitsWarper(top_k)(None, wanted)
-    wanted = torch.softmax(process.TopPLogitsWarper(top_p)(None, wanted), -1)[0]
+    wanted = logp
+    for name, warper in (  # in the order of `transformers`
+        ("temperature", process.TemperatureLogitsWarper),
+        ("top_k", process.TopKLogitsWarper),
+        ("top_p", process.TopPLogitsWarper),
+        ("min_p", process.MinPLogitsWarper),
+        ("typical_p", process.TypicalLogitsWarper),
+    ):
+        wanted = warper(given[name])(None, wanted) if name in given else wanted
+    wanted = torch.softmax(wanted, -1)[0]
     every = 20_000
-    search = Sample(temperature=temperature, top_k=top_k, top_p=top_p, seed=0)
+    search = Sample(**{"temperature": 1.0, "top_k": None, "top_p": 1.0, "seed": 0} | given)
     drawn = search.draw(logp.expand(every, -1).clone(), torch.arange(every) / every)
     shares = torch.bincount(drawn, minlength=11) / every
     torch.testing.assert_close(shares.double(), wanted, atol=2 / every, rtol=0)
@@ -222,6 +232,20 @@ def test_repeats_are_those_of_a_loop() -> None:
                 if (*text[len(text) - n + 1 :], token) in grams and len(text) >= n - 1
             }
         assert found == wanted
+
+
+def test_seen_tokens_are_penalised_once() -> None:
+    scores = torch.tensor([[2.0, -1.0, 0.5, 0.0]]).repeat(2, 1)
+    found = Greedy(repetition_penalty=2.0).penalise(scores, np.array([[0, 1, 0], [-1, -1, 2]]))
+    assert found.tolist() == [[1.0, -2.0, 0.5, 0.0], [2.0, -1.0, 0.25, 0.0]]
+
+
+def test_the_score_is_that_of_the_model_without_a_penalty() -> None:
+    table = Table(2)
+    for row, (text,) in enumerate(Greedy(repetition_penalty=3.0)(table, start(table, [5, 5]))):
+        ids = (*text.ids, END) if text.finished else tuple(text.ids)
+        gains = [table.next(row, ids[:place])[token] for place, token in enumerate(ids)]
+        assert text.score == pytest.approx(sum(gains), rel=1e-12)
 
 
 def test_best_is_topk() -> None:
@@ -287,6 +311,9 @@ def test_a_text_that_may_not_go_on_stays() -> None:
         (lambda: Sample(temperature=1.0, top_k=0, top_p=1.0, seed=0), "search.top_k=0"),
         (lambda: Sample(temperature=1.0, top_k=None, top_p=1.5, seed=0), "search.top_p=1.5"),
         (lambda: Greedy(min_length=-1), "search.min_length=-1"),
+        (lambda: Greedy(repetition_penalty=0.0), "search.repetition_penalty=0.0: more than 0"),
+        (lambda: Greedy(excluded=[[]]), "search.excluded"),
+        (lambda: Greedy(excluded=[[3, -1]]), "search.excluded=-1: an id of the vocabulary"),
     ],
 )
 def test_wrong_numbers_are_refused(make: Any, message: str) -> None:
@@ -298,5 +325,6 @@ def test_a_beam_wider_than_the_vocabulary_is_refused() -> None:
     table = Table(1)
     with pytest.raises(ConfigError, match=f"search.width=8: at most {SIZE}"):
         Beam(width=8, alpha=1.0, penalty="length", early=False)(table, start(table, [3]))
-    with pytest.raises(ConfigError, match=f"search.first={SIZE}"):
-        Greedy(first=SIZE)(table, start(table, [3]))
+    for name, value in {"first": SIZE, "last": SIZE, "excluded": [[1, SIZE]]}.items():
+        with pytest.raises(ConfigError, match=f"search.{name}={SIZE}: an id below {SIZE}"):
+            Greedy(**{name: value})(table, start(table, [3]))  # type: ignore[arg-type]

@@ -178,7 +178,12 @@ class OwnSearch(Greedy):
         ("gpt2", Beam(width=2, alpha=0, penalty="length", early=True), "search.alpha=1"),
         ("gpt2", Greedy(first=7), "search.first=null"),
         ("gpt2", Greedy(no_repeat_ngram=2), "search.no_repeat_ngram=0"),
-        ("transformer", Sample(temperature=1, top_k=1, top_p=1, seed=0, first=3), "search.first"),
+        ("gpt2", Greedy(last=7, excluded=[[3]]), "search.last=null"),
+        (
+            "transformer",
+            Sample(temperature=1, top_k=1, top_p=1, seed=0, min_p=0.1),
+            "search.min_p=0",
+        ),
         ("gpt2", OwnSearch(), "no search OwnSearch"),
     ],
 )
