@@ -34,7 +34,7 @@ import yaml
 
 from plmctl.core.errors import PlmctlError
 from tests.tasks import aspect_sentences as aspects
-from tests.tasks import conversations
+from tests.tasks import clue_files, conversations
 from tests.tasks import coreference_documents as documents
 from tests.tasks import superglue_files as exams
 
@@ -488,6 +488,15 @@ def exam_files(folder: Path) -> None:
     (folder / "ax.tsv").write_text(exams.DIAGNOSTICS, encoding="utf-8")
 
 
+def chinese_files(folder: Path) -> None:
+    """The published files of C3, ChID and CLUEWSC2020."""
+    for name in ("c3", "chid", "cluewsc2020"):
+        (folder / name).mkdir()
+        clue_files.write(name, folder / name)
+    for name in ("chid", "cluewsc2020"):
+        (folder / name / "train.json").rename(folder / name / "train.jsonl")
+
+
 def document_files(folder: Path) -> None:
     """Files of the tasks that write, other than plain pairs."""
     rows = [{"source": TEXT[n : n + 4], "target": [TEXT[n], "The cat."]} for n in range(0, 40, 4)]
@@ -875,6 +884,16 @@ CASES = [
     *(
         Case(f"task {name}", exam_files, read_task(f"{name}.jsonl", name), (f"{name}.jsonl",))
         for name in exams.ROWS
+    ),
+    *(
+        Case(
+            f"task {name}", chinese_files, read_task(f"{name}/{file}", name), (f"{name}/{all_of}",)
+        )
+        for name, file, all_of in (
+            ("c3", "c3-d-train.json", "c3-d-train.json"),
+            ("chid", "train.jsonl", "train*.json*"),
+            ("cluewsc2020", "train.jsonl", "train.jsonl"),
+        )
     ),
     Case("task xnli", exam_files, read_task("xnli.tsv", "xnli"), ("xnli.tsv",)),
     Case("task ax", exam_files, read_task("ax.tsv", "ax"), ("ax.tsv",)),

@@ -20,6 +20,7 @@ from plmctl.core.errors import UsageError
 from tests import fuzz_readers
 from tests.knowledge.tables import link_words
 from tests.probes.test_wnlampro import LINES
+from tests.tasks import clue_files
 from tests.tasks.superglue_files import DIAGNOSTICS, XNLI
 from tests.tasks.test_supersense import ROWS, tags
 
@@ -281,6 +282,11 @@ def write_languages(folder: Path) -> Sample:
     return Sample((f"task.path={folder}",))
 
 
+def write_clue(task: str, folder: Path) -> Sample:
+    """The published files of CLUE and its kin."""
+    return Sample((f"task.path={clue_files.write(task, folder)}",))
+
+
 def evaluate_text(folder: Path) -> Sample:
     """Held-out text."""
     file = folder / "text.txt"
@@ -387,6 +393,7 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     "wikihop": _by_row(choose_candidate),
     "wic": _by_row(compare_words),
     "xnli": write_languages,
+    **{task: functools.partial(write_clue, task) for task in clue_files.TASKS},
     "ax": diagnose("mnli", "diagnostic-full.tsv"),
     "ax_b": diagnose("superglue_rte", "AX-b.jsonl"),
     "ax_g": diagnose("superglue_rte", "AX-g.jsonl"),

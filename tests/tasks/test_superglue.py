@@ -130,7 +130,7 @@ def test_wsc(tmp_path: Path) -> None:
     assert example.label == "True"
     # the quotation mark before it
     assert list(task.splits.reader.notes.values()) == [
-        "1 spans differ from the word at their index"
+        "1 spans differ from the text at their index"
     ]
 
 

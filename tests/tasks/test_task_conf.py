@@ -75,6 +75,7 @@ def test_none_is_missing():
 
 BERT = (2e-5, 5e-5)
 # SBERT's epochs; those of STS are four
+CLUE = {"c3": 8, "cluewsc2020": 50, "cmnli": 2, "drcd": 2}  # epochs of its baselines
 SENTENCES = {"sentence_classes": 1, "sentence_triplets": 1, "sentence_scores": 4}
 WRITING = ("comet", "dialogue", "question_generation", "seq2seq", "summarization", "translation")
 WRITING += ("abstractive_summarization", "tree_writing")
@@ -89,10 +90,12 @@ def test_composes_and_builds(name):
     long = task.max_length > 1000  # Longformer's settings, in test_long_documents
     ranks = name == "coreference"
     usual = (10,) if name in WRITING else (4, 5, 15) if long else (20,) if ranks else (2, 3, 5, 6)
-    assert cfg.train.epochs in ((SENTENCES[name],) if name in SENTENCES else usual)
+    stated = SENTENCES | CLUE
+    assert cfg.train.epochs in ((stated[name],) if name in stated else usual)
     written = (3e-5, 6.25e-5, 1e-3)
     low = ranks or name == "cloze"  # of their papers
     rates = written if name in WRITING else (3e-5,) if long else (1e-5,) if low else BERT
+    rates = (2e-5, 3e-5) if name in CLUE else rates
     assert cfg.optim.lr in rates
     # these have a number of steps, 200 or 1000
     share = 0.0 if name in ("wikihop", "triviaqa", "hotpotqa") else 0.1

@@ -27,6 +27,11 @@ class ChoiceAnswer(Answer):
     al., 2018, sec. 3.3; Devlin et al., 2019, sec. 4.4).
 
     Labels are numbers from `first_label` on, or letters from A on.
+
+    Args:
+        first_label: The number of the first choice.
+        distinct: Whether the examples of a bundle have different right choices; then each choice is
+            predicted once in a bundle.
     """
 
     fields: Mapping[str, Field] = {
@@ -46,8 +51,8 @@ class ChoiceAnswer(Answer):
 
     together = False
 
-    def __init__(self, *, first_label: int = 0) -> None:
-        self.first_label = first_label
+    def __init__(self, *, first_label: int = 0, distinct: bool = False) -> None:
+        self.first_label, self.distinct = first_label, distinct
 
     def gold(self, example: Example) -> int:
         """The number, from 0, of the right choice."""
@@ -116,16 +121,51 @@ class ChoiceAnswer(Answer):
         self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
     ) -> list[dict[str, Any]]:
         scores = np.split(logits.astype(np.float64), encode.firsts(rows)[1:])
+        guesses = [int(own.argmax()) for own in scores]
+        if self.distinct:
+            for numbers in _list_bundles(examples):
+                found = choose_apart([scores[n] for n in numbers])
+                for number, guess in zip(numbers, found, strict=True):
+                    guesses[number] = guess
         return [
             {
                 "id": e.id,
                 "gold": None if e.label is None else self.gold(e),
-                "guess": int(own.argmax()),
+                "guess": guess,
                 "probabilities": torch.from_numpy(own).softmax(0).tolist(),
                 **label_score.name_sets(e),
             }
-            for e, own in zip(examples, scores, strict=True)
+            for e, own, guess in zip(examples, scores, guesses, strict=True)
         ]
+
+
+def _list_bundles(examples: Sequence[Example]) -> list[list[int]]:
+    """The numbers of the examples of each bundle."""
+    found: dict[str, list[int]] = {}
+    for number, example in enumerate(examples):
+        if example.bundle:
+            found.setdefault(example.bundle, []).append(number)
+    return list(found.values())
+
+
+def choose_apart(scores: Sequence[np.ndarray]) -> list[int]:
+    """A choice for each example, none of them twice. The pair of an example and a choice with the
+    best score is taken first, then the next best of the free ones (the decoding of CLUE's
+    baseline for ChID). An example without a free choice has its own best one.
+
+    Args:
+        scores: [K] of each example.
+    """
+    pairs = sorted(
+        (-float(score), number, choice)
+        for number, own in enumerate(scores)
+        for choice, score in enumerate(own)
+    )
+    taken: dict[int, int] = {}
+    for _, number, choice in pairs:
+        if number not in taken and choice not in taken.values():
+            taken[number] = choice
+    return [taken.get(number, int(own.argmax())) for number, own in enumerate(scores)]
 
 
 def find_largest(scores: Tensor, group: Tensor) -> Tensor:

@@ -87,6 +87,16 @@ def _match(place: Path, patterns: Sequence[str]) -> Path | None:
     )
 
 
+def match_all(place: Path, patterns: Sequence[str]) -> list[Path]:
+    """All files of a folder, plain or gz, whose names fit one of the patterns, sorted."""
+    return [
+        file
+        for file in sorted(place.iterdir())
+        if file.is_file()
+        and any(fnmatch(file.name.lower().removesuffix(".gz"), each) for each in patterns)
+    ]
+
+
 def match_patterns(
     named: Sequence[tuple[str, Path]], patterns: Sequence[str], place: Path, *, fix: str
 ) -> Path | None:

@@ -11,8 +11,8 @@ from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
 from plmctl.tasks.record import Example
-from plmctl.text.inputs import need_lines
-from plmctl.text.tabular import kind_of
+from plmctl.text.inputs import need_lines, read_lines
+from plmctl.text.tabular import find_object, kind_of
 
 Layout = TypeVar("Layout")
 
@@ -102,7 +102,7 @@ def read_records(file: Path, kind: Any, *, shown: str) -> Iterator[FileRecord]:
 
 
 def _locate_values(file: Path) -> list[tuple[str, Any]]:
-    if kind_of(file) == ".json":
+    if kind_of(file) == ".json" and not _has_lines(file):
         values = parse_json_at(files.read_text(file), file=file)
         listed = values if isinstance(values, list) else [values]
         return [(f"{file}, number {n}", value) for n, value in enumerate(listed)]
@@ -111,6 +111,12 @@ def _locate_values(file: Path) -> list[tuple[str, Any]]:
         for line, text in need_lines(file)
         if text.strip()
     ]
+
+
+def _has_lines(file: Path) -> bool:
+    """Whether the first line with text is an object: CLUE's JSON lines are named .json, too."""
+    first = next((line for _, line in read_lines(file) if line.strip()), "")
+    return find_object(first) is not None
 
 
 def require_labels(examples: Sequence[Example], labelled: bool) -> list[Example]:

@@ -45,6 +45,8 @@ class Table(SplitFiles):
     it may be either).
     `test_columns`: GLUE's test files differ.
     `merged_by`: a file that says which labels count as one (`MergedLabels`).
+    `undecided`: the label of rows whose annotators disagree (`-` in SNLI and its kin); these rows
+    are left out and counted in `skipped`.
     `lenient`: rows with too few columns or an empty label are skipped and counted in `skipped` (a
     few lines of QQP are broken).
     """
@@ -64,8 +66,10 @@ class Table(SplitFiles):
         lenient: bool = False,
         test_columns: Mapping[str, Column] | None = None,
         merged_by: str | None = None,
+        undecided: str | None = None,
     ) -> None:
         super().__init__(splits=splits, folder=folder)
+        self.undecided = undecided
         self.merged = None if merged_by is None else MergedLabels(merged_by)
         self.header, self.lenient = header, lenient
         self.test_columns = dict(test_columns) if test_columns else None
@@ -100,14 +104,28 @@ class Table(SplitFiles):
         """
         examples = list(Table.stream_file(self, file, columns, header=header, labelled=labelled))
         self._refuse_label_lists(file, columns, examples)
+        examples = self._leave_out_undecided(file, examples)
         if not examples:
             raise DataError(
                 "no rows"
-                + (f" ({self.skipped.get(str(file), 0)} were skipped)" if self.lenient else ""),
+                + (
+                    f" ({self.skipped[str(file)]} were skipped)"
+                    if self.skipped.get(str(file))
+                    else ""
+                ),
                 file=file,
                 fix="write an example behind the line of names, or name another file",
             )
         return self._merge(file, examples)
+
+    def _leave_out_undecided(self, file: Path, examples: list[Example]) -> list[Example]:
+        if self.undecided is None:
+            return examples
+        kept = [each for each in examples if each.label != self.undecided]
+        if left_out := len(examples) - len(kept):
+            self.skipped[str(file)] = self.skipped.get(str(file), 0) + left_out
+            self.why[str(file)] = f"{counted(left_out, 'row')} with the label '{self.undecided}'"
+        return kept
 
     def _merge(self, file: Path, examples: list[Example]) -> list[Example]:
         """Labels as `merged_by` has them; `notes` says which became one."""
@@ -324,6 +342,7 @@ class Table(SplitFiles):
         self, rows: Iterable[Row], file: Path, columns: Mapping[str, Column], *, labelled: bool
     ) -> Iterator[Example]:
         """The examples of rows of JSON or Parquet, each when it is read; `file`: their source."""
+        self.skipped[str(file)] = 0
         empty: list[int] = []  # lines without a label
         kinds = LabelKinds(file)
         columns = _name_fields(columns)

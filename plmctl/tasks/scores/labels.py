@@ -12,6 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.base import MEAN, Scores
+from plmctl.tasks.scores.ranking import reciprocal_rank
 
 Predictions = Sequence[Mapping[str, Any]]
 Bundles = list[list[int]]  # numbers of the predictions of each
@@ -37,6 +38,15 @@ def parity(bundles: Bundles, guess: Sequence[str]) -> float:
     return statistics.fmean(same) if same else 0.0
 
 
+def mrr(bundles: Bundles, gold: Sequence[str], shares: Sequence[float], positive: str) -> float:
+    """The mean over bundles of `1 / rank` of the first example of the class `positive`, ranked by
+    the probability of that class; equal ones stay in their order.
+    """
+    ranked = [sorted(bundle, key=lambda n: -shares[n]) for bundle in bundles]
+    ranks = [reciprocal_rank([int(gold[n] == positive) for n in own], []) for own in ranked]
+    return statistics.fmean(ranks) if ranks else 0.0
+
+
 def score_labels(
     predictions: Predictions, names: Sequence[str], positive: str | None = None
 ) -> dict[str, float]:
@@ -48,26 +58,30 @@ def score_labels(
     Args:
         predictions: each with `gold` and `guess`, and `bundle` and `slices` where it has some.
         names: The names of the metrics.
-        positive: the class whose F1 counts.
+        positive: the class whose F1 counts, and by whose probability `mrr` ranks.
     """
     gold = [str(p["gold"]) for p in predictions]
     bundles = _bundle(predictions)
 
-    def measure(guess: Sequence[str]) -> dict[str, float]:
+    def measure(guess: Sequence[str], shares: Sequence[float]) -> dict[str, float]:
         plain = metrics.by_name(positive)
         values = {name: plain[name](gold, guess) for name in names if name in plain}
         values |= {"exact": exact(bundles, gold, guess)} if "exact" in names else {}
         values |= {"parity": parity(bundles, guess)} if "parity" in names else {}
+        if positive is not None and "mrr" in names:
+            values["mrr"] = mrr(bundles, gold, shares, positive)
         mean = {MEAN: statistics.fmean(values.values())} if MEAN in names else {}
         return {name: (values | mean)[name] for name in names}
 
     def constant(name: str) -> float:
         tried = metrics.often(gold, [positive])
-        return max((measure([label] * len(gold))[name] for label in tried), default=0.0)
+        alike = [0.0] * len(gold)
+        return max((measure([label] * len(gold), alike)[name] for label in tried), default=0.0)
 
     floor = metrics.floor(names, gold, constant)
+    guess = [str(p["guess"]) for p in predictions]
     return (
-        measure([str(p["guess"]) for p in predictions])
+        measure(guess, [_share(p, positive) for p in predictions] if "mrr" in names else [])
         | floor
         | _slice(predictions, names, positive)
     )
@@ -75,14 +89,23 @@ def score_labels(
 
 @part_of("scores")
 class LabelScores(Scores):
-    """`score_labels`; `positive` is the class whose F1 counts, which is no metric without it."""
+    """`score_labels`; `positive` is the class whose F1 counts, and by whose probability `mrr`
+    ranks. Without it both are no metrics.
+    """
 
     def __init__(self, *, positive: str | None = None) -> None:
         self.positive = positive
         self.known = [*metrics.by_name(positive), "exact", "parity", MEAN]
+        self.known += ["mrr"] if positive is not None else []
 
     def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         return score_labels(predictions, names, self.positive)
+
+
+def _share(prediction: Mapping[str, Any], positive: str | None) -> float:
+    """The probability of a class; of a prediction without any, whether it is the class."""
+    shares = prediction.get("probabilities")
+    return float(str(prediction["guess"]) == positive if shares is None else shares[positive])
 
 
 def _bundle(predictions: Predictions) -> Bundles:
