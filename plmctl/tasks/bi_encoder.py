@@ -31,7 +31,7 @@ from plmctl.tasks.search import Index, Ranked, search_vectors
 
 QUESTION, POSITIVE, NEGATIVE = 0, 1, 2  # values.kind
 ASKED = "asked"  # the name of the labels
-_NONE = -1e30  # a score that counts for nothing, with a gradient of 0
+NONE = -1e30  # a score that counts for nothing, with a gradient of 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +229,7 @@ class BiEncoder(VectorRanking):
             vectors = F.normalize(vectors, dim=-1)
         q, d = vectors[found.is_question], vectors[~found.is_question]
         scores = multiply(q, d) / self.temperature  # [Q, D]
-        wrong = scores.masked_fill(~found.negative, _NONE)
+        wrong = scores.masked_fill(~found.negative, NONE)
         losses = F.softplus(wrong.logsumexp(1, keepdim=True) - scores)  # [Q, D], of each positive
         each = losses.masked_fill(~found.positive, 0).sum(1) / found.positive.sum(1)
         best = scores.masked_fill(~found.positive, -torch.inf).amax(1)
