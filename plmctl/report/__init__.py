@@ -4,7 +4,8 @@
 - `wishes.py`: the options for optional panels.
 - `panel.py`: a panel; `panels/` has those of runs, `study_panels.py` those of a study.
 - `write.py`: all panels on one page, and the files of a report.
-- `page.py`: blocks as HTML and Markdown; `style.py` gives them light and dark colours.
+- `page.py`: blocks as HTML and Markdown; `style.py` gives them light and dark colours, `page.js`
+  shows values at the pointer and wide tables as lists.
 - `charts.py`: lines, levels and histograms; `grids.py` draws heat maps and tokens.
 - `studies.py`, `study_tables.py`, `sweeps.py`: studies and sweeps.
 - `compare.py`, `predicted.py`, `decided.py`: predictions of one or two systems.

@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from plmctl.analysis.runs import Curve, Run, average_curves, list_common_steps
-from plmctl.report.style import WIDTH, draw_frame, draw_rule, draw_shape, draw_text, style_series
+from plmctl.report.style import (
+    LETTER,
+    WIDTH,
+    draw_frame,
+    draw_rule,
+    draw_shape,
+    draw_text,
+    shorten_text,
+    style_series,
+)
 from plmctl.report.text import SPELLED
 
 Band = Sequence[tuple[float, float, float]]  # (x, lowest, highest), x ascending
 
+Key = TypeVar("Key")
 Point = TypeVar("Point", bound=tuple[float, ...])
 
-_HEIGHT, _LEGEND = 300, 18
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 34, 46
-_EDGE, _ROW = 16, 36  # histograms and levels have no axis on the left
+_HEIGHT, _ROW = 250, 36
+_LEFT, _TOP, _BOTTOM = 54, 52, 44  # the edges of the lines
+_EDGE = 16  # on the right, and of pictures without an axis on the left
+_LINE = 16  # from one line of text to the next
+
+
+@dataclass(frozen=True)
+class _Series:
+    """A line of a picture: its names, its number among all, its points and the area around it."""
+
+    name: str
+    number: int
+    curve: Sequence[tuple[float, float]]
+    band: Band
 
 
 def draw_lines(
@@ -31,32 +52,36 @@ def draw_lines(
     marks: Mapping[str, float] | None = None,
     bands: Mapping[str, Band] | None = None,
     guides: Mapping[str, Curve] | None = None,
+    among: Sequence[Curve] = (),
 ) -> str:
-    """One SVG with a line for each curve. It has a shaded area for each of `bands` (by the names of
-    curves) and a dashed line for each level of `marks` and each curve of `guides`.
+    """One SVG with a line for each curve; equal curves share one. It has a shaded area for each of
+    `bands` (by the names of curves) and a dashed line for each level of `marks` and each curve of
+    `guides`. The axes also enclose the curves of `among`, which are not drawn.
 
     Points that are not finite are left out, and of long curves as many as keep the picture small.
     """
-    most = max(12, min(600, 3000 // max(1, len(curves))))
-    drawn, dashed = _prepare(curves, most), _prepare(guides or {}, most)
+    most = max(12, min(300, 1500 // max(1, len(curves))))
+    drawn, dashed = _merge(curves, bands or {}, most), _prepare(guides or {}, most)
     marks = {name: level for name, level in (marks or {}).items() if math.isfinite(level)}
-    own = {name: band for name, band in (bands or {}).items() if name in drawn}
-    shades = {name: band for name, band in _prepare(own, most).items() if len(band) > 1}
-    points = [point for curve in (*drawn.values(), *dashed.values()) for point in curve]
+    others = _prepare(dict(enumerate(among)), most).values()
+    points = [point for curve in (*dashed.values(), *others) for point in curve]
+    points += [point for each in drawn for point in each.curve]
+    points += [(px, py) for each in drawn for px, *ends in each.band for py in ends]
     xs = [px for px, _ in points] or [0.0]
-    ys = [py for _, py in points] + list(marks.values())
-    ys = ys + [py for band in shades.values() for _, *ends in band for py in ends] or [0.0]
+    ys = [*(py for _, py in points), *marks.values()] or [0.0]
     # there is no layer 1.2
     x_ticks = choose_ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)
-    y_ticks = choose_ticks(min(ys), max(ys))
-    frame = _Frame(x_ticks, y_ticks)
-    lines = [_line(name, curve, frame, n) for n, (name, curve) in enumerate(drawn.items())]
-    below = [_shade(shades[name], frame, n) for n, name in enumerate(drawn) if name in shades]
-    levels = [_level(name, level, frame) for name, level in marks.items()]
-    levels += [_guide(name, curve, frame) for name, curve in dashed.items()]
-    legend, rows = _legend(list(drawn))
-    parts = [*_axes(frame, x, y), *below, *levels, *lines, *legend]
-    return draw_frame(parts, title=title, height=_HEIGHT + _LEGEND * rows)
+    frame = _Frame(x_ticks, choose_ticks(min(ys), max(ys)))
+    legend, rows = _legend(drawn)
+    parts = [
+        *_axes(frame, x, y),
+        *(_shade(each, frame) for each in drawn if len(each.band) > 1),
+        *_levels(marks, frame),
+        *(_guide(name, curve, frame) for name, curve in dashed.items()),
+        *(_line(each, frame) for each in drawn),
+        *legend,
+    ]
+    return draw_frame(parts, title=title, height=_HEIGHT + _LINE * rows)
 
 
 def draw_means(
@@ -85,15 +110,34 @@ def draw_means(
     curves: dict[str, Curve] = {}
     bands: dict[str, Band] = {}
     for name, runs in groups.items():
-        if mean := average_curves(runs):
-            curves[name] = [(at, unit(value)) for at, value in mean]
+        mean = average_curves(runs)
+        curves[name] = [(at, unit(value)) for at, value in mean]
         if len(runs) > 1:
             points = list_common_steps(runs)
             bands[name] = [(at, unit(min(values)), unit(max(values))) for at, values in points]
     return draw_lines(curves, title=title, x=x, y=y, bands=bands, marks=marks, guides=guides)
 
 
-def _prepare(curves: Mapping[str, Sequence[Point]], most: int) -> dict[str, list[Point]]:
+def _merge(curves: Mapping[str, Curve], bands: Mapping[str, Band], most: int) -> list[_Series]:
+    """The curves that have points, equal ones with their names in one."""
+    shades = _prepare(bands, most)
+    numbers = {name: number for number, name in enumerate(curves)}
+    names: dict[Any, list[str]] = {}
+    finite = _prepare(curves, most)
+    for name, curve in finite.items():
+        names.setdefault((_spell_values(curve), tuple(shades.get(name, ()))), []).append(name)
+    return [
+        _Series(" = ".join(same), numbers[same[0]], finite[same[0]], band)
+        for (_, band), same in names.items()
+    ]
+
+
+def _spell_values(curve: Curve) -> str:
+    """The values as a page shows them: curves that have the same ones are equal."""
+    return " ".join(f"{px:.10g},{py:.4g}" for px, py in curve)
+
+
+def _prepare(curves: Mapping[Key, Sequence[Point]], most: int) -> dict[Key, list[Point]]:
     """The finite points of each curve that has any, thinned."""
     finite = {
         name: [point for point in curve if all(map(math.isfinite, point))]
@@ -147,59 +191,63 @@ class _Frame:
 
     def x(self, value: float) -> float:
         """The pixel of a value, from the left."""
-        return _map(value, self.x_ticks, _LEFT, WIDTH - _RIGHT)
+        return _map(value, self.x_ticks, _LEFT, WIDTH - _EDGE)
 
     def y(self, value: float) -> float:
         """The pixel of a value, from the top."""
-        share = (value - self.y_ticks[0]) / (self.y_ticks[-1] - self.y_ticks[0])
-        return round(_HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM), 1)
+        return _map(value, self.y_ticks, _HEIGHT - _BOTTOM, _TOP)
 
-    def spell(self, points: Sequence[tuple[float, float]]) -> str:
+    def spell(self, points: Iterable[tuple[float, float]]) -> str:
         """The points of a line."""
         return " ".join(f"{self.x(px):g},{self.y(py):g}" for px, py in points)
 
 
-def _map(value: float, ticks: Sequence[float], left: float, right: float) -> float:
-    """The pixel of a value between the first tick at `left` and the last one at `right`."""
-    return round(left + (value - ticks[0]) / (ticks[-1] - ticks[0]) * (right - left), 1)
+def _map(value: float, ticks: Sequence[float], first: float, last: float) -> float:
+    """The pixel of a value between the first tick at `first` and the last one at `last`."""
+    return round(first + (value - ticks[0]) / (ticks[-1] - ticks[0]) * (last - first), 1)
 
 
 def _axes(frame: _Frame, x: str, y: str) -> list[str]:
-    bottom, right = _HEIGHT - _BOTTOM, WIDTH - _RIGHT
-    out = []
+    bottom, right = _HEIGHT - _BOTTOM, WIDTH - _EDGE
+    out = [draw_text(_EDGE / 2, _TOP - 14, escape(y))]
     for value in frame.y_ticks:
         level = frame.y(value)
         out.append(draw_rule("grid", (_LEFT, level), (right, level)))
         out.append(draw_text(_LEFT - 6, level + 4, shorten_number(value), "end"))
     for value in frame.x_ticks:
-        out.append(draw_text(frame.x(value), bottom + 16, shorten_number(value), "middle"))
+        out.append(draw_text(frame.x(value), bottom + 18, shorten_number(value), "middle"))
     out.append(draw_rule("axis", (_LEFT, bottom), (right, bottom)))
-    out.append(draw_text((_LEFT + right) / 2, _HEIGHT - 10, escape(x), "middle"))
-    middle = (_TOP + bottom) / 2
-    turned = f"rotate(-90 14 {middle})"
-    text = {"x": 14, "y": middle, "text_anchor": "middle", "transform": turned}
-    return [*out, draw_shape("text", "", escape(y), **text)]
+    return [*out, draw_text((_LEFT + right) / 2, _HEIGHT - 8, escape(x), "middle")]
 
 
-def _line(name: str, curve: Curve, frame: _Frame, number: int) -> str:
-    title, style = f"<title>{escape(name)}</title>", style_series(number)
-    if len(curve) == 1:
-        x, y = frame.x(curve[0][0]), frame.y(curve[0][1])
-        return draw_shape("circle", style, title, cx=x, cy=y, r=3, fill="currentColor")
+def _line(each: _Series, frame: _Frame) -> str:
+    """A line, or a dot, that knows its values: a page shows them."""
+    title, style = f"<title>{escape(each.name)}</title>", style_series(each.number)
+    known = {"data_values": _spell_values(each.curve)}
+    if len(each.curve) == 1:
+        x, y = frame.x(each.curve[0][0]), frame.y(each.curve[0][1])
+        dot = {"cx": x, "cy": y, "r": 3, "fill": "currentColor"}
+        return draw_shape("circle", style, title, **known, **dot)
     strokes = {"fill": "none", "stroke": "currentColor", "stroke_width": 1.6}
-    return draw_shape("polyline", style, title, **strokes, points=frame.spell(curve))
+    return draw_shape("polyline", style, title, **known, **strokes, points=frame.spell(each.curve))
 
 
-def _shade(band: Band, frame: _Frame, number: int) -> str:
-    edge = [(px, high) for px, _, high in band] + [(px, low) for px, low, _ in reversed(band)]
+def _shade(each: _Series, frame: _Frame) -> str:
+    edge = [(px, high) for px, _, high in each.band]
+    edge += [(px, low) for px, low, _ in reversed(each.band)]
     look = {"fill": "currentColor", "fill_opacity": 0.18, "stroke": "none"}
-    return draw_shape("polygon", style_series(number), **look, points=frame.spell(edge))
+    return draw_shape("polygon", style_series(each.number), **look, points=frame.spell(edge))
 
 
-def _level(name: str, level: float, frame: _Frame) -> str:
-    at = frame.y(level)
-    label = draw_text(_LEFT + 4, at - 4, escape(name))
-    return draw_rule("mark", (_LEFT, at), (WIDTH - _RIGHT, at)) + label
+def _levels(marks: Mapping[str, float], frame: _Frame) -> list[str]:
+    """Dashed lines with their names above them, or above the name of the line below."""
+    out, above = [], math.inf
+    for name, level in sorted(marks.items(), key=lambda mark: mark[1]):
+        at = frame.y(level)
+        above = min(at - 4, above - _LINE)
+        out.append(draw_rule("mark", (_LEFT, at), (WIDTH - _EDGE, at)))
+        out.append(draw_text(_LEFT + 4, f"{above:g}", f"{escape(name)}: {level:.4g}"))
+    return out
 
 
 def _guide(name: str, curve: Curve, frame: _Frame) -> str:
@@ -209,21 +257,21 @@ def _guide(name: str, curve: Curve, frame: _Frame) -> str:
     return "".join(parts) + draw_text(f"{x:g}", f"{y + 14:g}", escape(name), "end")
 
 
-def _legend(names: Sequence[str]) -> tuple[list[str], int]:
+def _legend(drawn: Sequence[_Series]) -> tuple[list[str], int]:
     """Draw the names below the picture, as many on a line as fit; the number of lines."""
     out, left, row = [], 8.0, 0
-    for number, name in enumerate(names):
-        label = name if len(name) <= 70 else f"{name[:69]}…"
-        width = 34 + 6.8 * len(label)  # the width of sans-serif letters of 13 pixels, on average
-        if left > 8 and left + width > WIDTH - 8:
+    for each in drawn:
+        label = shorten_text(each.name, WIDTH - 50)
+        width = 36 + LETTER * len(label)
+        if left > 8 and left + width > WIDTH:
             left, row = 8.0, row + 1
-        y = _HEIGHT + _LEGEND * row + 8
+        y = _HEIGHT + _LINE * row + 8
         ends = {"x1": f"{left:g}", "y1": y - 4, "x2": f"{left + 20:g}", "y2": y - 4}
         look = {"stroke": "currentColor", "stroke_width": 3}
-        out.append(draw_shape("line", style_series(number), **ends, **look))
+        out.append(draw_shape("line", style_series(each.number), **ends, **look))
         out.append(draw_text(f"{left + 24:g}", y, escape(label)))
         left += width
-    return out, (row + 1 if names else 0)
+    return out, (row + 1 if drawn else 0)
 
 
 def draw_histogram(edges: Sequence[int], counts: Sequence[int], *, title: str, x: str) -> str:
@@ -257,8 +305,9 @@ class Level:
 
     name: str
     value: float
-    spread: float = 0.0  # a standard deviation, to both sides
+    ends: Sequence[float] = ()  # an interval around it, such as a deviation to both sides
     points: Sequence[float] = ()
+    series: int = 0  # the number of its colour
 
 
 def draw_levels(
@@ -269,19 +318,15 @@ def draw_levels(
     marks: Mapping[str, float] | None = None,
     start: float | None = None,
 ) -> str:
-    """One SVG: each level is a dot on a line below its name, with the spread around it and its
-    points as small dots. `marks` are dashed vertical lines; with `start`, the axis includes it and
-    lines begin there.
+    """One SVG: each level is a dot on a line below its name, with its interval and its points
+    as small dots. `marks` are dashed vertical lines; with `start`, the axis includes it and lines
+    begin there.
     """
     marks = marks or {}
-    numbers = [
-        n
-        for level in levels
-        for n in (level.value - level.spread, level.value + level.spread, *level.points)
-    ]
+    numbers = [n for level in levels for n in (level.value, *level.ends, *level.points)]
     numbers += [*marks.values(), *([start] if start is not None else [])]
-    ticks = choose_ticks(min(numbers, default=0.0), max(numbers, default=1.0))
-    top = 34 + 16 * bool(marks)
+    ticks = choose_ticks(min(numbers, default=0.0), max(numbers, default=1.0), 5)
+    top = 34 + _LINE * len(marks)
     bottom = top + _ROW * len(levels)
 
     def locate(value: float) -> float:
@@ -292,10 +337,11 @@ def draw_levels(
         at = locate(value)
         parts.append(draw_rule("grid", (at, top), (at, bottom)))
         parts.append(draw_text(at, bottom + 16, shorten_number(value), "middle"))
-    for name, value in marks.items():
-        at = locate(value)
-        parts.append(draw_rule("mark", (at, top), (at, bottom)))
-        parts.append(draw_text(at, top - 4, escape(name), "end" if at > WIDTH / 2 else "start"))
+    for row, (name, value) in enumerate(marks.items()):
+        at, y = locate(value), 46 + _LINE * row
+        parts.append(draw_rule("mark", (at, y + 4), (at, bottom)))
+        anchor = "end" if at > WIDTH / 2 else "start"
+        parts.append(draw_text(at, y, f"{escape(name)}: {value:.4g}", anchor))
     begin = locate(ticks[0] if start is None else start)
     for number, level in enumerate(levels):
         parts += _draw_level(level, top + _ROW * number, locate, begin)
@@ -307,17 +353,21 @@ def _draw_level(
     level: Level, top: float, locate: Callable[[float], float], begin: float
 ) -> list[str]:
     y, x = top + 26, locate(level.value)
-    out = [draw_text(_EDGE, top + 14, f"{escape(level.name)}: {level.value:.4g}")]
+    between = " to ".join(f"{end:.4g}" for end in level.ends)
+    label = f"{level.name}: {level.value:.4g}{between and f' ({between})'}"
+    out = [draw_text(_EDGE, top + 14, escape(shorten_text(label, WIDTH - 2 * _EDGE)))]
     out.append(draw_rule("stem", (begin, y), (x, y)))
-    if level.spread:
-        low, high = locate(level.value - level.spread), locate(level.value + level.spread)
+    if level.ends:
+        low, high = map(locate, level.ends)
         look = {"stroke": "currentColor", "stroke_width": 2}
-        out.append(draw_shape("line", style_series(0), x1=low, y1=y, x2=high, y2=y, **look))
+        colour = style_series(level.series)
+        out.append(draw_shape("line", colour, x1=low, y1=y, x2=high, y2=y, **look))
     for point in level.points:
         dot = {"cx": locate(point), "cy": y, "r": 2.5, "fill": "currentColor"}
         out.append(draw_shape("circle", style_series(1), **dot))
-    title, dot = f"<title>{escape(level.name)}</title>", {"cx": x, "cy": y, "r": 5}
-    return [*out, draw_shape("circle", style_series(0), title, **dot, fill="currentColor")]
+    title, dot = f"<title>{escape(label)}</title>", {"cx": x, "cy": y, "r": 5}
+    colour = style_series(level.series)
+    return [*out, draw_shape("circle", colour, title, **dot, fill="currentColor")]
 
 
 def _share(share: float) -> str:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 from itertools import groupby
 
-from plmctl.report.style import SERIES, WIDTH, draw_frame, draw_shape, draw_text, style_series
+from plmctl.report.style import (
+    LETTER,
+    SERIES,
+    WIDTH,
+    draw_frame,
+    draw_shape,
+    draw_text,
+    style_series,
+)
 
 _LEVELS = 16  # shades of a colour
 FAINTEST = 2 / _LEVELS  # the least value that is seen for certain
 _EDGE, _TOP, _GAP = 8, 34, 12
+HALF = WIDTH // 2
 _NAME = 58  # for the names of lines
-_LETTER = 7.2  # pixels of a letter of 12 pixels in sans-serif, wide ones among them
 
 
 @dataclass(frozen=True)
@@ -34,12 +42,13 @@ def draw_grids(grids: Sequence[Grid], *, title: str, scale: Sequence[tuple[float
     """
     named = bool(grids[0].lines)
     longest = max(len(text) for grid in grids for text in (grid.title, grid.below))
-    few = len(grids) in (1, 2, 4) or longest * _LETTER > WIDTH / 3 - _GAP
-    beside = 1 if named else 2 if few else 3
+    few = len(grids) in (1, 2, 4) or longest * LETTER > WIDTH / 3 - _GAP
+    beside = 1 if named else min(len(grids), 2 if few else 3)
     room = WIDTH - 2 * _EDGE - _NAME * named - (beside - 1) * _GAP
     columns = max(len(line) for grid in grids for line in grid.cells)
     wide = max(1, room // beside // columns)
     high = 14 if named else wide
+    wide = min(wide, HALF // columns) if len(grids) == 1 and not named else wide
     step_x = room // beside + _GAP
     step_y = 22 + high * len(grids[0].cells) + 18 * any(any(grid.ends) for grid in grids)
     step_y += 18 * any(grid.below for grid in grids) + _GAP
@@ -92,7 +101,7 @@ def _draw_scale(scale: Sequence[tuple[float, str]], top: int) -> Iterator[str]:
         box = {"x": f"{left:g}", "y": top, "width": 20, "height": 12}
         yield draw_shape("rect", style_series(int(value < 0)), **box, **look)
         yield draw_text(f"{left + 25:g}", top + 11, escape(name))
-        left += 25 + _LETTER * len(name) + 16
+        left += 25 + LETTER * len(name) + 16
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,7 @@ def draw_rows(rows: Sequence[TokenRow], *, title: str) -> str:
         top, left = top + 20, float(_EDGE)
         for token, number, shade in zip(row.tokens, row.numbers, row.shades, strict=True):
             label = show_token(token)
-            width = max(_LETTER * max(len(label), len(number)) + 6, 20)
+            width = max(LETTER * max(len(unescape(label)), len(number)) + 6, 20)
             if left > _EDGE and left + width > WIDTH - _EDGE:
                 left, top = float(_EDGE), top + 38
             middle = f"{left + width / 2:.1f}"
@@ -197,7 +206,7 @@ def _colour(numbers: Sequence[int]) -> dict[int, tuple[int, float]]:
 
 FAINT = 0.03  # a weight below this has no line, unless it is among the strongest of its token
 _STRONGEST = 2
-_LINK, _START, _END = 17, 200, 360  # the height of a token, the ends of lines
+_LINK, _START, _END = 17, 130, 250  # the height of a token, the ends of lines
 
 
 def draw_links(tokens: Sequence[str], weights: Sequence[Sequence[float]], *, title: str) -> str:
@@ -215,6 +224,8 @@ def draw_links(tokens: Sequence[str], weights: Sequence[Sequence[float]], *, tit
             if weight >= FAINT or key in strongest
         ]
         name = draw_text(_START - 6, top + 10, escape(token), "end")
+        seen = ", ".join(f"{tokens[key]} {row[key]:.2f}" for key in strongest)
+        name += f"<title>{escape(token)}: {escape(seen)}</title>"
         colour = f'class="from c0" color="{SERIES[0]}" stroke-width="2"'
         parts.append(f'<g {colour}>{name}<g stroke="currentColor">{"".join(lines)}</g></g>')
     for token, top in zip(tokens, tops, strict=True):

@@ -8,8 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from html import escape
+from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 
 from plmctl.core.errors import DataError, UsageError
@@ -170,9 +172,6 @@ def render_html(blocks: Sequence[Block], *, title: str, about: str = "") -> str:
     three parts or more.
     """
     names = _Names()
-    drawn = [_html(block, names) for block in blocks]
-    parts = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in names.parts)
-    contents = f'<nav aria-label="Contents"><ul>{parts}</ul></nav>' if len(names.parts) > 2 else ""
     first = next(
         (
             index
@@ -181,18 +180,36 @@ def render_html(blocks: Sequence[Block], *, title: str, about: str = "") -> str:
         ),
         len(blocks),
     )
-    body = "\n".join([*drawn[:first], *([contents] if contents else []), *drawn[first:]])
+    before, after = _join(blocks[:first], names), _join(blocks[first:], names)
+    parts = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in names.parts)
+    contents = f'<nav aria-label="Contents"><ul>{parts}</ul></nav>' if len(names.parts) > 2 else ""
+    body = "\n".join(part for part in (before, contents, after) if part)
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
     )
     head += f'<meta name="about" content="{escape(about)}">' if about else ""
-    page = f'<html lang="en"><head>{head}</head><body><main>\n{body}\n</main></body></html>'
+    main = f"<main>\n{body}\n</main><script>{_read_script()}</script>"
+    page = f'<html lang="en"><head>{head}</head><body>{main}</body></html>'
     return f"<!doctype html>\n{MARK}\n{page}\n"
 
 
+@cache
+def _read_script() -> str:
+    return (files(__package__) / "page.js").read_text(encoding="utf-8")
+
+
+def _join(blocks: Sequence[Block], names: _Names) -> str:
+    """The blocks; pictures that follow each other lie side by side."""
+    parts = []
+    for pictures, same in groupby(blocks, key=lambda block: isinstance(block, Chart)):
+        drawn = "\n".join(_html(block, names) for block in same)
+        parts.append(f'<div class="charts">{drawn}</div>' if pictures else drawn)
+    return "\n".join(parts)
+
+
 class _Names:
-    """The id of every heading and the label of every box that scrolls, each once; `parts` are the
+    """The id of every heading and the label of every table and picture, each once; `parts` are the
     headings of the second level.
     """
 
@@ -215,7 +232,7 @@ class _Names:
         return name
 
     def box(self, kind: str) -> str:
-        """The attributes of a box that scrolls: a keyboard reaches it, and a screen reader says
+        """The attributes of a table or a picture: a keyboard reaches it, and a screen reader says
         what it is.
         """
         self.boxes[self.title, kind] += 1
@@ -261,7 +278,7 @@ def _html(block: Block, names: _Names) -> str:
         case Paragraph(text):
             return f"<p>{escape(text)}</p>"
         case Code(text):
-            return f"<pre {names.box('Text')}>{escape(text)}</pre>"
+            return f"<pre>{escape(text)}</pre>"
         case Chart(_, svg):
             return f"<figure {names.box('Picture')}>{svg}</figure>"
         case TableBlock(head, rows, shade):
@@ -277,10 +294,11 @@ def _html(block: Block, names: _Names) -> str:
                 _row(row, columns, shade[index] if shade else ()) for index, row in enumerate(rows)
             ]
             body = f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
-            return f'<div class="wide" {names.box("Table")}><table>{body}</table></div>'
+            kind = "wide shaded" if shade else "wide"
+            return f'<div class="{kind}" {names.box("Table")}><table>{body}</table></div>'
         case Folded(title, blocks):
             outer, names.title = names.title, title
-            inner = "\n".join(_html(each, names) for each in blocks)
+            inner = _join(blocks, names)
             names.title = outer
             return f"<details><summary>{escape(title)}</summary>\n{inner}\n</details>"
 

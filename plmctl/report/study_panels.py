@@ -84,7 +84,7 @@ def findings(study: StudyFolder) -> list[Block]:
         blocks += [Heading(metric, 3), *([Paragraph(about)] if about else [])]
         blocks.append(make_metric_table(own))
         known = [
-            Level(row["arm"], row["mean"], row["sd"] or 0.0, list(row["values"].values()))
+            Level(row["arm"], row["mean"], _spread(row), list(row["values"].values()))
             for row in own
             if row["mean"] is not None
         ]
@@ -95,6 +95,11 @@ def findings(study: StudyFolder) -> list[Block]:
             blocks.append(Chart(f"levels-{number}", svg))
     notes = [Paragraph(note) for note in table.get("notes") or []]
     return [*blocks, Paragraph(explain_table(table)), *notes]
+
+
+def _spread(row: Mapping[str, Any]) -> list[float]:
+    """The mean less and plus the deviation; empty without one."""
+    return [row["mean"] - row["sd"], row["mean"] + row["sd"]] if row["sd"] else []
 
 
 def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:

@@ -32,22 +32,42 @@ STYLE = (
     "--rule:#4a4f57;--soft:#22252a;--link:#7db8ff}"
     + "".join(f"svg .c{number}{{color:{colour}}}" for number, colour in enumerate(DARK_SERIES))
     + "svg .grid{stroke:#33373d}svg .axis{stroke:#9aa0a6}}"
-    "body{font-family:system-ui,sans-serif;max-width:60rem;margin:1.5rem auto;padding:0 1rem;"
+    "body{font-family:system-ui,sans-serif;max-width:78rem;margin:1.5rem auto;padding:0 1rem;"
     "line-height:1.45;background:var(--paper);color:var(--ink);overflow-wrap:break-word}"
-    "a{color:var(--link)}h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.2rem}"
-    "h3{font-size:1rem}"
+    "p{max-width:46rem}a{color:var(--link)}h1{font-size:1.5rem}h2{font-size:1.2rem;"
+    "margin-top:2.2rem}h3{font-size:1rem}"
     "nav ul{padding:0;list-style:none;display:flex;flex-wrap:wrap;gap:.3rem 1rem}"
-    ".wide,pre,figure{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem}"
+    ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem}"
     "td,th{border:1px solid var(--rule);padding:.2rem .5rem;text-align:left;vertical-align:top;"
     "min-width:2.5rem}td:first-child{min-width:7rem}th{background:var(--soft)}"
     ".n{text-align:right}td.n{font-variant-numeric:tabular-nums;white-space:nowrap}"
-    "pre{background:var(--soft);padding:.6rem}figure{margin:1rem 0}summary{cursor:pointer}"
-    "svg{display:block;width:100%;min-width:32rem;max-width:40rem;height:auto}"
+    "pre{background:var(--soft);padding:.6rem;white-space:pre-wrap;overflow-wrap:anywhere}"
+    "summary{cursor:pointer}"
+    # pictures beside each other, as many as fit
+    ".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,21rem),1fr));"
+    "gap:1rem;margin:1rem 0}figure{margin:0;position:relative;min-width:0}"
+    "svg{display:block;width:100%;max-width:30rem;height:auto}"
     "svg text{fill:var(--ink)}svg .paper{fill:var(--paper)}"
-    "svg.pairs:hover .from{opacity:.12}svg.pairs .from:hover{opacity:1}"
+    "svg.pairs:has(.from:hover,.from.on) .from:not(:hover,.on){opacity:.12}"
+    # the values at the pointer
+    "svg .cursor{stroke:var(--ink);stroke-opacity:.5}svg .on{outline:2px solid var(--ink)}"
+    "output{position:absolute;top:100%;left:0;right:0;z-index:1;padding:.2rem .5rem;"
+    "font-size:.85rem;background:var(--soft);border:1px solid var(--rule)}"
+    "output:empty{display:none}"
+    "pre{max-width:60rem}td:nth-child(2):last-child{overflow-wrap:anywhere}"
+    # a table of numbers with shades is narrow on a phone; any other one that does not fit is a list
+    "main{container-type:inline-size}@container(max-width:40rem){"
+    ".shaded th,.shaded td{padding:.1rem .15rem;min-width:0;"
+    "font-size:.7rem}.shaded thead th{writing-mode:vertical-rl}}"
+    ".list table,.list tbody,.list tr,.list td{display:block}.list thead{display:none}"
+    ".list tr{border:1px solid var(--rule);margin-bottom:.5rem}"
+    ".list td{border:0;text-align:left;white-space:normal;display:grid;gap:.5rem;"
+    "grid-template-columns:7.5rem minmax(0,1fr)}.list td::before{content:attr(data-head);"
+    "opacity:.75}.list td:empty{display:none}"
 )
 
-WIDTH = 560  # the width of all pictures: on a phone the letters are still as large as a footnote's
+WIDTH = 380  # the width of all pictures: on a phone their letters are as large as a footnote's
+LETTER = 7.8  # pixels of a letter of 13 pixels in sans-serif, wide ones among them
 
 
 def draw_frame(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> str:
@@ -59,7 +79,8 @@ def draw_frame(parts: Sequence[str], *, title: str, height: float, kind: str = "
         f'font-size="13" fill="{INK}" role="img" aria-label="{escape(title)}">'
     )
     ground = f'<rect class="paper" width="{WIDTH}" height="{height:g}" fill="{LIGHT}"/>'
-    named = f'<text x="8" y="20" font-size="15">{escape(title)}</text>'
+    words = escape(shorten_text(title, WIDTH - 20, LETTER * 14 / 13))
+    named = f'<text x="8" y="20" font-size="14" font-weight="600">{words}</text>'
     return "\n".join([top, ground, named, *parts, "</svg>"])
 
 
@@ -68,6 +89,12 @@ def draw_shape(tag: str, style: str = "", inner: str = "", /, **attributes: obje
     pairs = (f'{name.replace("_", "-")}="{value}"' for name, value in attributes.items())
     words = " ".join(word for word in (tag, style, *pairs) if word)
     return f"<{words}>{inner}</{tag}>" if inner else f"<{words}/>"
+
+
+def shorten_text(text: str, room: float, letter: float = LETTER) -> str:
+    """A text that fits into `room` pixels, with a mark where it is cut."""
+    most = max(1, int(room / letter))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def style_series(number: int) -> str:

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
-SCROLLS = {"table", "pre", "figure"}  # wide ones, in a box of their own
+BOXES = {"table", "figure"}  # each with a name
 
 
 class Page(HTMLParser):
@@ -21,7 +21,7 @@ class Page(HTMLParser):
         self.tags: list[str] = []
         self.headings: list[str] = []
         self.levels: list[int] = []
-        self.labels: list[str] = []  # of the boxes that scroll
+        self.labels: list[str] = []  # of tables and pictures
         self.tables: list[list[list[str]]] = []
         self._open: list[str] = []
         self.feed(text)
@@ -82,7 +82,8 @@ def parse(text: str) -> Page:
     page = Page(text)
     assert len(page.ids) == len(set(page.ids))
     assert all(address.startswith("#") and address[1:] in page.ids for address in page.addresses)
-    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert not {"link", "img", "iframe", "object"} & set(page.tags)
+    assert page.tags.count("script") <= 1  # of the page itself
     assert "url(" not in text
     assert "@import" not in text
     assert '<meta name="viewport"' in text
@@ -91,12 +92,12 @@ def parse(text: str) -> Page:
 
 
 def check_access(page: Page) -> None:
-    """One main part, headings that skip no level, a name of its own for each box that scrolls."""
+    """One main part, headings that skip no level, a name of its own for each table and picture."""
     assert page.tags.count("main") == 1
     assert page.tags.count("title") >= 1
     assert page.levels[0] == 1
     assert page.levels.count(1) == 1
     assert all(later <= earlier + 1 for earlier, later in pairwise(page.levels))
-    assert len(page.labels) == sum(page.tags.count(tag) for tag in SCROLLS)
+    assert len(page.labels) == sum(page.tags.count(tag) for tag in BOXES)
     assert all(page.labels)
     assert len(page.labels) == len(set(page.labels))

@@ -1,5 +1,5 @@
 """Pages in a browser, where one is installed: nothing in the console, the tables there, no wider
-than a phone.
+than a phone, values of pictures by keys.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
 MEASURE = (
     "<script>document.title=["
     "document.documentElement.scrollWidth<=window.innerWidth,"
+    "[...document.querySelectorAll('figure,.wide,pre')]"
+    ".every(box=>box.scrollWidth<=box.clientWidth+1),"
+    "[...document.querySelectorAll('figure')].every(figure=>figure.dispatchEvent("
+    "new KeyboardEvent('keydown',{key:'End',cancelable:true}))===false"
+    "&&figure.querySelector('output').textContent),"
     "document.querySelectorAll('table').length,"
     "document.querySelectorAll('svg').length].join('"
     " ')</script>"
@@ -51,5 +56,7 @@ def test_a_page_opens_without_a_word_in_the_console(tmp_path: Path, kind: str) -
     ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     assert "CONSOLE" not in done.stderr
-    assert f"<title>true {len(page.tables)} {page.tags.count('svg')}</title>" in done.stdout
+    assert (
+        f"<title>true true true {len(page.tables)} {page.tags.count('svg')}</title>" in done.stdout
+    )
     assert len(page.tables) >= 3

@@ -65,17 +65,23 @@ def test_a_text_of_the_users_is_a_text() -> None:
 def test_tables_scroll_and_shade() -> None:
     page = render_html(BLOCKS, title="t")
     assert (
-        '<div class="wide" tabindex="0" role="region" aria-label="Table 1: Twice"><table>' in page
+        '<div class="wide shaded" tabindex="0" role="region" aria-label="Table 1: Twice"><table>'
+        in page
     )
     assert parsed.parse(page).labels == [
         "Table 1: Twice",
-        "Text 1: Twice",
         "Table 1: More & more",
         "Picture 1: More & more",
     ]
     assert 'class="n" style="background:rgba(0,114,178,0.40)"' in page
     assert '<th scope="col" class="n">y</th>' in page
-    assert ".wide,pre,figure{overflow-x:auto}" in page
+    assert ".wide{overflow-x:auto}" in page
+
+
+def test_pictures_that_follow_each_other_lie_side_by_side() -> None:
+    charts = [Chart("a", SVG), Chart("b", SVG)]
+    page = render_html([*charts, Paragraph("x"), Folded("f", charts[:1])], title="t")
+    assert [part.count("<figure") for part in page.split('<div class="charts">')] == [0, 2, 1]
 
 
 def test_a_short_page_has_no_contents() -> None:

@@ -52,7 +52,27 @@ def test_chart_draws_each_curve_where_it_belongs():
     assert points[0][1] > points[1][1] > points[2][1]  # SVG counts y downwards
     assert points[1][0] == pytest.approx((points[0][0] + points[2][0]) / 2, abs=0.1)
     assert len(tree.findall(f"{SVG}circle")) == 1  # a single point is a dot
-    assert "floor" in [text.text for text in tree.iter(f"{SVG}text")]
+    assert "floor: 2" in [text.text for text in tree.iter(f"{SVG}text")]
+
+
+def test_curves_with_the_same_values_are_drawn_once_and_keep_their_colours():
+    same = [(1, 2.00001), (2, 3.0)]
+    curves = {"none": [], "a": [(1, 2.0), (2, 3.0)], "b": same, "c": [(1, 2.0), (2, 4.0)]}
+    lines = list(
+        ElementTree.fromstring(draw_lines(curves, title="t", x="x", y="y")).iter(f"{SVG}polyline")
+    )
+    assert [line.find(f"{SVG}title").text for line in lines] == ["a = b", "c"]
+    assert [line.get("class") for line in lines] == ["c1", "c3"]
+    assert lines[0].get("data-values") == "1,2 2,3"
+
+
+def test_names_of_near_levels_do_not_overlap():
+    marks = {"first": 2.0, "second": 2.01, "third": 2.0}
+    svg = draw_lines({"a": [(0, 1), (1, 9)]}, title="t", x="x", y="y", marks=marks)
+    texts = ElementTree.fromstring(svg).iter(f"{SVG}text")
+    heights = sorted(float(t.get("y")) for t in texts if ": 2" in (t.text or ""))
+    assert len(heights) == 3
+    assert all(low - high >= 13 for high, low in itertools.pairwise(heights))
 
 
 def test_chart_fills_the_room_between_its_title_and_its_axis():
@@ -61,7 +81,7 @@ def test_chart_fills_the_room_between_its_title_and_its_axis():
     heights = [float(rule.get("y1")) for rule in rules]
     line = tree.find(f"{SVG}polyline").get("points").split()
     ends = [float(point.split(",")[1]) for point in line]
-    assert [heights[0], heights[-1]] == ends == [254, 34]
+    assert [heights[0], heights[-1]] == ends == [206, 52]
 
 
 def test_chart_leaves_out_what_is_not_finite():
@@ -94,7 +114,7 @@ def test_many_curves_are_told_apart_and_named_below():
         if (text.text or "").startswith("arm")
     }
     assert len(names) == 20
-    assert all(300 < y < height for y in names.values())
+    assert all(250 < y < height for y in names.values())
 
 
 def contrast(one: str, other: str) -> float:
@@ -121,7 +141,7 @@ def test_colours_can_be_seen_on_light_and_dark(ground, ink, series):
 
 
 def test_levels_are_drawn_where_they_belong():
-    found = [Level("a & b", 2.0, 0.5, [1.5, 2.5]), Level("c", 4.0)]
+    found = [Level("a & b", 2.0, [1.5, 2.5], [1.5, 2.5]), Level("c", 4.0)]
     tree = ElementTree.fromstring(draw_levels(found, title="t", x="x", marks={"base": 2.0}))
     dots = {float(dot.get("cx")) for dot in tree.findall(f"{SVG}circle") if dot.get("r") == "5"}
     points = sorted(

@@ -21,7 +21,7 @@ from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.config.saved import write_spec
 from plmctl.report import study_panels, sweeps
-from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
+from plmctl.report.page import Block, Chart, Code, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panels import (
     answers,
     benchmarks,
@@ -29,6 +29,7 @@ from plmctl.report.panels import (
     curves,
     differences,
     overview,
+    results,
     scores,
     tags,
     throughput,
@@ -121,6 +122,46 @@ def test_html_alone_by_default(run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "s.md").is_file()
 
 
+def draw_results(*folders: Path) -> tuple[list[str], str]:
+    """(the texts of the pictures of the first part, its words)."""
+    blocks = results.panel(find_subject(folders))
+    trees = [ElementTree.fromstring(block.svg) for block in blocks if isinstance(block, Chart)]
+    lines = [block.text for block in blocks if isinstance(block, Code)]
+    return [t.text or "" for tree in trees for t in tree.iter()], " ".join([words(blocks), *lines])
+
+
+def test_a_page_begins_with_how_good_how_sure_and_what_next(tmp_path: Path) -> None:
+    folder = fabricated.tuned(tmp_path / "t", LABELS, {"dev": {"accuracy": 0.8}})
+    result = {"metrics": {"dev": {"accuracy": 0.8}}, "examples": {"dev": 50}}
+    result |= {"intervals": {"dev": {"accuracy": [0.67, 0.89]}}}
+    (folder / "result.json").write_text(json.dumps(result))
+    for floor, said in ((0.7, "reaches words (0.7000)"), (0.5, "is outside"), (0.9, "is worse")):
+        known = {"dev": {"words": {"accuracy": floor}}}
+        (folder / "baselines.json").write_text(json.dumps(known))
+        drawn, text = draw_results(folder)
+        assert {"t: 0.8 (0.67 to 0.89)", f"words: {floor}"} <= set(drawn)
+        assert said in text
+        assert "95% interval 0.67 to 0.89, of 50 examples" in text
+        assert f"plmctl predict {folder}" in text
+        assert ("train.epochs" in text) == (floor == 0.9)
+    curve = [{"step": step, "valid/accuracy": value} for step, value in enumerate((0.5, 0.8, 0.7))]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve))
+    assert "Update 1 of 2 was the best" in draw_results(folder)[1]
+    titles = [panel.title for panel in load_panels(Subject())]
+    order = ("Result", "Confusion", "Most confidently wrong", "Curves", "Throughput", "Settings")
+    assert sorted(order, key=titles.index) == list(order)
+
+
+def test_a_pretraining_begins_with_its_loss_beside_what_counting_reaches(run: Path) -> None:
+    floor = {"step": 1, "valid/unigram/mlm": 6.5}
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(floor) + "\n")
+    drawn, text = draw_results(run)
+    assert {"a run: 1.827", "frequencies of words: 6.5"} <= set(drawn)
+    assert "perplexity 6.2" in text  # e to the 1.827
+    assert "plmctl finetune 'checkpoint=" in text
+
+
 def test_settings_that_differ(run: Path, tmp_path: Path) -> None:
     other = fabricated.run(tmp_path / "b", config={"optim": {"lr": 0.1}, "run": {"dir": "y"}})
     (table,) = tables(differences.panel(find_subject([run, other])))
@@ -140,7 +181,11 @@ def test_a_run_from_a_checkpoint_has_its_tokenizer(tmp_path: Path) -> None:
     start = {"checkpoint": "runs/x", "task": {"path": "sst2"}, "train": {"steps": 3}}
     tuned = fabricated.run(tmp_path / "b", config={**tokenizer, **start})
     shown = [
-        {row[0] for table in tables(differences.panel(find_subject([each]))) for row in table.rows}
+        {
+            row[0]
+            for table in tables(differences.choices(find_subject([each])))
+            for row in table.rows
+        }
         for each in (new, tuned)
     ]
     assert shown[0] >= {"tokenizer.kind", "tokenizer.vocab_size"}
@@ -174,11 +219,11 @@ def test_curves_of_few_and_of_many_runs(tmp_path: Path) -> None:
         block for block in curves.panel(find_subject(folders[:1])) if isinstance(block, Chart)
     )
     assert [
-        name in few.svg for name in (">loss<", ">loss/mlm<", ">valid/loss/mlm<", ">valid/loss<")
-    ] == [True, True, True, False]
-    many = next(block for block in curves.panel(find_subject(folders)) if isinstance(block, Chart))
-    assert many.svg.count("<polyline") == 10
-    assert ">r4: valid/loss<" in many.svg
+        name in few.svg for name in (">loss = loss/mlm<", ">valid/loss/mlm<", ">valid/loss<")
+    ] == [True, True, False]
+    many = [block for block in curves.panel(find_subject(folders)) if isinstance(block, Chart)]
+    assert [chart.name for chart in many[:2]] == ["loss-loss", "loss-valid-loss"]
+    assert ">r0 = r1 = r2 = r3 = r4<" in many[1].svg  # they were made equal
     lines = [
         {"step": step, "loss": 2.0, "loss/class": 2.0, "valid/loss": 1.0, "valid/accuracy": 0.5}
         for step in (1, 2)
@@ -663,11 +708,7 @@ def test_seeds_of_a_sweep_are_one_curve_in_a_band(sweep: Path) -> None:
     shown = [
         line.find("{*}title").text for line in tree.iter("{http://www.w3.org/2000/svg}polyline")
     ]
-    assert shown == [
-        f"noise=[{noise}] (3): {name}"
-        for noise in ("token_mask", "span_mask")
-        for name in ("loss", "loss/mlm", "valid/loss/mlm")
-    ]
+    assert shown == [f"noise=[{noise}] (3)" for noise in ("token_mask", "span_mask")]
     line, shade = (
         next(tree.iter(f"{{http://www.w3.org/2000/svg}}{kind}")) for kind in ("polyline", "polygon")
     )

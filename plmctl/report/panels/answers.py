@@ -45,7 +45,7 @@ def answer(row: Mapping[str, Any], threshold: float | None) -> str:
     return "" if threshold is not None and row["null_odds"] > threshold else str(row["guess"] or "")
 
 
-@panel_of(SplitPredictions, order=52, title="Answers")
+@panel_of(SplitPredictions, order=10.7, title="Answers")
 def panel(found: SplitPredictions) -> list[Block]:
     """The kinds of wrong answers, and the worst of them."""
     rows = found.rows

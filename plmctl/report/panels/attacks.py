@@ -16,7 +16,7 @@ MOST = 8  # examples of a file
 LONG = 300  # characters of a marked text
 
 
-@panel_of(Subject, order=56, title="Under attack")
+@panel_of(Subject, order=15, title="Under attack")
 def panel(subject: Subject) -> list[Block]:
     """For each file of attacks in a run what is left of its accuracy, and some fooling texts."""
     blocks: list[Block] = []

@@ -132,13 +132,13 @@ SUPERGLUE = Benchmark(
 Groups = dict[str, dict[str, dict[str, float]]]  # checkpoint: {task: {metric: percent}}
 
 
-@panel_of(Subject, order=41, title=GLUE.name)
+@panel_of(Subject, order=2, title=GLUE.name)
 def glue(subject: Subject) -> list[Block]:
     """A table of tasks and averages, and for each checkpoint a picture of its scores."""
     return _show(GLUE, subject.runs)
 
 
-@panel_of(Subject, order=42, title=SUPERGLUE.name)
+@panel_of(Subject, order=2.5, title=SUPERGLUE.name)
 def superglue(subject: Subject) -> list[Block]:
     """A table of tasks with their average, and for each checkpoint a picture of its scores."""
     return _show(SUPERGLUE, subject.runs)

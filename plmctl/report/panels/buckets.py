@@ -10,7 +10,7 @@ from plmctl.report.page import Block, Chart, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.text import format_percent
 
-COLUMNS, LINES = 16, 32  # the drawn columns and lines; a line is a token
+COLUMNS, LINES = 10, 32  # the drawn columns and lines; a line is a token
 READING = (
     "The bucket of each token in each round (r, from 1) of the heads (from 0). Within a column,"
     " tokens of one colour and number are in one bucket, and can see each other; those without"

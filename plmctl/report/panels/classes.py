@@ -19,7 +19,7 @@ FAR = "Scores that are furthest from the gold ones."
 SURE = "Wrong answers by the probability that the model gives them."
 
 
-@panel_of(SplitPredictions, order=50, title="Confusion")
+@panel_of(SplitPredictions, order=10, title="Confusion")
 def confusion(found: SplitPredictions) -> list[Block]:
     """A matrix of classes."""
     rows = found.rows
@@ -64,7 +64,7 @@ def draw_matrix(labels: Sequence[str], counts: Mapping[tuple[str, str], int]) ->
     return TableBlock(["gold \\ guess", *labels, "recall"], rows, [*shade, []])
 
 
-@panel_of(SplitPredictions, order=54, title="Calibration")
+@panel_of(SplitPredictions, order=14, title="Calibration")
 def calibration(found: SplitPredictions) -> list[Block]:
     """The expected calibration error, and a picture of it."""
     rows = found.rows
@@ -86,7 +86,7 @@ def calibration(found: SplitPredictions) -> list[Block]:
     return [Paragraph(about), Chart(f"calibration-{found.run.name}-{found.split}", picture)]
 
 
-@panel_of(SplitPredictions, order=55, title="Most confidently wrong")
+@panel_of(SplitPredictions, order=11, title="Most confidently wrong")
 def mistakes(found: SplitPredictions) -> list[Block]:
     """A table of the worst examples."""
     rows = found.rows

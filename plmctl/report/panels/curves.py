@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from plmctl.analysis.likeness import find_role, list_unlike, name_role
 from plmctl.analysis.runs import Curve, Run
@@ -33,20 +34,13 @@ def panel(subject: Subject) -> list[Block]:
     if any(len(group) > 1 for group in groups.values()):
         blocks.append(Paragraph(REPEATED))
     for kind, title in (("loss", "Loss, nats"), ("acc", "Accuracy"), ("score", "Scores on dev")):
-        drawn: dict[str, list[Run]] = {}
-        for shown, repeated in groups.items():
-            every = [_curves(run, kind, few=len(groups) <= FEW) for run in repeated]
-            for name in dict.fromkeys(name for curves in every for name in curves):
-                same: list[Run] = [
-                    [(x, x, y) for x, y in curves[name]] for curves in every if name in curves
-                ]
-                name = _name(repeated[0], name, runs)
-                label = f"{shown} ({len(same)})" if len(same) > 1 else shown
-                drawn[name if len(groups) == len(subject.runs) == 1 else f"{label}: {name}"] = same
-        if drawn:
+        for name, drawn in _list_pictures(groups, runs, kind, title).items():
+            if not any(len(curve) > 1 for same in drawn.values() for curve in same):
+                continue  # a point is no curve, and its value is in the tables
             marks, guides = (_counted(runs), _reached(runs)) if kind == "loss" else ({}, {})
-            picture = draw_means(drawn, title=title, x="update", y=kind, marks=marks, guides=guides)
-            blocks.append(Chart(kind, picture))
+            picture = draw_means(drawn, title=name, x="update", y=kind, marks=marks, guides=guides)
+            stem = kind if name == title else f"{kind}-{re.sub(r'[^A-Za-z0-9]+', '-', name)}"
+            blocks.append(Chart(stem, picture))
     skips = [
         f"{run.name}: {skipped:,.0f} updates were thrown away, their gradient was not finite."
         for run in runs
@@ -71,6 +65,30 @@ def panel(subject: Subject) -> list[Block]:
         *(Paragraph(f"{line}.") for line in _list_unlike(runs)),
         Folded("Last values", [last]),
     ]
+
+
+def _list_pictures(
+    groups: Mapping[str, Sequence[ReportedRun]], runs: Sequence[ReportedRun], kind: str, title: str
+) -> dict[str, dict[str, list[Run]]]:
+    """{title of a picture: {name of a curve: its runs}}. All metrics of one run share a picture.
+    Several runs have a picture for each metric, in which a run keeps its colour.
+    """
+    alone = len(groups) == len(runs) == 1
+    pictures: dict[str, dict[str, list[Run]]] = {}
+    for shown, repeated in groups.items():
+        every = [_curves(run, kind, few=len(groups) <= FEW) for run in repeated]
+        for name in dict.fromkeys(name for curves in every for name in curves):
+            same: list[Run] = [
+                [(x, x, y) for x, y in curves[name]] for curves in every if name in curves
+            ]
+            metric = _name(repeated[0], name, runs)
+            label = f"{shown} ({len(repeated)})" if len(repeated) > 1 else shown
+            picture = pictures.setdefault(title if alone else metric, {})
+            if not alone:
+                for other, more in groups.items():
+                    picture.setdefault(f"{other} ({len(more)})" if len(more) > 1 else other, [])
+            picture[metric if alone else label] = same
+    return pictures
 
 
 def _name(run: ReportedRun, metric: str, runs: Sequence[ReportedRun]) -> str:
@@ -98,6 +116,12 @@ def _counted(runs: Sequence[ReportedRun]) -> dict[str, float]:
                     log.series[metric][-1][1]
                 )
     return {name: values.pop() for name, values in levels.items() if len(values) == 1}
+
+
+def find_floors(runs: Sequence[ReportedRun], target: str) -> dict[str, float]:
+    """The losses of models that only count, of one target."""
+    end = f" ({target})"
+    return {n.removesuffix(end): loss for n, loss in _counted(runs).items() if n.endswith(end)}
 
 
 def _reached(runs: Sequence[ReportedRun]) -> dict[str, Curve]:

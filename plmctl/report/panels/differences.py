@@ -51,23 +51,29 @@ CONFIGS = 8  # runs whose settings are all shown; of more, only those of the fir
 OWN = ("run.", "train.threads")  # settings that no reader compares
 
 
-@panel_of(Subject, order=10)
+@panel_of(Subject, order=85, title="Settings")
+def choices(subject: Subject) -> list[Block]:
+    """A table of the most important settings of a single run."""
+    configs = _read_configs(subject)
+    if len(configs) != 1:
+        return []
+    # a run from a checkpoint has the tokenizer of that
+    unused = "tokenizer." if configs[0].get("checkpoint") else "-"
+    rows = [
+        [path, part]
+        for path in FIRST
+        if not path.startswith(unused) and (part := _find_choice(configs[0], path))
+    ]
+    return [TableBlock(["setting", subject.runs[0].name], rows)]
+
+
+@panel_of(Subject, order=3)
 def panel(subject: Subject) -> list[Block]:
-    """A table of the settings in which the runs differ."""
-    # runs of older versions have saved all cells
-    configs = [drop_unused_cells(run.log.config) for run in subject.runs]
-    if not any(configs):
+    """A table of the settings in which several runs differ."""
+    configs = _read_configs(subject)
+    if len(configs) < 2:
         return []
     names = [run.name for run in subject.runs]
-    if len(configs) == 1:
-        # a run from a checkpoint has the tokenizer of that
-        unused = "tokenizer." if configs[0].get("checkpoint") else "-"
-        rows = [
-            [path, part]
-            for path in FIRST
-            if not path.startswith(unused) and (part := _find_choice(configs[0], path))
-        ]
-        return [Heading("Settings"), TableBlock(["setting", *names], rows)]
     rows = find_differences(configs)
     if not rows:
         return [
@@ -88,6 +94,13 @@ def panel(subject: Subject) -> list[Block]:
         *([TableBlock(["setting", *names], shown)] if shown else []),
         folded,
     ]
+
+
+def _read_configs(subject: Subject) -> list[dict[str, Any]]:
+    """The configs of the runs; empty where none has one."""
+    # runs of older versions have saved all cells
+    configs = [drop_unused_cells(run.log.config) for run in subject.runs]
+    return configs if any(configs) else []
 
 
 def _parts(configs: list[dict[str, Any]], rows: list[list[str]]) -> list[list[str]]:

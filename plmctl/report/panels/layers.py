@@ -14,8 +14,8 @@ from plmctl.report.subject import Subject
 from plmctl.report.text import format_percent
 
 KINDS = (
-    ("distance", "Distance between a layer's input and output", "L2 distance"),
-    ("angle", "Angle between a layer's input and output", "degrees"),
+    ("distance", "Distance from input to output", "L2 distance"),
+    ("angle", "Angle from input to output", "degrees"),
 )
 READING = (
     "Accuracy of a linear map from the frozen states of one layer (0: the embeddings) to the label,"

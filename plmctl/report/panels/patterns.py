@@ -68,7 +68,7 @@ def _draw(patterns: Sequence[Seen], name: str, *, share: bool = True) -> list[Bl
             if len(seen.shares) == size
         ]
         scale = [(value**POWER, text) for value, text in SCALE]
-        title = "Queries (down) and the keys that they see (across)"
+        title = "Queries (down), keys (across)"
         charts.append(Chart(f"{name}-{place}", draw_grids(grids, title=title, scale=scale)))
     return charts
 

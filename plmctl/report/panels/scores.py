@@ -9,12 +9,11 @@ from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import METHOD, format_number
-from plmctl.tasks.scores.below import list_below
 
 ABOUT = f"In brackets: {METHOD}"
 
 
-@panel_of(Subject, order=40, title="Scores")
+@panel_of(Subject, order=12, title="Scores")
 def panel(subject: Subject) -> list[Block]:
     """A row for each metric, a column for each run."""
     runs = [run for run in subject.runs if run.result]
@@ -58,7 +57,6 @@ def panel(subject: Subject) -> list[Block]:
             if run.decided and (which := run.decided.describe("its calibrated answers"))
         ),
         TableBlock(["task", "split", "metric", *names], rows),
-        *(Paragraph(f"{run.name}: {line}.") for run in runs for line in _list_below(run)),
         *(without if simple else []),
     ]
 
@@ -67,14 +65,6 @@ def _find_interval(run: ReportedRun, split: str, metric: str) -> str:
     intervals = (run.result or {}).get("intervals") or {}
     pair = (intervals.get(split) or {}).get(metric)
     return f" ({format_number(pair[0])} to {format_number(pair[1])})" if pair else ""
-
-
-def _list_below(run: ReportedRun) -> list[str]:
-    """A line for each split on which the run is below models without pretraining."""
-    metrics = (run.log.config.get("task") or {}).get("metrics") or []
-    scores = (run.result or {}).get("metrics") or {}
-    lower = (run.result or {}).get("lower") or ()
-    return list_below(scores, run.baselines, metrics[0], lower=lower) if metrics else []
 
 
 def _count_examples(runs: Sequence[ReportedRun]) -> str:

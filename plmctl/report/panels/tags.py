@@ -21,7 +21,7 @@ KINDS = {  # kinds of a gold or guessed span that is not exactly right, the firs
 }
 
 
-@panel_of(SplitPredictions, order=51, title="Spans")
+@panel_of(SplitPredictions, order=10.5, title="Spans")
 def panel(found: SplitPredictions) -> list[Block]:
     """Tables of types, of errors, and of sentences with errors."""
     rows = found.rows

@@ -14,7 +14,7 @@ from plmctl.report.text import format_number, format_percent
 SHARES = {"data_wait": "data wait", "mfu": "MFU"}
 
 
-@panel_of(Subject, order=30, title="Throughput")
+@panel_of(Subject, order=80, title="Throughput")
 def panel(subject: Subject) -> list[Block]:
     """A table of medians, and charts over the updates."""
     runs = [run for run in subject.runs if "tokens_per_second" in run.log.series]

@@ -1,0 +1,77 @@
+// Values of pictures, by pointer and by arrow keys; tables that are too wide for the page as lists.
+"use strict";
+const MOVES = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
+
+// What a picture can say, in order: {x, y, text, element} in its own pixels. Lines say together what
+// they are at one place of the axis; y is null then.
+function listStops(svg) {
+  const columns = new Map();
+  for (const line of svg.querySelectorAll("[data-values]")) {
+    const name = line.querySelector("title").textContent;
+    line.dataset.values.split(" ").forEach((pair, number) => {
+      const [at, value] = pair.split(",");
+      const x = line.points ? line.points[number].x : line.cx.baseVal.value;
+      const stop = columns.get(at) || { x, y: null, text: at };
+      stop.text += ` · ${name} ${value}`;
+      columns.set(at, stop);
+    });
+  }
+  const shapes = [...svg.querySelectorAll(":not([data-values]) > title")].map((title) => {
+    const element = title.parentElement, box = element.getBBox();
+    const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+    return { x, y, text: title.textContent, element };
+  });
+  return [...[...columns.values()].sort((one, other) => one.x - other.x), ...shapes];
+}
+
+for (const figure of document.querySelectorAll("figure")) {
+  const svg = figure.querySelector("svg"), stops = listStops(svg);
+  const said = figure.appendChild(document.createElement("output"));
+  const cursor = document.createElementNS(svg.namespaceURI, "line");
+  let now = -1;
+  const show = (number) => {
+    stops[now]?.element?.classList.remove("on");
+    cursor.remove();
+    now = number;
+    const stop = stops[now];
+    said.textContent = stop ? stop.text : "";
+    stop?.element?.classList.add("on");
+    if (stop && stop.y === null) {
+      const bottom = svg.querySelector(".axis").y1.baseVal.value;
+      const ends = { x1: stop.x, x2: stop.x, y1: 44, y2: bottom, class: "cursor" };
+      for (const [name, value] of Object.entries(ends)) cursor.setAttribute(name, value);
+      svg.append(cursor);
+    }
+  };
+  const find = (event) => {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(
+      svg.getScreenCTM().inverse());
+    const far = (stop) => Math.hypot(stop.x - at.x, stop.y === null ? 0 : stop.y - at.y);
+    show(stops.reduce((best, stop, number) =>
+      best < 0 || far(stop) < far(stops[best]) ? number : best, -1));
+  };
+  svg.addEventListener("pointermove", find);
+  svg.addEventListener("pointerdown", find);
+  svg.addEventListener("pointerleave", () => show(-1));
+  figure.addEventListener("blur", () => show(-1));
+  figure.addEventListener("keydown", (event) => {
+    if (!(event.key in MOVES)) return;
+    event.preventDefault();
+    show(Math.max(0, Math.min(stops.length - 1, now + MOVES[event.key])));
+  });
+}
+
+const boxes = [...document.querySelectorAll(".wide")];
+for (const box of boxes) {
+  const heads = [...box.querySelectorAll("th")].map((head) => head.textContent);
+  for (const row of box.querySelectorAll("tbody tr"))
+    [...row.cells].forEach((cell, number) => (cell.dataset.head = heads[number]));
+}
+function fit() {
+  boxes.forEach((box) => box.classList.remove("list"));
+  const wide = boxes.map((box) => box.scrollWidth > box.clientWidth + 1);
+  boxes.forEach((box, number) => box.classList.toggle("list", wide[number]));
+}
+addEventListener("resize", fit);
+addEventListener("toggle", fit, true);
+fit();

@@ -1,0 +1,167 @@
+"""The result of each run next to models without pretraining, its certainty, the next commands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from plmctl.core.spelling import spell_line, spell_setting
+from plmctl.core.terminal import counted
+from plmctl.report.charts import Level, draw_levels
+from plmctl.report.page import Block, Chart, Code, Paragraph
+from plmctl.report.panel import panel_of
+from plmctl.report.panels.curves import find_floors
+from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.text import format_number
+from plmctl.tasks.scores.below import list_below
+from plmctl.tasks.scores.metrics import is_larger_better
+
+SPLITS = ("test", "dev")  # the first that a run has is the one of its result
+FLOORS = "orange: without pretraining"
+SEED = "Another seed may change the score by more than that."
+LOW = (
+    "More updates (train.epochs), a larger optim.lr or a checkpoint that has read more text may"
+    " help."
+)
+REACHED = (
+    "The interval reaches {name} ({value:.4f}), so this run may be no better than that: more"
+    " examples or more seeds would say so."
+)
+SURE = "The best model without pretraining, {name} ({value:.4f}), is outside of the interval."
+RISING = "The last evaluation was the best one: longer training may help."
+EARLY = "Update {best:,.0f} of {last:,.0f} was the best: longer training did not help."
+PERPLEXITY = "{run}: loss {loss:.4f} nats, perplexity {perplexity:,.2f} ({metric})."
+MANY = 12  # runs in a picture
+
+
+@panel_of(Subject, order=1, title="Result")
+def panel(subject: Subject) -> list[Block]:
+    """A picture of the scores or losses; of one run also its certainty and the next commands."""
+    drawn = [*_draw_scores(subject.runs), *_draw_losses(subject.runs)]
+    if not drawn:
+        return []
+    below = [Paragraph(f"{run.name}: {line}.") for run in subject.runs for line in _below(run)]
+    if len(subject.runs) > 1:
+        return [*drawn, *below]
+    run = subject.runs[0]
+    sure = [Paragraph(f"How sure: {' '.join(lines)}")] if (lines := _judge(run)) else []
+    hints = " ".join([*([LOW] if below else []), *_judge_length(run, _metric(run))])
+    return [*drawn, *below, *sure, Paragraph(f"Next: {hints}".strip()), Code(_next(run))]
+
+
+def _draw_scores(runs: Sequence[ReportedRun]) -> list[Block]:
+    """For each task a picture of the first metric of its runs and of models without pretraining."""
+    levels: dict[tuple[str, str, str], dict[str, Level]] = {}
+    for run in runs:
+        if (split := _split(run)) and (metric := _metric(run)) in _scores(run, split):
+            own = levels.setdefault((run.task, metric, split), {})
+            value = _scores(run, split)[metric]
+            own[run.name] = Level(run.name, value, _interval(run, split, metric))
+            for name, scores in run.baselines.get(split, {}).items():
+                if metric in scores:
+                    own[f"without {name}"] = Level(name, scores[metric], series=1)
+    blocks: list[Block] = []
+    for number, ((task, metric, split), own) in enumerate(levels.items()):
+        shown = sorted(own.values(), key=lambda level: level.series)[:MANY]
+        svg = draw_levels(shown, title=f"{task}, {split}", x=_name_axis(metric, shown))
+        blocks.append(Chart(f"result-{number}", svg))
+    return blocks
+
+
+def _draw_losses(runs: Sequence[ReportedRun]) -> list[Block]:
+    """For each validated loss of pretrained runs a picture, with the losses of models that only
+    count.
+    """
+    trained = [run for run in runs if not run.task and run.log.series]
+    names = dict.fromkeys(n for run in trained for n in run.log.series)
+    blocks: list[Block] = []
+    for metric in (name for name in names if name.startswith("valid/loss/")):
+        own = [run for run in trained if metric in run.log.series]
+        levels = [Level(run.name, run.log.last(metric) or 0.0) for run in own[:MANY]]
+        floors = find_floors(own, metric.removeprefix("valid/loss/"))
+        levels += [Level(name, value, series=1) for name, value in floors.items()]
+        svg = draw_levels(levels, title=metric, x=_name_axis("nats", levels))
+        blocks.append(Chart(f"result-{metric.replace('/', '-')}", svg))
+    return blocks
+
+
+def _judge(run: ReportedRun) -> list[str]:
+    """Sentences on how sure a score is, and whether training was long enough."""
+    split, metric = _split(run), _metric(run)
+    if not split or metric not in _scores(run, split):
+        return [
+            PERPLEXITY.format(run=run.name, loss=loss, perplexity=math.exp(loss), metric=metric)
+            for metric in run.log.series
+            if metric.startswith("valid/loss/") and (loss := run.log.last(metric) or 0.0) < 30
+        ]
+    value, ends = _scores(run, split)[metric], _interval(run, split, metric)
+    lines = []
+    if ends:
+        low, high = map(format_number, ends)
+        count = ((run.result or {}).get("examples") or {}).get(split)
+        of = f", of {counted(count, 'example')}" if count else ""
+        lines.append(f"{metric} {format_number(value)}, 95% interval {low} to {high}{of}. {SEED}")
+        if (best := _find_best(run, split, metric)) and not _below(run):
+            name, reached = best
+            text = REACHED if ends[0] <= reached <= ends[1] else SURE
+            lines.append(text.format(name=name, value=reached))
+    return lines
+
+
+def _judge_length(run: ReportedRun, metric: str) -> list[str]:
+    curve = run.log.series.get(f"valid/{metric}", ())
+    if len(curve) < 3:
+        return []
+    best = (max if _is_larger_better(run, metric) else min)(curve, key=lambda point: point[1])
+    text = RISING if best == curve[-1] else EARLY
+    return [text.format(best=best[0], last=curve[-1][0])]
+
+
+def _next(run: ReportedRun) -> str:
+    """The commands that go on from a run."""
+    if not run.task:
+        return f"{spell_line('finetune')} {spell_setting('checkpoint', run.folder)} task=<a task>"
+    lines = [
+        f"{spell_line('predict', run.folder)} input=<new texts>",
+        f"{spell_line('compare', run.folder)} <another run>",
+    ]
+    return "\n".join(lines)
+
+
+def _name_axis(unit: str, levels: Sequence[Level]) -> str:
+    return f"{unit} ({FLOORS})" if any(level.series for level in levels) else unit
+
+
+def _find_best(run: ReportedRun, split: str, metric: str) -> tuple[str, float] | None:
+    """The best of the models without pretraining."""
+    known = {n: own[metric] for n, own in run.baselines.get(split, {}).items() if metric in own}
+    choose = max if _is_larger_better(run, metric) else min
+    return choose(known.items(), key=lambda item: item[1], default=None)
+
+
+def _below(run: ReportedRun) -> list[str]:
+    """A line for each split on which the run is below models without pretraining."""
+    scores, lower = (run.result or {}).get("metrics") or {}, (run.result or {}).get("lower") or ()
+    metric = _metric(run)
+    return list_below(scores, run.baselines, metric, lower=lower) if metric else []
+
+
+def _is_larger_better(run: ReportedRun, metric: str) -> bool:
+    return is_larger_better(metric, (run.result or {}).get("lower") or ())
+
+
+def _split(run: ReportedRun) -> str:
+    known = (run.result or {}).get("metrics") or {}
+    return next((split for split in (*SPLITS, *known) if split in known), "")
+
+
+def _metric(run: ReportedRun) -> str:
+    return next(iter((run.log.config.get("task") or {}).get("metrics") or ()), "")
+
+
+def _scores(run: ReportedRun, split: str) -> dict[str, float]:
+    return (run.result or {})["metrics"][split]  # type: ignore[no-any-return]
+
+
+def _interval(run: ReportedRun, split: str, metric: str) -> list[float]:
+    return (((run.result or {}).get("intervals") or {}).get(split) or {}).get(metric) or []
