@@ -11,6 +11,7 @@ from plmctl.config.groups import Data
 from plmctl.config.spec import Provenance
 from plmctl.core.parts import base_of
 from plmctl.storage.atomic import refuse_existing
+from plmctl.tasks.predictions import is_file
 from plmctl.training.device.precision import Precision
 from plmctl.use.predict import ScoreTable
 
@@ -55,12 +56,16 @@ class Opened:
         """The packages outside plmctl whose parts may be named."""
         return self.given.plugins
 
-    def claim_file(self) -> Path | None:
-        """The file of `out`; UsageError if it exists and is not to be replaced."""
+    def claim_file(self, name: str) -> Path | None:
+        """The file of `out`, `name` in a folder; None without `out`; UsageError if it exists and is
+        not to be replaced.
+        """
         if self.out is None:
             return None
-        refuse_existing(Path(self.out), self.overwrite)
-        return Path(self.out)
+        out = Path(self.out)
+        file = out if is_file(out) else out / name
+        refuse_existing(file, self.overwrite)
+        return file
 
 
 @base_of("probe")

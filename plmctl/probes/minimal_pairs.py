@@ -59,7 +59,7 @@ class MinimalPairs(PairScorer, Probe):
     def measure(self, opened: Opened) -> ScoreTable:
         """The accuracies of a checkpoint."""
         loaded, device = opened.loaded, opened.precision.device
-        out = opened.claim_file()
+        out = opened.claim_file("pairs.jsonl")
         pairs, left = self.read()
         model = loaded.model.to(device).eval()
         with torch.no_grad(), opened.precision.autocast():

@@ -102,7 +102,7 @@ class Surprisal(Probe):
     def measure(self, opened: Opened) -> ScoreTable:
         """The surprisals of a model, written to `out`, and their use for reading times."""
         loaded, device = opened.loaded, opened.precision.device
-        out = opened.claim_file()
+        out = opened.claim_file("surprisals.jsonl")
         words = self.read()
         model = loaded.model.to(device).eval()
         way, _ = choose_way(find_ways(model, loaded.vocab), self.score)

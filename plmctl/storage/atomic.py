@@ -113,16 +113,19 @@ def write_json(file: Path, record: Any) -> None:
 
 
 def refuse_existing(file: Path, overwrite: bool) -> None:
-    """Raise UsageError if an existing file would be overwritten without `overwrite`."""
+    """Raise UsageError for a folder, and for an existing file without `overwrite`."""
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder\n  fix: name a file in it")
     if file.exists() and not is_stream(file) and not overwrite:
         raise UsageError(f"{file} exists\n  fix: give another out=, or overwrite=true")
 
 
 def is_stream(file: Path) -> bool:
     """Whether `file` is a device or a pipe, or leads to one: it cannot be replaced."""
-    # /dev/stdout is one, whatever it leads to
-    named = str(file.absolute()).startswith(("/dev/", "/proc/"))
-    return file.exists() and (named or not file.is_file())
+    # /dev/stdout is one, whatever it leads to; /dev/shm has files
+    path = str(file.absolute())
+    named = path.startswith(("/dev/", "/proc/")) and not path.startswith("/dev/shm/")
+    return file.exists() and not file.is_dir() and (named or not file.is_file())
 
 
 def end_of(file: Path) -> Path:

@@ -17,7 +17,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError
 from plmctl.core.named_values import to_dict
 from plmctl.core.terminal import counted, remark, tell
-from plmctl.storage.atomic import open_atomic, write_text
+from plmctl.storage.atomic import is_stream, open_atomic, write_text
 from plmctl.storage.formulas import guard
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import inside
@@ -304,6 +304,11 @@ def write_rows(
         with open_atomic(file) as stream:
             stream.writelines(f"{spell_json(row)}\n" for row in rows)
     return file
+
+
+def is_file(out: Path) -> bool:
+    """Whether predictions are written to one file, not into a folder."""
+    return out == STDOUT or (not out.is_dir() and (out.suffix in FILES or is_stream(out)))
 
 
 def spell_json(row: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from plmctl.core.parts import declared
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
 from plmctl.heads.base import language_heads
-from plmctl.storage.atomic import is_stream, refuse_existing
+from plmctl.storage.atomic import refuse_existing
 from plmctl.storage.earlier import keep_earlier
 from plmctl.storage.gate import own
 from plmctl.storage.paths import ENDINGS
@@ -31,6 +31,7 @@ from plmctl.tasks.predictions import (
     STDOUT,
     describe_doubled,
     describe_renamed,
+    is_file,
     join_columns,
     predictions_file,
     submission_file,
@@ -337,11 +338,6 @@ def is_printed(out: str | None, texts: str | None = None, *, submission: bool = 
 def name_file(file: Path) -> str:
     """The name of a file of predictions, for people."""
     return "standard output" if file == STDOUT else str(file)
-
-
-def is_file(out: Path) -> bool:
-    """Whether predictions are written to one file, not into a folder."""
-    return out == STDOUT or (not out.is_dir() and (out.suffix in FILES or is_stream(out)))
 
 
 def check_out(out: Path, overwrite: bool, *, submission: bool = False) -> None:

@@ -28,7 +28,15 @@ from plmctl.storage.journal import has_left, open_journal, read_left
 from plmctl.storage.resumable import hash_file
 from plmctl.storage.spool import KeptSpool, Spool
 from plmctl.tasks import inference
-from plmctl.tasks.predictions import STDOUT, OwnColumns, PredictedColumns, Row, join, spell_json
+from plmctl.tasks.predictions import (
+    STDOUT,
+    OwnColumns,
+    PredictedColumns,
+    Row,
+    is_file,
+    join,
+    spell_json,
+)
 from plmctl.tasks.record import Example
 from plmctl.tasks.unlabelled import STREAM, ExamplePieces, stream_unlabelled
 from plmctl.text.tabular import spelling_of
@@ -36,7 +44,6 @@ from plmctl.use.answering import describe_read, keep_said
 from plmctl.use.asked_task import (
     Destination,
     find_result,
-    is_file,
     name_file,
     tell_renamed,
     write_results,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.spelling import spell_setting
-from plmctl.tasks.predictions import STDOUT
-from plmctl.use.asked_task import Destination, check_out, find_result, is_file
+from plmctl.tasks.predictions import STDOUT, is_file
+from plmctl.use.asked_task import Destination, check_out, find_result
 from plmctl.use.labelling import refuse_result
 
 

@@ -180,6 +180,7 @@ def test_an_option_goes_with_its_empty_value(
         "generate checkpoint=run prompt=a out=x.json",
         "embed checkpoint=run input=text.txt out=x.csv",
         "data polarity data.path=text.txt lexicon=text.txt out=x.txt",
+        "data spans text.txt out=x.csv",
     ],
 )
 def test_a_folder_or_a_file_of_no_known_kind_is_not_made(

@@ -41,6 +41,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "data rarify": ("finetune",),
     "data rewrite": ("tokenize",),
     "data label": ("finetune",),
+    "data spans": (),
     "self-train": (),
     "distill": ("finetune",),
     "eval": ("finetune",),
@@ -84,6 +85,7 @@ MAKES = {
     "data retrieve": "found/pairs/train.tsv",
     "data mine": "mined/train.jsonl",
     "data label": "labelled-half/train.jsonl",
+    "data spans": "brat/00000.ann",
     "convert": "exported/model.safetensors",
     "inject": "one-token/tokenizer/injected.json",
     "extend": "extended/model.safetensors",
@@ -163,6 +165,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     (place / "SentiWordNet_3.0.0.txt").write_text(senses, encoding="utf-8")
     (place / "rare.tsv").write_text("film\tflick\nwarm\ttoasty\n", encoding="utf-8")
     (place / "rare.txt").write_text("sentence\nunicycle\n", encoding="utf-8")
+    marked = {"text": "Anna saw Rome.", "entities": [[0, 4, "PER"], [9, 13, "LOC"]]}
+    (place / "marked.jsonl").write_text(f"{json.dumps(marked)}\n")
     (place / "en-de").mkdir()
     for split, language in (("train", "en"), ("train", "de"), ("dev", "en"), ("dev", "de")):
         (place / f"en-de/{split}.{language}").write_text(

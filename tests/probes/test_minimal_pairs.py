@@ -17,7 +17,9 @@ from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.probes.base import Opened
 from plmctl.probes.minimal_pairs import MinimalPairs
+from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.use.likelihood import Likelihood, WordScoring, choose_way, find_ways, make_scoring
 from plmctl.use.pairs import Pair
 from tests.tasks.conftest import SIZE
@@ -360,3 +362,20 @@ def test_a_segment_that_a_model_does_not_know(toy, gpt_toy) -> None:
             MinimalPairs(path="x", segment=2).score_pairs(
                 make(name, tool.vocab), tool, pairs, torch.device("cpu")
             )
+
+
+def test_the_scores_of_pairs_go_into_a_folder_or_a_file(tmp_path: Path) -> None:
+    """A study gives a folder, which is there already; a person may give a file."""
+    opened = Opened(None, None, "run", out=str(tmp_path))
+    assert opened.claim_file("pairs.jsonl") == tmp_path / "pairs.jsonl"
+    mine = replace(opened, out=str(tmp_path / "mine.csv"))
+    assert mine.claim_file("pairs.jsonl") == tmp_path / "mine.csv"
+    (tmp_path / "pairs.jsonl").touch()
+    with pytest.raises(UsageError, match=r"pairs.jsonl exists"):
+        opened.claim_file("pairs.jsonl")
+    again = replace(opened, overwrite=True)
+    assert again.claim_file("pairs.jsonl") == tmp_path / "pairs.jsonl"
+    with pytest.raises(UsageError, match="is a folder"):
+        refuse_existing(tmp_path, overwrite=True)
+    assert not is_stream(tmp_path)
+    assert is_stream(Path("/dev/null"))

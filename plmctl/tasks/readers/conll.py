@@ -4,7 +4,6 @@ with entities by their characters.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +11,11 @@ from typing import Any, NamedTuple
 from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.spelling import spell, spell_word
-from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks.readers import files, schemes, span_rows, tag_spelling
 from plmctl.tasks.readers.column_settings import Column, spell_role
 from plmctl.tasks.readers.label_text import is_absent
 from plmctl.tasks.readers.schemes import PlacedTags
+from plmctl.tasks.readers.span_files import json_rows
 from plmctl.tasks.readers.span_rows import TaggedText
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.readers.tables import Table
@@ -227,7 +226,7 @@ def _read_json(
     """(the sentences of a file, how its entities were read): lists of words and tags, or texts with
     entities by their characters.
     """
-    rows = [(number, row) for number, row in _json_rows(file)]
+    rows = [(number, row) for number, row in json_rows(file)]
     named = {role: name for role, name in columns.items() if isinstance(name, str)}
     text, field = named.get("tokens", span_rows.TEXT), named.get("tags")
     first = rows[0][1] if rows else None
@@ -250,20 +249,6 @@ def _read_json(
     if rows and len(found) == len(rows):
         return found, span_rows.describe_marked(read)
     return list(_json_lists(file, rows, columns, labelled)), ""
-
-
-def _json_rows(file: Path) -> Iterator[tuple[int, Any]]:
-    """(its line, the value) of every line of JSON; of one list its values, at line 0."""
-    if kind_of(file) == ".json" and files.read_start(file).startswith("["):
-        content = None
-        with contextlib.suppress(ValueError):
-            content = parse_json(files.read_text(file))
-        if isinstance(content, list) and all(isinstance(row, dict | list) for row in content):
-            yield from ((0, row) for row in content)
-            return
-    for number, line in need_lines(file):
-        if line.strip():
-            yield number, parse_json_at(line, file=file, line=number)
 
 
 def _json_lists(

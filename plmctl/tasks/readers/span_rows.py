@@ -91,12 +91,31 @@ def _read_one(value: Any, text: str) -> TextSpan:
     whole = [isinstance(each, int) and not isinstance(each, bool) for each in (start, end)]
     if not all(whole) or not isinstance(kind, str) or not kind.strip():
         raise ValueError(f"{str(value)[:60]} is no [start, end, label]")
+    if isinstance(said, str) and not _is_at(said, text, start, end):
+        start, end = find_characters(text, start), find_characters(text, end)
     if not 0 <= start < end <= len(text):
+        start, end = value[:2]
         has = counted(len(text), "character")
         raise ValueError(f"[{start}, {end}) is no part of a text of {has}")
-    if isinstance(said, str) and said.strip() != text[start:end].strip():
+    if isinstance(said, str) and not _is_at(said, text, start, end):
+        start, end = value[:2]
         raise ValueError(f"[{start}, {end}) is {text[start:end]!r}, not {said!r}")
     return TextSpan(start, end, kind.strip())
+
+
+def _is_at(said: str, text: str, start: int, end: int) -> bool:
+    return said.strip() == text[start:end].strip()
+
+
+def count_units(text: str) -> int:
+    """The units of UTF-16 of a text, by which JavaScript counts: two for most emoji."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def find_characters(text: str, units: int) -> int:
+    """The characters of a text in its first units of UTF-16, as Label Studio counts them."""
+    start = text.encode("utf-16-le", "surrogatepass")[: 2 * units]
+    return len(start.decode("utf-16-le", "replace")) + max(0, units - count_units(text))
 
 
 def tag_text(text: str, spans: Sequence[TextSpan] | None) -> TaggedText:
