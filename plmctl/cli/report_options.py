@@ -50,6 +50,15 @@ Bits = Annotated[
         " 8,4 (default: none).",
     ),
 ]
+Figures = Annotated[
+    str | None,
+    typer.Option(
+        "--figures",
+        metavar="FOLDER",
+        help="Also write each picture as SVG, PNG and PDF, and each table as CSV and LaTeX"
+        " (default: none).",
+    ),
+]
 Card = Annotated[
     str | None,
     typer.Option(

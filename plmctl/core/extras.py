@@ -42,6 +42,7 @@ EXTRAS = {
         ("fastapi", "uvicorn", "httptools", "prometheus-client"), "answers over HTTP: plmctl serve"
     ),
     "submitit": Extra(("submitit",), "runs and jobs on a cluster of Slurm: launcher=slurm"),
+    "figures": Extra(("vl-convert-python",), "pictures as PNG and PDF: report --figures"),
     "optuna": Extra(
         ("optuna", "cmaes"), "searches by models of the space: strategy=tpe, cmaes, gp"
     ),

@@ -6,6 +6,7 @@
 - `write.py`: all panels on one page, and the files of a report.
 - `page.py`: blocks as HTML and Markdown; `style.py` gives them light and dark colours, `page.js`
   shows values at the pointer and wide tables as lists.
+- `figures.py`: pictures and tables as files of their own; `latex.py` sets a table.
 - `charts.py`: lines, levels and histograms; `grids.py` draws heat maps and tokens.
 - `studies.py`, `study_tables.py`, `sweeps.py`: studies and sweeps.
 - `compare.py`, `predicted.py`, `decided.py`: predictions of one or two systems.

@@ -21,7 +21,7 @@ from plmctl.report.style import (
 _LEVELS = 16  # shades of a colour
 FAINTEST = 2 / _LEVELS  # the least value that is seen for certain
 _EDGE, _TOP, _GAP = 8, 34, 12
-HALF = WIDTH // 2
+_MOST = 12  # the side of a square cell
 _NAME = 58  # for the names of lines
 
 
@@ -46,9 +46,8 @@ def draw_grids(grids: Sequence[Grid], *, title: str, scale: Sequence[tuple[float
     beside = 1 if named else min(len(grids), 2 if few else 3)
     room = WIDTH - 2 * _EDGE - _NAME * named - (beside - 1) * _GAP
     columns = max(len(line) for grid in grids for line in grid.cells)
-    wide = max(1, room // beside // columns)
+    wide = max(1, min(room // beside // columns, WIDTH if named else _MOST))
     high = 14 if named else wide
-    wide = min(wide, HALF // columns) if len(grids) == 1 and not named else wide
     step_x = room // beside + _GAP
     step_y = 22 + high * len(grids[0].cells) + 18 * any(any(grid.ends) for grid in grids)
     step_y += 18 * any(grid.below for grid in grids) + _GAP

@@ -282,10 +282,7 @@ def _html(block: Block, names: _Names) -> str:
         case Chart(_, svg):
             return f"<figure {names.box('Picture')}>{svg}</figure>"
         case TableBlock(head, rows, shade):
-            columns = [
-                all(_NUMBER.fullmatch(row[index]) for row in rows if row[index])
-                for index in range(len(head))
-            ]
+            columns = find_numbers(block)
             top = "".join(
                 f'<th scope="col"{_aligned(number)}>{escape(cell)}</th>'
                 for cell, number in zip(head, columns, strict=True)
@@ -301,6 +298,14 @@ def _html(block: Block, names: _Names) -> str:
             inner = _join(blocks, names)
             names.title = outer
             return f"<details><summary>{escape(title)}</summary>\n{inner}\n</details>"
+
+
+def find_numbers(table: TableBlock) -> list[bool]:
+    """For each column whether it has numbers alone."""
+    return [
+        all(_NUMBER.fullmatch(row[index]) for row in table.rows if row[index])
+        for index in range(len(table.head))
+    ]
 
 
 def _row(row: Sequence[str], numbers: Sequence[bool], shade: Sequence[float]) -> str:

@@ -15,6 +15,7 @@ from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import remark
 from plmctl.report import panels, study_panels
 from plmctl.report.card import make_card
+from plmctl.report.figures import check_figures, write_figures
 from plmctl.report.page import Block, Heading, list_pages, refuse_foreign, write_html, write_page
 from plmctl.report.panel import Panel
 from plmctl.report.subject import ReportedRun, Subject, Wishes, find_subject
@@ -43,14 +44,17 @@ def make_blocks(subject: Subject) -> list[Block]:
     ]
 
 
-def write_report(subject: Subject, out: Path, *, markdown: bool = False) -> list[Path]:
+def write_report(
+    subject: Subject, out: Path, *, markdown: bool = False, figures: Path | None = None
+) -> list[Path]:
     """Write one self-contained `.html` file; with `markdown`, or if `out` is a `.md` file, also the
-    page in Markdown.
+    page in Markdown; with `figures`, also its pictures and tables into this folder.
     """
     page = make_blocks(subject)
+    drawn = write_figures(page, figures) if figures else []
     if markdown or out.suffix == ".md":
-        return write_page(page, out.with_suffix(".md"), about=subject.key)
-    return [write_html(page, out, about=subject.key)]
+        return [*write_page(page, out.with_suffix(".md"), about=subject.key), *drawn]
+    return [write_html(page, out, about=subject.key), *drawn]
 
 
 def write(
@@ -58,6 +62,7 @@ def write(
     out: Path,
     *,
     markdown: bool = False,
+    figures: Path | None = None,
     wishes: Wishes | None = None,
     card: Path | None = None,
     facts: Mapping[str, str] | None = None,
@@ -69,16 +74,19 @@ def write(
         folders: Runs, or one study.
         out: An .html file, or a .md file, which comes with an .html file.
         markdown: Also the .md file.
+        figures: A folder for the pictures and tables as files of their own.
         card: The file of the model card of the one run.
         facts: Facts of the card that the run does not know.
     """
     _check_files(out, markdown, card, facts or {})
+    if figures:
+        check_figures(figures)
     subject = find_subject(folders, wishes, plugins)
     _check_subject(subject, card)
     for each in subject.runs:
         _remark_on_plugins(each)
     try:
-        written = write_report(subject, out, markdown=markdown)
+        written = write_report(subject, out, markdown=markdown, figures=figures)
         if card is not None:
             run = subject.runs[0]
             admit(card.parent).mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from plmctl.report.latex import escape, format_table, join_cells
 from plmctl.report.study_tables import (
     count_seeds,
     count_tested,
@@ -17,15 +18,6 @@ from plmctl.report.study_tables import (
 )
 from plmctl.text.sentences import CJK
 
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-}
 NEEDS = r"% needs \usepackage{booktabs}; written by plmctl ablate"
 CHINESE = (
     r"% Chinese letters: \usepackage{xeCJK} or \usepackage{ctex}, and XeLaTeX instead of LaTeX"
@@ -58,30 +50,12 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
         title = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{escape(name)}}} {arrow}}}"
         cells = _list_cells(arms, best[name], counted)
         lines = [[escape(row["arm"]), *own] for row, own in zip(arms, cells, strict=True)]
-        body += [r"\midrule", title + r" \\", *(" & ".join(line) + r" \\" for line in lines)]
+        body += [r"\midrule", title + r" \\", *map(join_cells, lines)]
     caption = f"{escape(str(record['title']))}. {_explain(record, any(best.values()))}"
-    text = "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
-            r"\toprule",
-            " & ".join(head) + r" \\",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    columns = f"l{'r' * (len(head) - 1)}"
+    text = format_table(caption, columns, join_cells(head), body)
     chinese = [CHINESE] if re.search(f"[{CJK}]", text) else []
     return "\n".join([NEEDS, *chinese, *_comment_missing(record), text])
-
-
-def escape(text: str) -> str:
-    """`text` in one line, its letters as LaTeX prints them."""
-    return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
 
 
 def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

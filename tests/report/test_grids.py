@@ -55,6 +55,17 @@ def test_cells_of_a_heat_map_are_where_and_as_dark_as_they_should() -> None:
     assert texts == ["t", "<a>", "b", "first", "last", "c", "one"]
 
 
+@pytest.mark.parametrize(("grids", "cells"), [(1, 4), (1, 64), (2, 64), (3, 32), (6, 20)])
+def test_maps_without_names_are_square_and_inside_the_picture(grids: int, cells: int) -> None:
+    maps = [Grid("a", [[1.0] * cells] * cells)] * grids
+    tree = ElementTree.fromstring(draw_grids(maps, title="t", scale=[]))
+    boxes = [rect for rect in tree.iter(f"{SVG}rect") if rect.get("class") == "grid"]
+    assert len(boxes) == grids
+    for box in boxes:
+        assert box.get("width") == box.get("height")
+        assert float(box.get("x") or 0) + float(box.get("width") or 0) <= WIDTH
+
+
 def test_tokens_with_numbers_are_in_order_and_inside_the_picture() -> None:
     tokens = [f"token{number}<" for number in range(40)]
     row = TokenRow(

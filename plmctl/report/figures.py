@@ -1,0 +1,84 @@
+"""Every picture and table of a page as files of their own, for a paper or slides."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from plmctl.core.errors import UsageError
+from plmctl.core.extras import require_library
+from plmctl.report.latex import escape, format_table, join_cells
+from plmctl.report.page import Block, Chart, Folded, Heading, TableBlock, find_numbers
+from plmctl.storage.atomic import write_bytes
+from plmctl.storage.gate import admit, own
+
+NEEDS = r"% needs \usepackage{booktabs}; written by plmctl report"
+SCALE = 3.0  # pixels of a PNG for one of the picture
+_OURS = re.compile(r"(figure|table)-\d+-.*\.(svg|png|pdf|csv|tex)")
+
+
+def check_figures(folder: Path) -> None:
+    """Raise UsageError without the library that writes PNG and PDF, or for a folder in which lie
+    other files.
+    """
+    require_library("vl_convert", "figures", "report --figures")
+    there = [file.name for file in folder.iterdir()] if folder.is_dir() else [""] * folder.exists()
+    if other := next((name for name in there if not _OURS.fullmatch(name)), None):
+        raise UsageError(f"--figures {folder}: {other} is in it\n  fix: --figures <a new folder>")
+    if there == [""]:
+        raise UsageError(f"--figures {folder}: is a file\n  fix: --figures <a new folder>")
+
+
+def write_figures(blocks: Sequence[Block], folder: Path) -> list[Path]:
+    """Each picture as SVG, PNG and PDF, each table as CSV and LaTeX; returns the files."""
+    convert = require_library("vl_convert", "figures", "report --figures")
+    admit(own(folder)).mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for number, (title, block) in enumerate(_find_all(blocks), 1):
+        if isinstance(block, Chart):
+            file = folder / _name("figure", number, block.name)
+            texts = {".svg": block.svg.encode() + b"\n"}
+            texts[".png"] = convert.svg_to_png(block.svg, scale=SCALE)
+            texts[".pdf"] = convert.svg_to_pdf(block.svg)
+        else:
+            file = folder / _name("table", number, title)
+            texts = {".csv": _format_csv(block).encode()}
+            texts[".tex"] = _format_latex(title, block).encode()
+        for suffix, content in texts.items():
+            written.append(file.with_name(file.name + suffix))
+            write_bytes(written[-1], content)
+    return written
+
+
+def _find_all(blocks: Sequence[Block], part: str = "") -> Iterator[tuple[str, Chart | TableBlock]]:
+    """The pictures and tables, also those in folded blocks, each with the headings above it."""
+    title = part
+    for block in blocks:
+        match block:
+            case Heading(text, level):
+                part = part if level > 2 else text
+                title = f"{part}: {text}" if level > 2 and part else text
+            case Folded(name, inner):
+                yield from _find_all(inner, name)
+            case Chart() | TableBlock():
+                yield title, block
+
+
+def _name(kind: str, number: int, title: str) -> str:
+    words = re.sub(r"[^\w.]+", "-", title.lower()).strip("-.")
+    return f"{kind}-{number:02d}-{words[:60]}"
+
+
+def _format_csv(table: TableBlock) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([table.head, *table.rows])
+    return text.getvalue()
+
+
+def _format_latex(title: str, table: TableBlock) -> str:
+    columns = "".join("r" if number else "l" for number in find_numbers(table))
+    head, *body = [join_cells([*map(escape, row)]) for row in (table.head, *table.rows)]
+    return NEEDS + "\n" + format_table(escape(title), columns, head, [r"\midrule", *body])

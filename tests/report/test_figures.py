@@ -1,0 +1,88 @@
+"""Pictures and tables as files: what is in them is what the page shows."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli.app import make_app
+from plmctl.core.errors import UsageError
+from plmctl.report.charts import draw_lines
+from plmctl.report.figures import check_figures, write_figures
+from plmctl.report.page import Chart, Folded, Heading, TableBlock
+from tests.report import fabricated
+
+SVG = draw_lines({"a": [(1, 2.0), (2, 3.0)]}, title="t", x="x", y="y")
+TABLE = TableBlock(["name", "score"], [["a, 50% of_it", "1.5"], ["b & c", ""]])
+BLOCKS = [
+    Heading("First"),
+    Heading("run, dev", 3),
+    Chart("of a/../run", SVG),
+    TABLE,
+    Folded("More: less", [TABLE, Chart("loss", SVG)]),
+]
+
+
+def convert(suffix: str) -> Any:
+    return lambda svg, **_: f"{suffix} of {svg}".encode()
+
+
+@pytest.fixture
+def converter(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SimpleNamespace(svg_to_png=convert("png"), svg_to_pdf=convert("pdf"))
+    monkeypatch.setitem(sys.modules, "vl_convert", made)
+
+
+@pytest.mark.usefixtures("converter")
+def test_each_picture_and_table_has_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "figures"
+    check_figures(folder)
+    written = write_figures(BLOCKS, folder)
+    assert [file.name for file in written] == [
+        *(f"figure-01-of-a-..-run{suffix}" for suffix in (".svg", ".png", ".pdf")),
+        *(f"table-02-first-run-dev{suffix}" for suffix in (".csv", ".tex")),
+        *(f"table-03-more-less{suffix}" for suffix in (".csv", ".tex")),
+        *(f"figure-04-loss{suffix}" for suffix in (".svg", ".png", ".pdf")),
+    ]
+    assert {file.parent for file in written} == {folder}
+    assert written[0].read_text() == f"{SVG}\n"
+    assert written[2].read_text() == f"pdf of {SVG}"
+    with written[3].open(newline="") as file:
+        assert list(csv.reader(file)) == [[*TABLE.head], *map(list, TABLE.rows)]
+    lines = written[4].read_text().splitlines()
+    assert r"\begin{tabular}{lr}" in lines
+    assert lines[-5:-2] == [r"a, 50\% of\_it & 1.5 \\", r"b \& c &  \\", r"\bottomrule"]
+    assert write_figures(BLOCKS, folder) == written  # a later report renews them
+    check_figures(folder)
+    (folder / "thesis.tex").touch()
+    with pytest.raises(UsageError, match=r"thesis\.tex is in it"):
+        check_figures(folder)
+    with pytest.raises(UsageError, match="is a file"):
+        check_figures(written[0])
+
+
+def test_the_library_that_is_missing_is_said_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    run, page = fabricated.run(tmp_path / "run"), tmp_path / "r.html"
+    words = ["report", str(run), "--out", str(page), "--figures", str(tmp_path / "f")]
+    done = CliRunner().invoke(make_app(), words)
+    assert done.exit_code == 2
+    assert "vl-convert-python" in done.output
+    assert not page.exists()
+
+
+def test_a_picture_is_drawn_with_its_letters(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    _, png, pdf = write_figures(BLOCKS[:3], tmp_path)
+    assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(png.read_bytes()[16:20]) == 3 * 380  # its width
+    assert pdf.read_bytes()[:5] == b"%PDF-"
+    assert b"/FontFile" in pdf.read_bytes() or b"/FontDescriptor" in pdf.read_bytes()
