@@ -57,6 +57,7 @@ PRETRAIN_GROUPS = (
 WHOLE_TEXT = ("autoencode", "document_rotate", "sentence_permute", "text_infill", "token_delete")
 WHOLE_TEXT += ("word_blank", "word_drop", "word_shuffle")
 FITTING = {
+    **dict.fromkeys(("noise=source_text", "objective=tsdae"), "tsdae"),
     **dict.fromkeys(("noise=factorization_order", "objective=plm"), "xlnet"),
     **dict.fromkeys(
         ("model=mpnet", "noise=prediction_order", "objective=masked_permuted"), "mpnet"
@@ -135,6 +136,7 @@ TWO_BASES = [
 TASKS = "model.embedding.tracks=[{_target_:plmctl.nn.track_vectors.TrackVectors,_partial_:true,"
 TASKS += "name:task,count:3}]"
 BESIDE = {  # what a part is used with
+    "noise=source_text": ["noise=[word_drop,source_text]"],
     "schedule=slanted_triangular": ["schedule=slanted_triangular", "schedule.warmup_steps=0"],
     "model=xlnet": ["model=xlnet", "position=none"],
     "model=two_way": [
@@ -446,6 +448,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "transformer": (65, []),  # table 3, base
     "transformer_xl": (151, []),  # table 1, standard
     "transformer_xl_char": (41, []),  # table 2, 12 layers
+    "tsdae": (110, ["init=null", "size=base", "tokenizer.vocab_size=30522"]),  # BERT-base
     "unilm": (340, []),  # sec. 2.4, large
     # as BERT-large (sec. 3.1), and in each layer a map of distances
     "universal_transformer": (65, []),  # table 7: as many as the Transformer, base
@@ -580,6 +583,7 @@ KEPT = {  # what the published run has, too
     "distilbert": ["schedule.warmup_steps", "schedule.warmup_share"],
     "simcse": ["format.max_length", "schedule.warmup_steps"],
     "tinybert": ["schedule.warmup_steps", "schedule.warmup_share"],
+    "tsdae": ["schedule.warmup_steps"],
 }
 # conf/format has 128 tokens, as published: sheets of BERT's first stage, ELECTRA-Small, ZEN
 AS_THE_FORMAT = {"electra", "tinybert", "bertram"}

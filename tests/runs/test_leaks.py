@@ -139,6 +139,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
             "modernbert",  # its first layer sees all
             "spanbert",
             "simcse",
+            "tsdae",
             "infoword",
             "tlm",
             "xlm",

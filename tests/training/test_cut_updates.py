@@ -34,7 +34,7 @@ OBJECTIVES = {
         recipe: (recipe,)
         for recipe in (
             *("bert", "albert", "gpt2", "electra", "luke", "wklm", "elmo", "sensebert"),
-            *("sentilare", "spanbert", "structbert", "unicoder", "xlnet", "bart"),
+            *("sentilare", "spanbert", "structbert", "tsdae", "unicoder", "xlnet", "bart"),
             *("mass_translation", "al_rfou_char"),
         )
     },
