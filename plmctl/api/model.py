@@ -37,7 +37,7 @@ from plmctl.use.answering import answer_examples
 from plmctl.use.asked_task import ask_all, choose_task, describe_model, open_task, read_examples
 from plmctl.use.embed import EmbeddingManner, check_manner, choose_manner, embed
 from plmctl.use.embedding_lines import PlainLine, find_longest, lay_out_lines, lay_out_text
-from plmctl.use.generate import make_answerer
+from plmctl.use.generate import build_search, make_answerer
 from plmctl.use.items import PLACE, Item, as_line, read_items, refuse_single, take_texts
 from plmctl.use.labeller import ModelLabeller
 from plmctl.use.prompting import LANGUAGES, make_prompt_reader
@@ -261,7 +261,7 @@ class TrainedModel(Loaded):
         given = self._provenance("generate", to_words({**checkpoint, **settings}))
         with advise(given):
             spec: Any = choose_search(decide(given), self)
-            search = build(spec.search, {}, spec.plugins, path="search")
+            search = build_search(spec.search, self.tokenizer.encode, spec.plugins)
             languages = {name: getattr(spec, name) for name in LANGUAGES}
             reader = make_prompt_reader(self, PLACE, **languages)
             if self.runtime is not None and reader.kind != "fill":

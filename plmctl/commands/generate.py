@@ -88,7 +88,7 @@ class Generate(Command):
         from plmctl.artifacts.deployed import load_to_answer
         from plmctl.generation.answers import TextAnswers, answer_in_order
         from plmctl.runs.published_search import choose_search
-        from plmctl.use.generate import limit_memory, make_answerer, open_draft
+        from plmctl.use.generate import build_search, limit_memory, make_answerer, open_draft
         from plmctl.use.prompting import LANGUAGES, make_prompt_reader
         from plmctl.use.runtimes import let_write, open_runtime
 
@@ -102,7 +102,7 @@ class Generate(Command):
         loaded, precision = load_to_answer(self.checkpoint, *how)
         limit_memory(loaded.model.backbone, self.memory)
         spec = choose_search(self, loaded)
-        search = build(spec.search, {}, self.plugins, path="search")
+        search = build_search(spec.search, loaded.tokenizer.encode, self.plugins)
         languages = {name: getattr(self, name) for name in LANGUAGES}
         reader = make_prompt_reader(loaded, source, **languages)
         self._refuse_unused(reader.kind, LANGUAGES)

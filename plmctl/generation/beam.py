@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Unpack
 
@@ -105,17 +105,22 @@ class Beam(Ruled):
 
     def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:
         self.fits(start.logits.shape[1])
-        pools = [_Pool(self.width) for _ in start.limits]
-        beams = _Beams(np.arange(len(pools)), start.read, np.zeros((len(pools), 1)))
+        return [texts[: self.count] for texts in self.write(step, start, self.width)]
+
+    def write(self, step: DecodingStep, start: Start, width: int) -> list[list[Hypothesis]]:
+        """The texts of each row by a beam of `width`, best first."""
+        pools = [_Pool(width, self.order) for _ in start.limits]
+        beams = Beams(np.arange(len(pools)), start.read, np.zeros((len(pools), 1)))
         logits = start.logits
         for written in range(1, int(start.limits.max(initial=0)) + 1):
             limits = start.limits[beams.rows]
-            logp = self._weigh(find_logp(logits, start.size), beams, written - 1, limits, start.end)
-            continuations = beams.extend(logp, 2 * self.width, start.end, written >= limits)
-            self._finish(pools, beams, continuations, written)
+            logp = self._weigh(find_logp(logits, start.size), beams, limits, start.end)
+            last = written >= limits
+            continuations = self.extend(beams, logp, width, end=start.end, last=last)
+            self._finish(pools, beams, continuations, width)
             shape = beams.totals.shape
             beams, source = beams.next(
-                continuations, self.width, partial(self._open, pools, start.limits, written)
+                continuations, width, partial(self._open, pools, start.limits, written)
             )
             if not len(source):
                 break
@@ -123,41 +128,48 @@ class Beam(Ruled):
             if not same or (source != np.arange(len(source))).any():
                 step.select(torch.from_numpy(source).to(logp.device), same_prompt=same)
             logits = step.advance(torch.from_numpy(beams.ids[:, -1].copy()).to(logp.device))
-        return [pool.texts[: self.count] for pool in pools]
+        return [pool.texts for pool in pools]
 
-    def _weigh(
-        self, logp: Tensor, beams: _Beams, written: int, limits: np.ndarray, end: int | None
-    ) -> Tensor:
+    def order(self, text: Hypothesis) -> tuple[float, ...]:
+        """The least one is the best text."""
+        return (-text.score,)
+
+    def extend(
+        self, beams: Beams, logp: Tensor, width: int, *, end: int | None, last: np.ndarray
+    ) -> Continuations:
+        """The continuations of open texts that are considered, best first.
+
+        Args:
+            beams: The open texts, w of each of n rows.
+            logp: [n w, V] the log-probabilities of their next tokens, changed in place.
+            width: The texts of a row that go on.
+            end: The token that ends a text.
+            last: [n] whether the next token is the last of its limit.
+        """
+        return beams.extend(logp, 2 * width, end, last)
+
+    def _weigh(self, logp: Tensor, beams: Beams, limits: np.ndarray, end: int | None) -> Tensor:
         """`logp [n w, V]` after the rules, changed in place; `limits [n]`."""
         limit, ids = limits.repeat(beams.totals.shape[1]), beams.ids
-        logp = self.exclude(logp, written=written, limit=limit, end=end, ids=ids)
+        logp = self.exclude(logp, written=beams.written, limit=limit, end=end, ids=ids)
         return logp if self.repetition_penalty == 1 else self.penalise(logp, ids)
 
     def _finish(
-        self, pools: list[_Pool], beams: _Beams, continuations: _Continuations, written: int
+        self, pools: list[_Pool], beams: Beams, continuations: Continuations, width: int
     ) -> None:
         """Put the texts that end now into the pools of their rows."""
-        closing = continuations.closes[:, : self.width] & (
-            continuations.scores[:, : self.width] > -np.inf
-        )
+        scores, divisor = continuations.scores, self.divisor(beams.written + 1)
+        closing = continuations.closes[:, :width] & (scores[:, :width] > -np.inf)
         for n, column in zip(*np.nonzero(closing), strict=True):
             ended = bool(continuations.ended[n, column])
-            text = beams.text(int(continuations.source[n, column]), written - 1)
+            text = beams.text(int(continuations.source[n, column]))
             text = text if ended else [*text, int(continuations.tokens[n, column])]
-            pools[beams.rows[n]].add(
-                Hypothesis(
-                    text, float(continuations.scores[n, column] / self.divisor(written)), ended
-                )
-            )
+            pools[beams.rows[n]].add(Hypothesis(text, float(scores[n, column] / divisor), ended))
         # no token is left: the best open text is the result
-        for n in np.flatnonzero(continuations.scores[:, 0] == -np.inf):
-            open_, score = (
-                int(beams.totals[n].argmax()),
-                float(beams.totals[n].max() / self.divisor(max(1, written - 1))),
-            )
-            pools[beams.rows[n]].add(
-                Hypothesis(beams.text(n * beams.totals.shape[1] + open_, written - 1), score, False)
-            )
+        for n in np.flatnonzero(scores[:, 0] == -np.inf):
+            total, divisor = float(beams.totals[n].max()), self.divisor(max(1, beams.written))
+            text = beams.text(n * beams.totals.shape[1] + int(beams.totals[n].argmax()))
+            pools[beams.rows[n]].add(Hypothesis(text, total / divisor, False))
 
     def _open(
         self, pools: list[_Pool], limits: np.ndarray, written: int, row: int, best: float
@@ -168,7 +180,7 @@ class Beam(Ruled):
         pool, limit = pools[row], int(limits[row])
         if best == -np.inf or written >= limit:
             return False
-        if len(pool.texts) < self.width:
+        if len(pool.texts) < pool.width:
             return True
         longest = limit if self.early == "never" and self.alpha > 0 else written
         return self.early is not True and best / self.divisor(longest) > pool.texts[-1].score
@@ -177,17 +189,17 @@ class Beam(Ruled):
 class _Pool:
     """The best finished texts of a row."""
 
-    def __init__(self, width: int) -> None:
-        self.width, self.texts = width, list[Hypothesis]()
+    def __init__(self, width: int, order: Callable[[Hypothesis], tuple[float, ...]]) -> None:
+        self.width, self.order, self.texts = width, order, list[Hypothesis]()
 
     def add(self, text: Hypothesis) -> None:
         """Add a finished text; only the best `width` are kept."""
         # a stable sort: of equal scores the older text is first
-        self.texts = sorted([*self.texts, text], key=lambda it: -it.score)[: self.width]
+        self.texts = sorted([*self.texts, text], key=self.order)[: self.width]
 
 
 @dataclass(frozen=True)
-class _Continuations:
+class Continuations:
     """The best continuations of n rows, best first; [n, C] each."""
 
     scores: np.ndarray
@@ -199,38 +211,53 @@ class _Continuations:
 
 
 @dataclass(frozen=True)
-class _Beams:
+class Beams:
     """The open texts of the rows that are not done: w of each row, next to each other."""
 
     rows: np.ndarray  # [n]
     ids: np.ndarray  # [n w, T]
     totals: np.ndarray  # [n, w] log-probabilities; -inf: there is no such text
+    written: int = 0  # the last tokens of `ids` that are not of the prompt
 
-    def text(self, number: int, written: int) -> list[int]:
-        """The last `written` tokens of an open text."""
-        tokens: list[int] = self.ids[number, self.ids.shape[1] - written :].tolist()
+    def text(self, number: int) -> list[int]:
+        """The tokens of an open text without its prompt."""
+        tokens: list[int] = self.ids[number, self.ids.shape[1] - self.written :].tolist()
         return tokens
 
-    def extend(self, logp: Tensor, count: int, end: int | None, last: np.ndarray) -> _Continuations:
+    def take(self, rows: np.ndarray) -> Beams:
+        """Some of the rows."""
+        w = self.totals.shape[1]
+        ids = self.ids[(w * rows[:, None] + np.arange(w)).ravel()]
+        return replace(self, rows=self.rows[rows], ids=ids, totals=self.totals[rows])
+
+    def extend(self, logp: Tensor, count: int, end: int | None, last: np.ndarray) -> Continuations:
         """The best `count` continuations of each row, `logp [n w, V]` (changed in place)."""
-        (n, w), size = self.totals.shape, logp.shape[1]
-        values = logp.add_(torch.from_numpy(self.totals).to(logp).view(-1, 1)).view(n, w * size)
-        best, index = take_best(values, min(count, w * size))
-        scores, indices = best.double().cpu().numpy(), index.cpu().numpy()
-        parents, tokens = indices // size, indices % size
-        ended = tokens == end if end is not None else np.zeros(tokens.shape, bool)
-        return _Continuations(
-            scores,
-            parents,
-            parents + w * np.arange(n)[:, None],
-            tokens,
-            ended,
-            ended | last[:, None],
+        values = self.add_totals(logp)
+        best, index = take_best(values, min(count, values.shape[1]))
+        return self.choose(
+            best.double().cpu().numpy(), index.cpu().numpy(), logp.shape[1], end=end, last=last
         )
 
+    def add_totals(self, logp: Tensor) -> Tensor:
+        """[n, w V] the log-probabilities of all continuations, by `logp [n w, V]`, which is changed
+        in place.
+        """
+        totals = torch.from_numpy(self.totals).to(logp).view(-1, 1)
+        return logp.add_(totals).view(len(self.rows), -1)
+
+    def choose(
+        self, scores: np.ndarray, index: np.ndarray, size: int, *, end: int | None, last: np.ndarray
+    ) -> Continuations:
+        """The continuations `index [n, C]` of `w V`, with their scores; V is `size`."""
+        n, w = self.totals.shape
+        parents, tokens = index // size, index % size
+        source = parents + w * np.arange(n)[:, None]
+        ended = tokens == end if end is not None else np.zeros(tokens.shape, bool)
+        return Continuations(scores, parents, source, tokens, ended, ended | last[:, None])
+
     def next(
-        self, continuations: _Continuations, width: int, is_open: Callable[[int, float], bool]
-    ) -> tuple[_Beams, np.ndarray]:
+        self, continuations: Continuations, width: int, is_open: Callable[[int, float], bool]
+    ) -> tuple[Beams, np.ndarray]:
         """The `width` best continued texts of the rows that are still `is_open(row, best)`, and the
         text that each of them continues.
         """
@@ -255,7 +282,7 @@ class _Beams:
             gather(continuations.tokens)[kept].ravel(),
         )
         ids = np.concatenate([self.ids[source], tokens[:, None]], 1)
-        return _Beams(self.rows[kept], ids, totals[kept]), source
+        return Beams(self.rows[kept], ids, totals[kept], self.written + 1), source
 
 
 def take_best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

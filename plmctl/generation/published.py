@@ -29,13 +29,31 @@ DEFAULTS: Mapping[str, Any] = {
     "length_penalty": 1.0,
     "no_repeat_ngram_size": 0,
     "encoder_no_repeat_ngram_size": 0,
+    "penalty_alpha": 0.0,
     "num_return_sequences": 1,
 }
 LENGTHS = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
-_SEARCHED = ("num_beams", "do_sample", "num_return_sequences", *LENGTHS)
 # settings of one search: theirs -> ours
-BEAM = {"num_beams": "width", "length_penalty": "alpha", "early_stopping": "early"}
-SAMPLE = {name: name for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
+BEAM = {
+    "num_beams": "width",
+    "length_penalty": "alpha",
+    "early_stopping": "early",
+    "num_return_sequences": "count",
+}
+SAMPLE = {
+    "num_return_sequences": "count",
+    **{name: name for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")},
+}
+SEARCHES: Mapping[str, Mapping[str, str]] = {
+    "greedy": {},
+    "sample": SAMPLE,
+    "contrastive": {"penalty_alpha": "alpha", "top_k": "top_k"},
+    "beam": BEAM,
+    "diverse": {**BEAM, "num_beam_groups": "groups", "diversity_penalty": "diversity"},
+    "constrained": {**BEAM, "force_words_ids": "phrases"},
+}
+# values of the library where a search of ours has others
+_THEIRS: Mapping[str, Any] = {"top_k": 50, "diversity_penalty": 0.0}
 RULES = {
     "no_repeat_ngram_size": "no_repeat_ngram",
     "repetition_penalty": "repetition_penalty",
@@ -46,7 +64,7 @@ EXCLUDED = ("bad_words_ids", "suppress_tokens")  # sequences, and tokens alone
 OTHERS = frozenset(DEFAULTS) | {
     *("max_new_tokens", "min_new_tokens", "bad_words_ids", "forced_eos_token_id"),
     *("suppress_tokens", "begin_suppress_tokens", "exponential_decay_length_penalty"),
-    *("sequence_bias", "guidance_scale", "penalty_alpha"),
+    *("sequence_bias", "guidance_scale", "force_words_ids"),
 }
 
 
@@ -70,26 +88,40 @@ def to_settings(
         forced: The number of tokens that a decoder is forced to begin with; None: it continues its
             prompt, which `max_length` counts, too.
     """
-    beam, draws = stated.get("num_beams", 1) > 1, stated.get("do_sample", False)
-    own = BEAM if beam else SAMPLE if draws else {}
-    name = "beam" if beam else "sample" if draws else "greedy"
-    names = {**own, **RULES, **({"num_return_sequences": "count"} if own else {})}
-    found = {f"search.{ours}": stated[key] for key, ours in names.items() if key in stated}
+    name = _name_search(stated)
+    names = {**SEARCHES[name], **RULES}
+    values = {**_THEIRS, **stated}
+    found = {f"search.{ours}": values[key] for key, ours in names.items() if key in values}
     if excluded := _list_excluded(stated):
         found["search.excluded"] = excluded
-    if own is SAMPLE:
-        found["search.top_k"] = stated.get("top_k", DEFAULTS["top_k"]) or None
+    if "search.top_k" in found:
+        found["search.top_k"] = found["search.top_k"] or None
     lengths = {"max_new": _count("max", stated, forced)}
     lengths["search.min_length"] = _count("min", stated, forced)
     found |= {key: max(0, value) for key, value in lengths.items() if value is not None}
-    unread = [key for key in stated if key not in {*BEAM, *SAMPLE, *RULES, *EXCLUDED, *_SEARCHED}]
+    read = {"do_sample", *LENGTHS, *EXCLUDED, *RULES}.union(*SEARCHES.values())
+    unread = [key for key in stated if key not in read]
+    unread += [key for key in ("force_words_ids",) if key in stated and name != "constrained"]
     unread += [key for key in ("max_length", "min_length") if forced is None and key in stated]
-    if beam and draws:
+    if stated.get("do_sample") and name != "sample":
         unread.append("do_sample")
     if isinstance(found.get("search.last"), list):
         del found["search.last"]  # one of several ends
         unread.append("forced_eos_token_id")
     return ({"search": name, **found} if found else {}), unread
+
+
+def _name_search(stated: Mapping[str, Any]) -> str:
+    """Our search of the stated settings."""
+    if stated.get("num_beams", 1) > 1:
+        words = stated.get("force_words_ids", [])
+        if words and all(isinstance(token, int) for ids in words for token in ids):
+            return "constrained"
+        return "diverse" if stated.get("num_beam_groups", 1) > 1 else "beam"
+    if stated.get("do_sample", False):
+        return "sample"
+    contrasts = stated.get("penalty_alpha", 0) > 0 and stated.get("top_k", _THEIRS["top_k"]) > 1
+    return "contrastive" if contrasts else "greedy"
 
 
 def _list_excluded(stated: Mapping[str, Any]) -> list[list[int]]:
@@ -118,6 +150,10 @@ def state_search(facts: SearchFacts, *, max_new: int, forced: int) -> dict[str, 
         "do_sample": facts.draws,
         "num_beams": facts.width,
         "num_return_sequences": facts.count,
+        "num_beam_groups": facts.groups,
+        "diversity_penalty": facts.diversity,
+        "force_words_ids": [*facts.phrases],
+        "penalty_alpha": facts.contrast,
         "max_new_tokens": max_new + forced,
         **{theirs: getattr(facts.rules, ours) for theirs, ours in RULES.items()},
         "bad_words_ids": [ids for ids in facts.rules.excluded if len(ids) > 1],
@@ -129,5 +165,6 @@ def state_search(facts: SearchFacts, *, max_new: int, forced: int) -> dict[str, 
         stated |= {"length_penalty": facts.alpha, "early_stopping": facts.early}
     if facts.draws:
         stated |= {theirs: getattr(facts, ours) for theirs, ours in SAMPLE.items()}
+    if facts.draws or facts.contrast:
         return find_stated(stated) | {"top_k": facts.top_k or 0}
     return find_stated(stated)

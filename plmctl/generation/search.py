@@ -36,6 +36,14 @@ class DecodingStep(Protocol):
         """
 
 
+@runtime_checkable
+class ShowingStep(DecodingStep, Protocol):
+    """A model that also shows its last hidden states."""
+
+    states: Tensor  # [B, T, W] of the tokens that were read last, at first of the prompt
+    real: Tensor  # [B, T] which of them are no padding
+
+
 @dataclass(frozen=True)
 class Start:
     """The start of a search."""
@@ -231,6 +239,10 @@ class SearchFacts:
         alpha: The exponent of the length that divides scores.
         penalty: The function of the length.
         early: When a beam is done.
+        groups: Groups of a beam that avoid each other's tokens.
+        diversity: The penalty of a token for each text of an earlier group.
+        phrases: Sequences of ids that every text contains.
+        contrast: The weight of likeness to earlier tokens.
         draws: Whether tokens are drawn.
         temperature: The divisor of the logits of drawn tokens.
         top_k: Tokens that are drawn from; None: all.
@@ -246,6 +258,10 @@ class SearchFacts:
     alpha: float = 0.0
     penalty: str = "length"
     early: Literal["never", True, False] = True
+    groups: int = 1
+    diversity: float = 0.0
+    phrases: Sequence[Sequence[int]] = ()
+    contrast: float = 0.0
     draws: bool = False
     temperature: float = 1.0
     top_k: int | None = None

@@ -43,6 +43,8 @@ class Reading:
         # tracks of the last token, for the tokens after it
         self.tracks = {name: track[:, -1:] for name, track in prompt.tracks.items()}
         self.key = torch.arange(len(prompt.ids), device=prompt.ids.device)
+        self.states = torch.zeros(0)  # [B, T, W] of the tokens that were read last
+        self.real = prompt.real  # [B, T] which of them are no padding
 
     def begin(self) -> Tensor:
         """[B, V] logits of the first token."""
@@ -96,6 +98,7 @@ class Reading:
         """Predict at the last token of `seq`; with `mask`, at a mask after it, which is not
         cached.
         """
+        real = seq.real
         if self.mask is not None:
             tracks = self._next({name: track[:, -1:] for name, track in seq.tracks.items()})
             mask = torch.full_like(seq.ids[:, :1], self.mask)
@@ -105,10 +108,11 @@ class Reading:
             seq = replace(
                 seq, ids=torch.cat([seq.ids, mask], 1), length=seq.length + 1, tracks=together
             )
-        state = self._run(seq)[:, -1]
+        states = self._run(seq)
+        self.states, self.real = states[:, : real.shape[1]], real
         if self.mask is not None:
             self.cache.forget(1)
-        return self._find_logits(state)
+        return self._find_logits(states[:, -1])
 
     def _go_on(self, ids: Tensor) -> Seq:
         """The next tokens [B, T] of each row, with their tracks."""

@@ -158,6 +158,8 @@ class CTranslate2Writer:
         facts: SearchFacts | None = getattr(search, "facts", None)
         if facts is None:
             raise lack(f"search {type(search).__name__}")
+        if facts.phrases:
+            raise lack("search for texts with given phrases")
         beam = facts.width > 1
         rules = facts.rules
         own: list[tuple[str, Any, Any]] = [
@@ -167,6 +169,8 @@ class CTranslate2Writer:
             ("repetition_penalty", rules.repetition_penalty, 1.0),
             ("min_p", facts.min_p, 0.0),
             ("typical_p", facts.typical_p, 1.0),
+            ("groups", facts.groups, 1),
+            ("alpha", facts.contrast, 0.0),
         ]
         lacks = [(name, value, spell(off), spell(off)) for name, value, off in own if value != off]
         if beam and facts.early is not True:

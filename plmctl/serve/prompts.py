@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 from plmctl.artifacts.loading import Loaded
-from plmctl.config.build import build
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.generation.answers import Answerer, TextAnswers
@@ -21,7 +20,7 @@ from plmctl.runs.published_search import choose_search
 from plmctl.runtime.base import Runtime
 from plmctl.serve.queue import QueuedItem
 from plmctl.training.device.precision import Precision
-from plmctl.use.generate import make_answerer
+from plmctl.use.generate import build_search, make_answerer
 from plmctl.use.prompting import make_prompt_reader
 from plmctl.use.runtimes import let_write
 
@@ -135,7 +134,7 @@ class PromptEngines:
         plugins = tuple(self.loaded.source.plugins)
         given = Provenance("generate", overrides=tuple(words), plugins=plugins)
         spec: Any = choose_search(decide(given), self.loaded)
-        search = build(spec.search, {}, plugins, path="search")
+        search = build_search(spec.search, self.loaded.tokenizer.encode, plugins)
         least = spec.search.get("min_length", 0)
         answerer = make_answerer(
             self.reader,

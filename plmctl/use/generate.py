@@ -4,15 +4,21 @@ how answers look).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import torch
 
 from plmctl.artifacts.loading import Loaded, load_for
+from plmctl.config.build import build
 from plmctl.core.errors import ConfigError
 from plmctl.generation.answers import MaskAnswers, TextAnswers
 from plmctl.generation.decode import Draft
 from plmctl.generation.prompts import PromptReader
 from plmctl.generation.search import Search
 from plmctl.models.base import Backbone
+
+Encode = Callable[[str], list[int]]
 
 
 def make_answerer(
@@ -52,6 +58,21 @@ def make_answerer(
         allowed = "null: a draft is for one text a prompt"
         raise ConfigError("draft", "...", allowed, fix="search.count=1")
     return TextAnswers(reader, search, max_new, device, weights, draft)
+
+
+def build_search(settings: Mapping[str, Any], encode: Encode, plugins: Sequence[str]) -> Search:
+    """The search of a command.
+
+    Args:
+        settings: Its settings, with texts or ids for phrases.
+        encode: The ids of a text.
+        plugins: The plug-ins of the command.
+    """
+    own = dict(settings)
+    if phrases := own.get("phrases"):
+        own["phrases"] = [encode(each) if isinstance(each, str) else each for each in phrases]
+    search: Search = build(own, {}, plugins, path="search")
+    return search
 
 
 def open_draft(checkpoint: str, loaded: Loaded, *, tokens: int, device: str) -> Draft:

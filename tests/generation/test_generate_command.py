@@ -204,7 +204,12 @@ def test_a_source_is_written_out_with_its_sentinels(run: Callable[[str], str]) -
             2,
             "fix: search=sample search.temperature=0.5",
         ),
-        ("gpt", ["prompt=a", "search.count=2"], 2, "fix: search=beam search.count=2  # or sample"),
+        (
+            "gpt",
+            ["prompt=a", "search.count=2"],
+            2,
+            "fix: search=beam search.count=2  # or constrained or diverse or sample",
+        ),
         (
             "gpt",
             ["prompt=a", "max_new=5", "search.min_length=10"],

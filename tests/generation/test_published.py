@@ -10,6 +10,9 @@ import torch
 
 import plmctl
 from plmctl.artifacts.convert import convert
+from plmctl.generation.constrained import Constrained
+from plmctl.generation.contrastive import Contrastive
+from plmctl.generation.diverse import Diverse
 from plmctl.generation.published import find_stated, state_search, to_settings
 from plmctl.generation.sample import Sample
 from tests.interop.conftest import with_tokenizer
@@ -55,6 +58,8 @@ def test_a_published_model_writes_as_its_folder_says(
     # settings of a user stay
     (greedy,) = loaded.generate(["the cat sat on the mat"], search="greedy")
     assert len(greedy["texts"]) == 1
+    (forced,) = loaded.generate(["the cat"], search="constrained", options={"phrases": ["on the"]})
+    assert "on the" in forced["texts"][0]["text"]
     convert(folder, tmp_path / "ours", to="plmctl")
     convert(tmp_path / "ours", tmp_path / "again", to="hf")
     again = transformers.GenerationConfig.from_pretrained(tmp_path / "again")
@@ -90,6 +95,25 @@ def test_a_published_model_writes_as_its_folder_says(
             {"search": "beam", "search.width": 4, "search.excluded": [[3]]},
             ["do_sample"],
         ),
+        (
+            {"num_beams": 4, "num_beam_groups": 2, "num_return_sequences": 3, "penalty_alpha": 0.6},
+            0,
+            {"search": "diverse", "search.width": 4, "search.groups": 2, "search.count": 3}
+            | {"search.diversity": 0.0},
+            [],
+        ),
+        (
+            {"num_beams": 4, "force_words_ids": [[[3], [4]]]},
+            0,
+            {"search": "beam", "search.width": 4},
+            ["force_words_ids"],
+        ),
+        (
+            {"penalty_alpha": 0.6, "top_k": 4},
+            None,
+            {"search": "contrastive", "search.alpha": 0.6, "search.top_k": 4},
+            [],
+        ),
     ],
 )
 def test_settings_without_effect_say_nothing(
@@ -110,3 +134,21 @@ def test_the_search_of_a_task_is_published() -> None:
     assert unread == []
     # the library's own value is stated where ours differs
     assert transformers.GenerationConfig(**stated).top_k == 0
+
+
+BEAM: Any = {"width": 4, "count": 2, "alpha": 0.5, "penalty": "length", "early": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "search", "more"),
+    [
+        ("diverse", Diverse(groups=2, diversity=0.3, **BEAM), {"groups": 2, "diversity": 0.3}),
+        ("constrained", Constrained(phrases=[[4, 5]], **BEAM), {"phrases": [[4, 5]]}),
+        ("contrastive", Contrastive(top_k=4, alpha=0.6), {"top_k": 4, "alpha": 0.6}),
+    ],
+)
+def test_further_searches_are_published(name: str, search: Any, more: dict[str, Any]) -> None:
+    settings, unread = to_settings(state_search(search.facts, max_new=7, forced=0), forced=0)
+    own = {**BEAM, **more} if search.facts.width > 1 else more
+    wanted = {f"search.{key}": value for key, value in own.items() if key != "penalty"}
+    assert (settings, unread) == ({"search": name, "max_new": 7, **wanted}, [])

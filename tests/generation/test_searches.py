@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.generation.beam import Beam, keep_order, take_best
+from plmctl.generation.constrained import Constrained
+from plmctl.generation.contrastive import Contrastive
+from plmctl.generation.diverse import Diverse
 from plmctl.generation.greedy import Greedy, find_best
 from plmctl.generation.sample import Sample
 from plmctl.generation.search import Start, find_repeats
@@ -33,9 +37,22 @@ class Table:
             2 * torch.randn(SIZE, SIZE, SIZE, generator=generator, dtype=torch.float64), -1
         )
         self.last = torch.stack([torch.arange(rows) % SIZE] * 2, 1)
+        self.vectors = torch.randn(SIZE, SIZE, 3, generator=generator, dtype=torch.float64)
 
     def begin(self) -> Tensor:
         return self.logp[self.last[:, 0], self.last[:, 1]].clone()
+
+    @property
+    def states(self) -> Tensor:
+        return self.vectors[self.last[:, 0], self.last[:, 1]][:, None]
+
+    @property
+    def real(self) -> Tensor:
+        return torch.ones(len(self.last), 1, dtype=torch.bool)
+
+    def show(self, row: int, text: tuple[int, ...]) -> Tensor:
+        before = [row % SIZE, row % SIZE, *text]
+        return self.vectors[before[-2], before[-1]]
 
     def advance(self, tokens: Tensor) -> Tensor:
         self.last = torch.stack([self.last[:, 1], tokens], 1)
@@ -55,48 +72,79 @@ def start(step: Table, limits: list[int], **more: Any) -> Start:
     return Start(step.begin(), limits=np.array(limits), end=END, **more)
 
 
+Text = tuple[tuple[int, ...], float]  # its tokens and its score
+
+
 def slow_beam(
-    table: Table, row: int, search: Beam, limit: int
-) -> list[tuple[tuple[int, ...], float]]:
-    """One row, one text at a time, as the docstring says it."""
-    texts: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
-    done: list[tuple[tuple[int, ...], float]] = []
+    table: Table, row: int, search: Beam, limit: int, choose: Any = None, met: Any = None
+) -> list[Text]:
+    """One row, one text at a time, as the docstrings say it.
+
+    Args:
+        choose: The texts that are considered, of all longer ones; None: the best.
+        met: The tokens of phrases that a text has; None: there are none.
+    """
+    groups = getattr(search, "groups", 1)
+    width, met = search.width // groups, met or (lambda text: 0)
+    texts: list[list[Text]] = [[((), 0.0)] for _ in range(groups)]
+    done: list[list[Text]] = [[] for _ in range(groups)]
     for length in range(1, limit + 1):
-        longer = []
-        for text, total in texts:
-            n = search.no_repeat_ngram
-            grams = {text[i : i + n] for i in range(len(text) - n + 1)} if n else set()
-            banned = {gram[-1] for gram in grams if gram[:-1] == text[len(text) - n + 1 :]}
-            for token, gain in enumerate(table.next(row, text)):
-                if token not in banned and not (token == END and length <= search.min_length):
-                    longer.append(((*text, token), total + gain))
-        longer = sorted(longer, key=lambda it: -it[1])[: 2 * search.width]
-        closes = [text[-1] == END or length == limit for text, _ in longer]
-        penalty = (
-            length**search.alpha
-            if search.penalty == "length"
-            else ((5 + length) / 6) ** search.alpha
-        )
-        done += [
-            (t, s / penalty)
-            for (t, s), c in list(zip(longer, closes, strict=True))[: search.width]
-            if c
-        ]
-        done = sorted(done, key=lambda it: -it[1])[: search.width]
-        texts = [it for it, c in zip(longer, closes, strict=True) if not c][: search.width]
-        if not texts:
-            break
-        if len(done) == search.width:
-            far = limit if search.early == "never" and search.alpha > 0 else length
-            reach = (
-                far**search.alpha if search.penalty == "length" else ((5 + far) / 6) ** search.alpha
-            )
-            if search.early is True or texts[0][1] / reach <= done[-1][1]:
-                break
+        taken: Counter[int] = Counter()
+        for group in range(groups):
+            longer = []
+            for text, total in texts[group]:
+                n = search.no_repeat_ngram
+                grams = {text[i : i + n] for i in range(len(text) - n + 1)} if n else set()
+                banned = {gram[-1] for gram in grams if gram[:-1] == text[len(text) - n + 1 :]}
+                if length <= search.min_length or met(text) < met(None):
+                    banned.add(END)
+                for token, gain in enumerate(table.next(row, text)):
+                    lowered = getattr(search, "diversity", 0.0) * taken[token]
+                    if token not in banned:
+                        longer.append(((*text, token), total + gain - lowered))
+            longer = sorted(longer, key=lambda it: -it[1])
+            longer = (longer if choose is None else choose(longer, width, length == limit))[
+                : 2 * width
+            ]
+            taken.update([text[-1] for text, _ in longer if text[-1] != END][:width])
+            closes = [text[-1] == END or length == limit for text, _ in longer]
+            penalty = divisor(search, length)
+            done[group] += [
+                (t, s / penalty)
+                for (t, s), c in list(zip(longer, closes, strict=True))[:width]
+                if c
+            ]
+            done[group] = sorted(done[group], key=lambda it: (-met(it[0]), -it[1]))[:width]
+            open_ = [it for it, c in zip(longer, closes, strict=True) if not c][:width]
+            if open_ and len(done[group]) == width:
+                far = limit if search.early == "never" and search.alpha > 0 else length
+                best = max(total for _, total in open_) / divisor(search, far)
+                if search.early is True or best <= done[group][-1][1]:
+                    open_ = []
+            texts[group] = open_
+    every = sorted(sum(done, []), key=lambda it: (-met(it[0]), -it[1]))  # noqa: RUF017
     return [
         (tuple(token for token in text if token != END), score)
-        for text, score in done[: search.count]
+        for text, score in every[: search.count]
     ]
+
+
+def divisor(search: Beam, length: int) -> float:
+    base = length if search.penalty == "length" else (5 + length) / 6
+    return float(base**search.alpha)
+
+
+def same_texts(search: Beam, limits: list[int], seed: int, **more: Any) -> list[list[Text]]:
+    """The texts of all rows, which are those of the slow search."""
+    table, every = Table(len(limits), seed), []
+    for row, found in enumerate(search(table, start(table, limits))):
+        wanted = slow_beam(Table(len(limits), seed), row, search, limits[row], **more)
+        assert [tuple(text.ids) for text in found] == [text for text, _ in wanted]
+        np.testing.assert_allclose(
+            [text.score for text in found], [score for _, score in wanted], rtol=1e-12
+        )
+        every.append([(tuple(text.ids), text.score) for text in found])
+    return every
 
 
 @pytest.mark.sampled(3)
@@ -114,13 +162,92 @@ def test_beam_is_the_slow_one(early: Any, penalty: Any, more: dict[str, Any]) ->
             penalty=penalty,
             early=early,
         )
-        table = Table(len(limits), seed)
-        for row, found in enumerate(search(table, start(table, limits))):
-            wanted = slow_beam(Table(len(limits), seed), row, search, limits[row])
-            assert [tuple(text.ids) for text in found] == [text for text, _ in wanted]
-            np.testing.assert_allclose(
-                [text.score for text in found], [score for _, score in wanted], rtol=1e-12
-            )
+        same_texts(search, limits, seed)
+
+
+@pytest.mark.parametrize("early", [True, False, "never"])
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_diverse_beams_are_the_slow_ones(groups: int, early: Any) -> None:
+    how: Any = {"width": 6, "groups": groups, "alpha": 0.6, "penalty": "length", "early": early}
+    found = {}
+    for diversity in (0.0, 0.7):
+        search = Diverse(**how, diversity=diversity, count=5, no_repeat_ngram=3)
+        found[diversity] = same_texts(search, [6, 1, 9, 4, 6], seed=groups)
+    first = [{text for text, _ in texts} for texts in found[0.0]]
+    if groups > 1:  # equal groups write equal texts, others do not
+        assert all(len(texts) <= 6 // groups for texts in first)
+        assert sum(len({text for text, _ in texts}) for texts in found[0.7]) > sum(map(len, first))
+
+
+def count_met(phrases: list[tuple[int, ...]], text: tuple[int, ...] | None) -> int:
+    """The tokens of phrases in a text; None: all."""
+    total = 0
+    for phrase in phrases:
+        size = len(phrase)
+        if text is None or any(text[i : i + size] == phrase for i in range(len(text) - size + 1)):
+            total += size
+        else:
+            total += max(k for k in range(size) if text[len(text) - k :] == phrase[:k])
+    return total
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize(
+    "phrases", [[(3,)], [(4, 2), (5,)], [(1, 1, 2)], [(2, 6), (6, 3)], [(3, 3), (1, 4, 1, 5)]]
+)
+def test_constrained_beams_are_the_slow_ones(phrases: list[tuple[int, ...]], early: bool) -> None:
+    met = partial(count_met, phrases)
+
+    def take_turns(longer: list[Text], width: int, last: bool) -> list[Text]:
+        best = [
+            next(it for it in longer if it[0][:-1] == own) for own in {t[:-1] for t, _ in longer}
+        ]
+        ahead = [it for it in longer if met(it[0]) > met(it[0][:-1])]
+        considered = {*longer[: 2 * width], *best, *ahead}
+        banks: dict[int, list[Text]] = {}
+        for it in sorted(considered, key=lambda it: -it[1]):
+            banks.setdefault(met(it[0]), []).append(it)
+        if last:
+            return [it for bank in sorted(banks, reverse=True) for it in banks[bank]]
+        turns = []
+        while banks:
+            for bank in sorted(banks, reverse=True):
+                turns.append(banks[bank].pop(0))
+                banks = {key: rest for key, rest in banks.items() if rest}
+        return turns
+
+    how: Any = {"alpha": 0.6, "penalty": "length", "early": early, "phrases": phrases}
+    limits = [6, 2, 9, 4]
+    for width, count in ((3, 3), (1, 1)):
+        search = Constrained(width=width, count=count, **how)
+        found = same_texts(search, limits, 1, choose=take_turns, met=met)
+        for limit, texts in zip(limits, found, strict=True):
+            assert met(texts[0][0]) == met(None) or limit < met(None)
+
+
+def test_contrastive_search_is_the_slow_one() -> None:
+    limits = [8, 1, 8, 8, 3]
+    for alpha, top_k in ((0.6, 4), (0.0, 4), (1.0, 3), (0.5, 1)):
+        table, same = Table(5), 0
+        search = Contrastive(top_k=top_k, alpha=alpha)
+        for row, (text,) in enumerate(search(table, start(table, limits))):
+            ids: tuple[int, ...] = ()
+            score, before = 0.0, [table.show(row, ids)]
+            while len(ids) < limits[row] and END not in ids:
+                gains = table.next(row, ids)
+                best = sorted(range(SIZE), key=lambda token: -gains[token])[:top_k]
+                values = []
+                for token in best:
+                    own = table.show(row, (*ids, token))
+                    near = max(float(torch.cosine_similarity(own, each, 0)) for each in before)
+                    values.append((1 - alpha) * math.exp(gains[token]) - alpha * near)
+                token = best[values.index(max(values))]
+                same += token == best[0]
+                score, ids = score + gains[token], (*ids, token)
+                before.append(table.show(row, ids))
+            assert text.ids == [token for token in ids if token != END]
+            assert (text.finished, text.score) == (END in ids, pytest.approx(score, rel=1e-12))
+        assert alpha == 0 or top_k == 1 or same < sum(limits)
 
 
 def test_greedy_follows_the_largest_and_says_its_score() -> None:
@@ -298,6 +425,9 @@ def test_a_text_that_may_not_go_on_stays() -> None:
     assert not text.finished
 
 
+FOUR: Any = {"width": 4, "alpha": 1.0, "penalty": "length", "early": False}
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -311,6 +441,14 @@ def test_a_text_that_may_not_go_on_stays() -> None:
         (lambda: Sample(temperature=1.0, top_k=0, top_p=1.0, seed=0), "search.top_k=0"),
         (lambda: Sample(temperature=1.0, top_k=None, top_p=1.5, seed=0), "search.top_p=1.5"),
         (lambda: Greedy(min_length=-1), "search.min_length=-1"),
+        (lambda: Diverse(**FOUR, groups=3, diversity=1.0), "search.groups=3: a divisor of 4"),
+        (lambda: Diverse(**FOUR, groups=2, diversity=-1.0), "search.diversity=-1.0: 0 or more"),
+        (lambda: Constrained(**FOUR, phrases=[]), "search.phrases"),
+        (lambda: Constrained(**FOUR, phrases=["a"]).fits(9), "search.phrases=.*: lists of ids"),
+        (lambda: Constrained(**FOUR, phrases=[[9]]).fits(9), "search.phrases=9: an id below 9"),
+        (lambda: Contrastive(top_k=0, alpha=0.5), "search.top_k=0: 1 or more"),
+        (lambda: Contrastive(top_k=8, alpha=0.5).fits(7), "search.top_k=8: at most 7"),
+        (lambda: Contrastive(top_k=2, alpha=1.5), "search.alpha=1.5: 0 to 1"),
         (lambda: Greedy(repetition_penalty=0.0), "search.repetition_penalty=0.0: more than 0"),
         (lambda: Greedy(excluded=[[]]), "search.excluded"),
         (lambda: Greedy(excluded=[[3, -1]]), "search.excluded=-1: an id of the vocabulary"),
