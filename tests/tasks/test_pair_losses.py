@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
+from plmctl.objectives.base import Output
 from plmctl.tasks import batches
 from plmctl.tasks.pair_losses.angle import AnglE, find_angles
 from plmctl.tasks.pair_losses.base import PairLoss
 from plmctl.tasks.pair_losses.cosent import CoSENT
 from plmctl.tasks.pair_losses.squared import SquaredError
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.training.processes.world import World
+from plmctl.training.together import join
 from tests.objectives.contrastive import W, encoder
 from tests.tasks.test_sentence_tasks import make_task, write_pairs, write_questions
 
@@ -88,6 +92,27 @@ def test_known_values_of_rankings() -> None:
 def tokenizer() -> Tokenizer:
     texts = ["the cat sat on a mat, and one dog ran to it; where is here, not"] * 3
     return Tokenizer.train(texts, kind="wordpiece", vocab_size=40)
+
+
+def test_pairs_of_several_micro_batches_are_compared(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    file = write_pairs(tmp_path / "pairs.tsv", 2)
+    task = make_task("sentence_scores", file, "pair_loss@task.loss=angle", "task.matryoshka=[4]")
+    rows = task.encode(task.read("train"), tokenizer)
+    model = Model(backbone=encoder(0.0).backbone, heads={}).eval()
+
+    def compute(*numbers: int) -> Output:
+        batch = batches.collate(rows, np.array(numbers))
+        out: Output = task.loss(task.logits(model, batch), batch)
+        return out
+
+    whole, parts = compute(*range(8)), [compute(*range(4)), compute(*range(4, 8))]
+    contrasts = [{("text", "pairs"): part.contrasts["sentence"]} for part in parts]
+    (joined,) = join(contrasts, World(), nullcontext).values()
+    term, found = whole.terms["sentence"], joined.output.terms["sentence"]
+    torch.testing.assert_close(found.total, term.total.detach(), check_dtype=False)
+    assert found.count == term.count == 4
+    apart = sum(float(part.terms["sentence"].total.detach()) for part in parts)
+    assert apart != pytest.approx(float(term.total.detach()))
 
 
 WORDS = {
