@@ -355,7 +355,7 @@ def describe_page(page: Path) -> str:
         text = inspect.getdoc(getattr(importlib.import_module(found[1]), found[2])) or ""
     blocks = (" ".join(each.split()) for each in text.split("\n\n"))
     plain = next(each for each in blocks if not each.startswith(("#", "|", "<", "```")))
-    sentence = re.split(r"(?<=[.?])\s(?=[A-Z`*\[])", plain)[0].rstrip(":")
+    sentence = re.split(r"(?<=[.?])\s(?=[A-Z`*\[])|(?<=。)", plain)[0].rstrip(":")
     return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", sentence)
 
 

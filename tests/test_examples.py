@@ -237,6 +237,18 @@ def test_tail_rows_keep_the_last_tokens(tokens_of: Callable[..., Path]) -> None:
         assert made.values["cut"][row] == max(len(ids) - 5, 0)
 
 
+def test_words_of_a_segmenter_stand_in_their_text() -> None:
+    """Also words that come twice, and spaces between them."""
+    pytest.importorskip("jieba")
+    from plmctl.text import segment
+
+    words = segment.find("own_parts.words.words", ["own_parts"])
+    text = "我们喜欢音乐 和音乐"
+    spans = list(words(text))
+    assert "".join(text[start:end] for start, end in spans) == text
+    assert [text[start:end] for start, end in spans].count("音乐") == 2
+
+
 def test_anisotropy_is_the_mean_cosine_of_all_pairs() -> None:
     from own_parts.anisotropy import mean_cosine
 

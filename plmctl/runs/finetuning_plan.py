@@ -209,6 +209,12 @@ def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> Fr
     return model.kept
 
 
+def _describe_unknown(task: Task, tokenizer: Tokenizer, split: Split) -> str:
+    share = inference.unknown(split.rows, tokenizer.vocab)
+    texts = (text for each in split.examples for text in task.texts(each)) if share else ()
+    return unknown.describe_unknown(share, unknown.name_unknown_form(tokenizer, texts))
+
+
 def _describe_data(
     session: Session, task: Task, tokenizer: Tokenizer, data: Mapping[str, Split]
 ) -> None:
@@ -220,7 +226,7 @@ def _describe_data(
         notes = [
             counted(len(split.examples), "example"),
             inference.describe_truncation(split.rows) or "nothing is cut",
-            unknown.describe_unknown(inference.unknown(split.rows, tokenizer.vocab)),
+            _describe_unknown(task, tokenizer, split),
             "" if split is train else inference.describe_overlap(train.examples, split.examples),
         ]
         if name == "dev" and task.splits.held_share:

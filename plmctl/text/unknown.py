@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmctl.core.errors import DataError
+from plmctl.text.hanzi import count_forms, find_form
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -59,9 +60,27 @@ def count_unknown_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[s
     return Counter({word: times for (word, times), is_lost in pairs if is_lost})
 
 
-def describe_unknown(share: float) -> str:
-    """The share in words, or "" if it is 0."""
-    return f"{share:.1%} of the tokens are unknown" if share else ""
+def name_unknown_form(tokenizer: Tokenizer, texts: Iterable[str]) -> str:
+    """The form of most unknown characters of a Chinese text, simplified or traditional; "" if
+    neither is.
+    """
+    spaced = (" ".join(character for character in text if find_form(character)) for text in texts)
+    forms = count_forms(count_unknown_words(tokenizer, spaced)).most_common(1)
+    return forms[0][0] if forms else ""
+
+
+def describe_unknown(share: float, form: str = "") -> str:
+    """The share in words, or "" if it is 0.
+
+    Args:
+        share: The share of unknown tokens.
+        form: The form of Chinese of the unknown characters.
+    """
+    if not share:
+        return ""
+    return f"{share:.1%} of the tokens are unknown" + (
+        f", such as {form} characters" if form else ""
+    )
 
 
 def refuse_unknown(

@@ -22,13 +22,15 @@ from plmctl.data.check.overlap import OverlapCounter
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob, tokenize
+from plmctl.text.hanzi import find_form
 from plmctl.text.segmented import count_words
 from plmctl.text.train import KINDS
 
 RNG = np.random.default_rng(0)
 LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 WORDS = np.array(["".join(RNG.choice(LETTERS, RNG.integers(2, 9))) for _ in range(2000)])
-HAN = np.array([chr(point) for point in range(0x4E00, 0x4E00 + 1500)])
+HAN = np.array([chr(point) for point in range(0x4E00, 0x4E00 + 3000)
+                if find_form(chr(point)) != "traditional"][:1500])  # fmt: skip
 NOTICE = "All rights are reserved by the company"
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
 from plmctl.data.check.finding import Finding, format_percent, judge
+from plmctl.text.hanzi import count_forms
 
 REPLACEMENT = 0xFFFD
+HAN, KANA = 0.05, 0.05  # shares of the letters: from where a text is Chinese, or Japanese
 _POINTS = 0x110000
 _MISREAD = re.compile(
     "[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00ef\u00bf\u00bd"
@@ -50,16 +53,20 @@ class CharacterCounts:
         self.unknown += len(_UNKNOWN.findall(text))
         self.misread += 0 if text.isascii() else len(_MISREAD.findall(text))
 
+    @property
+    def used(self) -> Counter[str]:
+        """{character: how often it occurs}."""
+        points = np.flatnonzero(self.counts)
+        return Counter({chr(point): int(self.counts[point]) for point in points})
+
     def scripts(self) -> dict[str, float]:
         """{script: share of the letters}, the most frequent first."""
-        return measure_scripts(
-            Counter({chr(point): int(self.counts[point]) for point in np.flatnonzero(self.counts)})
-        )
+        return measure_scripts(self.used)
 
     def findings(self, words: int) -> list[Finding]:
         """Findings on the characters; `words`: words of the text."""
-        used = {chr(point): int(self.counts[point]) for point in np.flatnonzero(self.counts)}
-        total = max(1, sum(used.values()))
+        used = self.used
+        total = max(1, used.total())
         replaced = used.get(chr(REPLACEMENT), 0)
         control = {
             c: n
@@ -128,6 +135,37 @@ def measure_scripts(counts: Counter[str]) -> dict[str, float]:
             letters[_script(character)] += count
     total = max(1, letters.total())
     return {name: count / total for name, count in letters.most_common()}
+
+
+def judge_forms(counts: Mapping[str, int]) -> list[Finding]:
+    """How much of a Chinese text is only simplified or only traditional; nothing on other texts.
+
+    Args:
+        counts: {character: how often it occurs}.
+    """
+    shares = measure_scripts(Counter(counts))
+    if shares.get("Han", 0) < HAN or shares.get("Hiragana", 0) + shares.get("Katakana", 0) > KANA:
+        return []
+    han = sum(
+        n for c, n in counts.items() if unicodedata.category(c)[0] == "L" and _script(c) == "Han"
+    )
+    forms = count_forms(counts)
+    of_each = {name: forms[name] / han for name in ("simplified", "traditional")}
+    rarer = min(of_each.values()) / max(1e-9, sum(of_each.values()))
+    return [
+        judge(
+            "forms of Chinese",
+            ", ".join(f"{format_percent(n)} of it is only {name}" for name, n in of_each.items()),
+            rarer,
+            look=0.01,
+            bad=0.1,
+            advice=(
+                "The text mixes both forms, which share few characters: convert one"
+                " (OpenCC: opencc -c t2s), or train the tokenizer on both."
+            ),
+            numbers=of_each,
+        )
+    ]
 
 
 def describe_shares(shares: dict[str, float]) -> str:

@@ -12,7 +12,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.progress import Say
 from plmctl.core.terminal import counted
 from plmctl.data.check import overlap
-from plmctl.data.check.characters import CharacterCounts
+from plmctl.data.check.characters import CharacterCounts, judge_forms
 from plmctl.data.check.finding import (
     Finding,
     LengthHistogram,
@@ -124,6 +124,7 @@ def check(
         _judge_html(counts, source),
         *_repeats(counts),
         *counts.characters.findings(counts.words),
+        *judge_forms(counts.characters.used),
     ]
     if valid:
         findings += report_overlap(

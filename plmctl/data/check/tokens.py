@@ -14,7 +14,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.progress import Say
 from plmctl.core.terminal import counted
 from plmctl.data.baseline import measure_unigram_baseline
-from plmctl.data.check.characters import describe_shares, measure_scripts
+from plmctl.data.check.characters import describe_shares, judge_forms, measure_scripts
 from plmctl.data.check.finding import Finding, LengthHistogram, Report, format_percent, judge
 from plmctl.data.check.hashes import Repeats, hash_stretches
 from plmctl.data.check.mentions import check_mentions
@@ -164,6 +164,7 @@ def check_fit(
         ),
         *_judge_letters(train),
         Finding("scripts", "ok", describe_shares(shares), numbers={"shares": shares}),
+        *judge_forms(used),
         _measure_frequencies(train, valid, vocab.special),
     ]
 
