@@ -72,12 +72,12 @@ def draw_lines(
     # there is no layer 1.2
     x_ticks = choose_ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)
     frame = _Frame(x_ticks, choose_ticks(min(ys), max(ys)))
-    legend, rows = _legend(drawn)
+    legend, rows = _legend(drawn, list(dashed))
     parts = [
         *_axes(frame, x, y),
         *(_shade(each, frame) for each in drawn if len(each.band) > 1),
         *_levels(marks, frame),
-        *(_guide(name, curve, frame) for name, curve in dashed.items()),
+        *(_guide(curve, frame) for curve in dashed.values()),
         *(_line(each, frame) for each in drawn),
         *legend,
     ]
@@ -93,6 +93,7 @@ def draw_means(
     unit: Callable[[float], float] = float,
     marks: Mapping[str, float] | None = None,
     guides: Mapping[str, Curve] | None = None,
+    among: Sequence[Curve] = (),
 ) -> str:
     """One SVG with the mean of each group of repeated runs, shaded from the lowest to the highest
     run.
@@ -106,6 +107,7 @@ def draw_means(
         unit: The unit of the drawn values.
         marks: levels with names, dashed.
         guides: curves with names, dashed.
+        among: curves that the axes enclose, too.
     """
     curves: dict[str, Curve] = {}
     bands: dict[str, Band] = {}
@@ -115,7 +117,9 @@ def draw_means(
         if len(runs) > 1:
             points = list_common_steps(runs)
             bands[name] = [(at, unit(min(values)), unit(max(values))) for at, values in points]
-    return draw_lines(curves, title=title, x=x, y=y, bands=bands, marks=marks, guides=guides)
+    return draw_lines(
+        curves, title=title, x=x, y=y, bands=bands, marks=marks, guides=guides, among=among
+    )
 
 
 def _merge(curves: Mapping[str, Curve], bands: Mapping[str, Band], most: int) -> list[_Series]:
@@ -250,28 +254,28 @@ def _levels(marks: Mapping[str, float], frame: _Frame) -> list[str]:
     return out
 
 
-def _guide(name: str, curve: Curve, frame: _Frame) -> str:
+def _guide(curve: Curve, frame: _Frame) -> str:
     ends = [(frame.x(px), frame.y(py)) for px, py in curve]
-    parts = [draw_rule("mark", start, end) for start, end in pairwise(ends)]
-    x, y = ends[-1]
-    return "".join(parts) + draw_text(f"{x:g}", f"{y + 14:g}", escape(name), "end")
+    return "".join(draw_rule("mark", start, end) for start, end in pairwise(ends))
 
 
-def _legend(drawn: Sequence[_Series]) -> tuple[list[str], int]:
+def _legend(drawn: Sequence[_Series], dashed: Sequence[str]) -> tuple[list[str], int]:
     """Draw the names below the picture, as many on a line as fit; the number of lines."""
     out, left, row = [], 8.0, 0
-    for each in drawn:
-        label = shorten_text(each.name, WIDTH - 50)
+    for name, number in [*((each.name, each.number) for each in drawn), *((d, -1) for d in dashed)]:
+        label = shorten_text(name, WIDTH - 50)
         width = 36 + LETTER * len(label)
         if left > 8 and left + width > WIDTH:
             left, row = 8.0, row + 1
         y = _HEIGHT + _LINE * row + 8
-        ends = {"x1": f"{left:g}", "y1": y - 4, "x2": f"{left + 20:g}", "y2": y - 4}
+        start, end = (f"{left:g}", y - 4), (f"{left + 20:g}", y - 4)
+        ends = {"x1": start[0], "y1": start[1], "x2": end[0], "y2": end[1]}
         look = {"stroke": "currentColor", "stroke_width": 3}
-        out.append(draw_shape("line", style_series(each.number), **ends, **look))
+        line = draw_shape("line", style_series(number), **ends, **look)
+        out.append(line if number >= 0 else draw_rule("mark", start, end))
         out.append(draw_text(f"{left + 24:g}", y, escape(label)))
         left += width
-    return out, (row + 1 if drawn else 0)
+    return out, (row + 1 if out else 0)
 
 
 def draw_histogram(edges: Sequence[int], counts: Sequence[int], *, title: str, x: str) -> str:

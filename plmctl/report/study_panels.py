@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.analysis.runs import RunLog, read_curve
+from plmctl.analysis.runs import Run, RunLog, average_curves, read_curve
 from plmctl.core.progress import clock
 from plmctl.report.charts import Level, draw_levels, draw_means
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
@@ -21,6 +21,7 @@ from plmctl.report.study_tables import (
 )
 from plmctl.report.text import clip, format_number
 
+TOGETHER = 6  # arms in one picture: as many as have colours
 STATES = ("done", "stopped early", "failed", "still going", "not finished")
 NO_TABLE = (
     "There is no table yet: it is made at the end of a start. Below are the jobs so far. To go on:"
@@ -128,9 +129,35 @@ def curves(study: StudyFolder) -> list[Block]:
         for arm, logs in by_arm.items():
             runs = [read_curve(log, name, "steps", 1.0) for log in logs if name in log.series]
             groups[f"{arm} ({len(runs)})" if len(runs) > 1 else arm] = runs
-        svg = draw_means(groups, title=name, x="update", y=name)
-        blocks.append(Chart(f"curves-{number}", svg))
+        blocks += _draw_arms(groups, name, f"curves-{number}", study)
     return [Paragraph(MEANS), *blocks] if blocks else []
+
+
+def _draw_arms(
+    groups: Mapping[str, Sequence[Run]], metric: str, name: str, study: StudyFolder
+) -> list[Block]:
+    """One picture of all arms, or many arms one by one with the baseline, on equal axes."""
+    if len(groups) <= TOGETHER:
+        return [Chart(name, draw_means(groups, title=metric, x="update", y=metric))]
+    means = {arm: average_curves(runs) for arm, runs in groups.items()}
+    base = next(
+        (arm for arm in means if arm.partition(" (")[0] == study.settings.get("baseline")), ""
+    )
+    guides = {base: means[base]} if base else {}
+    return [
+        Chart(
+            f"{name}-{number}",
+            draw_means(
+                {arm: runs},
+                title=metric,
+                x="update",
+                y=metric,
+                guides=guides if arm != base else {},
+                among=[*means.values()],
+            ),
+        )
+        for number, (arm, runs) in enumerate(groups.items())
+    ]
 
 
 def _list_losses(arms: Sequence[Sequence[RunLog]]) -> list[str]:

@@ -58,7 +58,7 @@ STYLE = (
     "pre{max-width:60rem}td:nth-child(2):last-child{overflow-wrap:anywhere}"
     # a table of numbers with shades is narrow on a phone; any other one that does not fit is a list
     "main{container-type:inline-size}@container(max-width:40rem){"
-    ".shaded th,.shaded td{padding:.1rem .15rem;min-width:0;"
+    ".shaded th,.shaded td{padding:.1rem;min-width:0;line-height:1.1;"
     "font-size:.7rem}.shaded thead th{writing-mode:vertical-rl}}"
     ".list table,.list tbody,.list tr,.list td{display:block}.list thead{display:none}"
     ".list tr{border:1px solid var(--rule);margin-bottom:.5rem}"

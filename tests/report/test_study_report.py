@@ -5,6 +5,7 @@ small page.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -51,6 +52,16 @@ def test_a_finished_study(study: Path) -> None:
     assert "Of what it is; higher is better." in text
     assert text.count("<svg") == 2  # one metric, one curve
     assert text.count("<polyline") == 3
+
+
+def test_many_arms_have_a_picture_each_on_equal_axes(tmp_path: Path) -> None:
+    blocks = study_panels.curves(find_subject([fabricated.study(tmp_path / "rates", arms=7)]))
+    svgs = [block.svg for block in blocks if isinstance(block, Chart)]
+    assert [svg.count("<polyline") for svg in svgs] == [1] * 7
+    # the first is the baseline, which the others have as a dashed line
+    assert ["stroke-dasharray" in svg for svg in svgs] == [False] + [True] * 6
+    ticks = {tuple(re.findall(r'text-anchor="end">(\d+)<', svg)) for svg in svgs}
+    assert len(ticks) == 1
 
 
 def test_expectations_without_a_verdict_are_counted() -> None:
