@@ -7,15 +7,22 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from plmctl.core.errors import UsageError
 from plmctl.core.extras import require_library
+from plmctl.core.terminal import WARN, counted, remark
 from plmctl.report.latex import escape, format_table, join_cells
 from plmctl.report.page import Block, Chart, Folded, Heading, TableBlock, find_numbers
 from plmctl.storage.atomic import write_bytes
 from plmctl.storage.gate import admit, own
 
 NEEDS = r"% needs \usepackage{booktabs}; written by plmctl report"
+LATIN = 0x24F  # letters up to here are in every font
+_LETTER = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40">'
+    '<text x="4" y="30" font-family="sans-serif" font-size="24">{}</text></svg>'
+)
 SCALE = 3.0  # pixels of a PNG for one of the picture
 _OURS = re.compile(r"(figure|table)-\d+-.*\.(svg|png|pdf|csv|tex)")
 
@@ -32,15 +39,29 @@ def check_figures(folder: Path) -> None:
         raise UsageError(f"--figures {folder}: is a file\n  fix: --figures <a new folder>")
 
 
+def find_missing(text: str, convert: Any) -> str:
+    """The letters of a text that no font of this machine has: each looks like one that nobody
+    defines.
+    """
+    unknown = convert.svg_to_png(_LETTER.format("\U0010fffd"))
+    letters = dict.fromkeys(
+        letter for letter in text if ord(letter) > LATIN and not letter.isspace()
+    )
+    return "".join(
+        letter for letter in letters if convert.svg_to_png(_LETTER.format(letter)) == unknown
+    )
+
+
 def write_figures(blocks: Sequence[Block], folder: Path) -> list[Path]:
     """Each picture as SVG, PNG and PDF, each table as CSV and LaTeX; returns the files."""
     convert = require_library("vl_convert", "figures", "report --figures")
     admit(own(folder)).mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
+    written, svgs = list[Path](), list[str]()
     for number, (title, block) in enumerate(_find_all(blocks), 1):
         if isinstance(block, Chart):
             file = folder / _name("figure", number, block.name)
             texts = {".svg": block.svg.encode() + b"\n"}
+            svgs.append(block.svg)
             texts[".png"] = convert.svg_to_png(block.svg, scale=SCALE)
             texts[".pdf"] = convert.svg_to_pdf(block.svg)
         else:
@@ -50,6 +71,9 @@ def write_figures(blocks: Sequence[Block], folder: Path) -> list[Path]:
         for suffix, content in texts.items():
             written.append(file.with_name(file.name + suffix))
             write_bytes(written[-1], content)
+    if missing := find_missing("".join(svgs), convert):
+        what = f"{counted(len(missing), 'letter')} such as {missing[0]} are empty in PNG and PDF"
+        remark(f"{what}, for no font has them\n  fix: apt install fonts-noto", WARN)
     return written
 
 

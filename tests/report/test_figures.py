@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
 from plmctl.report.charts import draw_lines
-from plmctl.report.figures import check_figures, write_figures
+from plmctl.report.figures import check_figures, find_missing, write_figures
 from plmctl.report.page import Chart, Folded, Heading, TableBlock
 from tests.report import fabricated
 
@@ -86,3 +86,9 @@ def test_a_picture_is_drawn_with_its_letters(tmp_path: Path) -> None:
     assert int.from_bytes(png.read_bytes()[16:20]) == 3 * 380  # its width
     assert pdf.read_bytes()[:5] == b"%PDF-"
     assert b"/FontFile" in pdf.read_bytes() or b"/FontDescriptor" in pdf.read_bytes()
+
+
+def test_letters_without_a_font_are_found() -> None:
+    convert = pytest.importorskip("vl_convert")
+    assert find_missing("A plain table, ≥ 5 → 6 ± é\n", convert) == ""
+    assert find_missing("x\U0010fffd\U0010fffd", convert) == "\U0010fffd"
