@@ -82,6 +82,9 @@ class Embed(Command):
     normalize: bool = False  # vectors of length 1, whose product is their cosine
     # first columns of each vector, which normalize then brings to length 1; null: all
     dimensions: Count | None = None
+    # of one vector a line: 8 bits by the range of each column, or one bit by the sign; a search
+    # among them needs a quarter, or a 32nd, of the room
+    numbers: Literal["fp32", "int8", "binary"] = "fp32"
     logits: bool = False
     runtime: Any = None  # library of the computation: torch, onnx, openvino, auto; null: torch
     batch_size: Batch = 32
@@ -97,7 +100,7 @@ class Embed(Command):
         from plmctl.use.embed import check_manner, choose_manner, embed
         from plmctl.use.embedding_lines import read, read_texts
         from plmctl.use.runtimes import open_runtime
-        from plmctl.use.semantic_search import Manner, VectorFile
+        from plmctl.use.semantic_search import Manner, VectorFile, shorten
         from plmctl.use.sentence_vectors import check_prompt
 
         out, file = Path(self.out), Path(self.input).expanduser()
@@ -125,8 +128,11 @@ class Embed(Command):
         if manner.of_lines:
             layers: Any = self.layers if isinstance(self.layers, int | str) else [*self.layers]
             texts = read_texts(file, self.field)
-            made = Manner(self.checkpoint, layers=layers, texts=texts, **how)
-            arrays = chain(arrays, made.write(manner.weights))
+            made = Manner(self.checkpoint, layers=layers, texts=texts, numbers=self.numbers, **how)
+            arrays = chain(shorten(arrays, self.numbers), made.write(manner.weights))
+        elif self.numbers != "fp32":
+            allowed = "fp32: only files with one vector a line have short numbers"
+            raise ConfigError("numbers", self.numbers, allowed, fix="layers=-1 pooling=mean")
         write_npz(out, arrays)
         tokens = sum(len(line.ids) for line in lines)
         counts: dict[str, Any] = {"lines": len(lines), "tokens": tokens}
@@ -156,7 +162,8 @@ class Embed(Command):
         refuse_runtime(self.runtime, self.plugins, "vectors need no other library")
 
         only: dict[str, tuple[object, ...]] = {"layers": ("all",), "pooling": ("none", "mean")}
-        for name in ("layers", "pooling", "among", "weights_from", "dimensions"):
+        only["numbers"] = ("fp32",)
+        for name in ("layers", "pooling", "among", "weights_from", "dimensions", "numbers"):
             if self[name] not in only.get(name, (None,)):
                 allowed = "a setting of models: a line is the mean of the vectors of its words"
                 raise ConfigError(name, self[name], allowed, fix="leave it out")
@@ -182,7 +189,9 @@ class Embed(Command):
             raise ConfigError("weights_from", self.weights_from, allowed, fix="leave it out")
         layers: Any = made.layers if isinstance(made.layers, int | str) else tuple(made.layers)
         same = {"layers": layers}
-        same |= {name: getattr(made, name) for name in ("pooling", "normalize", "dimensions")}
+        same |= {
+            name: getattr(made, name) for name in ("pooling", "normalize", "dimensions", "numbers")
+        }
         for name, value in same.items():
             if self[name] not in (value, getattr(Embed, name)):
                 allowed = f"{value}, as the vectors in {among} were made"

@@ -39,6 +39,7 @@ LATER = {  # defaults of later settings: they make no other job
     **{(verb, "origin"): None for verb in ("pretrain", "finetune", "distill")},
     **{(verb, "task.reader.merged_by"): None for verb in ("finetune", "distill", "eval", "attack")},
     ("embed", "dimensions"): None,
+    ("embed", "numbers"): "fp32",
     **{(verb, "task.dimensions"): None for verb in ("finetune", "distill", "eval")},
     **{(verb, "task.matryoshka"): [] for verb in ("finetune", "distill", "eval")},
     **{

@@ -44,7 +44,8 @@ class BiEncoderSettings(RankingSettings):
         temperature: divides it.
         matryoshka: The numbers of first columns for which the loss is computed, too.
         dimensions: The first columns that a search compares; None: all.
-        index: The search in a corpus: "exact", by all products, or by "faiss".
+        index: The search in a corpus: "exact", by all products, by "faiss", or by vectors of
+            "int8" or "binary" numbers.
     """
 
     pooling: str = "first"

@@ -13,9 +13,18 @@ import numpy as np
 from plmctl.core.extras import require_library
 from plmctl.tasks.retrieval import Retriever
 from plmctl.tasks.scores.ranking import order_ties, take_best
+from plmctl.tasks.short_vectors import (
+    count_unlike,
+    find_ranges,
+    pack_signs,
+    restore_bytes,
+    restore_signs,
+    round_to_bytes,
+)
 
-Index = Literal["exact", "faiss"]
+Index = Literal["exact", "faiss", "int8", "binary"]
 CHUNK = 1 << 24  # products in memory at the same time
+RESCORED = 4  # candidates by their bits for each document that is wanted
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,10 @@ def search_vectors(
     """For each of `queries [q, W]` the `top` rows of `documents [n, W]` with the largest product;
     of equal ones as trec_eval orders `names`.
 
+    With `index="int8"` documents have a byte a number, with `"binary"` a bit. `RESCORED` times as
+    many are then found by the Hamming distance of the signs, and ordered by the product of question
+    and signs (Yamada et al., 2021, arXiv:2106.00882, sec. 3.2).
+
     Raises:
         UsageError: with `index="faiss"` where the library is not installed.
     """
@@ -44,6 +57,12 @@ def search_vectors(
     if index == "faiss":
         yield from _search_faiss(queries, documents, places, top)
         return
+    if index == "binary":
+        yield from _search_bits(queries, documents, places, top)
+        return
+    if index == "int8":
+        ranges = find_ranges(documents)
+        documents = restore_bytes(round_to_bytes(documents, ranges), ranges)
     size = max(1, CHUNK // max(1, len(documents)))
     for start in range(0, len(queries), size):
         for scores in queries[start : start + size] @ documents.T:
@@ -64,6 +83,17 @@ def _search_faiss(
     for scores, numbers in zip(*found, strict=True):
         order = np.lexsort((places[numbers], -scores))
         yield Ranked(numbers[order], scores[order])
+
+
+def _search_bits(
+    queries: np.ndarray, documents: np.ndarray, places: np.ndarray, top: int
+) -> Iterator[Ranked]:
+    codes, width = pack_signs(documents), documents.shape[1]
+    for query, code in zip(queries, pack_signs(queries), strict=True):
+        near = take_best(-count_unlike(code, codes), places, min(RESCORED * top, len(codes)))
+        scores = restore_signs(codes[near], width) @ query
+        best = take_best(scores, places[near], top)
+        yield Ranked(near[best], scores[best])
 
 
 def search_words(

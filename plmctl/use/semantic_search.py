@@ -5,6 +5,9 @@ A file that `plmctl embed` has written with one vector for each line also has
 
     made      how they were made, and the texts: JSON, as bytes
     weights   [V] what each token weighs, of poolings that weigh them
+    ranges    [2, W] the least and largest number of each column, with numbers=int8
+    empty     [e] lines without a text, from 0, with numbers=int8 and binary
+    width     W, with numbers=binary
 
 so that questions become vectors in the same way.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +31,21 @@ from plmctl.heads.token_weights import TOKEN_WEIGHTS
 from plmctl.runtime.base import Runtime
 from plmctl.storage.reading import MALFORMED, parse_json
 from plmctl.storage.unpacking import refuse_bomb
-from plmctl.tasks.search import search_vectors
+from plmctl.tasks.search import Index, search_vectors
+from plmctl.tasks.short_vectors import (
+    Numbers,
+    find_ranges,
+    pack_signs,
+    restore_bytes,
+    restore_signs,
+    round_to_bytes,
+)
 from plmctl.training.device.precision import Precision
 from plmctl.use.embed import choose_manner, embed
 from plmctl.use.embedding_lines import EmbeddingLine
 
 MADE = "made"
+RANGES, EMPTY, WIDTH = "ranges", "empty", "width"
 WEIGHTS = "weights"
 _FIX = (
     "plmctl embed checkpoint=... input=... out=vectors.npz layers=-1 pooling=mean normalize=true,"
@@ -51,6 +63,7 @@ class Manner:
     normalize: bool
     texts: list[str]
     dimensions: int | None = None
+    numbers: Numbers = "fp32"
 
     def write(self, weights: np.ndarray | None = None) -> list[tuple[str, np.ndarray]]:
         """The arrays that say so."""
@@ -80,6 +93,7 @@ class VectorFile:
                 manner = Manner(**{key: made[key] for key in Manner.__annotations__ if key in made})
                 count = len(fit(manner.texts, list[str]))
                 vectors = np.stack([found[f"hidden_{n}"][0] for n in range(count)])
+                vectors = _restore(vectors, manner.numbers, found)
                 weights = found[WEIGHTS] if manner.pooling in TOKEN_WEIGHTS else None
                 finite = np.isfinite(vectors).reshape(count, -1).all(1)
                 if vectors.ndim != 2 or not finite.all():
@@ -91,6 +105,47 @@ class VectorFile:
             what = f"no file of vectors: {error}"
             raise DataError(what, file=file, fix=_FIX) from error
         return cls(vectors, manner, weights)
+
+
+def shorten(
+    arrays: Iterable[tuple[str, np.ndarray]], numbers: Numbers
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays of a file with one vector for each line, with short numbers: a byte by the range
+    of a column, or a bit by the sign.
+    """
+    if numbers == "fp32":
+        yield from arrays
+        return
+    vectors: dict[int, np.ndarray] = {}  # they come by their lengths
+    for name, array in arrays:
+        kind, _, line = name.partition("_")
+        if kind == "hidden":
+            vectors[int(line)] = array
+        else:
+            yield name, array
+    whole = np.concatenate([vectors[line] for line in sorted(vectors)])
+    real = whole.any(axis=1)
+    if numbers == "int8":
+        ranges = find_ranges(whole[real] if real.any() else whole)
+        codes = round_to_bytes(whole, ranges)
+        yield RANGES, ranges
+    else:
+        codes = pack_signs(whole)
+        yield WIDTH, np.array(whole.shape[1])
+    yield EMPTY, np.flatnonzero(~real)
+    yield from ((f"hidden_{line}", code[None]) for line, code in enumerate(codes))
+
+
+def _restore(codes: np.ndarray, numbers: Numbers, found: Mapping[str, np.ndarray]) -> np.ndarray:
+    """[n, W] the vectors of a file, in its order."""
+    if numbers == "fp32":
+        return codes
+    if numbers == "int8":
+        vectors = restore_bytes(codes, found[RANGES])
+    else:
+        vectors = restore_signs(codes, int(found[WIDTH]))
+    vectors[found[EMPTY]] = 0
+    return vectors
 
 
 def find_nearest(
@@ -138,7 +193,8 @@ def find_nearest(
         raise DataError(f"its vectors have {sizes}", file=among, fix="the same checkpoint")
     own = np.flatnonzero(file.vectors.any(axis=1))  # lines with a text
     names = [f"{len(own) - place:09d}" for place in range(len(own))]
-    ranked = search_vectors(vectors, file.vectors[own], names, top=top)
+    index: Index = "binary" if made.numbers == "binary" else "exact"
+    ranked = search_vectors(vectors, file.vectors[own], names, top=top, index=index)
     for number, nearest in zip(asked, ranked, strict=True):
         found = [
             {"line": int(own[n]) + 1, "score": float(score), "text": made.texts[own[n]]}

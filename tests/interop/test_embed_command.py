@@ -16,6 +16,7 @@ import plmctl
 from plmctl.config.make_spec import spec_of
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.use.embedding_lines import read
+from plmctl.use.semantic_search import VectorFile
 
 
 def run(folder: Path, file: Path, **changes) -> dict[str, np.ndarray]:
@@ -350,3 +351,30 @@ def test_a_file_without_a_text(
     ):
         run(with_tokenizer(folder), file)
     assert not (tmp_path / "out.npz").exists()
+
+
+@pytest.mark.parametrize("numbers", ["int8", "binary"])
+def test_a_file_of_short_vectors_is_searched(
+    numbers: str, published, with_tokenizer, tmp_path: Path
+) -> None:
+    _, folder = published("BertModel")
+    with_tokenizer(folder)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("the cat sat on the mat .\n\nthe dogs ran\n", encoding="utf-8")
+    how = {"layers": -1, "pooling": "mean", "logits": False}
+    whole = np.concatenate([run(folder, lines, **how)[f"hidden_{n}"] for n in range(3)])
+    found = run(folder, lines, numbers=numbers, **how)
+    assert found["hidden_0"].dtype == (np.int8 if numbers == "int8" else np.uint8)
+    short = VectorFile.read(tmp_path / "out.npz")
+    assert short.manner.numbers == numbers
+    assert not short.vectors[1].any()
+    near = whole if numbers == "int8" else np.where(whole > 0, 1, -1) / whole.shape[1] ** 0.5
+    assert_close(short.vectors[[0, 2]], near[[0, 2]].astype(np.float32), atol=0.02, rtol=0)
+    (tmp_path / "out.npz").rename(tmp_path / "short.npz")
+    words = {"checkpoint": str(folder), "input": str(lines), "device": "cpu", "top": 1}
+    words |= {"out": str(tmp_path / "found.jsonl"), "among": str(tmp_path / "short.npz")}
+    spec_of("embed", words).perform()
+    rows = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
+    assert [row["query"] for row in rows] == [row["found"][0]["text"] for row in rows]
+    with pytest.raises(ConfigError, match="one vector a line have short numbers"):
+        run(folder, lines, numbers=numbers)
