@@ -53,11 +53,15 @@ class Difference:
 
 def subtract(a: float, b: float) -> float:
     """`a - b`, and 0 below the last digit with which scores are stored."""
-    largest = max(abs(a), abs(b))
-    if not largest or not math.isfinite(a - b):
+    if not math.isfinite(a - b):
         return a - b
-    unit = 10.0 ** (math.floor(math.log10(largest)) - DIGITS + 1)
-    return a - b if abs(a - b) >= 0.999 * unit else 0.0
+    return a - b if abs(a - b) >= 0.999 * find_unit([a, b]) else 0.0
+
+
+def find_unit(values: Sequence[float]) -> float:
+    """The last digit with which the largest of finite scores is stored; 0 if all are 0."""
+    largest = max(map(abs, values))
+    return 10.0 ** (math.floor(math.log10(largest)) - DIGITS + 1) if largest else 0.0
 
 
 def summarise(values: Sequence[float]) -> tuple[float, float | None]:
@@ -80,10 +84,13 @@ def compare(arm: Mapping[int, float], baseline: Mapping[int, float]) -> Differen
 
 def compare_pairs(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
     """`mean(d) +- t * sd(d) / sqrt(n)` of the differences d of pairs, n - 1 degrees of freedom
-    (Student, 1908).
+    (Student, 1908). Differences that the digits of stored scores cannot tell apart are equal.
     """
     differences = [subtract(a, b) for a, b in zip(arm, baseline, strict=True)]
     mean, deviation = statistics.fmean(differences), statistics.stdev(differences)
+    if all(map(math.isfinite, differences)):
+        rounding = 2.001 * find_unit([*arm, *baseline])  # each of two scores is half a digit off
+        deviation *= max(differences) - min(differences) > rounding
     n = len(differences)
     return _difference(mean, deviation / math.sqrt(n), n - 1, n, "paired t")
 

@@ -159,21 +159,23 @@ class Label(Command):
         return self.report({**found.count(), "kept": len(kept), "labels": of_each}, lines)
 
     def _write_uncertain(self, found: _Found, guesses: Sequence[Guess]) -> Result:
-        from plmctl.datasets.label import choose_uncertain, spell_table
+        from plmctl.datasets.label import choose_uncertain, name_columns, spell_table
 
+        names = name_columns(found.task.columns)
         asked = choose_uncertain(guesses, count=self.uncertain or 0, by=self.uncertain_by)
         job = {**self._describe_job(), **found.decided}
         with write_folder(found.out, job, {"asked": len(asked)}) as made:
-            made.write("train.csv", spell_table(found.labelled, asked))
+            made.write("train.csv", spell_table(found.labelled, asked, names))
             if found.dev:
-                made.write("dev.csv", spell_table(found.dev, []))
-        table = found.out / "train.csv"
+                made.write("dev.csv", spell_table(found.dev, [], names))
+        table, passed = found.out / "train.csv", found.texts - len(guesses)
         lines = [
-            f"{table}: {len(asked):,} of {found.texts:,} texts without a label come first, and"
+            f"{table}: {len(asked):,} of {len(guesses):,} texts without a label come first, and"
             f" {len(found.labelled):,} labelled examples behind them",
             *found.describe(),
-            f"next: fill in the empty cells of the column label in {table}, one of"
-            f" {', '.join(found.task.names)}; then {self._spell_next(found.task)[6:]}",
+            *([f"passed over: {passed:,} texts that have a label, or are empty"] if passed else []),
+            f"next: fill in the empty cells of the column {names['label']} in {table}, one of"
+            f" {', '.join(found.task.names)}; then {self._spell_next(found.task, names)[6:]}",
         ]
         return self.report({**found.count(), "uncertain": len(asked)}, lines)
 
@@ -282,10 +284,14 @@ class Label(Command):
         )
         return {"made by": "plmctl data label", **{name: self[name] for name in names}}
 
-    def _spell_next(self, task: Classification) -> str:
-        """The fine-tuning on what was written."""
+    def _spell_next(self, task: Classification, names: Mapping[str, str] | None = None) -> str:
+        """The fine-tuning on what was written, in columns of these names."""
         pair = task.columns.get("text2") is not None
         name = "pair_classification" if pair else "classification"
         soft = ["task.columns.probabilities=probabilities"] if self.temperature != 1 else []
-        words = [f"task={name}", spell_setting("task.path", self.out), *soft, "checkpoint=<a run>"]
+        own = (each for each in (names or {}).items() if each[0] != each[1])
+        own = (each for each in own if pair or each[0] != "text2")
+        columns = [spell_setting(f"task.columns.{role}", column) for role, column in own]
+        words = [f"task={name}", spell_setting("task.path", self.out), *columns, *soft]
+        words.append("checkpoint=<a run>")
         return f"next: plmctl finetune {' '.join(words)}{option(self.plugins)}"

@@ -168,7 +168,7 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
             twice = f"{option} is named twice, and counts once"
             raise ConfigError(key, f"[{','.join(chosen)}]", twice, fix=fix)
         if option not in options:
-            raise _explain_option(key, option, options, composer)
+            raise _explain_option(key, option, options, composer, chosen)
     if override.removes:
         # Hydra deletes no list of options, and takes no null
         text = f"{key}=[]" if key in MANY else f"~{key}"
@@ -177,7 +177,7 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
 
 
 def _explain_option(
-    key: str, option: str, options: Sequence[str], composer: HydraComposer
+    key: str, option: str, options: Sequence[str], composer: HydraComposer, chosen: Sequence[str]
 ) -> ConfigError:
     """A part that a slot does not have: the recipe, or the part of another slot, of that name."""
     recipes = recipe_names() if composer.verb == "pretrain" else []
@@ -190,7 +190,8 @@ def _explain_option(
     else:
         allowed = f"there is no such {key}{nearest(option, options)}"
         meant = find_alike(option, options)
-        value = f"[{meant[0]}]" if meant and key in MANY else "".join(meant)
+        right = [meant[0] if meant and each == option else each for each in chosen]
+        value = f"[{','.join(right)}]" if key in MANY else "".join(meant)
         fix = f"{key}={value}" if meant else f"plmctl help {key.partition('@')[0]}"
         known += composer.hint_at_own()
     return ConfigError(key, option, f"{allowed}; {known}", fix=fix)

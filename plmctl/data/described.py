@@ -111,9 +111,7 @@ def warn_of_text(manifest: Mapping[str, Any]) -> list[str]:
         lines.append(f"  {letters}; {fix} keeps them")
     if (share := text.get("html", 0.0)) > MANY:
         remedy = spell_remedy(manifest["files"][0]["path"], settings["field"])
-        lines.append(
-            f"  {share:.0%} of the documents are written in HTML; fix: {spell_fix(remedy)}"
-        )
+        lines.append(f"  {share:.0%} of the documents have HTML in them; fix: {spell_fix(remedy)}")
     return lines
 
 

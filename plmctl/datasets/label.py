@@ -122,15 +122,30 @@ def choose_uncertain(guesses: Iterable[Guess], *, count: int, by: str) -> list[G
     return nlargest(count, different.values(), key=lambda g: measure([*g.shares.values()]))
 
 
-def spell_table(labelled: Sequence[Example], asked: Sequence[Guess]) -> str:
+def name_columns(columns: Mapping[str, Any]) -> dict[str, str]:
+    """{role: the name of its column}: that of the task, or the role where it is a number."""
+    return {
+        role: columns[role] if isinstance(columns.get(role), str) else role
+        for role in (*TEXTS, "label")
+    }
+
+
+def spell_table(
+    labelled: Sequence[Example], asked: Sequence[Guess], names: Mapping[str, str]
+) -> str:
     """A table for people: rows whose label is to be filled in, and behind them labelled examples.
     Each of the first has the guess of the models and its probability, too.
+
+    Args:
+        labelled: The labelled examples.
+        asked: The texts without a label.
+        names: {role: the name of its column}.
     """
     fields = [guess.example.fields for guess in asked] + [each.fields for each in labelled]
     roles = [role for role in TEXTS if any(role in own for own in fields)]
     behind: list[list[Any]] = [["", guess.label, round(guess.sure, 4)] for guess in asked]
     behind += [[example.label, "", ""] for example in labelled]
-    rows = [[*roles, "label", "guess", "probability"]]
+    rows = [[*(names[role] for role in roles), names["label"], "guess", "probability"]]
     for own, end in zip(fields, behind, strict=True):
         rows.append([*(own.get(role, "") for role in roles), *end])
     spelt = (spell_row([guard(str(cell)) for cell in row]) for row in rows)

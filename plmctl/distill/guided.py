@@ -56,7 +56,7 @@ class Guided(Objective):
     ) -> None:
         super().__init__()
         if not (objective.facts.contrasts and getattr(objective.facts, "ranks", False)):
-            allowed = "a task that compares questions with texts"
+            allowed = "a task that compares questions with texts: bi_encoder, simcse_nli"
             raise ConfigError("distill", "guided", allowed, fix="task=bi_encoder")
         self.objective, self.teacher = cast(BiEncoder, objective), teacher
         self.temperature, self.margin, self.relative = temperature, margin, relative

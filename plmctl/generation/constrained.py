@@ -14,8 +14,9 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.terminal import WARN, counted, remark
 from plmctl.generation.beam import Beam, Beams, Continuations, take_best
-from plmctl.generation.search import Hypothesis, RuleSettings, SearchFacts
+from plmctl.generation.search import DecodingStep, Hypothesis, RuleSettings, SearchFacts, Start
 
 
 @part_of("search")
@@ -77,6 +78,18 @@ class Constrained(Beam):
             if not 0 <= value < size:
                 allowed = f"an id below {size}, the size of the vocabulary"
                 raise ConfigError("search.phrases", value, allowed)
+
+    def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:
+        longest, limit = max(len(p.ids) for p in self.phrases), int(start.limits.max(initial=0))
+        if longest > limit:
+            allowed = f"phrases of at most {limit} tokens, the most that are written"
+            fix = f"max_new={longest}, or shorter phrases"
+            raise ConfigError("search.phrases", f"a phrase of {longest}", allowed, fix=fix)
+        found = super().__call__(step, start)
+        if lacking := sum(sum(self._read(own.ids)) < self.whole for row in found for own in row):
+            what = f"{counted(lacking, 'text')} without all phrases: there was no room"
+            remark(f"{what}\n  fix: a larger max_new", WARN)
+        return found
 
     def order(self, text: Hypothesis) -> tuple[float, ...]:
         return (-sum(self._read(text.ids)), -text.score)

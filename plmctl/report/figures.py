@@ -53,10 +53,13 @@ def find_missing(text: str, convert: Any) -> str:
 
 
 def write_figures(blocks: Sequence[Block], folder: Path) -> list[Path]:
-    """Each picture as SVG, PNG and PDF, each table as CSV and LaTeX; returns the files."""
+    """Each picture as SVG, PNG and PDF, each table as CSV and LaTeX; returns the files.
+
+    Raises:
+        UsageError: The folder has those of another page.
+    """
     convert = require_library("vl_convert", "figures", "report --figures")
-    admit(own(folder)).mkdir(parents=True, exist_ok=True)
-    written, svgs = list[Path](), list[str]()
+    made, svgs = dict[Path, bytes](), list[str]()
     for number, (title, block) in enumerate(_find_all(blocks), 1):
         if isinstance(block, Chart):
             file = folder / _name("figure", number, block.name)
@@ -68,13 +71,18 @@ def write_figures(blocks: Sequence[Block], folder: Path) -> list[Path]:
             file = folder / _name("table", number, title)
             texts = {".csv": _format_csv(block).encode()}
             texts[".tex"] = _format_latex(title, block).encode()
-        for suffix, content in texts.items():
-            written.append(file.with_name(file.name + suffix))
-            write_bytes(written[-1], content)
+        made |= {file.with_name(file.name + suffix): text for suffix, text in texts.items()}
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    if other := next((file for file in there if file not in made), None):
+        what = f"--figures {folder}: {other.name} is of another page, and would lie among these"
+        raise UsageError(f"{what}\n  fix: --figures <a new folder>")
+    admit(own(folder)).mkdir(parents=True, exist_ok=True)
+    for file, content in made.items():
+        write_bytes(file, content)
     if missing := find_missing("".join(svgs), convert):
         what = f"{counted(len(missing), 'letter')} such as {missing[0]} are empty in PNG and PDF"
         remark(f"{what}, for no font has them\n  fix: apt install fonts-noto", WARN)
-    return written
+    return [*made]
 
 
 def _find_all(blocks: Sequence[Block], part: str = "") -> Iterator[tuple[str, Chart | TableBlock]]:

@@ -19,7 +19,7 @@ from plmctl.analysis.runs import (
     read_result,
 )
 from plmctl.core.errors import DataError, PlmctlError, UsageError, did_you_mean
-from plmctl.core.spelling import spell_line
+from plmctl.core.spelling import spell_line, spell_word
 from plmctl.report.studies import STUDY, StudyFolder, is_study
 from plmctl.report.sweeps import find_folders, name_jobs, read_record
 from plmctl.storage.paths import find_near
@@ -231,6 +231,10 @@ def _name_runs(folders: Sequence[Path], plugins: Sequence[str]) -> list[Reported
 
 def _check(folder: Path) -> None:
     if not folder.is_dir():
+        setting, equals, value = str(folder).partition("=")
+        if equals and setting in ("out", "figures"):
+            fix = f"--{setting} {spell_word(value)}"
+            raise UsageError(f"{folder}: report takes options with --\n  fix: {fix}")
         near = None if folder.exists() else find_near(folder)
         hint = did_you_mean([near] if near else [])
         raise DataError(

@@ -158,7 +158,7 @@ def _read(session: Session, task: Task, tokenizer: Tokenizer) -> dict[str, Split
     """The encoded splits of a task; the run keeps the tokenizer."""
     if session.world.main and not (session.folder / TOKENIZER / META).is_file():
         tokenizer.save(session.folder / TOKENIZER)
-    data = encode_splits(task, tokenizer, session.spec.train.share)
+    data = encode_splits(session, task, tokenizer)
     _describe_data(session, task, tokenizer, data)
     return data
 

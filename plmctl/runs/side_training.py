@@ -34,17 +34,16 @@ class SideData:
     batches: Batches
 
 
-def encode_splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[str, Split]:
-    """train, a `share` of it, and every existing dev split, encoded; `fit_labels` has seen all of
-    train.
+def encode_splits(session: Session, task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
+    """train, or the share of it that is trained on, and every existing dev split, encoded;
+    `fit_labels` has seen all of train.
     """
     task.fit_labels(train := task.read("train"))
-    examples = {"train": inference.take_share(train, share)}
+    examples = {"train": inference.take_share(train, session.spec.train.share)}
     examples |= {name: task.read(name) for name in task.splits.devs}
-    fix = (
-        "a checkpoint whose tokenizer knows this text;"
-        " from scratch, more tokenizer.vocab_size, or tokenizer=byte_bpe"
-    )
+    fix = "a checkpoint whose tokenizer knows this text"
+    if not session.spec.checkpoint:
+        fix += "; or more tokenizer.vocab_size, or tokenizer=byte_bpe"
     return {
         name: inference.encode_split(task, name, own, tokenizer, fix=fix)
         for name, own in examples.items()
@@ -76,7 +75,7 @@ def read_sides(session: Session, tokenizer: Tokenizer) -> list[SideData]:
     """Every side task, read and encoded; a line on each."""
     sides: list[SideData] = []
     for side in open_side_tasks(session.spec):
-        data = encode_splits(side.task, tokenizer, session.spec.train.share)
+        data = encode_splits(session, side.task, tokenizer)
         batches = make_batches(session, side.task, tokenizer, data["train"].rows)
         counts = [f"{len(split.examples)} examples of {name}" for name, split in data.items()]
         cut = inference.describe_truncation(data["train"].rows)

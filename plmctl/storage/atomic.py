@@ -20,7 +20,7 @@ from plmctl.storage.gate import admit, open_file, own
 @contextlib.contextmanager
 def open_atomic(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """A stream ("w": UTF-8 text, "wb": bytes) that becomes `file` at the end; an old file stays
-    until then.
+    until then. A folder that is missing is made.
 
     The target of a link is replaced; a device or a pipe is written to directly.
     """
@@ -30,6 +30,7 @@ def open_atomic(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
             yield stream
         return
     target = end_of(file)
+    admit(target.parent).mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     _remove_left(target)
     try:

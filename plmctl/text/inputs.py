@@ -34,6 +34,7 @@ FEW = 3  # names of files in a message
 _LINE = 1 << 20  # bytes of a line held at once
 _PACKED = (".gz", ".zst")
 _PARQUET, _CSV, _MARKDOWN = ".parquet", ".csv", ".md"
+_PAGES = (".html", ".htm")
 _SUFFIXES = (*(stem + end for stem in (".txt", ".jsonl") for end in ("", *_PACKED)), _PARQUET)
 _WIKI = re.compile(r"wiki_\d+(\.gz|\.zst)?")  # WikiExtractor's own file names
 
@@ -111,8 +112,9 @@ def _explain_textless(folder: Path, files: Sequence[Path], setting: str) -> Data
     """A folder without text; a table in it may be notes, and is read where it is named."""
     tables = [file for file in files if _CSV in file.suffixes[-2:]]
     looked = f"looked for {', '.join(_SUFFIXES)}; a {_CSV} is read where it is named"
-    pages = folder / "**" / f"*{_MARKDOWN}"
-    named = tables[0] if tables else pages if any(folder.glob(f"**/*{_MARKDOWN}")) else "<a file>"
+    kinds = (kind for kind in (_MARKDOWN, *_PAGES) if any(folder.glob(f"**/*{kind}")))
+    pages = next((folder / "**" / f"*{kind}" for kind in kinds), None)
+    named = tables[0] if tables else pages or "<a file>"
     placeholder = isinstance(named, str)
     fix = f"{setting}={named}" if placeholder else spell_setting(setting, named)
     return DataError(f"no text files in this folder ({looked})", file=folder, fix=fix)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable
 
+from plmctl.core.spelling import spell_setting, spell_word
 from plmctl.text.letters import LOOKED
 
 MANY = 0.05  # share of such documents from which on a warning is printed
@@ -35,21 +35,12 @@ def measure_html(texts: Iterable[str]) -> float:
 
 
 def spell_remedy(path: str, field: str) -> str:
-    """A command that writes a file without its markup; words for a kind of file that has none.
+    """The command that writes a text without its markup.
 
     Args:
-        path: the file.
+        path: A file of it.
         field: The field of its rows that holds the text.
     """
-    plain = "html.unescape(re.sub('<[^<>]*>', ' ', {}))"
-    if path.endswith((".jsonl", ".ndjson")):
-        row = f"row | {{{field!r}: {plain.format(f'row[{field!r}]')}}}"
-        rows = "map(json.loads, filter(str.strip, sys.stdin))"
-        code = f"import html, json, re, sys; [print(json.dumps({row})) for row in {rows}]"
-    elif path.endswith(".txt"):
-        line = plain.format("line")
-        code = f"import html, re, sys; sys.stdout.writelines({line} for line in sys.stdin)"
-    else:
-        return f"write it again with plain text in '{field}'"
-    written = f"plain{path[path.rindex('.') :]}"
-    return f"python -c {shlex.quote(code)} < {shlex.quote(path)} > {written}"
+    named = [] if field == "text" else [spell_setting("field", field)]
+    words = ["plmctl data filter", spell_word(path), *named, "'rule=[html]' out=plain"]
+    return " ".join(words)

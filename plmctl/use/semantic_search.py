@@ -110,9 +110,7 @@ class VectorFile:
 def shorten(
     arrays: Iterable[tuple[str, np.ndarray]], numbers: Numbers
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays of a file with one vector for each line, with short numbers: a byte by the range
-    of a column, or a bit by the sign.
-    """
+    """The arrays of a file of vectors with a byte, or a bit, for each number."""
     if numbers == "fp32":
         yield from arrays
         return

@@ -23,7 +23,7 @@ def read_boards(task: Task) -> dict[str, list[Example]]:
     """The examples of every split that a leader board asks for, and that exists."""
     if found := {name: task.read(name) for name in task.submission if task.splits.has(name)}:
         return found
-    raise UsageError(f"--submission: {task.name} has no leader board, or no file of it")
+    raise UsageError(f"--submission: no leader board of {task.name} is known, or no file of it")
 
 
 def submit_splits(
@@ -38,7 +38,7 @@ def submit_splits(
     """Write the file of a leader board for every split that exists."""
     files = {split: name for split, name in task.submission.items() if task.splits.has(split)}
     if not files:
-        wanted = ", ".join(task.submission) or "none: this task has no leader board"
+        wanted = ", ".join(task.submission) or "none: plmctl knows no leader board of it"
         what = f"no split of {task.name} in {task.splits.path} can be submitted ({wanted})"
         raise UsageError(f"--submission: {what}")
     for name in files.values():

@@ -214,3 +214,14 @@ def test_differences_of_absurd_values(unit: float) -> None:
     assert found.low == pytest.approx(unit * wanted.low)
     assert len(format_number(found.mean)) < 12
     assert len(shorten_number(found.mean)) < 12
+
+
+def test_differences_that_rounding_alone_makes_unlike_are_equal() -> None:
+    """One example of 383 in both seeds, as six digits store the scores."""
+    baseline = [float(f"{n / 383:.6g}") for n in (20, 25)]
+    arm = [float(f"{n / 383:.6g}") for n in (21, 26)]
+    assert arm[0] - baseline[0] != arm[1] - baseline[1]
+    found = compare_pairs(arm, baseline)
+    assert (found.test, found.p, found.low) == ("no spread", None, None)
+    arm[1] = float(f"{27 / 383:.6g}")
+    assert compare_pairs(arm, baseline).test == "paired t"

@@ -206,9 +206,9 @@ def test_uncertain_texts_wait_for_a_label_in_front_of_the_labelled(
     assert doubts == sorted(doubts)
     plmctl("predict", f"checkpoint={place}/teacher", given[1], f"out={tmp_path}/said.jsonl")
     answers = {row["text"]: row["guess"] for row in read_rows(tmp_path / "said.jsonl")}
-    guessed = {unguard(row["text"]): row["guess"][1:] for row in rows[:13]}
+    guessed = {unguard(row["body"]): row["guess"][1:] for row in rows[:13]}
     assert guessed == {text: answers[text] for text in guessed}
-    words = ["finetune", *SMALL[:-1], f"task.path={tmp_path}/next", f"run.dir={tmp_path}/run"]
+    words = ["finetune", *SMALL, f"task.path={tmp_path}/next", f"run.dir={tmp_path}/run"]
     assert "train.csv:2: the label is empty" in plmctl(*words, code=3)
     for row in rows[:13]:
         row["label"] = row["guess"]
@@ -217,7 +217,7 @@ def test_uncertain_texts_wait_for_a_label_in_front_of_the_labelled(
         table.writeheader()
         table.writerows(rows)
     examples = Table(splits={"train": ["train.*"]}).read(
-        str(tmp_path / "next"), "train", {"text": "text", "label": "label"}
+        str(tmp_path / "next"), "train", {"text": "body", "label": "label"}
     )
     assert '=a "fine", play' in [example.fields["text"] for example in examples]
     assert len(examples) == 21

@@ -37,6 +37,8 @@ MISTAKES = [
         "plmctl",
     ),
     (f"pretrain {TINY} noise=tken_mask", "there is no such noise", "noise=[token_mask]"),
+    ("data filter x rule=[htlm,pii] out=y", "did you mean 'html'", "rule=[html,pii]"),
+    ("report out=r.html", "report takes options with --", "--out r.html"),
     (f"pretrain {TINY} noise.rat=0.2", "there is no such setting", "noise.token_mask.rate=0.2"),
     (
         f"pretrain {TINY} regulariser.epsilon=0.1",

@@ -60,6 +60,8 @@ def test_each_picture_and_table_has_its_files(tmp_path: Path) -> None:
     assert lines[-5:-2] == [r"a, 50\% of\_it & 1.5 \\", r"b \& c &  \\", r"\bottomrule"]
     assert write_figures(BLOCKS, folder) == written  # a later report renews them
     check_figures(folder)
+    with pytest.raises(UsageError, match=r"figure-04-loss\.pdf is of another page"):
+        write_figures(BLOCKS[:3], folder)
     (folder / "thesis.tex").touch()
     with pytest.raises(UsageError, match=r"thesis\.tex is in it"):
         check_figures(folder)

@@ -130,3 +130,10 @@ def test_a_failed_write_names_the_file_that_was_asked_for(
 def test_an_error_without_a_number_keeps_its_message(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError, match=r"^timed out$"), open_atomic(tmp_path / "file"):
         raise TimeoutError("timed out")
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_folder_that_is_missing_is_made(write: Writer, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "folder" / "x.npz"
+    write(out)
+    assert [file.name for file in out.parent.iterdir()] == ["x.npz"]

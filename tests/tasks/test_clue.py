@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from plmctl.tasks import batches, inference
 from plmctl.tasks.answers.choice import ChoiceAnswer, choose_apart
 from plmctl.tasks.layouts.choices import ChoiceRows
 from plmctl.tasks.record import Example
-from plmctl.tasks.scores.labels import LabelScores
+from plmctl.tasks.scores.labels import LabelScores, expect_rank
 from plmctl.text.tokenizer import Tokenizer
 from tests.tasks import clue_files
 from tests.tasks.superglue_files import make_task
@@ -143,10 +144,24 @@ def test_mrr_of_answers() -> None:
                 break
     found = LabelScores(positive="1")(rows, ["mrr", "f1"])
     assert found["mrr"] == pytest.approx(total / 8)
-    by_order = [next((1 / n for n, row in enumerate(rows[5 * q : 5 * q + 5], 1)
-                      if row["gold"] == "1"), 0.0) for q in range(8)]  # fmt: skip
-    assert found["constant_mrr"] == pytest.approx(np.mean(by_order))
+    # all alike: every order of the five is as likely
+    means = [np.mean([next((1 / n for n, row in enumerate(order, 1) if row["gold"] == "1"), 0.0)
+                      for order in permutations(rows[5 * q : 5 * q + 5])])
+             for q in range(8)]  # fmt: skip
+    assert found["constant_mrr"] == pytest.approx(np.mean(means))
+    assert expect_rank([(0.9, False), (0.5, True), (0.5, False), (0.1, True)]) == 0.5 * (
+        1 / 2 + 1 / 3
+    )
     assert "mrr" not in LabelScores().known
+
+
+def test_a_test_file_without_labels_is_read(tmp_path: Path) -> None:
+    task = make_task("cluewsc2020", clue_files.write("cluewsc2020", tmp_path))
+    (file,) = tmp_path.rglob("dev.json")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    bare = [{key: value for key, value in row.items() if key != "label"} for row in rows]
+    file.with_name("test.json").write_text("".join(json.dumps(row) + "\n" for row in bare))
+    assert [example.label for example in task.read("test")] == [None] * len(rows)
 
 
 def test_pronouns_are_found_by_characters(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-import subprocess
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.text.corpus import load_documents
 from plmctl.text.markup import is_html, measure_html, spell_remedy
+from tests.command import plmctl
 
 PLAIN = [" ".join(document.paragraphs)[:400] for document in list(load_documents())[:40]]
 HTML = "<p>A film &amp; a <b>book</b>:<br />{}</p>"
@@ -41,17 +43,19 @@ def test_the_share() -> None:
 
 
 @pytest.mark.parametrize("name", ["a b.jsonl", "页's.txt"])
-def test_the_remedy_runs_as_it_is_pasted(tmp_path: Path, name: str) -> None:
+def test_the_remedy_runs_as_it_is_pasted(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, text = tmp_path / name, HTML.format("zwölf > 3")
     rows = name.endswith(".jsonl")
     file.write_text(json.dumps({"body x": text, "n": 1}) + "\n" if rows else f"{text}\n", "utf-8")
-    subprocess.run(spell_remedy(name, "body x"), shell=True, check=True, cwd=tmp_path)
-    written = (tmp_path / f"plain{file.suffix}").read_text(encoding="utf-8")
-    if rows:
-        row = json.loads(written)
-        assert row["n"] == 1
-        written = row["body x"]
-    assert written.split() == ["A", "film", "&", "a", "book", ":", "zwölf", ">", "3"]
+    monkeypatch.chdir(tmp_path)
+    _, *words = shlex.split(spell_remedy(name, "body x" if rows else "text"))
+    plmctl(*words)
+    written = gzip.decompress((tmp_path / "plain/00000.jsonl.gz").read_bytes())
+    row = json.loads(written)
+    assert row["n" if rows else "id"] == (1 if rows else f"{name}/0")
+    assert row["text"].split() == ["A", "film", "&", "a", "book:", "zwölf", ">", "3"]
 
 
 def test_it_is_said_where_text_is_read(tmp_path: Path) -> None:
@@ -69,5 +73,5 @@ def test_it_is_said_where_text_is_read(tmp_path: Path) -> None:
             make_app(), [*words, f"data.path={file}"], env={"COLUMNS": "400"}
         )
         shown = " ".join(result.output.split())
-        assert "of the documents are written in HTML" in shown
-        assert "python -c" in shown
+        assert "of the documents have HTML in them" in shown
+        assert "rule=[html]'" in shown

@@ -115,6 +115,7 @@ def test_a_task_in_another_script(run: Path, tmp_path: Path) -> None:
     refused = invoke(*words, "task.max_length=16", f"run.dir={tmp_path / 'run'}", code=3)
     assert f"{tmp_path / 'train.tsv'}: 70% of its tokens are unknown" in refused.stderr
     assert "a checkpoint whose tokenizer knows this text" in refused.stderr
+    assert "byte_bpe" not in refused.stderr  # the checkpoint decides the tokenizer
     assert not (tmp_path / "run").exists()
     mixed = [f"the name of a list is {n} 好\t{n % 2}" for n in range(40)]
     (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *mixed]) + "\n", encoding="utf-8")

@@ -223,12 +223,12 @@ def _judge_html(counts: TextCounts, source: TextSource) -> Finding:
     first = counts.example.rpartition(":")[0]
     return judge(
         "markup",
-        f"{format_percent(share)} of the documents are written in HTML"
+        f"{format_percent(share)} of the documents have HTML in them"
         + (f", the first at {counts.example}" if share else ""),
         share,
         look=0.01,
         bad=0.2,
-        advice=f"Take the tags out: {spell_remedy(first, source.field)}",
+        advice=f"Read its tags and character references: {spell_remedy(first, source.field)}",
         numbers={"documents": counts.html, "share": share},
     )
 

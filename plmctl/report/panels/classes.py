@@ -12,10 +12,12 @@ from plmctl.report.panel import panel_of
 from plmctl.report.subject import SplitPredictions
 from plmctl.report.text import clip, format_percent
 from plmctl.tasks.calibration import BINS, measure_calibration
+from plmctl.tasks.scores.metrics import find_ranks
 
 CLASSES = 20  # rows of a matrix; of more classes, the pairs that are confused most often
 MOST = 10  # mistakes
 FAR = "Scores that are furthest from the gold ones."
+RANKED = "Scores whose rank among all, from 0 to 1, is furthest from that of the gold ones."
 SURE = "Wrong answers by the probability that the model gives them."
 
 
@@ -93,19 +95,24 @@ def mistakes(found: SplitPredictions) -> list[Block]:
     numbers = isinstance(rows[0].get("guess"), float)
     if rows[0].get("gold") is None or not (numbers or has_class_probabilities(rows[0])):
         return []
+    ranked = numbers and have_other_scale(rows)
+    weights = measure_ranks(rows) if ranked else [_weight(row) for row in rows]
     wrong = [index for index, row in enumerate(rows) if row["gold"] != row["guess"]]
-    worst = sorted(wrong, key=lambda index: -_weight(rows[index]))[:MOST]
+    wrong = [index for index in wrong if weights[index] or not ranked]
+    worst = sorted(wrong, key=lambda index: -weights[index])[:MOST]
     fields, note = found.load_texts()
-    head = ["id", "gold", "guess", "distance" if numbers else "probability"]
+    measure = ("distance of ranks" if ranked else "distance") if numbers else "probability"
+    head = ["id", "gold", "guess", measure]
     lines = []
     for index in worst:
-        row, weight = rows[index], _weight(rows[index])
+        row, weight = rows[index], weights[index]
         probability = f"{weight:.2f}" if numbers else format_percent(weight)
         text = [clip(join_texts(fields[index]))] if fields else []
         lines.append(
             [str(row["id"]), _label(row, "gold"), _label(row, "guess"), probability, *text]
         )
-    about = f"{FAR if numbers else SURE} {len(wrong):,} of {len(rows):,} are wrong. {note}".strip()
+    told = (RANKED if ranked else FAR) if numbers else SURE
+    about = f"{told} {len(wrong):,} of {len(rows):,} are wrong. {note}".strip()
     table: list[Block] = [TableBlock([*head, *(["text"] if fields else [])], lines)]
     return [Paragraph(about), *(table if lines else [])]
 
@@ -114,6 +121,20 @@ def _weight(row: Mapping[str, Any]) -> float:
     if isinstance(row["guess"], float):
         return abs(row["gold"] - row["guess"])
     return float(row["probabilities"][row["guess"]])
+
+
+def have_other_scale(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether guesses are cosines, and gold scores have another scale, such as 0 to 5."""
+    guess, gold = (max(abs(float(row[name])) for row in rows) for name in ("guess", "gold"))
+    return guess <= 1.0 + 1e-6 < gold
+
+
+def measure_ranks(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """How far the rank of each guess is from that of its gold score, as a share of all; equal
+    scores have the mean of their ranks.
+    """
+    guess, gold = (find_ranks([float(row[name]) for row in rows]) for name in ("guess", "gold"))
+    return [abs(a - b) / max(1, len(rows) - 1) for a, b in zip(guess, gold, strict=True)]
 
 
 def _label(row: Mapping[str, Any], name: str) -> str:

@@ -89,7 +89,10 @@ class SentenceRows(RowLayout):
             len(words) == 1 or any(len(CHINESE.findall(word)) > 1 for word in words)
         ):
             words = [character for word in words for character in word]
-        return Example(id=str(number - 1), fields={"words": words or [""]}, place=f"line {number}")
+        fields = {"words": words or [""]}
+        if self.words == "text" and not words:  # it has a row, and no entity
+            fields |= {"places": [(0, 0)], "source": line}
+        return Example(id=str(number - 1), fields=fields, place=f"line {number}")
 
     def texts(self, example: Example) -> list[str]:
         if self.alone:

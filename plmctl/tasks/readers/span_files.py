@@ -16,20 +16,31 @@ from plmctl.core.errors import DataError
 from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks.readers import files
-from plmctl.tasks.readers.span_rows import SHOWN, SpannedText, TextSpan, count_units, find_marked
+from plmctl.tasks.readers.span_rows import (
+    FIELDS,
+    SHOWN,
+    SpannedText,
+    TextSpan,
+    count_units,
+    find_marked,
+)
 from plmctl.text.inputs import need_lines
 from plmctl.text.tabular import kind_of
 
 TEXTS, MARKS, LABELS = ".txt", ".ann", "annotation.conf"  # the files of brat
+# fields of rows that only say what the text and its entities are, and whose work they are
+OF_ENTITIES = frozenset({*FIELDS, "data", "annotations", "predictions", "tokens", "relations"})
+OF_ENTITIES |= {"words", "places", "source", "guess", "tag_probabilities"}
 _SPACE = re.compile(r"\s+")
 
 
 class NamedText(NamedTuple):
-    """A text with its entities, and its file and line."""
+    """A text with its entities, its file and line, and other fields of its row, such as `id`."""
 
     text: str
     spans: list[TextSpan]
     place: str
+    more: Mapping[str, Any] = {}
 
 
 @dataclass
@@ -100,12 +111,15 @@ def read_spans(
         DataError: A row has another layout, or an entity is no part of its text.
     """
     rows = _read_brat(path, notes) if path.is_dir() else _read_json(path, text, entities)
-    for place, marked in rows:
+    for place, marked, more in rows:
         notes.add(marked)
-        yield NamedText(marked.text, sorted(marked.spans or []), place)
+        yield NamedText(marked.text, sorted(marked.spans or []), place, more)
 
 
-def _read_json(file: Path, text: str, entities: str | None) -> Iterator[tuple[str, SpannedText]]:
+_Read = Iterator[tuple[str, SpannedText, Mapping[str, Any]]]  # file and line, text, other fields
+
+
+def _read_json(file: Path, text: str, entities: str | None) -> _Read:
     for count, (number, row) in enumerate(json_rows(file), 1):
         try:
             marked = find_marked(row, text, entities)
@@ -114,10 +128,23 @@ def _read_json(file: Path, text: str, entities: str | None) -> Iterator[tuple[st
         if marked is None:
             what = f"a row has no text in the field {text}"
             raise DataError(what, file=file, line=number or None, fix=SHOWN)
-        yield f"{file}:{number}" if number else f"{file}, number {count}", marked
+        place = f"{file}:{number}" if number else f"{file}, number {count}"
+        yield place, marked, _find_more(row, {text, *([entities] if entities else ())})
 
 
-def _read_brat(folder: Path, notes: SpanNotes) -> Iterator[tuple[str, SpannedText]]:
+def _find_more(row: Any, own: set[str]) -> dict[str, Any]:
+    """The fields of a row that say nothing of its text and entities; of Label Studio those of its
+    data, too.
+    """
+    if not isinstance(row, Mapping):
+        return {}
+    read = {*own, *OF_ENTITIES}
+    inner = row["data"] if isinstance(row.get("data"), Mapping) else {}
+    found = {**row, **{name: value for name, value in inner.items() if name not in own}}
+    return {name: value for name, value in found.items() if name not in read}
+
+
+def _read_brat(folder: Path, notes: SpanNotes) -> _Read:
     """The texts of brat (Stenetorp et al., 2012, EACL), each a .txt with its .ann next to it."""
     texts = sorted(folder.glob(f"*{TEXTS}"))
     if not texts:
@@ -128,7 +155,7 @@ def _read_brat(folder: Path, notes: SpanNotes) -> Iterator[tuple[str, SpannedTex
         text = file.read_bytes().decode("utf-8-sig")  # its ends of lines count as they stand
         marks = file.with_suffix(MARKS)
         spans = list(_read_marks(marks, text, notes)) if marks.exists() else None
-        yield str(file), SpannedText(text, spans)
+        yield str(file), SpannedText(text, spans), {"id": file.stem}
 
 
 def _read_marks(file: Path, text: str, notes: SpanNotes) -> Iterator[TextSpan]:
@@ -171,7 +198,11 @@ def _spell_studio(each: NamedText, number: int, key: str) -> dict[str, Any]:
         value = {"start": first, "end": last, "text": each.text[start:end], "labels": [kind]}
         about = {"id": f"{number}-{count}", "from_name": "label", "to_name": "text"}
         result.append({**about, "type": "labels", "value": value})
-    return {"data": {"text": each.text}, key: [{"result": result}]}
+    return {"data": {**each.more, "text": each.text}, key: [{"result": result}]}
+
+
+def _spell_row(each: NamedText, field: str, entities: list[Any]) -> dict[str, Any]:
+    return {**each.more, "text": each.text, field: entities}
 
 
 def _objects(each: NamedText) -> list[dict[str, Any]]:
@@ -180,9 +211,9 @@ def _objects(each: NamedText) -> list[dict[str, Any]]:
 
 # rows of the tools, by their names; brat has a folder
 LAYOUTS: Mapping[str, Callable[[NamedText, int], Any]] = {
-    "doccano": lambda each, number: {"text": each.text, "label": [list(s) for s in each.spans]},
-    "prodigy": lambda each, number: {"text": each.text, "spans": _objects(each)},
-    "spacy": lambda each, number: {"text": each.text, "entities": [list(s) for s in each.spans]},
+    "doccano": lambda each, number: _spell_row(each, "label", [list(s) for s in each.spans]),
+    "prodigy": lambda each, number: _spell_row(each, "spans", _objects(each)),
+    "spacy": lambda each, number: _spell_row(each, "entities", [list(s) for s in each.spans]),
     "label_studio": lambda each, number: _spell_studio(each, number, "annotations"),
     "label_studio_guesses": lambda each, number: _spell_studio(each, number, "predictions"),
 }

@@ -147,6 +147,8 @@ def list_marked(
     found: list[dict[str, Any]] = []
     for kind, first, last in sorted(entities(tags), key=lambda entity: entity[1]):
         start, end = places[first][0], places[last][1]
+        if start == end:  # the word of an empty text
+            continue
         found.append({"start": start, "end": end, "label": kind, "text": text[start:end]})
     return found
 

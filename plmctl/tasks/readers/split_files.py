@@ -123,5 +123,6 @@ def require_labels(examples: Sequence[Example], labelled: bool) -> list[Example]
     """`examples`, or a DataError for the first without a label where they are `labelled`."""
     absent = next((e for e in examples if labelled and e.label is None), None)
     if absent:
-        raise DataError("the label is missing", file=absent.place)
+        fix = "write its label, or take it out of the file"
+        raise DataError("the label is missing", file=absent.place, fix=fix)
     return list(examples)

@@ -12,7 +12,7 @@ from pathlib import Path
 from sys import intern
 from typing import Any, ClassVar
 
-from plmctl.core.errors import DataError, did_you_mean, find_meant
+from plmctl.core.errors import DataError, did_you_mean, find_alike, find_meant
 from plmctl.core.parts import part_of
 from plmctl.core.spelling import spell, spell_setting
 from plmctl.core.terminal import counted
@@ -347,6 +347,12 @@ class Table(SplitFiles):
         kinds = LabelKinds(file)
         columns = _name_fields(columns)
         for number, (line, row) in enumerate(rows):
+            # a row that lacks it, behind one that has it, was forgotten: no other column is meant
+            label = columns.get("label")
+            forgotten = label is not None and label not in row and not find_alike(str(label), row)
+            if labelled and number > len(empty) and forgotten:
+                empty.append(line)
+                continue
             read = {
                 r: c
                 for r, c in columns.items()

@@ -51,6 +51,8 @@ class WscFiles(SplitFiles):
         unit: The unit of an index, from 0: words between spaces (SuperGLUE) or characters (CLUE).
     """
 
+    bare_test = True
+
     def __init__(
         self, *, splits: Mapping[str, Sequence[str]], folder: str = "", unit: Unit = "words"
     ) -> None:

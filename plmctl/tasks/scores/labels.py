@@ -4,6 +4,7 @@ looked at apart.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,6 @@ from plmctl.core.parts import part_of
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.base import MEAN, Scores
-from plmctl.tasks.scores.ranking import reciprocal_rank
 
 Predictions = Sequence[Mapping[str, Any]]
 Bundles = list[list[int]]  # numbers of the predictions of each
@@ -40,11 +40,25 @@ def parity(bundles: Bundles, guess: Sequence[str]) -> float:
 
 def mrr(bundles: Bundles, gold: Sequence[str], shares: Sequence[float], positive: str) -> float:
     """The mean over bundles of `1 / rank` of the first example of the class `positive`, ranked by
-    the probability of that class; equal ones stay in their order.
+    the probability of that class; of equal ones the mean over all their orders.
     """
-    ranked = [sorted(bundle, key=lambda n: -shares[n]) for bundle in bundles]
-    ranks = [reciprocal_rank([int(gold[n] == positive) for n in own], []) for own in ranked]
+    ranks = [expect_rank([(shares[n], gold[n] == positive) for n in own]) for own in bundles]
     return statistics.fmean(ranks) if ranks else 0.0
+
+
+def expect_rank(examples: Sequence[tuple[float, bool]]) -> float:
+    """The mean of `1 / rank` of the first right one of pairs (score, whether it is right); 0
+    without a right one. Equal scores have all their orders: of r right ones among n behind m others
+    the first has rank `m + k` with the probability `C(n - k, r - 1) / C(n, r)`.
+    """
+    best = max((score for score, right in examples if right), default=None)
+    if best is None:
+        return 0.0
+    before = sum(score > best for score, _ in examples)
+    equal = [right for score, right in examples if score == best]
+    n, r = len(equal), sum(equal)
+    chances = (math.comb(n - k, r - 1) / (before + k) for k in range(1, n - r + 2))
+    return math.fsum(chances) / math.comb(n, r)
 
 
 def score_labels(

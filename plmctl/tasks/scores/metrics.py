@@ -116,13 +116,13 @@ def spearman(gold: Sequence[float], guess: Sequence[float]) -> float:
     """Pearson correlation of the ranks, ties at their mean rank."""
     if not (np.isfinite(gold).all() and np.isfinite(guess).all()):
         return 0.0
-    return pearson(_ranks(gold), _ranks(guess))
+    return pearson(find_ranks(gold), find_ranks(guess))
 
 
 CORRELATIONS = {"pearson": pearson, "spearman": spearman}  # by the name that a task's YAML uses
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
+def find_ranks(values: Sequence[float]) -> list[float]:
     _, group, count = np.unique(
         np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True
     )

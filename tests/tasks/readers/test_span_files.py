@@ -66,6 +66,18 @@ def test_a_written_folder_of_brat_is_read_again(tmp_path: Path) -> None:
         list(spell_brat([NamedText("x", [TextSpan(0, 1, "A B")], "f:3")], ["A B"]))
 
 
+@pytest.mark.parametrize("layout", ["spacy", "prodigy", "doccano", "label_studio"])
+def test_other_fields_of_a_row_stay(layout: str, tmp_path: Path) -> None:
+    file, again = tmp_path / "x.jsonl", tmp_path / "y.jsonl"
+    row = {"id": 7, "text": "Anna", "label": [[0, 4, "PER"]], "meta": {"from": "b"}}
+    file.write_text(json.dumps(row) + "\n")
+    (found,) = read_spans(file, SpanNotes())
+    again.write_text("".join(spell_file("y.jsonl", [found], layout)))
+    (found,) = read_spans(again, SpanNotes())
+    assert found.more == {"id": 7, "meta": {"from": "b"}}
+    assert found.spans == [TextSpan(0, 4, "PER")]
+
+
 @pytest.mark.parametrize(
     ("mark", "told"),
     [

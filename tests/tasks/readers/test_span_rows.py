@@ -80,6 +80,10 @@ def write(folder: Path, layout: str, name: str = "train.jsonl") -> Path:
     return file
 
 
+def test_an_empty_text_has_no_entity() -> None:
+    assert list_marked(["B-PER"], [(0, 0)], "") == []
+
+
 @pytest.mark.parametrize("name", ["train.jsonl", "train.json"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_gives_the_tags_of_its_words(layout: str, name: str, tmp_path: Path) -> None:
