@@ -35,12 +35,12 @@ class AnnotatedSpans(Command):
         "data spans",
         place=43,
         examples=(
-            "plmctl data spans marked.jsonl layout=label_studio out=marked.json",
-            "plmctl data spans marked.jsonl layout=brat out=brat",
+            "plmctl data spans entities.jsonl layout=label_studio out=marked.json",
+            "plmctl data spans entities.jsonl layout=brat out=brat",
         ),
         bare="input",
         metavar="IN",
-        options="json print_config dry_run",
+        options="json print_config dry_run config_dir plugin",
     )
 
     input: str = MISSING  # a file, .jsonl or .json, or a folder of brat's .txt and .ann

@@ -128,7 +128,7 @@ def test_the_name_that_this_command_has() -> None:
     assert "\n  fix: task.max_length=64\n" in said("finetune", *GLUE, "max_seq_length=64")
     assert "\n  fix: checkpoint=a\n" in said("finetune", *GLUE, "model_name_or_path=a")
     assert "\n  fix: init=a\n" in said("pretrain", "model_name_or_path=a")
-    assert "\n  fix: search=beam search.width=4\n" in said(
+    assert "\n  fix: search=beam search.width=4  # or constrained or diverse\n" in said(
         "generate", "checkpoint=x", "num_beams=4"
     )
     Path("mine.yaml").write_text(

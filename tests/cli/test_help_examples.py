@@ -166,7 +166,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     (place / "rare.tsv").write_text("film\tflick\nwarm\ttoasty\n", encoding="utf-8")
     (place / "rare.txt").write_text("sentence\nunicycle\n", encoding="utf-8")
     marked = {"text": "Anna saw Rome.", "entities": [[0, 4, "PER"], [9, 13, "LOC"]]}
-    (place / "marked.jsonl").write_text(f"{json.dumps(marked)}\n")
+    (place / "entities.jsonl").write_text(f"{json.dumps(marked)}\n")
     (place / "en-de").mkdir()
     for split, language in (("train", "en"), ("train", "de"), ("dev", "en"), ("dev", "de")):
         (place / f"en-de/{split}.{language}").write_text(
