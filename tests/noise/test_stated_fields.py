@@ -56,9 +56,10 @@ def rows_with(fields: frozenset[str]) -> Rows:
     for field in fields:
         group, _, name = field.partition(".")
         groups.get(group, []).append(name)
+    clean = replace(seq, ids=ids, tracks={name: tracks[name] for name in groups["tracks"]})
     return Rows(
         rows.key,
-        {"text": replace(seq, ids=ids, tracks={name: tracks[name] for name in groups["tracks"]})},
+        {name: clean for name in sorted(fields & {"source", "target"}) or ["text"]},
         targets={name: np.where(ids % 7 == 0, ids, IGNORE) for name in groups["targets"]},
         spans={name: rows.spans["entity"] for name in groups["spans"]},
     )

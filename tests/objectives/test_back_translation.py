@@ -135,7 +135,7 @@ def test_writes_in_evaluation_mode_and_without_gradient() -> None:
     greedy = objective.search
 
     def watched(step: Any, start: Any) -> Any:
-        seen.append((torch.is_grad_enabled(), model.training, start.logp.requires_grad))
+        seen.append((torch.is_grad_enabled(), model.training, start.logits.requires_grad))
         return greedy(step, start)
 
     objective.search = watched  # type: ignore[assignment]

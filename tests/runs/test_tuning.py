@@ -101,7 +101,7 @@ def test_config_card_and_page_state_what_was_used() -> None:
     for label, weight in config["task"]["class_weights"].items():
         assert f"{label} {weight:.4g}" in card.replace("1.000", "1")
     assert "task.path" not in card  # the author's folders
-    page = dict(differences.panel(find_subject([Path("run")]))[1].rows)
+    page = dict(differences.choices(find_subject([Path("run")]))[1].rows)
     assert page["optim.lr"] == str(used)
     assert page["task.class_weights"]
     # a run of an older version has saved the rate of the reference, and the card works it out

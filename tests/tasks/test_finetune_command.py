@@ -553,7 +553,7 @@ def test_wrong_uses_of_eval(trained, tmp_path):
         match=r"(?s)this checkpoint has pooler, class.*fix: # a checkpoint with such a head",
     ):
         _run("eval", f"checkpoint={run}", "task=lm", f"data.path={__file__}")
-    with pytest.raises(UsageError, match=r"no split of classification .*\(none: this"):
+    with pytest.raises(UsageError, match=r"no split of classification .*\(none: plmctl"):
         _run("eval", f"checkpoint={run}", submission=True)
     words = ["task=classification", f"task.path={folder}", f"out={tmp_path / 'out'}"]
     with pytest.raises(ConfigError, match=r"^task.submission='../x.tsv': leads out of its folder"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plmctl.report.card import make_card
-from plmctl.report.panels.scores import panel
+from plmctl.report.panels.results import panel
 from plmctl.report.subject import find_subject
 from plmctl.storage.atomic import write_json
 from plmctl.tasks.scores.below import FILE, list_below
