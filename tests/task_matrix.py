@@ -15,6 +15,7 @@ import gc
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import traceback
@@ -31,6 +32,7 @@ from plmctl.text.corpus import extract_paragraphs, load_topics
 from plmctl.text.document import Document
 from tests.knowledge.tables import link_words
 from tests.task_samples import find_samples, list_tasks, read_settings
+from tests.tasks import clue_files
 
 TINY = ("size=tiny", "size.width=32", "size.inner_width=64", "tokenizer.vocab_size=600",
         "format.max_length=48", "train.batch_size=4")  # fmt: skip
@@ -133,7 +135,10 @@ class Matrix:
         if not pairs.exists():
             pages = (extract_paragraphs(page) for _, page in sorted(load_topics().items()))
             documents = ("\n".join(Document(tuple(page), "").sentences) for page in pages if page)
-            found = "\n\n".join(documents)[:60_000]
+            samples = Path(clue_files.__file__).read_text(encoding="utf-8")
+            signs = re.findall(r"[\u3000-\u9fff\uff00-\uffef]", samples)
+            chinese = "\n".join([" ".join(dict.fromkeys(signs))] * 30)  # all that the samples have
+            found = "\n\n".join(documents)[:60_000] + f"\n\n{chinese}\n"
             link_words(self.folder / "linked", found)
             text.write_text(found, encoding="utf-8")
             pairs.write_text("\n".join(line[::-1] for line in found.split("\n")), encoding="utf-8")

@@ -695,6 +695,7 @@ def test_no_group_is_forgotten() -> None:
     others = {
         "task",
         "tuning",
+        "pair_loss",
         "features",
         "head_encoder",
         "output_features",

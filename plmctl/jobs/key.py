@@ -31,7 +31,7 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     *(f"train.{name}" for name in ("timeout", "restarts", "profile")),
     *(f"train.{name}" for name in ("parallel", "shard_size", "tensor_parallel", "offload")),
 }
-LATER = {  # defaults of later settings: they make no other job
+LATER: dict[tuple[str, str], Any] = {  # defaults of later settings: they make no other job
     **{(verb, "runtime"): None for verb in ("eval", "embed", "attack", "generate")},
     **{(verb, "pruning"): None for verb in ("pretrain", "finetune", "distill")},
     **{(verb, "train.stream"): "fp32" for verb in ("pretrain", "finetune", "distill", "graph")},

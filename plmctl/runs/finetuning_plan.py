@@ -211,7 +211,8 @@ def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> Fr
 
 def _describe_unknown(task: Task, tokenizer: Tokenizer, split: Split) -> str:
     share = inference.unknown(split.rows, tokenizer.vocab)
-    texts = (text for each in split.examples for text in task.texts(each)) if share else ()
+    found = (text for each in split.examples for text in task.texts(each)) if share else ()
+    texts = (text for text in found if isinstance(text, str))  # turns of CoQA have numbers, too
     return unknown.describe_unknown(share, unknown.name_unknown_form(tokenizer, texts))
 
 
