@@ -27,7 +27,6 @@ from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import tell
 from plmctl.core.values import describe_values
 from plmctl.storage.atomic import write_text
-from plmctl.storage.gate import admit
 from plmctl.storage.paths import find_cache_folder
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -108,7 +107,6 @@ def name_schema(verb: str) -> str:
 
 
 def _keep(file: Path, schema: Node) -> None:
-    admit(file.parent).mkdir(parents=True, exist_ok=True)
     write_text(file, json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -59,7 +59,6 @@ def _copy_home(url: str) -> Path:
                 if hashlib.sha256(found).hexdigest() != sha256:
                     what = "its content is not that of the manifest"
                     raise DataError(what, file=f"{url}/{name}", fix="# copy the folder there again")
-                admit(file.parent).mkdir(parents=True, exist_ok=True)
                 write_bytes(file, found)
             write_bytes(folder / MANIFEST, content)
     except OSError:

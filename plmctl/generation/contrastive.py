@@ -104,9 +104,7 @@ class Contrastive(Ruled):
     ) -> tuple[Tensor, Tensor]:
         """(log-probabilities by the model, probabilities after the rules), [N, V] each."""
         logp = find_logp(logits, start.size)
-        scores = self.exclude(logp, written=written, limit=limits, end=start.end, ids=ids)
-        if self.repetition_penalty != 1:
-            scores = self.penalise(logits.to(logp), ids).masked_fill(logp == -torch.inf, -torch.inf)
+        scores = self.weigh(logits, logp, written=written, limit=limits, end=start.end, ids=ids)
         return logp, torch.softmax(scores, -1)
 
     def _choose(self, shares: Tensor, states: Tensor, before: Tensor, real: Tensor) -> Tensor:

@@ -83,13 +83,13 @@ class Walking(Protocol):
     """A search that writes each text token by token, whatever the others are: `walk.TextWalk`."""
 
     count: int  # texts of each row
-    repetition_penalty: float
 
     def fits(self, size: int) -> None:
         """Raise ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
 
-    def exclude(
+    def weigh(
         self,
+        logits: Tensor,
         logp: Tensor,
         *,
         written: int | np.ndarray,
@@ -97,10 +97,7 @@ class Walking(Protocol):
         end: int | None,
         ids: np.ndarray,
     ) -> Tensor:
-        """As `Ruled.exclude`."""
-
-    def penalise(self, scores: Tensor, ids: np.ndarray) -> Tensor:
-        """As `Ruled.penalise`."""
+        """As `Ruled.weigh`."""
 
     def draw_numbers(self, key: int, text: int, length: int) -> np.ndarray:
         """[length] the random numbers of a text, one a token; empty: it needs none.
@@ -184,6 +181,24 @@ class Ruled:
         for name, value in (("first", self.first), ("last", self.last), *excluded):
             if value is not None and not 0 <= value < above:
                 raise ConfigError(f"search.{name}", value, allowed)
+
+    def weigh(
+        self,
+        logits: Tensor,
+        logp: Tensor,
+        *,
+        written: int | np.ndarray,
+        limit: int | np.ndarray,
+        end: int | None,
+        ids: np.ndarray,
+    ) -> Tensor:
+        """[N, V] the scores of the next tokens: `logp` after `exclude`, or with a penalty those of
+        `logits [N, V]`, which differ from it by a constant of each row.
+        """
+        logp = self.exclude(logp, written=written, limit=limit, end=end, ids=ids)
+        if self.repetition_penalty == 1:
+            return logp
+        return self.penalise(logits.to(logp), ids).masked_fill(logp == -torch.inf, -torch.inf)
 
     def exclude(
         self,

@@ -113,10 +113,7 @@ class TextWalk:
         """The next tokens of the texts `own`, by their `logp` and `logits`, which are changed."""
         written, ids = self.written[own], self.ids[own]
         limit = np.array([self.rows[n].limit for n in own])
-        scores = search.exclude(logp, written=written, limit=limit, end=self.end, ids=ids)
-        if search.repetition_penalty != 1:
-            excluded = logp == -torch.inf
-            scores = search.penalise(logits.to(logp), ids).masked_fill(excluded, -torch.inf)
+        scores = search.weigh(logits, logp, written=written, limit=limit, end=self.end, ids=ids)
         places = zip(own, written, strict=True)
         numbers = [self.rows[n].numbers[t] for n, t in places if len(self.rows[n].numbers)]
         return search.choose(scores, torch.tensor(numbers, dtype=torch.float64).to(logp))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from plmctl.report.charts import draw_histogram
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, render_html, write_page
 from plmctl.storage.atomic import write_text
-from plmctl.storage.gate import admit
 
 if TYPE_CHECKING:
     from plmctl.data.check.finding import Report
@@ -52,7 +51,6 @@ def write(report: Report, out: Path) -> list[Path]:
     page = make_blocks(report)
     if out.suffix == ".md":
         return write_page(page, out)
-    admit(out.parent).mkdir(parents=True, exist_ok=True)
     write_text(out, render_html(page, title="Data check"))
     return [out]
 

@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 from plmctl.core.errors import DataError
 from plmctl.core.tables import release
 from plmctl.storage.atomic import open_atomic
-from plmctl.storage.gate import admit, open_file
+from plmctl.storage.gate import open_file
 
 
 class ArrayWriter:
@@ -96,7 +96,6 @@ def write_npz(file: Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
     time.
     """
     try:
-        admit(file.parent).mkdir(parents=True, exist_ok=True)
         with (
             open_atomic(file, "wb") as stream,
             zipfile.ZipFile(_WriteOnly(stream), "w", allowZip64=True) as archive,

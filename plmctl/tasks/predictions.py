@@ -293,7 +293,6 @@ def write_rows(
         for row in rows:
             tell(spell_json(row))
         return file
-    admit(file.parent).mkdir(parents=True, exist_ok=True)
     if file.suffix in TABLES:
         how = spelling or TableSpelling()
         lines = _spell_table(known_as or file, rows, how, guarded)

@@ -40,15 +40,13 @@ class ChidFiles(SplitFiles):
             other is longer.
     """
 
+    bare_test = True
+
     def __init__(
         self, *, splits: Mapping[str, Sequence[str]], folder: str = "", around: Count = 56
     ) -> None:
         super().__init__(splits=splits, folder=folder)
         self.around = around
-
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
-        labelled = split.startswith(("train", "dev"))
-        return self.read_file(self.need(path, split), columns, labelled=labelled)
 
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
