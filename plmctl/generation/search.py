@@ -192,8 +192,8 @@ class Ruled:
         end: int | None,
         ids: np.ndarray,
     ) -> Tensor:
-        """[N, V] the scores of the next tokens: `logp` after `exclude`, or with a penalty those of
-        `logits [N, V]`, which differ from it by a constant of each row.
+        """[N, V] the scores of the next tokens after all rules, up to a constant of each row. A
+        penalty changes `logits [N, V]`; without one they are `logp`, changed in place.
         """
         logp = self.exclude(logp, written=written, limit=limit, end=end, ids=ids)
         if self.repetition_penalty == 1:
