@@ -84,7 +84,7 @@ class ProbeResult:
         labels = sorted({item.label for item in train})
         names = {name: number for number, name in enumerate(labels)}
         used = sorted({each[0] for item in (*train, *test) for each in item.positions})
-        states = _states(opened, [question.sentences[n] for n in used], used)
+        states = read_states(opened, [question.sentences[n] for n in used], used)
         x, y = _features(train, states), torch.tensor([names[item.label] for item in train])
         test_x = _features(test, states)
         test_y = torch.tensor([names.get(item.label, -1) for item in test])
@@ -214,7 +214,7 @@ def _split(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     return list(items[: min(cut, TRAIN)]), list(items[cut : cut + TEST])
 
 
-def _states(
+def read_states(
     loaded: Loaded, sentences: Sequence[Sequence[str]], numbers: Sequence[int]
 ) -> dict[tuple[int, int], Tensor]:
     """{(sentence, word): [L + 1, W]} the states of first pieces after each layer."""

@@ -1,9 +1,10 @@
 """Texts as people also write them: with typos, in other case, without punctuation (Naik et al.,
-2018; Ribeiro et al., 2020).
+2018; Ribeiro et al., 2020); and with words or sentences in another order.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 import zlib
 from abc import ABC, abstractmethod
@@ -16,6 +17,8 @@ from plmctl.attack.word_text import WordText
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of, part_of
 from plmctl.text.letters import is_letter, split_letters
+
+_SENTENCES = re.compile(r"((?<=[.!?])\s+(?=\S)|(?<=[。！？])\s*(?=\S))")
 
 
 @base_of("perturb")
@@ -138,6 +141,32 @@ class MissingWords(Perturbation):
             if now[place - 1].endswith(" "):
                 now[place - 1] = now[place - 1][:-1]
         return "".join(now)
+
+
+@part_of("perturb")
+class OtherOrder(Perturbation):
+    """The words, or the sentences, in random order, and all that stands between them where it was
+    (Pham et al., 2021, arXiv:2012.15180, sec. 3.1; Sinha et al., 2021, arXiv:2104.06644).
+
+    A score that stays the same needs no order. A sentence ends at the marks `.!?` before a space,
+    or at those of Chinese.
+    """
+
+    def __init__(self, *, of: Literal["words", "sentences"], seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.of = of
+
+    def change(self, text: str, draws: np.random.Generator) -> str:
+        if self.of == "words":
+            words = WordText.of(text)
+            now, order = list(words.pieces), draws.permutation(len(words)).tolist()
+            for n, other in enumerate(order):
+                now[words.places[n]] = words.word(other)
+            return "".join(now)
+        pieces = _SENTENCES.split(text)  # sentences, and the spaces behind each
+        sentences = pieces[::2]
+        pieces[::2] = [sentences[n] for n in draws.permutation(len(sentences)).tolist()]
+        return "".join(pieces)
 
 
 def check_rate(rate: float) -> None:

@@ -27,7 +27,9 @@ Heads = Annotated[
 Sentences = Annotated[
     list[str] | None,
     typer.Option(
-        "--sentence", metavar="TEXT", help="The sentence for --attention. May be repeated."
+        "--sentence",
+        metavar="TEXT",
+        help="The sentence for --attention and --keys. May be repeated.",
     ),
 ]
 Probes = Annotated[
@@ -48,6 +50,24 @@ Bits = Annotated[
         metavar="BITS,...",
         help="Score fine-tuned runs again with one matrix at a time in so many bits, for example"
         " 8,4 (default: none).",
+    ),
+]
+Words = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--word",
+        metavar="WORD=FILE",
+        help="Compare the vectors of a word in different sentences, one in each line of the file."
+        " May be repeated.",
+    ),
+]
+Units = Annotated[
+    str | None,
+    typer.Option(
+        "--keys",
+        metavar="L.U,...",
+        help="List the texts that these feed-forward units react to: layer.unit, counted from 0"
+        " (default: none).",
     ),
 ]
 Figures = Annotated[

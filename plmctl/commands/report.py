@@ -43,6 +43,8 @@ class ReportCommand(Tool):
         sentence: options.Sentences = None,
         probe: options.Probes = None,
         sensitivity: options.Bits = None,
+        word: options.Words = None,
+        keys: options.Units = None,
         card: options.Card = None,
         fact: options.Facts = None,
         plugin: Plugin = None,
@@ -55,7 +57,9 @@ class ReportCommand(Tool):
             Path(out).expanduser(),
             markdown=markdown,
             figures=Path(figures).expanduser() if figures else None,
-            wishes=parse_wishes(attention, sentence or [], probe or [], sensitivity),
+            wishes=parse_wishes(
+                attention, sentence or [], probe or [], sensitivity, words=word or [], units=keys
+            ),
             card=Path(card) if card else None,
             facts=parse_facts(fact or []),
             plugins=tuple(plugin or ()),

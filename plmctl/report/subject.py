@@ -38,10 +38,16 @@ class Wishes:
     """The options for panels that are drawn only on request."""
 
     heads: Sequence[tuple[int, int]] = ()  # (layer, head) whose attention is drawn, from 0
-    sentences: Sequence[str] = ()  # the sentences for it; none: two that come with plmctl
+    # the sentences for it and for `units`; none: two that plmctl brings along, or held-out rows
+    sentences: Sequence[str] = ()
     # labelled words, which the states of the layers are probed for
     probes: Mapping[str, Labels] = field(default_factory=dict)
     bits: Sequence[int] = ()  # numbers of bits for which one matrix at a time is rounded
+    # {word: a file of sentences with it}
+    words: Mapping[str, Path] = field(default_factory=dict)
+    units: Sequence[
+        tuple[int, int]
+    ] = ()  # (layer, feed-forward unit) whose texts are shown, from 0
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,27 @@ if TYPE_CHECKING:
 
 
 def parse_wishes(
-    heads: str | None, sentences: Sequence[str], probes: Sequence[str], bits: str | None = None
+    heads: str | None,
+    sentences: Sequence[str],
+    probes: Sequence[str],
+    bits: str | None = None,
+    *,
+    words: Sequence[str] = (),
+    units: str | None = None,
 ) -> Wishes:
     """Parse the options for optional panels; UsageError for a wrong one."""
-    parsed = [_head(word) for word in (heads or "").split(",") if word.strip()]
-    if sentences and not parsed:
+    parsed = [_pair("attention", "head", word) for word in _split(heads)]
+    keys = [_pair("keys", "unit", word) for word in _split(units)]
+    if sentences and not (parsed or keys):
         raise UsageError("--sentence: of which heads?\n  fix: --attention 0.0 before it")
-    rounded = [_bits(word) for word in (bits or "").split(",") if word.strip()]
-    return Wishes(parsed, list(sentences), dict(_probe(word) for word in probes), rounded)
+    return Wishes(
+        parsed,
+        list(sentences),
+        dict(_probe(word) for word in probes),
+        [_bits(word) for word in _split(bits)],
+        dict(_word(word) for word in words),
+        keys,
+    )
 
 
 def parse_facts(words: Sequence[str]) -> Mapping[str, str]:
@@ -37,13 +50,25 @@ def parse_facts(words: Sequence[str]) -> Mapping[str, str]:
     return facts
 
 
-def _head(word: str) -> tuple[int, int]:
-    layer, _, head = word.strip().partition(".")
-    if not (layer.isdecimal() and head.isdecimal()):
+def _split(words: str | None) -> list[str]:
+    return [word.strip() for word in (words or "").split(",") if word.strip()]
+
+
+def _pair(option: str, what: str, word: str) -> tuple[int, int]:
+    layer, _, number = word.partition(".")
+    if not (layer.isdecimal() and number.isdecimal()):
         raise UsageError(
-            f"--attention {word}: layer.head, both counted from 0\n  fix: --attention 0.0,1.3"
+            f"--{option} {word}: layer.{what}, both counted from 0\n  fix: --{option} 0.0,1.3"
         )
-    return int(layer), int(head)
+    return int(layer), int(number)
+
+
+def _word(given: str) -> tuple[str, Path]:
+    word, equals, file = given.partition("=")
+    if not (word.strip() and equals and file):
+        fix = "--word bank=sentences.txt"
+        raise UsageError(f"--word {given}: WORD=FILE, with a sentence in each line\n  fix: {fix}")
+    return word.strip(), Path(os.path.expanduser(file))
 
 
 def _bits(word: str) -> int:

@@ -128,6 +128,7 @@ def _check_subject(subject: Subject, card: Path | None) -> None:
         raise UsageError("--card: of one run, not of several or of a study")
     wishes = subject.wishes
     options = {"--attention": wishes.heads, "--probe": wishes.probes, "--sensitivity": wishes.bits}
+    options |= {"--word": wishes.words, "--keys": wishes.units}
     option = next((name for name, wished in options.items() if wished), "")
     if subject.study and option:
         raise UsageError(

@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_asked(
 
 def test_states_are_those_of_the_first_pieces(trained: Path) -> None:
     loaded = plmctl.load(trained)
-    states = probing._states(loaded, [["return", "unbelievably", "it"]], [7])
+    states = probing.read_states(loaded, [["return", "unbelievably", "it"]], [7])
     assert set(states) == {(7, 0), (7, 1), (7, 2)}
     from plmctl.analysis.sample import batch_sentences
 

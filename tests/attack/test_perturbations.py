@@ -14,6 +14,7 @@ from plmctl.attack.perturbations import (
     MissingWords,
     NoPunctuation,
     OtherCase,
+    OtherOrder,
     Perturbation,
     Typos,
     slip,
@@ -69,6 +70,26 @@ def test_what_is_drawn_follows_from_the_seed_and_the_text() -> None:
         for text in (TEXT, CHINESE):
             assert make(1)(text) == make(1)(text) != text
             assert len({make(seed)(text) for seed in range(8)}) > 2
+
+
+def test_words_or_sentences_stand_in_another_order() -> None:
+    first = WordText.of(TEXT)
+    for seed in range(5):
+        now = WordText.of(OtherOrder(of="words", seed=seed)(TEXT))
+        assert now.pieces[::2] == first.pieces[::2]  # marks and spaces stay
+        words = [[text.word(n) for n in range(len(text))] for text in (first, now)]
+        assert sorted(words[0]) == sorted(words[1])
+        assert words[0] != words[1]
+    for text, sentences in (
+        ("Is it 3.5? Yes.  Go!", {"Is it 3.5?", "Yes.", "Go!"}),
+        ("很好。我喜欢！你呢？", {"很好。", "我喜欢！", "你呢？"}),
+    ):
+        made = {OtherOrder(of="sentences", seed=seed)(text) for seed in range(60)}
+        assert len(made) == 6  # every order of three
+        for each in made:
+            assert len(each) == len(text)
+            assert all(sentence in each for sentence in sentences)
+    assert OtherOrder(of="sentences")("one alone") == "one alone"
 
 
 def test_chinese_characters_change_places_or_are_missing() -> None:

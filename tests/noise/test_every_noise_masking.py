@@ -18,6 +18,7 @@ from tests.noise.worded import chosen_of, some, worded, words_of
 
 BUDGETED = (
     "token_mask",
+    "frequency_mask",
     "whole_word_mask",
     "ngram_mask",
     "span_mask",

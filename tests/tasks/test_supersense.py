@@ -66,6 +66,58 @@ def test_both_layouts_say_the_same(tmp_path: Path) -> None:
     assert (dev.fields, dev.label) == (first.fields, first.label)
 
 
+CORPUS = """<?xml version="1.0" encoding="UTF-8" ?>
+<corpus lang="en" source="semcor">
+<text id="d000">
+<sentence id="d000.s000">
+<wf lemma="the" pos="DET">The</wf>
+<instance id="d000.s000.t000" lemma="art" pos="NOUN">art</instance>
+<instance id="d000.s000.t001" lemma="new_york" pos="NOUN">New_York</instance>
+<wf lemma="&amp;" pos="CONJ">&amp;</wf>
+</sentence>
+<sentence id="d000.s001"><instance id="d000.s001.t000" lemma="go" pos="VERB">Go</instance>
+</sentence>
+</text>
+</corpus>
+"""
+KEYS = """d000.s000.t000 art%1:06:00:: art%1:04:00::
+d000.s000.t001 new_york%1:15:00::
+d000.s001.t000 go%2:38:00::
+"""
+
+
+def test_a_corpus_of_word_senses(tmp_path: Path) -> None:
+    """The lexicographer files 06, 15 and 38 are noun.artifact, noun.location and verb.motion
+    (lexnames(5WN)).
+    """
+    (tmp_path / "semcor.data.xml").write_text(CORPUS)
+    task = task_of(tmp_path)
+    with pytest.raises(DataError, match=r"semcor\.gold\.key\.txt: the senses of semcor"):
+        task.read("train")
+    keys = tmp_path / "semcor.gold.key.txt"
+    keys.write_text(KEYS)
+    first, second = task.read("train")
+    assert first.fields["words"] == ["The", "art", "New York", "&"]
+    assert first.label == ["_", "noun.artifact", "noun.location", "_"]
+    assert (second.id, second.label) == ("d000.s001", ["verb.motion"])
+    assert second.place.endswith("semcor.data.xml:10")
+    for text, problem in (
+        ("d000.s000.t000 art%1:99:00::\n", r"key\.txt:1: not the name of a word"),
+        ("d000.s000.t000\n", r"key\.txt:1: not the name"),
+        (
+            KEYS.rpartition("d000.s001")[0],
+            r"data\.xml:10: 'd000\.s001\.t000' has no sense in semcor\.gold",
+        ),
+    ):
+        keys.write_text(text)
+        with pytest.raises(DataError, match=problem):
+            task.read("train")
+    (tmp_path / "semcor.data.xml").write_text(CORPUS.partition("</sentence>")[0])
+    keys.write_text(KEYS)
+    with pytest.raises(DataError, match="a sentence without its end"):
+        task.read("train")
+
+
 def test_another_layout_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.tags").write_text("1\tword\tlemma\n")
     with pytest.raises(DataError, match=r"train\.tags:1: 3 columns parted by tabs, not 9 \(tags\)"):

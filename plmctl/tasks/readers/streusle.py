@@ -12,8 +12,10 @@ from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
 from plmctl.tasks.readers.conllu import WORD, read_blocks
+from plmctl.tasks.readers.sense_corpus import XML, read_sense_corpus
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
+from plmctl.text.tabular import kind_of
 
 NO_SENSE = "_"  # the tag of words that are not annotated
 # number of columns: (layout, column of the word, of the supersense)
@@ -30,13 +32,16 @@ class Streusle(SplitFiles):
     goes on in lower case is a preposition. A word that begins with a backtick is an auxiliary or
     another function word; both have none here. A group of words has its supersense at the first of
     them. Names are spelled without spaces, as in `.conllulex`: `n.NATURALOBJECT`. `columns` other
-    than 0 and -1 replace those of the layout.
+    than 0 and -1 replace those of the layout. Files of XML are corpora of word senses
+    (`read_sense_corpus`).
     """
 
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
         """The sentences of one file; DataError for another layout."""
+        if kind_of(file) == XML:
+            return read_sense_corpus(file, NO_SENSE)
         examples: list[Example] = []
         for rows in read_blocks(file):
             words, senses = [], []
