@@ -65,7 +65,8 @@ def describe_scale(node: Mapping[str, Any]) -> str:
     part = conf_dir() / "format" / f"{chosen.get('format')}.yaml"
     format_ = {**(load(part) if part.is_file() else {}), **(node.get("format") or {})}
     amounts = [f"{train[name]:,} {name}" for name in LENGTHS if train.get(name) is not None]
-    rows = str(train.get("batch_size", 32))
+    tokens = train.get("batch_tokens")
+    rows = f"{tokens:,} tokens" if tokens else str(train.get("batch_size", 32))
     rows += f" x {format_['max_length']}" if format_.get("max_length") else ""
     return f"{chosen.get('size', 'mini')}, {' '.join(amounts) or 'no length'}, {rows}"
 

@@ -39,6 +39,7 @@ def finish(
         provenance: Its `recipe` names the run, where nothing else does.
     """
     errors: list[PlmctlError] = [*_empty_misshapen(settings), *_one_length(settings, words)]
+    errors += _one_batch(settings, words)
     errors += _take_values(settings)
     wrong_sizes = list(_fit_sizes(settings))
     plugins, recipe = provenance.plugins, provenance.recipe
@@ -160,6 +161,22 @@ def _one_length(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list
     )
     allowed = f"exactly one of {', '.join(n for n in groups.LENGTHS if n in train)}; {there}"
     return [ConfigError("train", ..., allowed, fix=fix)]
+
+
+def _one_batch(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list[ConfigError]:
+    """Either train.batch_size or train.batch_tokens on the command line: train.batch_size there
+    clears a recipe's train.batch_tokens.
+    """
+    named, train = {word.key for word in words}, settings.get("train")
+    if not isinstance(train, dict) or train.get("batch_tokens") is None:
+        return []
+    if not {"train.batch_size", "train.batch_tokens"} <= named:
+        if "train.batch_size" in named:
+            train["batch_tokens"] = None
+        return []
+    allowed = "left out: train.batch_tokens says how many rows an update has"
+    fix = "train.batch_tokens=null"
+    return [ConfigError("train.batch_size", train.get("batch_size"), allowed, fix=fix)]
 
 
 def _drop_leftovers(settings: dict[str, Any], plugins: Sequence[str]) -> Iterator[str]:

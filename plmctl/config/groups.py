@@ -146,9 +146,18 @@ class Train(Record):
     # [{share: 0.9, format.max_length: 128}, ...]
     stages: tuple[Mapping[str, Any], ...] = ()
 
+    def rows_at(self, longest: int) -> int:
+        """The rows of an update; with `batch_tokens`, as many rows of `longest` tokens as fit."""
+        tokens: int | None = self.get("batch_tokens")
+        return self.batch_size if tokens is None else max(1, tokens // max(1, longest))
+
 
 @dataclass(frozen=True)
 class TrainOnText(Train):
+    # limit of the tokens of an update, over all processes: rows times the longest source or target,
+    # with padding. It replaces train.batch_size, and sorts rows by length. For formats of pairs
+    # whose rows differ in length, such as seq2seq; null: no limit
+    batch_tokens: Count | None = None
     # words of the text read, over all processes; repeats count. A word is text between white space;
     # with data.segment a marked word
     words: Count | None = None
@@ -166,6 +175,9 @@ class TrainOnText(Train):
 
 @dataclass(frozen=True)
 class TrainOnTask(Train):
+    # limit of the tokens of an update, over all processes: rows times the longest sequence, with
+    # padding. It replaces train.batch_size, and sorts rows by length; null: no limit
+    batch_tokens: Count | None = None
     # how often layers run whose weights, and those of all below, are frozen: on each batch; once an
     # epoch, or once, with the same numbers to the bit, and kept in a file in between
     frozen_outputs: Literal["batch", "epoch", "once"] = "batch"

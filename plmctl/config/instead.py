@@ -86,9 +86,6 @@ _BY_NAMES = {
     "sample_break_mode line_by_line group_by_length packing": Instead(
         "a format makes rows of documents", "format=<a format>"
     ),
-    "max_tokens tokens_per_batch batch_tokens": Instead(
-        "an update has so many rows of at most format.max_length tokens", "train.batch_size=<rows>"
-    ),
     "nodes num_nodes nnodes num_machines": Instead(
         "a launcher has several machines", "launcher=slurm nodes=<machines>"
     ),

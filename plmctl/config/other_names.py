@@ -29,6 +29,7 @@ OURS = {
         " gradient_clipping"
     ),
     "train.batch_size": "train_batch_size per_device_train_batch_size per_gpu_train_batch_size",
+    "train.batch_tokens": "max_tokens tokens_per_batch batch_tokens",
     "train.micro_batch_size=<train.batch_size / accumulated batches>": (
         "gradient_accumulation_steps gradient_accumulation accumulate_grad_batches update_freq"
     ),

@@ -34,6 +34,7 @@ STAGE_OVERRIDES = (
     "pattern",
     "schedule",
     "train.batch_size",
+    "train.batch_tokens",
     "train.micro_batch_size",
 )
 
@@ -53,6 +54,8 @@ def stage_config(spec: Any, number: int) -> Any:
         if not any(is_in(key, of) for of in STAGE_OVERRIDES):
             raise _explain_key(spec, number, key, value)
         staged = staged.with_value(key, value)
+        if key == "train.batch_size" and "train.batch_tokens" not in spec.train.stages[number]:
+            staged = staged.with_value("train.batch_tokens", None)
     return staged
 
 
@@ -116,7 +119,8 @@ def check_updates(spec: Any, processes: int, plugins: Sequence[str] = ()) -> Non
             staged = stage_config(spec, number)
             if stages:
                 raise_all(_misfits(spec, staged, number, plugins))
-            micro_batch_rows(staged.train.batch_size, staged.train.micro_batch_size, teams)
+            if staged.train.batch_tokens is None:
+                micro_batch_rows(staged.train.batch_size, staged.train.micro_batch_size, teams)
         errors += [at_stage(error, stages, number) for error in found] if stages else found
     raise_all(errors)
     raise_all(_wrong_shares(stages))

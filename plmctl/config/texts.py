@@ -70,12 +70,13 @@ class Feed:
 
     Args:
         sources: {name: {corpora, format, noise, weight}}.
-        rows: The rows of an update, over all processes.
+        rows: The rows of an update, over all processes; with `tokens`, of full length.
         micro_rows: The rows of one backward pass; None: the share of a process.
         order: The order in which the rows of several sources are put together.
         temperature: Shares of corpora without weights go as tokens ** (1 / temperature).
         stage: The number of the stage whose settings these are.
         words: Whether the words of the rows are counted.
+        tokens: The tokens of an update, padding included; None: it has `rows`.
     """
 
     sources: Mapping[str, Mapping[str, Any]]
@@ -88,6 +89,7 @@ class Feed:
     plugins: tuple[str, ...] = ()
     stage: int = 0
     words: bool = False
+    tokens: int | None = None
 
     @classmethod
     def of(cls, spec: Any, stage: int | None = None) -> Feed:
@@ -95,7 +97,7 @@ class Feed:
         staged = spec if stage is None else stage_config(spec, stage)
         return cls(
             sources(staged),
-            staged.train.batch_size,
+            staged.train.rows_at(longest_sequence(staged.format)),
             staged.train.micro_batch_size,
             staged.train.sources,
             staged.eval,
@@ -104,7 +106,13 @@ class Feed:
             staged.plugins,
             stage or 0,
             staged.train.counts_words,
+            staged.train.batch_tokens,
         )
+
+
+def longest_sequence(format: Mapping[str, Any]) -> int:
+    """Tokens of the longer sequence of a row in this format, at most."""
+    return max(format.get(key) or 1 for key in ("max_length", "target_length"))
 
 
 def sources(spec: Any) -> dict[str, dict[str, Any]]:

@@ -22,7 +22,7 @@ from plmctl.core.values import Whole, fit
 from plmctl.data.counted_words import sum_words
 from plmctl.data.mixture import Mixture
 from plmctl.data.reader import CorpusPicks, Picks, RowReader
-from plmctl.data.rows import join, make_blank
+from plmctl.data.rows import cut_padding, join, make_blank
 from plmctl.data.stream_reader import StreamReader
 from plmctl.noise.base import Noise
 
@@ -37,12 +37,13 @@ SCHEDULES = ("together", "alternated", "sampled")
 @dataclass(frozen=True)
 class RowSource:
     """One stream of rows: its reader, its noise, and the weight with which it is drawn (schedule
-    "sampled").
+    "sampled"); `cut`: batches are as long as their longest row, not as the format's.
     """
 
     reader: RowReader | Mixture | StreamReader
     noise: Noise | None = None
     weight: float = 1.0
+    cut: bool = False
 
     @property
     def glossary(self) -> dict[str, Field]:
@@ -180,7 +181,9 @@ class Loader:
     def _batch(self, name: str, picks: Picks) -> Batch:
         source = self.sources[name]
         rows = source.rows(name, picks, self.labels)
-        return collate(rows, source.capacity(), keep=self.keep, pinned=self.pinned)
+        rows = cut_padding(rows) if source.cut else rows
+        batch = collate(rows, source.capacity(), keep=self.keep, pinned=self.pinned)
+        return replace(batch, spare=True) if picks.spare else batch
 
     def state_dict(self) -> dict[str, Any]:
         """The number of updates and the positions of the readers, as JSON."""

@@ -124,6 +124,11 @@ class Mixture:
         """The rows of all corpora together."""
         return sum(reader.rows_per_epoch for reader in self.readers.values())
 
+    @property
+    def updates_per_epoch(self) -> float:
+        """The updates that read so many rows."""
+        return self.rows_per_epoch / self.batch_size
+
     def state_dict(self) -> dict[str, Any]:
         """The state at the present position, as JSON."""
         return self.state_at(self.position)

@@ -47,6 +47,7 @@ class Picks:
     epoch: np.ndarray  # [n] int64
     index: np.ndarray  # [n] int64
     corpus: np.ndarray | None = None  # [n] int64
+    spare: bool = False  # whether the rows are those of other processes, and count for nothing
 
     def __len__(self) -> int:
         return len(self.index)
@@ -57,6 +58,7 @@ class Picks:
             self.epoch[indices],
             self.index[indices],
             None if self.corpus is None else self.corpus[indices],
+            self.spare,
         )
 
 
@@ -277,6 +279,11 @@ class RowReader:
     def rows_per_epoch(self) -> int:
         """The number of rows of an epoch."""
         return self.plan(0).rows
+
+    @property
+    def updates_per_epoch(self) -> float:
+        """The updates in which every row is read once."""
+        return self.rows_per_epoch / self.batch_size
 
     def once(self, count: int) -> list[np.ndarray]:
         """Every row of epoch 0 once, in fixed order: this rank's batches of up to `count` rows,

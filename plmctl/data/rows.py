@@ -44,6 +44,26 @@ def join(parts: Sequence[Rows], targets: Sequence[np.ndarray] | None = None) -> 
     )
 
 
+def cut_padding(rows: Rows) -> Rows:
+    """The rows, each sequence as wide as its longest row; targets as wide as the sequence that is
+    written: the `target` where there is one.
+    """
+    widths = {name: max(1, int(seq.length.max())) for name, seq in rows.seqs.items()}
+    written = widths.get("target", next(iter(widths.values())))
+    return replace(
+        rows,
+        seqs={
+            name: replace(
+                seq,
+                ids=seq.ids[:, : widths[name]],
+                tracks={track: values[:, : widths[name]] for track, values in seq.tracks.items()},
+            )
+            for name, seq in rows.seqs.items()
+        },
+        targets={name: labels[:, :written] for name, labels in rows.targets.items()},
+    )
+
+
 def make_blank(like: Rows, count: int) -> Rows:
     """`count` rows that count for nothing: key -1, length 0, no targets, the anchors of the first
     row with labels IGNORE.

@@ -97,6 +97,11 @@ class StreamReader:
         read = whole if after.round else whole - self.stream.count_left(after)
         return max(1, round(self._first.rows_per_epoch * whole / max(1, read)))
 
+    @property
+    def updates_per_epoch(self) -> float:
+        """The updates that read about so many rows."""
+        return self.rows_per_epoch / self.batch_size
+
     def take(self, position: StreamPosition) -> tuple[Picks, StreamPosition]:
         """This rank's share of the global batch at `position`, and the position after it."""
         number, begin, cursor = position

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from plmctl.data.shard_stream import ShardStream
 from plmctl.data.shards import Shards
 from plmctl.data.stream_reader import StreamReader
 from plmctl.data.text_stream import TextStream
+from plmctl.data.token_batches import TokenBatchReader
 from plmctl.inputs.corpus import Corpus
 from plmctl.models.base import Model, list_parts
 from plmctl.noise.base import Chain
@@ -101,6 +103,7 @@ def open_training_loader(feed: Feed, corpus: Corpus, world: World, fields: Batch
             stage=feed.stage,
             stream=corpus.streams.get(name),
             words=feed.words,
+            batch_tokens=feed.tokens,
         )
         for place, (name, node) in enumerate(feed.sources.items())
     }
@@ -112,9 +115,15 @@ def open_training_loader(feed: Feed, corpus: Corpus, world: World, fields: Batch
                 f"must be the {rows} rows of an update, each of which goes on in the next update"
             )
             raise ConfigError("format.streams", streams, allowed, fix=f"format.streams={rows}")
+    # a row has a token at least
+    micro_rows = (
+        micro_batch_rows(feed.rows, feed.micro_rows, world.size)
+        if feed.tokens is None
+        else feed.micro_rows or feed.tokens
+    )
     return Loader(
         opened,
-        micro_batch_size=micro_batch_rows(feed.rows, feed.micro_rows, world.size),
+        micro_batch_size=micro_rows,
         labels=fields.labels,
         seed=feed.seed,
         schedule=feed.order,
@@ -211,6 +220,7 @@ def build_source(
     allow_short: bool = False,
     stream: TextStream | ShardStream | None = None,
     words: bool = False,
+    batch_tokens: int | None = None,
     **reading: Any,
 ) -> RowSource:
     """Reader, format and noise of one of `sources`, its corpora mixed.
@@ -220,6 +230,7 @@ def build_source(
         stream: The stream that is read instead of its one corpus, of which `tokens` are the first
             window.
         words: Whether the words of the rows are counted.
+        batch_tokens: The tokens of an update, padding included; None: it has so many rows.
         reading: Further settings of readers and mixtures.
     """
     plain_layout = build_format(node, vocab, plugins)
@@ -232,11 +243,12 @@ def build_source(
     length = noise.input_length(layout.max_length) if noise else None
     read = _fields_to_read(fields, layout, noise, tokens.values())
     read |= {FIELD} if words else set()
+    kind = _choose_reader(batch_tokens, several=len(tokens) > 1, streams=stream is not None)
     if stream is not None:
         how = {"input_length": length, "wanted": read, "seed": seed, **reading}
         return RowSource(StreamReader(stream, layout, **how), noise, float(node["weight"]))
     readers = {
-        name: RowReader(
+        name: kind(
             shards,
             layouts[name],
             input_length=length,
@@ -254,7 +266,20 @@ def build_source(
         reader = Mixture(
             readers, compute_shares(weights, counts, temperature=temperature), seed=seed, **reading
         )
-    return RowSource(reader, noise, float(node["weight"]))
+    return RowSource(reader, noise, float(node["weight"]), cut=batch_tokens is not None)
+
+
+def _choose_reader(tokens: int | None, *, several: bool, streams: bool) -> Callable[..., RowReader]:
+    """The reader of batches with so many tokens, if any; ConfigError where the rows of an epoch
+    cannot be sorted by length.
+    """
+    if tokens is None:
+        return RowReader
+    if several or streams:
+        why = "a mixture draws its rows one by one" if several else "a stream has no whole epoch"
+        allowed = f"null: rows are sorted by length over a whole epoch, and {why}"
+        raise ConfigError("train.batch_tokens", tokens, allowed, fix="train.batch_tokens=null")
+    return partial(TokenBatchReader, tokens=tokens)
 
 
 def _fields_to_read(

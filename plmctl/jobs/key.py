@@ -46,6 +46,7 @@ LATER: dict[tuple[str, str], Any] = {  # defaults of later settings: they make n
         (verb, "task.loss._target_"): "plmctl.tasks.pair_losses.squared.SquaredError"
         for verb in ("finetune", "distill", "eval")
     },
+    **{(verb, "train.batch_tokens"): None for verb in ("pretrain", "finetune", "distill")},
     ("pretrain", "eval.minimal_pairs"): None,
     ("pretrain", "eval.pairs"): 500,
     ("pretrain", "train.words"): None,

@@ -246,7 +246,8 @@ def _describe_training(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{name.replace("_", " "): value for name, value in size.items()},
         "longest row": _find_longest(config),
-        "batch size": train.get("batch_size"),
+        "batch size": None if train.get("batch_tokens") else train.get("batch_size"),
+        "tokens of a batch": train.get("batch_tokens"),
         "optimizer": _describe_part(config.get("optim"), without=("lr", "_partial_")),
         "learning rate": _own_rate(config),
         "schedule": _describe_part(config.get("schedule")),

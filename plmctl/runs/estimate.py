@@ -67,10 +67,11 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
     """The same of a fine-tuning, with its examples, labels and updates."""
     as_json, model = spec.provenance.json, outline.model
     examples = len(inference.take_share(task.read("train"), spec.train.share))
-    updates = count_updates(spec, examples)
+    updates = count_updates(spec, examples, max(task.lengths.sides))
+    bound = "least" if spec.train.batch_tokens is None else "most"
     parts = {"backbone": model.backbone, **{f"heads.{n}": head for n, head in model.heads.items()}}
     labels = {"labels": outputs} if (outputs := count_outputs(task)) else {}
-    numbers = {"examples": examples, **labels, "updates an epoch, at least": updates}
+    numbers = {"examples": examples, **labels, f"updates an epoch, at {bound}": updates}
     numbers |= {f"parameters of {name}": count(part) for name, part in parts.items()}
     report = estimate_task(spec, outline, task, updates=updates)
     remarks = remark_on_model(
@@ -131,7 +132,7 @@ def _measure_stage(spec: Pretrain, outline: Outline, number: int, *, traced: boo
         asked = noise.capacity(length).get("seq2seq", target) / (length + target)
     with stage_pattern(spec, outline.model, number):
         costs = _measure(outline, (length, target), asked)
-        stage = StageCost.of(staged.train, costs, length + target, share_of(spec, number))
+        stage = StageCost.of(staged.train, costs, (length, target), share_of(spec, number))
         if not traced:
             return stage
         return _count_kept(outline, stage, (length, target), asked, staged.train)
@@ -153,7 +154,7 @@ def estimate_task(
 def count_flops(spec: Finetune, task: Task, outline: Outline) -> float:
     """Training FLOPs of a whole fine-tuning, at most; 0 where no length is given."""
     examples = len(inference.take_share(task.read("train"), spec.train.share))
-    updates = count_updates(spec, examples)
+    updates = count_updates(spec, examples, max(task.lengths.sides))
     train, stage = _measure_task(spec, outline, task, updates, traced=False)
     spent = spend([stage], train)
     return (spent.flops_per_token + spent.recomputed_flops_per_token) * (spent.tokens or 0)
@@ -168,7 +169,7 @@ def _measure_task(
         train = replace(train, steps=max(train.least_steps, math.ceil(train.epochs * updates)))
     _prepare(train, outline)
     asked = task.lengths.written / sum(lengths)
-    stage = StageCost.of(train, _measure(outline, lengths, asked), sum(lengths))
+    stage = StageCost.of(train, _measure(outline, lengths, asked), lengths)
     kept = _count_kept(outline, stage, lengths, asked, train) if traced else stage
     return train, kept
 

@@ -111,7 +111,8 @@ def fit(
 def _train(session: Session, trainer: Trainer, *, used: bool) -> Result:
     """Train; with whole weights in the main process at the end, if they are `used`."""
     try:
-        with explain_lack_of_memory(session, trainer, _rows_of_pass(session)):
+        rows = _rows_of_pass(session, _longest(trainer))
+        with explain_lack_of_memory(session, trainer, rows):
             result = trainer.fit()
     finally:
         if session.world.main and (line := trainer.schedule.conclude(read_curve(session))):
@@ -153,10 +154,18 @@ def _describe_team(
         session.say(describe_division(model, objective, team))
 
 
-def _rows_of_pass(session: Session) -> int:
-    """The rows that one process reads in a backward pass, at most."""
+def _longest(trainer: Trainer) -> int:
+    """The tokens of the longer sequence of a row, at most."""
+    stated = max(max(stage.lengths) for stage in trainer.stages)
+    return stated or trainer.model.backbone.max_length or ROW
+
+
+def _rows_of_pass(session: Session, longest: int) -> int:
+    """The rows with sequences of so many tokens that one process reads in a backward pass, at
+    most.
+    """
     train = session.spec.train
-    share = max(1, train.batch_size // session.world.size)
+    share = max(1, train.rows_at(longest) // session.world.size)
     return min(train.micro_batch_size or share, share)
 
 
@@ -205,10 +214,11 @@ def _compile_where_it_pays(session: Session, trainer: Trainer, *, regularised: b
     # all of them change what a compiled model reads
     changed = regularised or rewritten or train.tensor_parallel > 1
     mode = False if changed else train.compile
+    longest = _longest(trainer)
     waste = foresee_waste(
         trainer.budget,
         model,
-        rows=(session.spec.train.batch_size // world.size, _rows_of_pass(session)),
+        rows=(train.rows_at(longest) // world.size, _rows_of_pass(session, longest)),
         length=max(sum(s.lengths) for s in trainer.stages) or model.backbone.max_length or ROW,
         processes=world.size,
         rate=usual_share(world.device) * (peak_flops(session.precision) or 0.0),

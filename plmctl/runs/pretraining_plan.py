@@ -232,9 +232,8 @@ def _updates_per_epoch(spec: Pretrain, loaders: Sequence[Loader]) -> float:
     """
     epochs = 0.0  # epochs that an update reads, in the mean
     for number, loader in enumerate(loaders):
-        rows = sum(source.reader.rows_per_epoch for source in loader.sources.values())
-        batch = stage_config(spec, number).train.batch_size
-        epochs += share_of(spec, number) * batch / rows
+        updates = sum(source.reader.updates_per_epoch for source in loader.sources.values())
+        epochs += share_of(spec, number) / updates
     return 1 / epochs
 
 

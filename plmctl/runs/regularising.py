@@ -59,9 +59,12 @@ def _check_cut(train: Any, objective: Objective) -> None:
     """ConfigError where the loss of a micro-batch needs rows of others, whose vectors stay."""
     if not objective.facts.contrasts:
         return
-    for key, whole in (("processes", 1), ("micro_batch_size", train.batch_size)):
+    most = None if train.batch_tokens else train.batch_size
+    for key, whole in (("processes", 1), ("micro_batch_size", most)):
         if (train[key] or whole) != whole:
-            allowed = f"{whole} with a regulariser: the loss compares all rows of an update"
+            allowed = (
+                f"{whole or 'null'} with a regulariser: the loss compares all rows of an update"
+            )
             fix = "regulariser=none"
             raise ConfigError(f"train.{key}", train[key], allowed, fix=fix)
 

@@ -234,6 +234,8 @@ def _rows(values: Mapping[str, Any], key: str) -> Any:
     if key != "train.micro_batch_size" or values.get(key) is not None:
         return values.get(key)
     teams = count_teams(values["train.processes"], values.get("train.tensor_parallel", 1))
+    if tokens := values.get("train.batch_tokens"):
+        return f"{tokens // teams} tokens"
     return values["train.batch_size"] // teams
 
 

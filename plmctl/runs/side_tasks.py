@@ -125,16 +125,19 @@ def choose_metric(spec: Finetune, task: Task) -> tuple[str, bool]:
     return asked, owner.directions.larger(metric)
 
 
-def count_updates(spec: Finetune, examples: int) -> int:
-    """The updates of an epoch, where rows are neither grouped nor left out.
+def count_updates(spec: Finetune, examples: int, longest: int) -> int:
+    """The updates of an epoch, where rows are neither grouped nor left out; with
+    `train.batch_tokens`, at most.
 
     Args:
         examples: The training examples of the run's own task.
+        longest: The tokens of its longest sequence.
     """
-    sizes = {MAIN: examples}
+    updates = {MAIN: -(-examples // spec.train.rows_at(longest))}
     for side in open_side_tasks(spec):
-        sizes[side.name] = len(inference.take_share(side.task.read("train"), spec.train.share))
-    updates = {name: -(-size // spec.train.batch_size) for name, size in sizes.items()}
+        size = len(inference.take_share(side.task.read("train"), spec.train.share))
+        rows = spec.train.rows_at(max(side.task.lengths.sides))
+        updates[side.name] = -(-size // rows)
     return sum(mixing_of(spec).share_out(updates).values()) if spec.beside else updates[MAIN]
 
 

@@ -62,6 +62,7 @@ def make_batches(
     return Batches(
         rows,
         batch_size=train.batch_size,
+        batch_tokens=train.batch_tokens,
         micro_batch_size=train.micro_batch_size,
         seed=session.spec.seed,
         world=world.size,

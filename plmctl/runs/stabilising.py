@@ -78,7 +78,7 @@ def read_epoch(
 ) -> Iterator[list[Batch]]:
     """One epoch of updates, all micro-batches of each in each process."""
     train = spec.train
-    sizes = {"batch_size": train.batch_size, "micro_batch_size": train.micro_batch_size}
+    sizes = {name: train[name] for name in ("batch_size", "batch_tokens", "micro_batch_size")}
     batches = Batches(rows, **sizes, seed=spec.seed, noise=noise)
     for _ in range(batches.updates_per_epoch):
         yield [batch.to(device) for batch in next(batches)]

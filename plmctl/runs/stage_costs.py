@@ -35,12 +35,15 @@ class StageCost:
     activations: int | None = None
 
     @classmethod
-    def of(cls, train: Train, costs: Cost, length: int, share: float = 1.0) -> Self:
-        """The stage with these settings of `train`, and rows of `length` tokens."""
+    def of(cls, train: Train, costs: Cost, lengths: tuple[int, int], share: float = 1.0) -> Self:
+        """The stage with these settings of `train`, and rows with so many tokens that are read, and
+        that are written.
+        """
+        update = train.rows_at(max(lengths))
         rows = train.micro_batch_size or max(
-            1, train.batch_size // count_teams(train.processes, train.tensor_parallel)
+            1, update // count_teams(train.processes, train.tensor_parallel)
         )
-        return cls(costs, train.batch_size * length, rows, share)
+        return cls(costs, update * sum(lengths), rows, share)
 
     def memory(self, bytes_of: int) -> dict[str, float]:
         """Peak bytes of training one pass at a time, in numbers of so many bytes."""
@@ -107,4 +110,5 @@ def count_tokens(train: Mapping[str, Any], max_length: int) -> int | None:
         return round(TOKENS_PER_WORD * words)
     if train["tokens"] or not train["steps"]:
         return train["tokens"] and int(train["tokens"])
-    return int(train["steps"] * train["batch_size"] * max_length)
+    update = train.get("batch_tokens") or train["batch_size"] * max_length
+    return int(train["steps"] * update)

@@ -22,7 +22,8 @@ _FREE = ("optim", "schedule", "seed", "head_seed", "run", "recipe", "eval")
 _LASTING = ("train", "task")  # parts of the config that decide the number of updates
 # settings of an individual that a search sets, and the settings of a search for them
 _TAKEN = {"seed": "seeds=[0,1,2]", "run.dir": "out=ANOTHER", PAUSE: "strategy=asha"}
-_LONG = ("batch_size", "share", "least_steps", *LENGTHS)  # settings of train that decide its length
+# settings of train that decide its length
+_LONG = ("batch_size", "batch_tokens", "share", "least_steps", *LENGTHS)
 
 
 class Maker:

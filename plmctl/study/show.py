@@ -211,7 +211,9 @@ def _lengths(plan: StudyPlan) -> list[str]:
         for task, points in composed.tuned.items():
             for train in (point["train"] for point in points):
                 amounts = [f"{train[name]:,} {name}" for name in LENGTHS if train.get(name)]
-                length = f"{', '.join(amounts)} of {train['batch_size']} rows an update"
+                tokens = train.get("batch_tokens")
+                of = f"{tokens} tokens" if tokens else f"{train['batch_size']} rows"
+                length = f"{', '.join(amounts)} of {of} an update"
                 lengths.setdefault(task, {})[length] = None
     note = "budget= is that of pretraining; finetune.overrides=[train.epochs=...] sets this"
     return [

@@ -18,6 +18,7 @@ from plmctl.core.collate import collate as make_batch
 from plmctl.core.draws import Draws
 from plmctl.core.values import Whole, fit
 from plmctl.data.reader import check_stage, stage_of
+from plmctl.data.token_batches import check_longest, plan_by_tokens
 from plmctl.noise.base import Noise, add_noise
 from plmctl.text.characters import CharacterRows
 
@@ -36,16 +37,19 @@ class BatchUnits:
     first: np.ndarray  # [u] its first row
     size: np.ndarray  # [u] rows
     length: np.ndarray  # [u] tokens of its longest row, of all sequences together
+    widest: np.ndarray  # [u] tokens of its longest sequence
 
     @classmethod
     def of(cls, rows: Rows) -> BatchUnits:
         """The units of `rows`, in their order."""
-        length = sum(seq.length for seq in rows.seqs.values())
+        sides = [seq.length for seq in rows.seqs.values()]
+        length, widest = sum(sides), np.max(sides, axis=0)
         if "group" not in rows.values or not len(length):
-            return cls(np.arange(len(length)), np.ones_like(length), length)
+            return cls(np.arange(len(length)), np.ones_like(length), length, widest)
         first = np.flatnonzero(np.diff(rows.values["group"], prepend=-1))
         size = np.diff(first, append=len(length))
-        return cls(first, size, np.maximum.reduceat(length, first))
+        longest = (np.maximum.reduceat(each, first) for each in (length, widest))
+        return cls(first, size, *longest)
 
     def rows(self, units: np.ndarray) -> np.ndarray:
         """The numbers of all rows of the `chosen` units, in their order."""
@@ -181,6 +185,8 @@ def _pick(seq: Seq, index: np.ndarray) -> Seq:
 class Batches:
     """Iterates over updates without end, each the list of this process's micro-batches, or one
     spare one where others have all rows; the state is the number of updates.
+
+    An update has `batch_size` units, or, with `batch_tokens`, as many as `plan_by_tokens` says.
     """
 
     stage = 0  # there are no stages here
@@ -192,6 +198,7 @@ class Batches:
         batch_size: int,
         micro_batch_size: int | None,
         seed: int,
+        batch_tokens: int | None = None,
         world: int = 1,
         rank: int = 0,
         noise: Noise | None = None,
@@ -205,8 +212,10 @@ class Batches:
             world,
             rank,
         )
-        self.units = BatchUnits.of(rows)
-        self.micro_batch_size = micro_batch_size or batch_size
+        self.units, self.batch_tokens = BatchUnits.of(rows), batch_tokens
+        if batch_tokens:
+            check_longest(self.units.widest, batch_tokens, self.units.size)
+        self.micro_batch_size = micro_batch_size or max(1, batch_tokens or batch_size)
         self.waited = 0.0  # nothing is read from a disk here
         self._update = 0
         self._epoch, self._plan = -1, list[np.ndarray]()
@@ -218,11 +227,15 @@ class Batches:
 
     def _plan_epoch(self, epoch: int) -> list[np.ndarray]:
         if epoch != self._epoch:
-            self._plan = plan(
-                self.units.length, batch_size=self.batch_size, seed=self.seed, epoch=epoch
-            )
-            self._epoch = epoch
+            self._plan, self._epoch = self._plan_anew(epoch), epoch
         return self._plan
+
+    def _plan_anew(self, epoch: int) -> list[np.ndarray]:
+        units, seed = self.units, self.seed
+        if self.batch_tokens:
+            draws = Draws(seed, epoch)
+            return plan_by_tokens(units.widest, self.batch_tokens, draws=draws, size=units.size)
+        return plan(units.length, batch_size=self.batch_size, seed=seed, epoch=epoch)
 
     def __iter__(self) -> Iterator[list[Batch]]:
         return self

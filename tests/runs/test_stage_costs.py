@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
+from plmctl.config.stage_settings import stage_config
+from plmctl.core.errors import ConfigError
 from plmctl.runs.estimate import estimate
 from plmctl.training.log import read_metrics
 from plmctl.training.stages import Stage
@@ -117,3 +119,18 @@ def test_the_share_of_the_peak_is_that_of_the_stage(tmp_path: Path) -> None:
     records = [record for record in read_metrics(tmp_path / "metrics.jsonl") if "mfu" in record]
     found = [record["mfu"] / record["tokens_per_second"] for record in records]
     assert found == pytest.approx([1e-6, 3e-6], rel=1e-3)
+
+
+def test_an_update_limited_by_its_tokens_has_rows_of_full_length_at_most() -> None:
+    words = [*WORDS, "format.max_length=64", "position.max_length=64", "train.steps=40"]
+    limited = compose("pretrain", "bert", [*words, "train.batch_tokens=250"])
+    counted = compose("pretrain", "bert", [*words, "train.batch_size=3"])
+    assert estimate(limited)["run"] == estimate(counted)["run"]
+    assert estimate(limited)["memory"] == estimate(counted)["memory"]
+    stages = "train.stages=[{share:0.5,train.batch_size:12},{share:0.5}]"
+    mixed = compose("pretrain", "bert", [*words, "train.batch_tokens=250", stages])
+    rows = [stage_config(mixed, number).train.rows_at(64) for number in (0, 1)]
+    assert rows == [12, 3]
+    with pytest.raises(ConfigError, match=r"train\.batch_tokens says") as raised:
+        compose("pretrain", "bert", [*words, "train.batch_tokens=250", "train.batch_size=3"])
+    assert raised.value.fix == "train.batch_tokens=null"

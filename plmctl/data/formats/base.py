@@ -121,6 +121,12 @@ class Format:
         """
         raise NotImplementedError(type(self).__name__)
 
+    def sequence_lengths(self, plan: Plan) -> np.ndarray | None:
+        """[rows] tokens of the longest sequence of each row, before noise; None: the format fills
+        its rows.
+        """
+        return None
+
     def languages(self, shards: Shards) -> int:
         """The number of languages that its rows distinguish; every number in tracks.language is
         below it.

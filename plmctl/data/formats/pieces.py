@@ -54,6 +54,12 @@ def plan_pieces(
     return Plan(rows, arrays, report, width)
 
 
+def piece_lengths(plan: Plan, kinds: list[Wrap]) -> np.ndarray:
+    """[m] tokens of each piece of a plan, its special tokens included."""
+    specials = np.array([wrap.size for wrap in kinds])
+    return np.asarray(plan.arrays["size"] + specials[plan.arrays["kind"]])
+
+
 @dataclass(frozen=True)
 class Layout:
     """Rows of pieces, with the positions of the pieces."""

@@ -13,7 +13,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import SegmentPairs, plan_pairs, read_parallel
-from plmctl.data.formats.pieces import lay_rows
+from plmctl.data.formats.pieces import lay_rows, piece_lengths
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.text.vocab import Vocab
 
@@ -92,6 +92,10 @@ class Prefix(Format):
             cut=complete.tokens - kept.tokens, dropped=parallel.tokens - complete.tokens
         )
         return plan
+
+    def sequence_lengths(self, plan: Plan) -> np.ndarray:
+        first = plan.arrays["row_start"][:-1]
+        return np.add.reduceat(piece_lengths(plan, self.kinds), first)
 
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None

@@ -14,7 +14,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import plan_pairs, read_parallel
-from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces
+from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces, piece_lengths
 from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
 
@@ -101,6 +101,10 @@ class Seq2Seq(Format):
             cut=complete.tokens - kept.tokens, dropped=parallel.tokens - complete.tokens
         )
         return plan
+
+    def sequence_lengths(self, plan: Plan) -> np.ndarray:
+        first = plan.arrays["row_start"][:-1]
+        return np.maximum.reduceat(piece_lengths(plan, self.kinds), first)
 
     def check(self, shards: Shards, plan: Plan) -> None:
         """DataError if every pair is too long; it names the length that all pairs need."""

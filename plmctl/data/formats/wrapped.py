@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from plmctl.data.formats.base import Format, Plan
 
 if TYPE_CHECKING:
@@ -52,6 +54,9 @@ class Wrapped(Format):
 
     def describe_left_out(self, shards: Shards, plan: Plan) -> str:
         return self.format.describe_left_out(shards, plan)
+
+    def sequence_lengths(self, plan: Plan) -> np.ndarray | None:
+        return self.format.sequence_lengths(plan)
 
     def languages(self, shards: Shards) -> int:
         return self.format.languages(shards)

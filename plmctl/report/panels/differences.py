@@ -34,6 +34,7 @@ FIRST = (
     "task.class_weights",
     "checkpoint",
     "train.batch_size",
+    "train.batch_tokens",
     "train.precision",
     "train.steps",
     "train.tokens",

@@ -341,10 +341,13 @@ def find_too_long(
 def find_too_few_rows(
     config: Mapping[str, Any], objectives: Mapping[str, Objective]
 ) -> Iterator[ConfigError]:
-    """Every stage whose updates have fewer rows than an objective compares."""
+    """Every stage whose updates have fewer rows than an objective compares. Those of
+    `train.batch_tokens` differ in their rows.
+    """
     train, key = config.get("train") or {}, "train.batch_size"
+    tokens = train.get("batch_tokens")
     for number, stage in enumerate(train.get("stages") or [{}]):
-        rows = stage.get(key, train.get("batch_size"))
+        rows = stage.get(key, None if tokens else train.get("batch_size"))
         where = f"train.stages.{number}.{key}" if key in stage else key
         for name, objective in objectives.items():
             least = objective.facts.least_rows
