@@ -417,6 +417,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "evolved_transformer": (64.1, []),  # base; recalled, not checked in the paper
     "gpt": (117, []),  # Radford et al., 2019, table 2
     "gpt2": (124, []),  # openai/gpt-2, README: not 117, as the paper says
+    "gpt3": (125, []),  # table 2.1, Small
     "infoword": (110, []),  # BERT-base
     "libert": (110, []),  # BERT-base
     "longformer_char": (41, []),  # sec. 4.2.2, small
@@ -557,6 +558,7 @@ def test_multiply_adds_of_the_lite_transformers_sizes(width: int, published_macs
         ("cove", "optim.momentum", 0.0),
         ("wklm", "schedule.warmup_steps", 0),  # xwhan/fairseq-wklm: a constant rate
         ("gpt2", "optim.lr", 6e-4),  # Brown et al., 2020, table 2.1: GPT-3 Small
+        ("gpt3", "train.steps", round(300e9 / 2**19)),  # table 2.1: 300 billion tokens
         ("mass_translation", "train.steps", 30 * 200_000 // 32),  # microsoft/MASS, README
         ("sparse_transformer", "schedule.warmup_steps", 5000),
         ("lite_transformer", "schedule.warmup_steps", 10_000),

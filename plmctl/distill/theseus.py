@@ -22,6 +22,7 @@ from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
 from plmctl.models.encoder_decoder import EncoderDecoder
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.norm import norm_tokens
 from plmctl.nn.stack import Stack
 from plmctl.objectives.base import Objective, Output
 
@@ -164,7 +165,8 @@ class Mixed(nn.Module):
                 for layer in range(module * layers_per_module, (module + 1) * layers_per_module):
                     streams = self.predecessor.layer(layer, streams, env)
             recorded.append(streams["text"])
-        streams = streams.replace("text", self.successor.final_norm(streams["text"]))
+        last = norm_tokens(self.successor.final_norm, streams["text"], env.real)
+        streams = streams.replace("text", last)
         return streams, [*recorded[:-1], streams["text"]] if record else []
 
 

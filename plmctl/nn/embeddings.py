@@ -12,6 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.problems import PartContext
 from plmctl.core.values import DropoutRate
 from plmctl.nn.dropout import Dropout
+from plmctl.nn.norm import norm_tokens
 from plmctl.nn.positions import Position
 from plmctl.nn.tables import Lookup, TokenTable
 from plmctl.nn.track_vectors import TrackVectors
@@ -98,11 +99,14 @@ class Embedding(nn.Module):
                 x = x + (kinds.weight[0] if only else kinds(kind))
         for part in self.tracks:
             x = x + part(seq)
+        real = None if seq.full else seq.real
         if self.norm_first:
-            return self.project(self.dropout(position.embed(self.norm(x), positions)))
+            return self.project(
+                self.dropout(position.embed(norm_tokens(self.norm, x, real), positions))
+            )
         x = position.embed(x, positions)
         if self.project_first:
-            return self.dropout(self.norm(self.project(x)))
+            return self.dropout(norm_tokens(self.norm, self.project(x), real))
         if self.mapped:
-            return self.dropout(self.project(self.norm(x)))
-        return self.project(self.dropout(self.norm(x)))
+            return self.dropout(self.project(norm_tokens(self.norm, x, real)))
+        return self.project(self.dropout(norm_tokens(self.norm, x, real)))

@@ -82,6 +82,11 @@ class Env:
         return slot
 
     @property
+    def real(self) -> Tensor | None:
+        """[B, T] bool: the tokens that are no padding; None: all of them."""
+        return None if self.seq is None or self.seq.full else self.seq.real
+
+    @property
     def documents(self) -> Tensor | None:
         """[B, T] number of each token's document, -1 at padding; None if every row is one document
         without padding. A token that is `tracks.alone` has a number of its own: it has no

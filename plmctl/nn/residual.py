@@ -23,6 +23,7 @@ from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import NAMES, Cell
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.norm import norm_tokens
 
 Norm = Callable[..., nn.Module]  # a factory such as partial(layer_norm, width=..., eps=...)
 
@@ -57,29 +58,33 @@ class Block(nn.Module):
 
     def forward(self, streams: Streams, env: Env) -> Streams:
         """The streams after the cell has changed its own stream."""
-        name, read = self.cell.facts.writes, self.normalize(streams, self.cell.facts.reads)
+        name, read = self.cell.facts.writes, self.normalize(streams, self.cell.facts.reads, env)
         read = self.cell.prepare(read, env)
         for other in self.cell.facts.also_writes:
             streams = streams.replace(other, read[other])
-        return streams.replace(name, self.norm_sum(self.add(streams[name], read, env)))
+        return streams.replace(name, self.end(self.add(streams[name], read, env), env))
 
-    def normalize(self, streams: Streams, reads: frozenset[str]) -> Streams:
+    def end(self, x: Tensor, env: Env) -> Tensor:
+        """The sum `x` after `norm_sum`."""
+        return norm_tokens(self.norm_sum, x, env.real)
+
+    def normalize(self, streams: Streams, reads: frozenset[str], env: Env) -> Streams:
         """The input of cells that read `reads`: the stream that they write after `norm_in`, and
         memory or content, which was that stream, too.
         """
         if isinstance(self.norm_in, nn.Identity):
             return streams
-        normed = streams.replace(
-            self.cell.facts.writes, self.norm_in(streams[self.cell.facts.writes])
-        )
-        for name in {"memory", "content"} & reads & streams.tensors.keys():
-            normed = normed.replace(name, self.norm_in(streams[name]))
+        normed = streams
+        others = {"memory", "content"} & reads & streams.tensors.keys()
+        for name in (self.cell.facts.writes, *sorted(others)):
+            real = None if name == "memory" else env.real
+            normed = normed.replace(name, norm_tokens(self.norm_in, streams[name], real))
         return normed
 
     def add(self, x: Tensor, read: Streams, env: Env) -> Tensor:
         """[B, T, W] `x` plus the cell's output for normed streams, with dropout."""
         if self.columns is None:
-            return self.dropout.add(x, self.norm_out(self.cell(read, env)))
+            return self.dropout.add(x, norm_tokens(self.norm_out, self.cell(read, env), env.real))
         before, own, behind = x.tensor_split((self.columns.start, self.columns.stop), -1)
         return torch.cat(
             [before, self.dropout.add(own, self.cell(self._own(read), env)), behind], -1
@@ -88,7 +93,7 @@ class Block(nn.Module):
     def change(self, read: Streams, env: Env) -> Tensor:
         """[B, T, W] the cell's output with dropout, which `add` adds."""
         if self.columns is None:
-            return self.dropout(self.norm_out(self.cell(read, env)))
+            return self.dropout(norm_tokens(self.norm_out, self.cell(read, env), env.real))
         behind = read[self.cell.facts.writes].shape[-1] - self.columns.stop
         own = self.dropout(self.cell(self._own(read), env))
         return F.pad(own, (self.columns.start, behind))

@@ -24,6 +24,7 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.halting import Halting
 from plmctl.nn.layer_weights import LayerWeights
 from plmctl.nn.layout import Step
+from plmctl.nn.norm import norm_tokens
 from plmctl.nn.residual import BareBlock, Block
 from plmctl.nn.restrained import find_restrained
 from plmctl.nn.reversible import Join, ReversiblePair
@@ -289,7 +290,7 @@ class Stack(nn.Module):
         streams, recorded = run(streams, env, record)
         if end is not None:
             return streams, recorded if record else []
-        streams = streams.replace("text", self.final_norm(streams["text"]))
+        streams = streams.replace("text", norm_tokens(self.final_norm, streams["text"], env.real))
         return streams, [*recorded[:-1], streams["text"]] if record else []
 
     def lower(self, x: Tensor) -> Tensor:
@@ -328,7 +329,7 @@ class Stack(nn.Module):
     ) -> tuple[Streams, list[Tensor]]:
         assert self.halting is not None
         x = streams["text"]
-        real = None if env.seq is None or env.seq.full else env.seq.real
+        real = env.real
         recorded, pondering = [x], self.halting.begin(x)
         for number in range(self.num_layers):
             streams = self._enter(number, streams, env)
@@ -360,7 +361,7 @@ class Stack(nn.Module):
 
     def _run_rounds(self, number: int, streams: Streams, env: Env) -> Streams:
         for steps in self.rounds[number]:
-            first, read = self._read(steps, streams)
+            first, read = self._read(steps, streams, env)
             name = first.cell.facts.writes
             x = streams[name]
             for number_of_step, step in steps:
@@ -369,7 +370,7 @@ class Stack(nn.Module):
                 x = block.add(x, read, here)
                 for other in block.cell.facts.also_writes:
                     streams = streams.replace(other, read[other])
-            streams = streams.replace(name, first.norm_sum(x))
+            streams = streams.replace(name, first.end(x, env))
         return streams
 
     def _enter(self, number: int, streams: Streams, env: Env) -> Streams:
@@ -380,13 +381,13 @@ class Stack(nn.Module):
         x = op.position.every_step(streams["text"], number, op.positions)
         return streams.at(number).replace("text", x)
 
-    def _read(self, steps: Round, streams: Streams) -> tuple[Block, Streams]:
+    def _read(self, steps: Round, streams: Streams, env: Env) -> tuple[Block, Streams]:
         """(the block with the norms, the input of all cells of the round)."""
         first = self.block(steps[0][1])
         reads = first.cell.facts.reads
         if len(steps) > 1:
             reads = reads.union(*(self.block(step).cell.facts.reads for _, step in steps[1:]))
-        return first, first.normalize(streams, reads)
+        return first, first.normalize(streams, reads, env)
 
     @outside_graphs  # a compiled graph cannot hold what a step keeps for the backward pass
     def _run_reversible(
@@ -413,7 +414,7 @@ class Stack(nn.Module):
             streams = self._enter(number, streams, env)
         else:
             streams = streams.at(number)
-        _, read = self._read(steps, streams)
+        _, read = self._read(steps, streams, env)
         changes = [
             self.block(step).change(read, env.at(number_of_step, number))
             for number_of_step, step in steps

@@ -345,26 +345,40 @@ class Likelihood:
         """[n] the log-likelihood of each sentence in nats, a sum in float64."""
         return np.array([own.sum() for own in self.score_tokens(sentences)])
 
-    def score_tokens(self, sentences: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    def score_tokens(
+        self, sentences: Sequence[Sequence[int]], begins: Sequence[int] | None = None
+    ) -> list[np.ndarray]:
         """The log-likelihood of each token of each sentence, 0 for one that is not scored.
 
         Rows that several sentences of a block have in common are read once.
+
+        Args:
+            sentences: The tokens of each sentence.
+            begins: The number of the first token of each sentence that is scored; None: all are.
         """
         ends = np.cumsum([len(ids) for ids in sentences])
-        values, pending = np.zeros(ends[-1] if len(ends) else 0), iter(enumerate(sentences))
+        values, first = np.zeros(ends[-1] if len(ends) else 0), begins or [0] * len(sentences)
+        pending = iter(enumerate(zip(sentences, first, strict=True)))
         while block := list(islice(pending, BLOCK)):
-            self._add(values, [(int(ends[number]) - len(ids), ids) for number, ids in block])
+            own = [(int(ends[number]) - len(ids), ids, begin) for number, (ids, begin) in block]
+            self._add(values, own)
             self.done(block[-1][0] + 1)
         return np.split(values, ends[:-1])
 
-    def _add(self, values: np.ndarray, block: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Add the log-likelihoods of a block: (number of its first token in `values`, sentence)."""
+    def _add(self, values: np.ndarray, block: Sequence[tuple[int, Sequence[int], int]]) -> None:
+        """Add the log-likelihoods of a block: (number of its first token in `values`, sentence,
+        number of the first token that is scored).
+        """
         rows: dict[tuple[int, ...], list[ScoredToken]] = {}
-        for start, ids in block:
+        for start, ids, begin in block:
             for scored in self.scoring.rows(ids):
-                places = zip(scored.places, scored.numbers, strict=True)
-                own = rows.setdefault(scored.ids, [])
-                own += [ScoredToken(place, ids[number], start + number) for place, number in places]
+                wanted = [
+                    ScoredToken(place, ids[number], start + number)
+                    for place, number in zip(scored.places, scored.numbers, strict=True)
+                    if number >= begin
+                ]
+                if wanted:
+                    rows.setdefault(scored.ids, []).extend(wanted)
         for group in cut_by_tokens(rows, self.tokens):
             wanted = [rows[ids] for ids in group]
             owner = [each.owner for own in wanted for each in own]

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
 from plmctl.attention.patterns.base import Not, Pattern, make_row
-from plmctl.attention.patterns.by_layer import ByLayer
+from plmctl.attention.patterns.by_layer import ByLayer, alternating
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.global_tokens import Global
 from plmctl.attention.patterns.remarks import remark_on
 from plmctl.attention.patterns.window import Window
+from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError
@@ -72,6 +73,21 @@ def test_any_pattern_by_layer() -> None:
     first, both = offsets_seen(model, 10)
     assert first == [-1, 0, 1]
     assert both == [-5, -4, -3, -1, 0, 1, 3, 4, 5]
+
+
+def test_layers_have_patterns_in_turn() -> None:
+    """GPT-3: a token sees all earlier ones in even layers, and a band of them in odd ones."""
+    pattern = compose("pretrain", "gpt3", [*WORDS, "size.num_layers=5"]).pattern
+    pattern = build(pattern, path="pattern")
+    row = make_row(pattern, torch.zeros(24, dtype=torch.long))
+    for layer in range(5):
+        own = pattern.at_layer(layer).dense(row)
+        reach = 16 if layer % 2 else 24
+        expected = [[0 <= q - k <= reach for k in range(24)] for q in range(24)]
+        assert own is not None
+        assert own[0, 0].tolist() == expected
+    with pytest.raises(ConfigError, match=r"2 to 2 patterns: the stack has size\.num_layers=2"):
+        alternating(parts=[Causal()] * 3, num_layers=2)
 
 
 @pytest.mark.sampled(2)

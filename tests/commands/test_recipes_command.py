@@ -38,7 +38,7 @@ LOGS = Path(__file__).parents[2] / "docs/results"
 RESULTS = "\n".join(page.read_text(encoding="utf-8") for page in LOGS.glob("*.md"))
 NEEDS_TEXT = {"tlm", "transformer", "bart_translation", "mass_translation", "lite_transformer"}
 NEEDS_TEXT |= {"evolved_transformer", "universal_transformer", "unicoder", "kepler", "xlm"}
-NEEDS_TEXT |= {"cove"}
+NEEDS_TEXT |= {"cove", "reformer_translation"}
 SMALL = [
     "size.width=32",
     "size.inner_width=64",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
+from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import Cell, CellFacts
@@ -19,7 +21,7 @@ from plmctl.nn.cells.glu import GLU
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import normal, scaled_residual, truncated_normal, zero_residual
-from plmctl.nn.norm import layer_norm, rms_norm
+from plmctl.nn.norm import batch_norm, layer_norm, rms_norm
 from plmctl.nn.positions import ALiBi, Learned, NoPosition, Rotary, Sinusoidal
 from plmctl.nn.residual import Block, PostNorm, PreNorm, SandwichNorm
 from plmctl.nn.stack import Stack
@@ -189,6 +191,43 @@ def test_rms_norm() -> None:
         x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt(),
         atol=1e-6,
     )
+
+
+def test_batch_norm_of_real_tokens_is_that_of_torch() -> None:
+    """Statistics, gradients and running means are those of the rows without padding."""
+    own, theirs = batch_norm(width=W, eps=1e-5), torch.nn.BatchNorm1d(W)
+    real = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
+    for _ in range(2):
+        x = _x(3, 3, W).requires_grad_()
+        weights = torch.randn(6, W)
+        (found,) = torch.autograd.grad((own(x, real)[real] * weights).sum(), x)
+        (wanted,) = torch.autograd.grad((theirs(x[real]) * weights).sum(), x)
+        torch.testing.assert_close(own(x, real)[real], theirs(x[real]))
+        torch.testing.assert_close(found, wanted)
+        assert not found[~real].any()
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(getattr(own, name), getattr(theirs, name))
+    own, theirs = own.eval(), theirs.eval()
+    torch.testing.assert_close(own(x, real), theirs(x.flatten(0, 1)).view_as(x))
+
+
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm, SandwichNorm])
+def test_padding_has_no_part_in_the_norms_of_a_batch(residual: type) -> None:
+    """What stands at padding changes no state of a real token."""
+    torch.manual_seed(0)
+    norm = partial(batch_norm, width=W, eps=1e-5)
+    cell = partial(FeedForward, width=W, inner_width=4, activation="gelu")
+    stack = Stack(layout="f*2", cells={"f": cell}, residual=residual(norm=norm, dropout=0.0))
+    seq = Seq(torch.zeros(2, 3, dtype=torch.long), torch.tensor([3, 1]))
+    env = replace(ENV, seq=seq)
+    x = _x(2, 3, W)
+    one, other = (
+        stack(Streams({"text": torch.where(seq.real[..., None], x, fill)}), env)[0]["text"]
+        for fill in (0.0, 9.0)
+    )
+    assert torch.equal(one[seq.real], other[seq.real])
+    x[1, 0] += 1
+    assert not torch.equal(one[0], stack(Streams({"text": x}), env)[0]["text"][0])
 
 
 @pytest.mark.parametrize("rule", [normal, truncated_normal, scaled_residual, zero_residual])

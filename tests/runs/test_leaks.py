@@ -37,6 +37,10 @@ EXTRA = {
     **{key: ["format.target_length=24"] for key in (*TRANSLATORS, "cove")},
     # the probe goes back from every state
     "reformer": ["model.stack.reversible=false", "model.stack.join=mean"],
+    "reformer_translation": [
+        "format.target_length=24",
+        *(f"model.{end}.stack.reversible=false" for end in ("encoder", "decoder")),
+    ],
     # what is far comes through the global token of a document, in two layers
     "longformer": ["pattern.parts.0.reach=1"],
     "big_bird": ["pattern.block=4", "pattern.random=1"],
@@ -153,7 +157,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
         ("gpt", "gpt2", "reformer", "sparse_transformer", "transformer_xl", "transformer_xl_char"),
         causal,
     ),
-    **dict.fromkeys(("diet", "longformer_char"), causal),
+    **dict.fromkeys(("diet", "longformer_char", "gpt3"), causal),
     "unilm": unilm,
     "babylm_hybrid": two_modes,
     "babylm_causal": causal,
@@ -162,7 +166,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
 
 TWO_STACKS = [
     *(*TRANSLATORS, "cove", "bart", "bart_translation", "mass", "mass_translation", "t5"),
-    *("mbart", "pegasus"),
+    *("mbart", "pegasus", "reformer_translation"),
 ]
 # tests/models/test_mpnet.py, tests/models/test_funnel.py, tests/nn/test_fourier.py
 OWN_TEST = ["xlnet", "elmo", "mpnet", "funnel", "fnet"]

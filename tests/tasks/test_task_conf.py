@@ -32,6 +32,8 @@ EVAL_ONLY = (
     "fact_completion",
     "minimal_pairs",
     "surprisal",
+    "in_context",
+    "in_context_choice",
 )
 NAMES = sorted(
     file.stem for file in (conf_dir() / "task").glob("*.yaml") if file.stem not in EVAL_ONLY

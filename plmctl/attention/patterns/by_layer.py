@@ -1,4 +1,4 @@
-"""One pattern for each layer."""
+"""Patterns that differ from layer to layer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from operator import or_
 from plmctl.attention.patterns.base import ComposedPattern, Pattern
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.core.values import Whole
+from plmctl.core.values import Count, Whole
 
 
 @part_of("pattern")
@@ -31,6 +31,19 @@ class ByLayer(ComposedPattern):
 
     def at_layer(self, layer: int) -> Pattern:
         return self.parts[layer]
+
+
+@part_of("pattern")
+def alternating(*, parts: Sequence[Pattern], num_layers: Count) -> Pattern:
+    """Layers that have the parts in turn: layer l = 0, 1, ... has `parts[l mod n]` of n parts.
+
+    GPT-3 has dense and locally banded layers (Brown et al., 2020, arXiv:2005.14165, sec. 2.1).
+    """
+    if not 2 <= len(parts) <= num_layers:
+        allowed = f"2 to {num_layers} patterns: the stack has size.num_layers={num_layers}"
+        found = [type(part).__name__ for part in parts]
+        raise ConfigError("pattern.parts", found, allowed, fix="pattern=causal")
+    return ByLayer(parts=[parts[layer % len(parts)] for layer in range(num_layers)])
 
 
 @part_of("pattern")

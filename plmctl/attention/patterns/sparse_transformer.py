@@ -6,7 +6,7 @@ from typing import Literal
 
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.by_head import ByHead
-from plmctl.attention.patterns.by_layer import ByLayer
+from plmctl.attention.patterns.by_layer import alternating
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.own_block import OwnBlock
 from plmctl.attention.patterns.strided import Strided
@@ -63,4 +63,4 @@ def sparse_transformer(
     if num_layers == 1:
         allowed = "heads or merged: the stack has one layer"
         raise ConfigError("pattern.factors", factors, allowed, fix="pattern.factors=merged")
-    return Causal() & ByLayer(parts=[(near, far)[layer % 2] for layer in range(num_layers)])
+    return Causal() & alternating(parts=[near, far], num_layers=num_layers)

@@ -1,0 +1,114 @@
+"""Prompts with examples: the text by hand, scores as a loop over tokens, draws, and rooms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.probes.in_context import InContext, measure_room
+from plmctl.tasks.readers.choices import Choices
+from plmctl.tasks.readers.tables import Table
+from plmctl.tasks.record import Example
+from plmctl.use.likelihood import Likelihood, find_ways, make_scoring
+from tests.probes.test_minimal_pairs import log_softmax, make
+
+SPLITS = {"train": ["train.*"], "dev": ["dev.*"]}
+COLUMNS = {"text": "text", "label": "label"}
+
+
+def part(path: Path | str = "x", **more) -> InContext:
+    own = {"columns": COLUMNS, "template": "{text}\nAnswer: {answer}"} | more
+    return InContext(path=str(path), **{"reader": Table(splits=SPLITS), **own})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = [f"a text {n}\t{n % 2}" for n in range(6)]
+    for name, own in (("train", rows), ("dev", [rows[0], "other\t1"])):
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tlabel", *own]) + "\n")
+    return tmp_path
+
+
+def test_a_prompt_shows_examples_with_their_answers(folder: Path, gpt_toy) -> None:
+    words = {"0": "bad", "1": "good"}
+    own = part(folder, shots=3, label_words=words, instruction="Judge.", seed=1)
+    examples, shown, names = own.read("dev")
+    assert names == ["0", "1"]
+    others = [each.fields["text"] for each in shown[0]]
+    assert len(set(others)) == 3
+    assert "a text 0" not in others  # the text itself
+    again = part(folder, shots=3, label_words=words, seed=1).read("dev")[1]
+    assert shown == again
+    assert shown != part(folder, shots=3, label_words=words, seed=2).read("dev")[1]
+    told = [f"{text}\nAnswer: {words[str(int(text[-1]) % 2)]}" for text in others]
+    text = "\n\n".join(["Judge.", *told, "a text 0\nAnswer:"])
+    prompt = own.make_prompt(examples[0], shown[0], names, gpt_toy, None)
+    assert prompt.ids == gpt_toy.encode(text)
+    assert prompt.answers == [gpt_toy.encode(" bad"), gpt_toy.encode(" good")]
+    # the first of the examples make way for the text, then its beginning does
+    room = len(gpt_toy.encode("\n\n".join(["Judge.", *told[1:], "a text 0\nAnswer:"])))
+    room += max(map(len, prompt.answers))
+    less = own.make_prompt(examples[0], shown[0], names, gpt_toy, room)
+    assert (less.shown, less.cut, len(less.ids) + max(map(len, less.answers))) == (2, 0, room)
+    least = own.make_prompt(examples[0], shown[0], names, gpt_toy, 10)
+    assert (least.shown, len(least.ids) + max(map(len, least.answers))) == (0, 10)
+    assert gpt_toy.encode("Judge.\n\na text 0\nAnswer:")[least.cut :] == least.ids
+
+
+@pytest.mark.parametrize("normalise", ["tokens", "sum", "context"])
+def test_scores_as_a_loop(normalise: str, gpt_toy) -> None:
+    vocab = gpt_toy.vocab
+    model = make("gpt2", vocab)
+    scoring = make_scoring("next", model, find_ways(model, vocab)["next"], vocab)
+    own = part(normalise=normalise, label_words={"0": "no", "1": "maybe"}, shots=1)
+    shown = [Example("1", {"text": "b"}, "1")]
+    prompt = own.make_prompt(Example("0", {"text": "a"}, "0"), shown, ["0", "1"], gpt_toy, None)
+    context = gpt_toy.encode("Answer:")
+    likelihood = Likelihood(model, scoring, torch.device("cpu"))
+    with torch.no_grad():
+        (found,) = own.score_answers([prompt], likelihood, context)
+
+    def loop(before: list[int], answer: list[int]) -> float:
+        read, total = [*scoring.first, *before], 0.0
+        for token in answer:
+            total += float(log_softmax(model, "clm", read, len(read) - 1)[token])
+            read.append(token)
+        return total
+
+    for score, answer in zip(found, prompt.answers, strict=True):
+        expected = loop(prompt.ids, answer)
+        if normalise == "tokens":
+            expected /= len(answer)
+        elif normalise == "context":
+            expected -= loop(context, answer)
+        assert score == pytest.approx(expected, abs=1e-9)
+    assert measure_room(scoring, 32) == 32
+
+
+def test_choices_are_answers_and_bad_settings_are_refused(folder: Path, gpt_toy) -> None:
+    file = folder / "dev.jsonl"
+    file.write_text('{"text": "go", "choices": ["on", "home"], "label": 1}\n')
+    columns = {"text": "text", "choices": "choices", "label": "label"}
+    reader = Choices(splits={"train": ["train.*"], "dev": ["dev.jsonl"]})
+    own = part(folder, reader=reader, columns=columns, template="{text} {answer}")
+    (example,), shown, names = own.read("dev")
+    assert (names, shown) == ([], [[]])
+    prompt = own.make_prompt(example, [], names, gpt_toy, None)
+    assert prompt.answers == [gpt_toy.encode(" on"), gpt_toy.encode(" home")]
+    row = own.predict(example, prompt, np.log([0.25, 0.75]), names)
+    assert (row["gold"], row["guess"], row["probabilities"]) == (1, 1, pytest.approx([0.25, 0.75]))
+    assert own.show(example, names) == "go home"
+    words = part(folder, reader=reader, columns=columns, label_words={"0": "x", "1": "y"})
+    with pytest.raises(ConfigError, match="null: the choices"):
+        words.read("dev")
+    with pytest.raises(ConfigError, match="once, at its end"):
+        part(template="{answer} {text}")
+    with pytest.raises(ConfigError, match=r"with \{text\} and \{answer\}.*text"):
+        part(template="{tex} {answer}")
+    file.unlink()
+    with pytest.raises(DataError, match=r"5 other .*, and task\.shots=6"):
+        part(folder, shots=6).read("dev")
