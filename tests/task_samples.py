@@ -35,7 +35,7 @@ OTHERS = {"cat": "dog", "Ana": "Eva", "Mark": "Paul", "shadow": "circle", "likes
 ALIKE = {
     "coqa_rationale": "coqa",
     **dict.fromkeys(("squad_v2", "cmrc2018", "xquad", "sketchy_reader", "retro_reader"), "squad"),
-    **dict.fromkeys(("cross_encoder", "sentence_triplets"), "bi_encoder"),
+    **dict.fromkeys(("cross_encoder", "sentence_triplets", "sparse_encoder"), "bi_encoder"),
 }
 WRITING = ("task.max_length=32", "task.max_target=12", "search@task.search=greedy")
 

@@ -18,6 +18,7 @@ from plmctl.storage.atomic import is_stream, refuse_existing, write_text
 from plmctl.storage.paths import refuse_ending
 
 if TYPE_CHECKING:
+    from plmctl.tasks.short_vectors import Stored
     from plmctl.use.semantic_search import VectorFile
 
 SHOWN = 10  # questions whose answers are printed
@@ -57,8 +58,9 @@ class Embed(Command):
     layers: int | tuple[int, ...] | Literal["all"] = "all"
     # one vector a line, of all tokens but padding; mean_sqrt: the sum divided by the root of their
     # number; weighted: the mean, in which the t-th token weighs t; first_last: the mean over the
-    # tokens of the first and the last layer; pooler: what predicts the next sentence; idf, sif: the
-    # mean over the tokens, of which rare ones weigh more; trained: as the model learned to compare
+    # tokens of the first and the last layer; pooler: what predicts the next sentence; splade: a
+    # weight of each token of the vocabulary, by the head of masked tokens; idf, sif: the mean over
+    # the tokens, of which rare ones weigh more; trained: as the model learned to compare
     # texts (simcse, tasks of sentences, folders of sentence-transformers)
     pooling: Literal[
         "none",
@@ -70,6 +72,7 @@ class Embed(Command):
         "weighted",
         "first_last",
         "pooler",
+        "splade",
         "idf",
         "sif",
         "trained",
@@ -128,8 +131,9 @@ class Embed(Command):
         if manner.of_lines:
             layers: Any = self.layers if isinstance(self.layers, int | str) else [*self.layers]
             texts = read_texts(file, self.field)
-            made = Manner(self.checkpoint, layers=layers, texts=texts, numbers=self.numbers, **how)
-            arrays = chain(shorten(arrays, self.numbers), made.write(manner.weights))
+            numbers = self._choose_numbers(sparse=manner.sparse)
+            made = Manner(self.checkpoint, layers=layers, texts=texts, numbers=numbers, **how)
+            arrays = chain(shorten(arrays, numbers), made.write(manner.weights))
         elif self.numbers != "fp32":
             allowed = "fp32: only files with one vector a line have short numbers"
             raise ConfigError("numbers", self.numbers, allowed, fix="layers=-1 pooling=mean")
@@ -140,6 +144,15 @@ class Embed(Command):
         words = f"{counted(len(lines), 'line')}, {counted(tokens, 'token')}, {manner.words}"
         counts["of"] = manner.words
         return self._report(words, counts, runtime.describe())
+
+    def _choose_numbers(self, *, sparse: bool) -> Stored:
+        """The numbers that a file has; of weights of the vocabulary those that are not 0."""
+        if not sparse:
+            return self.numbers
+        if self.numbers != "fp32":
+            allowed = "fp32: of weights of the vocabulary only those that are not 0 are written"
+            raise ConfigError("numbers", self.numbers, allowed, fix="leave it out")
+        return "sparse"
 
     def _report(self, words: str, counts: Mapping[str, Any], runtime: str = "") -> Result:
         """Print what was written, and the library that computed it."""

@@ -16,11 +16,13 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.heads.base import POOLER, widen
 from plmctl.heads.features import HIDDEN, read
+from plmctl.heads.term_weights import weigh_terms
 from plmctl.models.base import Hidden, Model
 
 Vectors = TypeVar("Vectors", Tensor, np.ndarray)
 
 SENTENCE = "sentence"  # of `Model.heads`: what the vectors of a task that compares texts pass
+LM = "mlm"  # of `Model.heads`: what predicts masked tokens
 POOLED = "pooled"  # the track of the real tokens that poolings read, where these are not all
 
 # states [B, ..., T, W], which tokens are real [B, T] -> [B, ..., W]; without a token, zeros
@@ -88,11 +90,19 @@ class TextPooling:
         reduce: over the tokens.
         layers: The layers whose states are averaged first; 0 is the embedding output.
         head: The head of the model through which the result passes; "": none.
+        terms: Whether the result has a weight for each token of the vocabulary, mostly 0, by the
+            head `LM`; `reduce` is that of `weigh_terms` then.
     """
 
     reduce: Reduce
     layers: tuple[int, ...] = (-1,)
     head: str = ""
+    terms: bool = False
+
+    @property
+    def needed(self) -> str:
+        """The name of the head that the model must have; "": none."""
+        return LM if self.terms else self.head
 
 
 # of the tokens of any layer
@@ -109,6 +119,7 @@ TEXT_POOLINGS: dict[str, TextPooling] = {
     # of the first and the last layer (Su et al., 2021, arXiv:2103.15316; Gao et al., 2021, tab. 5)
     "first_last": TextPooling(average_tokens, layers=(1, -1)),
     "pooler": TextPooling(take_first, head=POOLER),  # that of next sentences (Devlin et al., 2019)
+    "splade": TextPooling(take_largest, terms=True),  # (Formal et al., 2021, arXiv:2109.10086)
 }
 
 
@@ -128,9 +139,9 @@ def pool_text(model: Model, batch: Batch, pooling: str, hidden: Hidden | None = 
         hidden = model(batch, record=HIDDEN) if hidden is None else hidden
         return torch.cat([pool_text(model, batch, name, hidden) for name in names], -1)
     how = TEXT_POOLINGS[pooling]
-    if how.head and how.head not in model.heads:
-        others = ", ".join(name for name, other in TEXT_POOLINGS.items() if not other.head)
-        allowed = f"{others}: this model has no {how.head}"
+    if how.needed and how.needed not in model.heads:
+        others = ", ".join(name for name, other in TEXT_POOLINGS.items() if not other.needed)
+        allowed = f"{others}: this model has no {how.needed}"
         raise ConfigError("pooling", pooling, allowed, fix="pooling=first")
     if how.layers == (-1,):
         states = read(model, batch, hidden)
@@ -139,7 +150,10 @@ def pool_text(model: Model, batch: Batch, pooling: str, hidden: Hidden | None = 
         layers = [hidden.recorded["hidden"][layer] for layer in how.layers]
         states = torch.stack(layers).mean(0)
     text = batch.seqs[batch.input]
-    vectors = how.reduce(widen(states), text.tracks.get(POOLED, text.real))
+    real = text.tracks.get(POOLED, text.real)
+    if how.terms:
+        return weigh_terms(model.heads[LM], states, real)
+    vectors = how.reduce(widen(states), real)
     return widen(model.heads[how.head](vectors)) if how.head else vectors
 
 

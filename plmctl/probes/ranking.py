@@ -4,7 +4,7 @@ again what BM25 or a bi-encoder has found in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -29,7 +29,7 @@ from plmctl.use.asked_task import (
     write_results,
 )
 from plmctl.use.predict import ScoreTable, Told
-from plmctl.use.sentence_vectors import SentencePooling, embed_texts, find_trained
+from plmctl.use.sentence_vectors import SentencePooling, embed_terms, embed_texts, find_trained
 
 AT_ONCE = 64  # questions whose pairs are laid out together
 
@@ -91,9 +91,10 @@ def search_corpus(
     """The `top` texts of a corpus for each question, by the vectors of a bi-encoder."""
 
     pooling = find_trained(loaded) or SentencePooling(task.pooling, with_head=True)
+    read: Callable[..., Any] = embed_terms if task.sparse else embed_texts
 
     def embed(some: Sequence[str], *prompts: str) -> Any:
-        return embed_texts(
+        return read(
             loaded,
             some,
             pooling,

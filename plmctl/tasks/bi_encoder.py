@@ -23,7 +23,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Contrast, Output, Term
 from plmctl.objectives.contrast import multiply
 from plmctl.tasks.layouts import encode
-from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart
+from plmctl.tasks.layouts.apart import PLACE, POOLINGS, check_pooling, encode_apart
 from plmctl.tasks.nested import Nested
 from plmctl.tasks.ranking import RankingSettings, RankingTask
 from plmctl.tasks.record import Example
@@ -68,6 +68,8 @@ class VectorRanking(RankingTask):
         "labels.asked": Field("[N]", "int", "0 at the row of a question to score"),
     }
     embeds = True
+    poolings: ClassVar[Sequence[str]] = POOLINGS  # those of the setting
+    sparse: ClassVar[bool] = False  # whether `search` takes `TermVectors`
     facts = replace(
         RankingTask.facts,
         needs=frozenset({"text", "labels.asked", "values.group", "values.kind", "values.text"}),
@@ -78,7 +80,7 @@ class VectorRanking(RankingTask):
 
     def __init__(self, own: BiEncoderSettings) -> None:
         super().__init__(own)
-        check_pooling(own.pooling, causal=own.causal)
+        check_pooling(own.pooling, causal=own.causal, known=self.poolings)
         allowed = "a task that predicts labels: vectors alone are no predictions"
         error = ConfigError("task", own.name, allowed, fix="stabiliser=[]")
         self.facts = replace(self.facts, incomparable=error)
@@ -228,15 +230,22 @@ class BiEncoder(VectorRanking):
     def _compare(self, vectors: Tensor, found: BatchCandidates) -> Output:
         if self.likeness == "cosine":
             vectors = F.normalize(vectors, dim=-1)
-        q, d = vectors[found.is_question], vectors[~found.is_question]
-        scores = multiply(q, d) / self.temperature  # [Q, D]
-        wrong = scores.masked_fill(~found.negative, NONE)
-        losses = F.softplus(wrong.logsumexp(1, keepdim=True) - scores)  # [Q, D], of each positive
-        each = losses.masked_fill(~found.positive, 0).sum(1) / found.positive.sum(1)
-        best = scores.masked_fill(~found.positive, -torch.inf).amax(1)
-        right = (best > wrong.amax(1)).sum()
-        count = len(q)
-        return Output({SENTENCE: Term(each.sum(), count=count)}, {"acc/sentence": (right, count)})
+        return compare_products(vectors, found, self.temperature)
+
+
+def compare_products(vectors: Tensor, found: BatchCandidates, temperature: float) -> Output:
+    """The loss of `BiEncoder` by the products of vectors [n, W] over the temperature, and how often
+    the best text is a right one.
+    """
+    q, d = vectors[found.is_question], vectors[~found.is_question]
+    scores = multiply(q, d) / temperature  # [Q, D]
+    wrong = scores.masked_fill(~found.negative, NONE)
+    losses = F.softplus(wrong.logsumexp(1, keepdim=True) - scores)  # [Q, D], of each positive
+    each = losses.masked_fill(~found.positive, 0).sum(1) / found.positive.sum(1)
+    best = scores.masked_fill(~found.positive, -torch.inf).amax(1)
+    right = (best > wrong.amax(1)).sum()
+    count = len(q)
+    return Output({SENTENCE: Term(each.sum(), count=count)}, {"acc/sentence": (right, count)})
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-Numbers = Literal["fp32", "int8", "binary"]
+Stored = Literal["fp32", "int8", "binary", "sparse"]  # of a file of vectors
 LEVELS = 255
 
 _ONES = np.array([number.bit_count() for number in range(256)], np.uint8)

@@ -10,7 +10,7 @@ is not). Line or row i (from 0) gives
                                 picks some
                 [layers, W]     with `pooling`: one vector for all tokens but padding, the special
                                 ones among them; [1, W] of poolings that choose the layers
-                                themselves (first_last, pooler, idf, sif, trained); with
+                                themselves (first_last, pooler, splade, idf, sif, trained); with
                                 `dimensions` the first columns
     ids_<i>     [T]             the token ids, special tokens included
     logits_<i>  [T, K] or [K]   with logits=true: what the model's head says of each token, or of
@@ -78,6 +78,11 @@ class EmbeddingManner:
     def of_lines(self) -> bool:
         """Whether a line has one vector."""
         return self.whole is not None or (self.pool is not None and len(self.layers) == 1)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether most numbers of its vectors are 0."""
+        return self.whole is not None and self.whole.sparse
 
     @property
     def weights(self) -> np.ndarray | None:

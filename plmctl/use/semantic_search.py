@@ -7,7 +7,13 @@ A file that `plmctl embed` has written with one vector for each line also has
     weights   [V] what each token weighs, of poolings that weigh them
     ranges    [2, W] the least and largest number of each column, with numbers=int8
     empty     [e] lines without a text, from 0, with numbers=int8 and binary
-    width     W, with numbers=binary
+    width     W, with numbers=binary and with sparse vectors
+
+Of a sparse vector, a weight for each token of the vocabulary (`pooling=splade`), line i has not
+`hidden_<i>` but the numbers that are not 0:
+
+    columns_<i>  [m] the numbers of their columns, rising
+    values_<i>   [m] the numbers themselves
 
 so that questions become vectors in the same way.
 """
@@ -31,15 +37,16 @@ from plmctl.heads.token_weights import TOKEN_WEIGHTS
 from plmctl.runtime.base import Runtime
 from plmctl.storage.reading import MALFORMED, parse_json
 from plmctl.storage.unpacking import refuse_bomb
-from plmctl.tasks.search import Index, search_vectors
+from plmctl.tasks.search import Index, Ranked, search_vectors
 from plmctl.tasks.short_vectors import (
-    Numbers,
+    Stored,
     find_ranges,
     pack_signs,
     restore_bytes,
     restore_signs,
     round_to_bytes,
 )
+from plmctl.tasks.term_vectors import TermVectors, search_terms
 from plmctl.training.device.precision import Precision
 from plmctl.use.embed import choose_manner, embed
 from plmctl.use.embedding_lines import EmbeddingLine
@@ -63,7 +70,7 @@ class Manner:
     normalize: bool
     texts: list[str]
     dimensions: int | None = None
-    numbers: Numbers = "fp32"
+    numbers: Stored = "fp32"
 
     def write(self, weights: np.ndarray | None = None) -> list[tuple[str, np.ndarray]]:
         """The arrays that say so."""
@@ -76,7 +83,7 @@ class Manner:
 class VectorFile:
     """One vector for each line of a text, [n, W], how they were made, and what tokens weigh."""
 
-    vectors: np.ndarray
+    vectors: np.ndarray | TermVectors
     manner: Manner
     weights: np.ndarray | None = None  # [V]
 
@@ -92,6 +99,8 @@ class VectorFile:
                 made = parse_json(bytes(found[MADE]).decode())
                 manner = Manner(**{key: made[key] for key in Manner.__annotations__ if key in made})
                 count = len(fit(manner.texts, list[str]))
+                if manner.numbers == "sparse":
+                    return cls(_read_terms(found, range(count)), manner)
                 vectors = np.stack([found[f"hidden_{n}"][0] for n in range(count)])
                 vectors = _restore(vectors, manner.numbers, found)
                 weights = found[WEIGHTS] if manner.pooling in TOKEN_WEIGHTS else None
@@ -106,13 +115,22 @@ class VectorFile:
             raise DataError(what, file=file, fix=_FIX) from error
         return cls(vectors, manner, weights)
 
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        whole = self.vectors
+        return whole.width if isinstance(whole, TermVectors) else int(whole.shape[1])
+
 
 def shorten(
-    arrays: Iterable[tuple[str, np.ndarray]], numbers: Numbers
+    arrays: Iterable[tuple[str, np.ndarray]], numbers: Stored
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays of a file of vectors with a byte, or a bit, for each number."""
+    """The arrays of a file of vectors with a byte, or a bit, for each number, or without zeros."""
     if numbers == "fp32":
         yield from arrays
+        return
+    if numbers == "sparse":
+        yield from _drop_zeros(arrays)
         return
     vectors: dict[int, np.ndarray] = {}  # they come by their lengths
     for name, array in arrays:
@@ -134,7 +152,54 @@ def shorten(
     yield from ((f"hidden_{line}", code[None]) for line, code in enumerate(codes))
 
 
-def _restore(codes: np.ndarray, numbers: Numbers, found: Mapping[str, np.ndarray]) -> np.ndarray:
+def _rank(file: VectorFile, asked: VectorFile, top: int) -> tuple[np.ndarray, Iterator[Ranked]]:
+    """(the lines with a text, the best of these for each question); of equal ones the first."""
+    whole, queries = file.vectors, asked.vectors
+    filled = np.diff(whole.starts) if isinstance(whole, TermVectors) else whole.any(axis=1)
+    own = np.flatnonzero(filled)
+    names = [f"{len(own) - place:09d}" for place in range(len(own))]
+    if isinstance(whole, TermVectors) and isinstance(queries, TermVectors):
+        return own, search_terms(queries, whole[own], names, top=top)
+    assert isinstance(whole, np.ndarray)
+    assert isinstance(queries, np.ndarray)
+    index: Index = "binary" if file.manner.numbers == "binary" else "exact"
+    return own, search_vectors(queries, whole[own], names, top=top, index=index)
+
+
+def _drop_zeros(arrays: Iterable[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
+    width = 0
+    for name, array in arrays:
+        kind, _, line = name.partition("_")
+        if kind != "hidden":
+            yield name, array
+            continue
+        columns = np.flatnonzero(array[0])
+        width = max(width, array.shape[1])
+        yield f"columns_{line}", columns.astype(np.int32)
+        yield f"values_{line}", array[0, columns]
+    yield WIDTH, np.array(width)
+
+
+def _read_terms(found: Mapping[str, np.ndarray], lines: Iterable[int]) -> TermVectors:
+    """The vectors without zeros of some lines; ValueError for columns out of order, or numbers that
+    are not finite.
+    """
+    columns, values, width = list[np.ndarray](), list[np.ndarray](), int(found[WIDTH])
+    for line in lines:
+        own, given = found[f"columns_{line}"], found[f"values_{line}"]
+        known = own.ndim == 1 and own.shape == given.shape and (np.diff(own) > 0).all()
+        if not (known and ((own >= 0) & (own < width) & np.isfinite(given)).all()):
+            raise ValueError(f"the vector of line {line + 1} is not a row of finite numbers")
+        columns.append(own)
+        values.append(given)
+    starts = np.concatenate([[0], [len(own) for own in columns]]).cumsum().astype(np.int64)
+    none = np.zeros(0, np.int32)
+    return TermVectors(
+        starts, np.concatenate([none, *columns]), np.concatenate([none, *values]), width
+    )
+
+
+def _restore(codes: np.ndarray, numbers: Stored, found: Mapping[str, np.ndarray]) -> np.ndarray:
     """[n, W] the vectors of a file, in its order."""
     if numbers == "fp32":
         return codes
@@ -183,16 +248,19 @@ def find_nearest(
     if manner.whole is not None and manner.whole.weighs:
         manner = replace(manner, whole=replace(manner.whole, weights=file.weights))
     how: Any = {"batch_size": batch_size, "precision": precision, "runtime": runtime}
-    known = dict(embed(loaded, lines, manner, **how))
     asked = [number for number, line in enumerate(lines) if line.ids]
-    vectors = np.stack([known[f"hidden_{number}"][0] for number in asked])
-    if vectors.shape[1] != file.vectors.shape[1]:
-        sizes = f"{file.vectors.shape[1]} numbers; those of the questions have {vectors.shape[1]}"
+    stored: Stored = "sparse" if made.numbers == "sparse" else "fp32"
+    known = dict(shorten(embed(loaded, lines, manner, **how), stored))
+    whole: np.ndarray | TermVectors
+    if stored == "sparse":
+        whole = _read_terms(known, asked)
+    else:
+        whole = np.stack([known[f"hidden_{number}"][0] for number in asked])
+    questions = VectorFile(whole, made)
+    if questions.width != file.width:
+        sizes = f"{file.width} numbers; those of the questions have {questions.width}"
         raise DataError(f"its vectors have {sizes}", file=among, fix="the same checkpoint")
-    own = np.flatnonzero(file.vectors.any(axis=1))  # lines with a text
-    names = [f"{len(own) - place:09d}" for place in range(len(own))]
-    index: Index = "binary" if made.numbers == "binary" else "exact"
-    ranked = search_vectors(vectors, file.vectors[own], names, top=top, index=index)
+    own, ranked = _rank(file, questions, top)
     for number, nearest in zip(asked, ranked, strict=True):
         found = [
             {"line": int(own[n]) + 1, "score": float(score), "text": made.texts[own[n]]}

@@ -4,7 +4,7 @@ pooling.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
@@ -25,6 +25,7 @@ from plmctl.interop.sentence_folder import SentenceSettings
 from plmctl.models.base import Hidden, Model
 from plmctl.runtime.base import Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
+from plmctl.tasks.term_vectors import TermVectors
 from plmctl.training.device.precision import Precision
 from plmctl.use.embedding_lines import EmbeddingLine, find_longest, lay_out_text
 from plmctl.use.vectors import group_lines, make_batch
@@ -63,6 +64,11 @@ class SentencePooling:
     def weighs(self) -> bool:
         """Whether tokens have weights, which are counted before."""
         return self.pooling in TOKEN_WEIGHTS
+
+    @property
+    def sparse(self) -> bool:
+        """Whether most numbers of its vectors are 0."""
+        return self.pooling in TEXT_POOLINGS and TEXT_POOLINGS[self.pooling].terms
 
     @property
     def words(self) -> str:
@@ -192,15 +198,31 @@ def embed_lines(
     runtime = runtime or EagerRuntime()
     program = Program(loaded.model, _Vectors(pooling, normalize))
     found: dict[int, np.ndarray] = {}
+    how: Any = {"batch_size": batch_size, "precision": precision, "overhead": overhead}
+    for index, vectors in _read(loaded, lines, program, runtime, **how):
+        found |= dict(zip(index, vectors, strict=True))
+    width = len(next(iter(found.values()))) if found else loaded.model.backbone.width
+    empty = np.zeros(width, np.float32)
+    return np.stack([found.get(number, empty) for number in range(len(lines))])
+
+
+def _read(
+    loaded: Loaded,
+    lines: Sequence[EmbeddingLine],
+    program: Program,
+    runtime: Runtime,
+    *,
+    batch_size: int,
+    precision: Precision,
+    overhead: int | None = None,
+) -> Iterator[tuple[list[int], np.ndarray]]:
+    """Yield (numbers of lines, their vectors [B, W]) of lines with tokens, batch by batch."""
     lengths = [len(line.ids) for line in lines]
     for index in group_lines(lengths, batch_size=batch_size, overhead=overhead):
         batch = make_batch([lines[i] for i in index], loaded.source.spelling)
         with precision.autocast():
             vectors = runtime.answer(program, batch.to(precision.device))["vectors"]
-        found |= dict(zip(index, vectors.float().cpu().numpy(), strict=True))
-    width = len(next(iter(found.values()))) if found else loaded.model.backbone.width
-    empty = np.zeros(width, np.float32)
-    return np.stack([found.get(number, empty) for number in range(len(lines))])
+        yield list(index), vectors.float().cpu().numpy()
 
 
 def embed_texts(
@@ -218,7 +240,42 @@ def embed_texts(
 
     `prompts`: names of prompts, of which the first that the model has stands before each text.
     """
+    lines = _lay_out(loaded, texts, pooling, max_length, prompts)
+    return embed_lines(loaded, lines, pooling, batch_size=batch_size, precision=precision, **how)
+
+
+def embed_terms(
+    loaded: Loaded,
+    texts: Sequence[str],
+    pooling: SentencePooling,
+    *,
+    batch_size: int,
+    precision: Precision,
+    max_length: int | None = None,
+    prompts: Sequence[str] = (),
+) -> TermVectors:
+    """As `embed_texts`; the zeros of vectors take no memory."""
+    lines = _lay_out(loaded, texts, pooling, max_length, prompts)
+    program, how = Program(loaded.model, _Vectors(pooling, False)), EagerRuntime()
+    order, parts, width = list[int](), list[TermVectors](), 1
+    for index, vectors in _read(
+        loaded, lines, program, how, batch_size=batch_size, precision=precision
+    ):
+        order += index
+        parts.append(TermVectors.of(vectors))
+        width = vectors.shape[1]
+    empty = [number for number, line in enumerate(lines) if not line.ids]
+    parts.append(TermVectors.of(np.zeros((len(empty), width))))
+    return TermVectors.join(parts, width)[np.argsort([*order, *empty])]
+
+
+def _lay_out(
+    loaded: Loaded,
+    texts: Sequence[str],
+    pooling: SentencePooling,
+    max_length: int | None,
+    prompts: Sequence[str],
+) -> list[EmbeddingLine]:
     length = min(filter(None, (find_longest(loaded), max_length)), default=None)
     prompt = pooling.find_prompt(*prompts)
-    lines = [lay_out_text(text, loaded, length, prompt) for text in texts]
-    return embed_lines(loaded, lines, pooling, batch_size=batch_size, precision=precision, **how)
+    return [lay_out_text(text, loaded, length, prompt) for text in texts]

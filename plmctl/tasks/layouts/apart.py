@@ -19,14 +19,14 @@ from plmctl.tasks.transform import Transform
 
 PLACE = Field("[n]", "int", "number of the text of this row in its example")
 # poolings that need no head of pretraining
-POOLINGS = tuple(name for name, how in TEXT_POOLINGS.items() if not how.head)
+POOLINGS = tuple(name for name, how in TEXT_POOLINGS.items() if not how.needed)
 
 
-def check_pooling(pooling: str, *, causal: bool) -> None:
+def check_pooling(pooling: str, *, causal: bool, known: Sequence[str] = POOLINGS) -> None:
     """ConfigError for a name unknown, and for a token that has seen nothing of the text."""
-    if pooling not in POOLINGS:
-        allowed = f"one of {', '.join(POOLINGS)}{nearest(pooling, POOLINGS)}"
-        raise ConfigError("task.pooling", pooling, allowed, fix="task.pooling=mean")
+    if pooling not in known:
+        allowed = f"{'one of ' * (len(known) > 1)}{', '.join(known)}{nearest(pooling, known)}"
+        raise ConfigError("task.pooling", pooling, allowed, fix=f"task.pooling={known[0]}")
     if causal and pooling == "first":
         allowed = "mean or last: in this model the first token sees no other"
         raise ConfigError("task.pooling", pooling, allowed, fix="task.pooling=last")
