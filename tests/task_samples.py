@@ -333,6 +333,17 @@ def evaluate_sentences(folder: Path) -> Sample:
     return Sample((f"task.path={file}",), verb="eval")
 
 
+def evaluate_retrieval(folder: Path) -> Sample:
+    """A corpus with a question for each text."""
+    texts = [{"_id": f"d{n}", "text": say(n)} for n in range(8)]
+    _write_lines(folder / "corpus.jsonl", texts)
+    asked = [{"_id": f"q{n}", "text": say(n)[:20]} for n in range(8)]
+    _write_lines(folder / "queries.jsonl", asked)
+    grades = "".join(f"q{n}\td{n}\t1\n" for n in range(8))
+    (folder / "qrels.dev.tsv").write_text(grades, encoding="utf-8")
+    return Sample((f"task.path={folder}",), verb="eval")
+
+
 def entail(n: int) -> Row:
     """A premise, what it entails and what it contradicts, on two lines."""
     label = ("entailment", "contradiction")[n % 2]
@@ -404,6 +415,7 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     "word_similarity": evaluate_similar,
     "word_analogies": evaluate_analogies,
     "sts": evaluate_sentences,
+    "retrieval": evaluate_retrieval,
     "simcse_nli": _by_row(entail),
     "fact_completion": evaluate_facts,
 }

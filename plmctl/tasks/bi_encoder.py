@@ -212,7 +212,7 @@ class BiEncoder(VectorRanking):
         self.likeness, self.temperature = own.likeness, own.temperature
 
     def as_queries(self, vectors: np.ndarray) -> np.ndarray:
-        return _unit(vectors) if self.likeness == "cosine" else vectors
+        return unit(vectors) if self.likeness == "cosine" else vectors
 
     def as_documents(self, vectors: np.ndarray) -> np.ndarray:
         return self.as_queries(vectors)
@@ -248,7 +248,7 @@ def compare_products(vectors: Tensor, found: BatchCandidates, temperature: float
     return Output({SENTENCE: Term(each.sum(), count=count)}, {"acc/sentence": (right, count)})
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
+def unit(vectors: np.ndarray) -> np.ndarray:
     """[n, W] brought to length 1; zeros stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)

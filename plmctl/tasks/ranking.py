@@ -88,8 +88,9 @@ class RankingTask(Task):
         negatives = list(example.fields["negatives"].items())[: self.negatives]
         return {**example.fields["positives"], **dict(negatives)}
 
+    @staticmethod
     def write_rankings(
-        self, examples: Sequence[Example], ranked: Iterable[Ranked], names: Sequence[str]
+        examples: Sequence[Example], ranked: Iterable[Ranked], names: Sequence[str]
     ) -> list[dict[str, Any]]:
         """The relevant documents of each question with their grades, and the ranking."""
         return [

@@ -19,11 +19,14 @@ from plmctl.artifacts.loading import Loaded, load
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.features import HIDDEN
+from plmctl.probes.base import Opened
+from plmctl.probes.retrieval import Retrieval
 from plmctl.probes.sentence_similarity import ScoredPair, SentenceSimilarity, average
 from plmctl.training.device.precision import choose
 from plmctl.use.embedding_lines import EmbeddingLine
 from plmctl.use.sentence_vectors import SentencePooling, choose_pooling, embed_texts
 from plmctl.use.vectors import make_batch
+from tests.tasks.test_ranking import trec, write_corpus
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 PAIRS = [
@@ -309,3 +312,48 @@ def test_reads_the_distributed_sets() -> None:
     paths = [str(SHARED / "glue" / "STS-B"), str(SHARED / "nli_sick")]
     sets = SentenceSimilarity(path=paths).read("dev")
     assert {name: len(pairs) for name, pairs in sets.items()} == {"STS-B": 1500, "nli_sick": 500}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "splade"])
+def test_retrieval_is_that_of_loops(pooling: str, loaded: Loaded, tmp_path: Path) -> None:
+    """Over a folder of two sets: by cosines of means, and by products of weights."""
+    for name, beir in (("b", True), ("m", False)):
+        write_corpus(tmp_path / name, beir=beir)
+    precision = choose("fp32", torch.device("cpu"))
+    opened = Opened(loaded, precision, "x", out=str(tmp_path / "out.jsonl"))
+    names = ["ndcg@2", "map", "recall@1"]
+    probe = Retrieval(path=str(tmp_path), pooling=pooling, metrics=names, beside=["bm25"])
+    table = probe.measure(opened)
+    assert list(table.metrics) == ["b", "m", "mean", "b bm25", "m bm25", "mean bm25"]
+    assert table.extra["likeness"] == ("dot" if pooling == "splade" else "cosine")
+    whole = {"b": ("a cat", "T a dog", "T a bird"), "m": ("a cat", "a dog", "a bird")}
+    for name, texts in whole.items():
+        found = embed_texts(
+            loaded, ["Q1", "Q2", *texts], SentencePooling(pooling), batch_size=9,
+            precision=precision,
+        )  # fmt: skip
+        likeness = (lambda a, b: 1 - cosine(a, b)) if pooling == "mean" else np.dot
+        scores: dict[str, list[float]] = {each: [] for each in names}
+        for query, grades in zip(found[:2], ([2, 0, 0], [0, 0, 1]), strict=True):
+            order = sorted(range(3), key=lambda n, q=query: -likeness(q, found[2 + n]))
+            for each, own in scores.items():
+                ranked = [grades[n] for n in order]
+                own.append(trec(each, ranked, [grade for grade in grades if grade]))
+        for each, own in scores.items():
+            assert table.metrics[name][each] == pytest.approx(np.mean(own)), (name, each)
+    both = [table.metrics[name]["map"] for name in whole]
+    assert table.metrics["mean"]["map"] == pytest.approx(np.mean(both))
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["set"] for row in rows] == ["b", "b", "b", "b", "m", "m", "m", "m"]
+
+
+def test_sets_of_retrieval_that_cannot_be(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "a", beir=True)
+    with pytest.raises(DataError, match=r"no qrels/test\.tsv(.|\n)*fix: split=dev"):
+        Retrieval(path=str(tmp_path)).find_sets("test")["a"].read("test")
+    with pytest.raises(DataError, match="no corpus"):
+        Retrieval(path=str(tmp_path / "a" / "qrels")).find_sets("dev")
+    with pytest.raises(DataError, match="two sets are called 'a'"):
+        Retrieval(path=[str(tmp_path / "a"), str(tmp_path)]).find_sets("dev")
+    with pytest.raises(ConfigError, match=r"task\.beside"):
+        Retrieval(path="x", beside=["bm52"])

@@ -28,6 +28,7 @@ EVAL_ONLY = (
     "word_similarity",
     "word_analogies",
     "sts",
+    "retrieval",
     "wnlampro",
     "fact_completion",
     "minimal_pairs",

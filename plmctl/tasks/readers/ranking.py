@@ -199,8 +199,11 @@ class CorpusFolder:
         file = self.qrels(split)
         if file is None:
             there = ", ".join(sorted(each.name for each in self.folder.iterdir())[:12])
+            other = next((each for each in ("test", "dev", "train") if self.qrels(each)), None)
             raise DataError(
-                f"no qrels/{split}.tsv or qrels.{split}.tsv; there is {there}", file=self.folder
+                f"no qrels/{split}.tsv or qrels.{split}.tsv; there is {there}",
+                file=self.folder,
+                fix=f"split={other}" if other else "",
             )
         grades = read_qrels(file)
         asked = self._first([f"queries.{split}.tsv", "queries.jsonl", "queries.tsv"])

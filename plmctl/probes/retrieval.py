@@ -1,0 +1,188 @@
+"""How well vectors of a model find the texts that answer a question: any sets in the layout of BEIR
+or MS MARCO (eval only; Thakur et al., 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.parts import part_of
+from plmctl.core.terminal import counted
+from plmctl.core.values import Count
+from plmctl.heads.sentences import take_columns
+from plmctl.probes.base import Opened, Probe
+from plmctl.tasks.bi_encoder import unit
+from plmctl.tasks.predictions import write_rows
+from plmctl.tasks.ranking import BM25, RankingTask
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.ranking import CorpusFolder, find_corpus
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.ranking import check_ranking_metrics, score_rankings
+from plmctl.tasks.search import Index, Ranked, search_vectors, search_words
+from plmctl.tasks.term_vectors import search_terms
+from plmctl.use.embedding_lines import lay_out_text
+from plmctl.use.predict import ScoreTable, Told
+from plmctl.use.sentence_vectors import (
+    SentencePooling,
+    choose_pooling,
+    count_weights,
+    embed_terms,
+    embed_texts,
+)
+
+MEAN = "mean"
+
+
+@part_of("probe")
+@dataclass(frozen=True, kw_only=True)
+class Retrieval(Probe):
+    """Scores of the rankings of a whole corpus for the questions of a split, by the likeness of
+    their vectors, without any training on them: those of trec_eval, means over questions. The mean
+    over sets is that of BEIR (Thakur et al., 2021, arXiv:2104.08663, sec. 4).
+
+    Args:
+        path: A folder in the layout of BEIR (corpus.jsonl, queries.jsonl, qrels/<split>.tsv) or of
+            MS MARCO, a folder of such folders, or several of these.
+        pooling: The vector of a text (heads/sentences.py, heads/token_weights.py), or "trained";
+            None: as the model was trained, else the mean of its tokens.
+        likeness: The likeness of two vectors: "cosine", or "dot", their product; None: as the model
+            was trained, "dot" for weights of the vocabulary, else "cosine".
+        metrics: The metrics, over a ranking or at a depth.
+        depth: The texts of a ranking.
+        beside: Further rankings to score: "bm25".
+        index: The search: "exact", by all products, by "faiss", or by vectors of "int8" or
+            "binary" numbers.
+        max_length: tokens of a text at most, special ones included.
+        dimensions: The first columns of vectors that are compared; None: all.
+    """
+
+    path: str | Sequence[str]
+    pooling: str | None = None
+    likeness: Literal["cosine", "dot"] | None = None
+    metrics: Sequence[str] = ("ndcg@10", "map", "recall@100")
+    depth: Count = 1000
+    beside: Sequence[str] = ()
+    index: Index = "exact"
+    max_length: int | None = None
+    dimensions: Count | None = None
+
+    def __post_init__(self) -> None:
+        check_ranking_metrics(self.metrics, self.depth)
+        if unknown := [name for name in self.beside if name != BM25]:
+            raise ConfigError("task.beside", unknown[0], f"[{BM25}] or []")
+
+    def find_sets(self, split: str) -> dict[str, CorpusFolder]:
+        """{name: set} of the folders at `path`; DataError where there is none."""
+        paths = [self.path] if isinstance(self.path, str) else list(self.path)
+        sets: dict[str, CorpusFolder] = {}
+        for each in (found for path in paths for found in _list_sets(files.existing(path), split)):
+            if each.folder.name in sets:
+                what = f"two sets are called '{each.folder.name}'"
+                raise DataError(what, file=each.folder, fix="name each folder otherwise")
+            sets[each.folder.name] = each
+        return sets
+
+    def measure(self, opened: Opened) -> ScoreTable:
+        """The scores of every set, and their mean."""
+        pooling = choose_pooling(opened.loaded, self.pooling, path="task.pooling")
+        out, rows = opened.claim_file("rankings.jsonl"), list[dict[str, Any]]()
+        by_search: dict[str, dict[str, dict[str, float]]] = {}  # of a search, of a set
+        texts = questions = 0
+        for name, folder in self.find_sets(opened.split).items():
+            corpus, (examples, _) = dict(folder.texts()), folder.read(opened.split)
+            texts, questions = texts + len(corpus), questions + len(examples)
+            for search, ranked in self._rank(opened, pooling, examples, corpus):
+                own = RankingTask.write_rankings(examples, ranked, list(corpus))
+                by_search.setdefault(search, {})[name] = score_rankings(own, self.metrics)
+                rows += [{"set": name, "search": search or "vectors", **row} for row in own]
+        scores = {
+            f"{name} {search}".strip(): of_set
+            for search, own in by_search.items()
+            for name, of_set in ({**own, MEAN: average(own)} if len(own) > 1 else own).items()
+        }
+        extra: dict[str, Any] = {"checkpoint": opened.folder, "pooling": pooling.words}
+        extra["likeness"] = self._choose_likeness(pooling)
+        searched = f"{counted(texts, 'text')} for {counted(questions, 'question')}"
+        extra["searched"] = Told(searched, texts)
+        if out is not None:
+            extra["rankings"] = str(write_rows(out, rows))
+        return ScoreTable(f"retrieval: {opened.split}", scores, extra)
+
+    def _rank(
+        self,
+        opened: Opened,
+        pooling: SentencePooling,
+        examples: Sequence[Example],
+        corpus: Mapping[str, str],
+    ) -> Iterator[tuple[str, Iterable[Ranked]]]:
+        """Yield (name of a search, its rankings); the name "" is that of the vectors."""
+        queries = [str(example.fields["query"]) for example in examples]
+        yield "", self._search(opened, pooling, queries, corpus)
+        for search in self.beside:
+            yield search, search_words(queries, [*corpus.values()], [*corpus], top=self.depth)
+
+    def _choose_likeness(self, pooling: SentencePooling) -> str:
+        if self.likeness is not None:
+            return self.likeness
+        trained = "" if pooling.settings is None else pooling.settings.similarity
+        return "dot" if pooling.sparse or trained == "dot" else "cosine"
+
+    def _search(
+        self,
+        opened: Opened,
+        pooling: SentencePooling,
+        queries: Sequence[str],
+        corpus: Mapping[str, str],
+    ) -> Iterator[Ranked]:
+        """The best texts of a corpus for each question, by vectors."""
+        names, texts = list(corpus), list(corpus.values())
+        how: Any = {
+            "batch_size": opened.batch_size,
+            "precision": opened.precision,
+            "max_length": self.max_length,
+        }
+        asked: Any = {**how, "prompts": ["query"]}
+        shown: Any = {**how, "prompts": ["document", "passage", "corpus"]}
+        model = opened.loaded
+        if pooling.sparse:
+            found = embed_terms(model, queries, pooling, **asked)
+            return search_terms(
+                found, embed_terms(model, texts, pooling, **shown), names, top=self.depth
+            )
+        lines = [lay_out_text(text, model, None) for text in texts if pooling.weighs]
+        pooling = count_weights(pooling, model, lines, source=str(self.path))
+        vectors = [
+            take_columns(each, self.dimensions, path="task.dimensions")
+            for each in (
+                embed_texts(model, queries, pooling, **asked),
+                embed_texts(model, texts, pooling, **shown),
+            )
+        ]
+        q, d = map(unit, vectors) if self._choose_likeness(pooling) == "cosine" else vectors
+        return search_vectors(q, d, names, top=self.depth, index=self.index)
+
+
+def average(sets: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each metric over sets."""
+    own = list(sets.values())
+    return {name: float(np.mean([each[name] for each in own])) for name in own[0]}
+
+
+def _list_sets(place: Path, split: str) -> list[CorpusFolder]:
+    """The set at `place`, or the sets in its folders that have the split; DataError without any."""
+    if (own := find_corpus(place)) is not None:
+        return [own]
+    inside = sorted(place.iterdir()) if place.is_dir() else []
+    found = [folder for child in inside if (folder := find_corpus(child)) is not None]
+    chosen = [folder for folder in found if folder.qrels(split) is not None]
+    if chosen or found:
+        return chosen or found[:1]
+    there = ", ".join(child.name for child in inside[:12]) or "nothing"
+    fix = "task.path=<a folder with corpus.jsonl, queries.jsonl and qrels/, or a folder of such>"
+    raise DataError(f"no corpus.jsonl or collection.tsv; there is {there}", file=place, fix=fix)
