@@ -146,11 +146,11 @@ class Embed(Command):
         return self._report(words, counts, runtime.describe())
 
     def _choose_numbers(self, *, sparse: bool) -> Stored:
-        """The numbers that a file has; of weights of the vocabulary those that are not 0."""
+        """The numbers of a file; weights of the vocabulary are written without zeros."""
         if not sparse:
             return self.numbers
         if self.numbers != "fp32":
-            allowed = "fp32: of weights of the vocabulary only those that are not 0 are written"
+            allowed = "fp32: weights of the vocabulary are written without zeros"
             raise ConfigError("numbers", self.numbers, allowed, fix="leave it out")
         return "sparse"
 

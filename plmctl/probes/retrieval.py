@@ -43,8 +43,8 @@ MEAN = "mean"
 @dataclass(frozen=True, kw_only=True)
 class Retrieval(Probe):
     """Scores of the rankings of a whole corpus for the questions of a split, by the likeness of
-    their vectors, without any training on them: those of trec_eval, means over questions. The mean
-    over sets is that of BEIR (Thakur et al., 2021, arXiv:2104.08663, sec. 4).
+    vectors, without any training on them. They are means over questions, as trec_eval has them. The
+    mean over sets is that of BEIR (Thakur et al., 2021, arXiv:2104.08663, sec. 4).
 
     Args:
         path: A folder in the layout of BEIR (corpus.jsonl, queries.jsonl, qrels/<split>.tsv) or of
@@ -78,7 +78,7 @@ class Retrieval(Probe):
             raise ConfigError("task.beside", unknown[0], f"[{BM25}] or []")
 
     def find_sets(self, split: str) -> dict[str, CorpusFolder]:
-        """{name: set} of the folders at `path`; DataError where there is none."""
+        """{name: set} of the folders at `path`; DataError without any."""
         paths = [self.path] if isinstance(self.path, str) else list(self.path)
         sets: dict[str, CorpusFolder] = {}
         for each in (found for path in paths for found in _list_sets(files.existing(path), split)):
@@ -92,7 +92,7 @@ class Retrieval(Probe):
         """The scores of every set, and their mean."""
         pooling = choose_pooling(opened.loaded, self.pooling, path="task.pooling")
         out, rows = opened.claim_file("rankings.jsonl"), list[dict[str, Any]]()
-        by_search: dict[str, dict[str, dict[str, float]]] = {}  # of a search, of a set
+        by_search: dict[str, dict[str, dict[str, float]]] = {}  # by search, then by set
         texts = questions = 0
         for name, folder in self.find_sets(opened.split).items():
             corpus, (examples, _) = dict(folder.texts()), folder.read(opened.split)

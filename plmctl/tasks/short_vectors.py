@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-Stored = Literal["fp32", "int8", "binary", "sparse"]  # of a file of vectors
+Stored = Literal["fp32", "int8", "binary", "sparse"]  # in a file
 LEVELS = 255
 
 _ONES = np.array([number.bit_count() for number in range(256)], np.uint8)

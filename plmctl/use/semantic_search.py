@@ -9,8 +9,8 @@ A file that `plmctl embed` has written with one vector for each line also has
     empty     [e] lines without a text, from 0, with numbers=int8 and binary
     width     W, with numbers=binary and with sparse vectors
 
-Of a sparse vector, a weight for each token of the vocabulary (`pooling=splade`), line i has not
-`hidden_<i>` but the numbers that are not 0:
+Sparse vectors have a weight for each token of the vocabulary (`pooling=splade`). Line i then has,
+in the position of `hidden_<i>`, the numbers that are not 0:
 
     columns_<i>  [m] the numbers of their columns, rising
     values_<i>   [m] the numbers themselves
