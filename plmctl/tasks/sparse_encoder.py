@@ -53,11 +53,11 @@ class SparseEncoderSettings(BiEncoderSettings):
 
 @part_of("task")
 class SparseEncoder(VectorRanking):
-    """`L = L_rank + query_flops F(q) + text_flops F(d)`. Vectors are the weights w of the vocabulary
-    (`weigh_terms`), and `L_rank` is the loss of `BiEncoder` by products. `F(w) = sum_v (1/N sum_i
-    w_iv)^2`, over the N questions, or the N texts, of an update (SPLADE, Formal
-    et al., 2021, arXiv:2107.05720, sec. 3.2; arXiv:2109.10086, sec. 3). In the first `rise` of the
-    run, at share s, both weights count `(s / rise)^2` times (arXiv:2109.10086, sec. 4).
+    """`L = L_rank + query_flops F(q) + text_flops F(d)`. Vectors are the weights w of the
+    vocabulary (`weigh_terms`), and `L_rank` is the loss of `BiEncoder` by products.
+    `F(w) = sum_v (1/N sum_i w_iv)^2`, over the N questions, or the N texts, of an update (SPLADE,
+    Formal et al., 2021, arXiv:2107.05720, sec. 3.2; arXiv:2109.10086, sec. 3). In the first `rise`
+    of the run, at share s, both weights count `(s / rise)^2` times (arXiv:2109.10086, sec. 4).
 
     Differs: negatives as in `BiEncoder`; no teacher of a cross-encoder.
     """
