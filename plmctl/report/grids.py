@@ -23,6 +23,7 @@ FAINTEST = 2 / _LEVELS  # the least value that is seen for certain
 _EDGE, _TOP, _GAP = 8, 34, 12
 _MOST = 12  # the side of a square cell
 _NAME = 58  # for the names of lines
+_VALUES = 4096  # cells whose values are in the page
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Grid:
     below: str = ""  # a text below it
     lines: Sequence[str] = ()  # the name of each line
     ends: tuple[str, str] = ("", "")  # labels below the first and the last column
+    values: Sequence[Sequence[float]] = ()  # numbers for the pointer and the keys
 
 
 def draw_grids(grids: Sequence[Grid], *, title: str, scale: Sequence[tuple[float, str]]) -> str:
@@ -64,7 +66,9 @@ def _draw_grid(grid: Grid, left: int, top: int, wide: int, high: int) -> Iterato
     width, height = wide * len(grid.cells[0]), high * len(grid.cells)
     yield draw_text(left, top - 6, escape(grid.title))
     box = {"x": left - 0.5, "y": top - 0.5, "width": width + 1, "height": height + 1}
-    yield draw_shape("rect", 'class="grid"', **box, fill="none", stroke="#dddddd")
+    yield draw_shape(
+        "rect", 'class="grid"', **box, **_spell_values(grid), fill="none", stroke="#dddddd"
+    )
     paths: dict[int, list[str]] = defaultdict(list)
     for number, line in enumerate(grid.cells):
         column = 0
@@ -88,6 +92,14 @@ def _draw_grid(grid: Grid, left: int, top: int, wide: int, high: int) -> Iterato
         yield draw_text(left, below, escape(grid.below))
 
 
+def _spell_values(grid: Grid) -> dict[str, str]:
+    """The values of the cells for the script of the page; none of a map with very many."""
+    if sum(map(len, grid.values)) > _VALUES or not grid.values:
+        return {}
+    lines = [" ".join(f"{value:z.2f}" for value in line) for line in grid.values]
+    return {"data_cells": ";".join(lines), "data_lines": escape("|".join(grid.lines))}
+
+
 def _shade(value: float) -> int:
     return round(max(-1.0, min(1.0, value)) * _LEVELS)
 
@@ -105,12 +117,21 @@ def _draw_scale(scale: Sequence[tuple[float, str]], top: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class TokenRow:
-    """The tokens of a row with a number for each, and how dark it is, 0 to 1."""
+    """The tokens of a row with a number for each, and how dark it is, 0 to 1.
+
+    Args:
+        title: The text above it.
+        tokens: The tokens.
+        numbers: The text below each token.
+        shades: The shades of their boxes.
+        notes: The text at the pointer and by the keys for each token, "" for none.
+    """
 
     title: str
     tokens: Sequence[str]
     numbers: Sequence[str]
     shades: Sequence[float]
+    notes: Sequence[str] = ()
 
 
 def draw_rows(rows: Sequence[TokenRow], *, title: str) -> str:
@@ -119,15 +140,19 @@ def draw_rows(rows: Sequence[TokenRow], *, title: str) -> str:
     for row in rows:
         parts.append(draw_text(_EDGE, top + 14, escape(row.title)))
         top, left = top + 20, float(_EDGE)
-        for token, number, shade in zip(row.tokens, row.numbers, row.shades, strict=True):
-            label = show_token(token)
-            width = max(LETTER * max(len(unescape(label)), len(number)) + 6, 20)
+        notes = row.notes or [""] * len(row.tokens)
+        for token, text, shade, note in zip(
+            row.tokens, row.numbers, row.shades, notes, strict=True
+        ):
+            label, number = show_token(token), show_token(text)
+            width = max(LETTER * max(len(unescape(label)), len(unescape(number))) + 6, 20)
             if left > _EDGE and left + width > WIDTH - _EDGE:
                 left, top = float(_EDGE), top + 38
             middle = f"{left + width / 2:.1f}"
             box = {"x": f"{left:.1f}", "y": top, "width": f"{width - 2:.1f}", "height": 34, "rx": 3}
             look = {"fill": "currentColor", "fill_opacity": f"{0.06 + 0.44 * shade:.2f}"}
-            parts.append(draw_shape("rect", style_series(0), **box, **look))
+            said = f"<title>{escape(note)}</title>" if note else ""
+            parts.append(draw_shape("rect", style_series(0), said, **box, **look))
             parts.append(_draw_small(middle, top + 14, label, 12))
             parts.append(_draw_small(middle, top + 29, number))
             left += width

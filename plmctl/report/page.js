@@ -1,6 +1,7 @@
 // Values of pictures, by pointer and by arrow keys; tables that are too wide for the page as lists.
 "use strict";
 const MOVES = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
+const LINES = { ArrowUp: -1, ArrowDown: 1 }; // of a heat map
 
 // What a picture can say, in order: {x, y, text, element} in its own pixels. Lines say together what
 // they are at one place of the axis; y is null then.
@@ -21,21 +22,39 @@ function listStops(svg) {
     const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
     return { x, y, text: title.textContent, element };
   });
-  return [...[...columns.values()].sort((one, other) => one.x - other.x), ...shapes];
+  const cells = [...svg.querySelectorAll("[data-cells]")].flatMap((map) => {
+    const lines = map.dataset.cells.split(";").map((line) => line.split(" "));
+    const names = map.dataset.lines ? map.dataset.lines.split("|") : [];
+    const [left, top, width, height] = ["x", "y", "width", "height"].map(
+      (name) => map[name].baseVal.value);
+    const [wide, high] = [(width - 1) / lines[0].length, (height - 1) / lines.length];
+    return lines.flatMap((line, down) => line.map((value, across) => ({
+      x: left + 0.5 + wide * (across + 0.5), y: top + 0.5 + high * (down + 0.5), wide, high,
+      text: `${names[down] || down}, ${across}: ${value}`, columns: line.length })));
+  });
+  return [...cells, ...[...columns.values()].sort((one, other) => one.x - other.x), ...shapes];
 }
 
 for (const figure of document.querySelectorAll("figure")) {
   const svg = figure.querySelector("svg"), stops = listStops(svg);
   const said = figure.appendChild(document.createElement("output"));
-  const cursor = document.createElementNS(svg.namespaceURI, "line");
+  const [cursor, frame] = ["line", "rect"].map(
+    (name) => document.createElementNS(svg.namespaceURI, name));
   let now = -1;
   const show = (number) => {
     stops[now]?.element?.classList.remove("on");
     cursor.remove();
+    frame.remove();
     now = number;
     const stop = stops[now];
     said.textContent = stop ? stop.text : "";
     stop?.element?.classList.add("on");
+    if (stop && stop.wide) {
+      const box = { x: stop.x - stop.wide / 2, y: stop.y - stop.high / 2, fill: "none" };
+      const look = { ...box, width: stop.wide, height: stop.high, class: "cursor cell" };
+      for (const [name, value] of Object.entries(look)) frame.setAttribute(name, value);
+      svg.append(frame);
+    }
     if (stop && stop.y === null) {
       const bottom = svg.querySelector(".axis").y1.baseVal.value;
       const ends = { x1: stop.x, x2: stop.x, y1: 44, y2: bottom, class: "cursor" };
@@ -55,9 +74,11 @@ for (const figure of document.querySelectorAll("figure")) {
   svg.addEventListener("pointerleave", () => show(-1));
   figure.addEventListener("blur", () => show(-1));
   figure.addEventListener("keydown", (event) => {
-    if (!(event.key in MOVES)) return;
+    const columns = stops[Math.max(0, now)]?.columns;
+    const move = MOVES[event.key] ?? (columns && columns * LINES[event.key]);
+    if (!move) return;
     event.preventDefault();
-    show(Math.max(0, Math.min(stops.length - 1, now + MOVES[event.key])));
+    show(Math.max(0, Math.min(stops.length - 1, now + move)));
   });
 }
 

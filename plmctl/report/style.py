@@ -50,7 +50,7 @@ STYLE = (
     "svg text{fill:var(--ink)}svg .paper{fill:var(--paper)}"
     "svg.pairs:has(.from:hover,.from.on) .from:not(:hover,.on){opacity:.12}"
     # the values at the pointer
-    "svg .cursor{stroke:var(--ink);stroke-opacity:.5}"
+    "svg .cursor{stroke:var(--ink);stroke-opacity:.5}svg .cell{stroke-opacity:1;stroke-width:2}"
     "svg .on:not(.from){outline:2px solid var(--ink)}"
     "output{position:absolute;top:100%;left:0;right:0;z-index:1;padding:.2rem .5rem;"
     "font-size:.85rem;background:var(--soft);border:1px solid var(--rule)}"

@@ -15,16 +15,19 @@ import plmctl
 from plmctl.analysis.contexts import SelfSimilarity, find_occurrences
 from plmctl.analysis.keys import KeyTexts, read_units
 from plmctl.analysis.mixes import LayerMixes
+from plmctl.analysis.noised import NoisedRows
 from plmctl.analysis.probing import read_states
-from plmctl.analysis.sample import batch_sentences
+from plmctl.analysis.sample import batch_held_out, batch_sentences
 from plmctl.analysis.stacks import find_readers, list_cells
+from plmctl.core.batch import IGNORE
 from plmctl.core.errors import DataError, UsageError
 from plmctl.heads.features import ScalarMix
 from plmctl.report.page import Chart, TableBlock
-from plmctl.report.panels import mixes, words
+from plmctl.report.panels import mixes, noised, words
 from plmctl.report.subject import Wishes, find_subject
 from plmctl.report.wishes import parse_wishes
 from tests.analysis.built import build
+from tests.analysis.tiny_run import pretrain
 
 TEXT = "Return the list.\n\nA list, of returns\nno such word\nThey list: it all\n"
 
@@ -162,3 +165,38 @@ def test_the_panels_of_words_and_units(trained: Path, tmp_path: Path) -> None:
 def test_options_that_cannot_be_read(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_wishes(None, [], [], **settings)
+
+
+def test_hidden_tokens_and_the_guesses_for_them(tmp_path: Path) -> None:
+    words = ["size.width=16", "size.inner_width=32", "size.num_heads=2", "size.num_layers=1"]
+    words += ["train.steps=1", "train.batch_size=2", "tokenizer=char", "format.max_length=48"]
+    run = pretrain(tmp_path, "bert", *words, "data.valid_share=0.2", "eval.rows=4")
+    opened = plmctl.load(run)
+    found = NoisedRows.of(opened)
+    assert found is not None
+    batch, _ = batch_held_out(opened)
+    targets = batch.targets["mlm"]
+    logits = opened.model.heads["mlm"](opened.model(batch).words)
+    for row, hidden in enumerate(found.hidden):
+        length = int(batch.text.length[row])
+        assert found.tokens[row] == opened.tokenizer.pieces(batch.text.ids[row, :length].tolist())
+        own = {
+            index % 48: label
+            for index, label in zip(targets.index.tolist(), targets.ids.tolist(), strict=True)
+            if label != IGNORE and index // 48 == row
+        }
+        assert hidden.keys() == own.keys() != set()
+        for place, label in own.items():
+            shares = logits[row, place].softmax(-1).tolist()
+            order = sorted(range(len(shares)), key=lambda n: -shares[n])[:3]
+            assert hidden[place].original == opened.tokenizer.pieces([label])[0]
+            assert hidden[place].share == pytest.approx(shares[label], rel=1e-4)
+            guesses = [(opened.tokenizer.pieces([n])[0], shares[n]) for n in order]
+            assert [each[0] for each in hidden[place].guesses] == [each[0] for each in guesses]
+            assert [each[1] for each in hidden[place].guesses] == pytest.approx(
+                [each[1] for each in guesses], rel=1e-4
+            )
+    pictures = [block for block in noised.panel.draw(found) if isinstance(block, Chart)]
+    assert [block.name for block in pictures] == ["hidden-1", "hidden-2"]
+    for block, hidden in zip(pictures, found.hidden, strict=True):
+        assert block.svg.count("<title>") == len(hidden)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.report.grids import Grid, draw_grids
 from plmctl.report.subject import find_subject
 from plmctl.report.write import write_report
 from tests.report import fabricated, parsed
@@ -40,7 +41,9 @@ def test_a_page_opens_without_a_word_in_the_console(tmp_path: Path, kind: str) -
         fabricated.run(tmp_path / "run") if kind == "run" else fabricated.study(tmp_path / "rates")
     )
     (file,) = write_report(find_subject([folder]), tmp_path / "page.html")
-    text = file.read_text()
+    maps = draw_grids([Grid("map", [[1.0, 0.5]], values=[[2.0, 1.0]])], title="map", scale=[])
+    figure = f'<figure tabindex="0" role="region" aria-label="map">{maps}</figure>'
+    text = file.read_text().replace("</main>", f"{figure}</main>")
     page = parsed.parse(text)
     file.write_text(text.replace("</body>", f"{MEASURE}</body>"))
     words = [

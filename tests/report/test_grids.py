@@ -40,7 +40,11 @@ def read_cells(svg: str) -> dict[tuple[int, int], float]:
 def test_cells_of_a_heat_map_are_where_and_as_dark_as_they_should() -> None:
     values = [[1.0, 1.0, -0.5], [0.0, 0.25, 0.01], [0.0, FAINTEST, -1.0]]
     other = [[0.0] * 3, [1.0] * 3, [0.0] * 3]
-    grids = [Grid("<a>", values), Grid("b", other, below="c", ends=("first", "last"))]
+    own = [[3.0, 2.5], [-1.25, 0.0], [0.0, 1.0]]
+    grids = [
+        Grid("<a>", values, values=own),
+        Grid("b", other, below="c", ends=("first", "last"), values=[[1.0] * 70] * 60),
+    ]
     svg = draw_grids(grids, title="t", scale=[(1.0, "one")])
     found = read_cells(svg)
     xs, ys = sorted({x for x, _ in found}), sorted({y for _, y in found})
@@ -51,6 +55,9 @@ def test_cells_of_a_heat_map_are_where_and_as_dark_as_they_should() -> None:
     assert drawn[0] == [pytest.approx(line, abs=1e-3) for line in values]
     assert drawn[1] == other
     assert max(xs) < WIDTH
+    known = [box.get("data-cells") for box in ElementTree.fromstring(svg).iter(f"{SVG}rect")]
+    # 4,200 values are too many for a page
+    assert [each for each in known if each] == ["3.00 2.50;-1.25 0.00;0.00 1.00"]
     texts = [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
     assert texts == ["t", "<a>", "b", "first", "last", "c", "one"]
 

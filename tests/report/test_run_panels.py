@@ -31,6 +31,7 @@ from plmctl.report.panels import (
     overview,
     results,
     scores,
+    spread,
     tags,
     throughput,
 )
@@ -424,6 +425,60 @@ def test_glue_of_runs_from_one_checkpoint(tmp_path: Path) -> None:
         "85.9",
     ]
     assert tables(benchmarks.glue(find_subject(folders[:2])))[0].rows[-1][2] == "2 of 8 tasks"
+
+
+def test_glue_over_the_time_of_a_pretraining(tmp_path: Path) -> None:
+    """Fine-tunings from several checkpoints of a run are a curve for each task."""
+    given = [  # checkpoint, task, scores
+        ("wiki/checkpoints/step-20", "sst2", {"accuracy": 0.8}),
+        ("wiki/checkpoints/step-20", "sst2", {"accuracy": 0.9}),
+        ("wiki/checkpoints/step-100", "sst2", {"accuracy": 0.95}),
+        ("wiki/checkpoints/step-100", "mrpc", {"f1": 0.8, "accuracy": 0.7}),
+        ("other", "sst2", {"accuracy": 0.6}),
+        ("once/step-5", "sst2", {"accuracy": 0.5}),
+    ]
+    folders = [
+        fabricated.tuned(tmp_path / f"{n}", {"name": task}, {"dev": values}, checkpoint=start)
+        for n, (start, task, values) in enumerate(given)
+    ]
+    subject = find_subject(folders)
+    assert benchmarks.follow_pretraining(GLUE, subject.runs) == {
+        "wiki": {
+            "sst2": {20: [pytest.approx(80), pytest.approx(90)], 100: [pytest.approx(95)]},
+            "mrpc": {100: [pytest.approx(75)]},
+        }
+    }
+    blocks = benchmarks.glue(subject)
+    pictures = {block.name: block.svg for block in blocks if isinstance(block, Chart)}
+    assert list(pictures) == ["glue-over-time-sst2", "glue-over-time-mrpc", "glue-2", "glue-3"]
+    assert 'data-values="20,85 100,95"' in pictures["glue-over-time-sst2"]
+
+
+def test_the_spread_of_seeds_by_the_size_of_the_training_set(tmp_path: Path) -> None:
+    given = [(0.1, 0.5), (0.1, 0.7), (0.1, 0.6), (1.0, 0.8), (1.0, 0.82)]
+    task = {**LABELS, "name": "rte", "metrics": ["accuracy"]}
+    folders = [
+        fabricated.tuned(
+            tmp_path / str(n),
+            task,
+            {"dev": {"accuracy": value}},
+            train={"share": share},
+            checkpoint="runs/bert",
+        )
+        for n, (share, value) in enumerate(given)
+    ]
+    _, _, mean, deviation, table = spread.panel(find_subject(folders))
+    assert isinstance(mean, Chart)
+    assert isinstance(deviation, Chart)
+    assert 'data-values="0.1,0.6 1,0.81"' in mean.svg
+    assert 'data-values="0.1,0.1 1,0.01414"' in deviation.svg
+    assert isinstance(table, TableBlock)
+    assert [row[2:] for row in table.rows] == [
+        ["10.0%", "3", "0.6000", "0.1000", "0.5000", "0.7000"],
+        ["100.0%", "2", "0.8100", "0.0141", "0.8000", "0.8200"],
+    ]
+    assert spread.panel(find_subject(folders[:3])) == []  # one size alone
+    assert spread.panel(find_subject(folders[2:4])) == []  # a seed each
 
 
 def superglue(*values: float) -> dict[str, dict[str, float]]:

@@ -21,7 +21,7 @@ from plmctl.report.subject import ReportedRun, Subject
 
 READING = (
     "Each token on the left attends to those on the right, the darker the line the more; layers and"
-    " heads count from 0. With a pointer, one token at a time."
+    " heads count from 0. With the pointer or the arrow keys, one token at a time."
 )
 DENSITY = (
     "The share of the tokens in sight that have a weight, in percent, the darker the more; the mean"

@@ -4,11 +4,12 @@ arXiv:1804.07461) and SuperGLUE (Wang et al., 2019, arXiv:1905.00537).
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from plmctl.report.charts import Level, draw_levels
+from plmctl.report.charts import Level, draw_levels, draw_lines
 from plmctl.report.page import Block, Chart, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
@@ -130,6 +131,10 @@ SUPERGLUE = Benchmark(
     ),
 )
 Groups = dict[str, dict[str, dict[str, float]]]  # checkpoint: {task: {metric: percent}}
+# pretraining: {task: {update: the score of each run from that checkpoint}}
+Followed = dict[str, dict[str, dict[int, list[float]]]]
+_STEP = re.compile(r"(.+?)(?:/checkpoints)?/step-(\d+)/?")
+AVERAGE = "average"
 
 
 @panel_of(Subject, order=2, title=GLUE.name)
@@ -150,7 +155,11 @@ def _show(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> list[Block]:
     if not groups:
         return []
     blocks: list[Block] = [Paragraph(benchmark.reading), _table(benchmark, groups)]
+    followed = follow_pretraining(benchmark, runs)
+    blocks += _draw_followed(benchmark, followed)
     for number, (start, scores) in enumerate(groups.items()):
+        if (match := _STEP.fullmatch(start)) and match[1] in followed:
+            continue
         shares = [
             Level(task, 100 * value / statistics.fmean(people.values()))
             for task, people in benchmark.people.items()
@@ -160,6 +169,49 @@ def _show(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> list[Block]:
             title, marks = f"Share of the human baseline, {start}", {"people": 100.0}
             svg = draw_levels(shares, title=title, x="% of people's score", marks=marks, start=0)
             blocks.append(Chart(f"{benchmark.name.lower()}-{number}", svg))
+    return blocks
+
+
+def follow_pretraining(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> Followed:
+    """The scores of fine-tunings from several checkpoints of one pretraining (as Devlin et al.,
+    2019, fig. 5), in percent; the average where a checkpoint has all counted tasks.
+    """
+    found: Followed = {}
+    for run in runs:
+        match = _STEP.fullmatch(str(run.log.config.get("checkpoint") or ""))
+        if match and run.result and run.task in benchmark.people:
+            values = benchmark.read_scores(run.result["metrics"], run.task)
+            if (score := benchmark.score(run.task, values)) is not None:
+                steps = found.setdefault(match[1], {}).setdefault(run.task, {})
+                steps.setdefault(int(match[2]), []).append(score)
+    for start, scores in group_runs(benchmark, runs).items():
+        match, mean = _STEP.fullmatch(start), benchmark.average_scores(scores)
+        if match and match[1] in found and mean is not None:
+            found[match[1]].setdefault(AVERAGE, {})[int(match[2])] = [mean]
+    return {name: tasks for name, tasks in found.items() if max(len(s) for s in tasks.values()) > 1}
+
+
+def _draw_followed(benchmark: Benchmark, followed: Followed) -> list[Block]:
+    """A small picture for each task, with a line for each pretraining."""
+    blocks: list[Block] = []
+    for task in (AVERAGE, *benchmark.people):
+        own = {
+            name: sorted(tasks[task].items()) for name, tasks in followed.items() if task in tasks
+        }
+        curves = {
+            name: [(float(step), statistics.fmean(values)) for step, values in steps]
+            for name, steps in own.items()
+        }
+        bands = {
+            name: [(float(step), min(values), max(values)) for step, values in steps]
+            for name, steps in own.items()
+            if any(len(values) > 1 for _, values in steps)
+        }
+        if curves:
+            metric = "mean" if task == AVERAGE else " / ".join(benchmark.people[task])
+            title = f"{task} during pretraining"
+            svg = draw_lines(curves, title=title, x="updates", y=f"{metric}, %", bands=bands)
+            blocks.append(Chart(f"{benchmark.name.lower()}-over-time-{task}", svg))
     return blocks
 
 

@@ -63,7 +63,12 @@ def _draw(patterns: Sequence[Seen], name: str, *, share: bool = True) -> list[Bl
     charts: list[Block] = []
     for place, size in enumerate(dict.fromkeys(len(seen.shares) for seen in patterns)):
         grids = [
-            Grid(_title(seen), _shade(seen), below=_describe(seen, share=share))
+            Grid(
+                _title(seen),
+                _shade(seen),
+                below=_describe(seen, share=share),
+                values=seen.shares.tolist(),
+            )
             for seen in patterns
             if len(seen.shares) == size
         ]

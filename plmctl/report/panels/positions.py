@@ -59,6 +59,7 @@ def _draw_likeness(likeness: Sequence[Likeness]) -> list[Block]:
                 name_part(each.part, each.place),
                 each.cosines.tolist(),
                 ends=("0", f"{each.length - 1:,}"),
+                values=each.cosines.tolist(),
             )
             for each in drawn
             if len(each.cosines) == cells
@@ -90,7 +91,8 @@ def _draw_bias(bias: Bias, most: float, name: str) -> Chart:
     heads = [f"head {head}" for head in range(len(bias.added))]
     ends = (_spell(bias.offsets[0]), _spell(bias.offsets[-1]))
     cells = (bias.added / max(most, 1e-9)).tolist()
-    grid = Grid(name_part(bias.part, bias.place), cells, lines=heads, ends=ends)
+    name_of = name_part(bias.part, bias.place)
+    grid = Grid(name_of, cells, lines=heads, ends=ends, values=bias.added.tolist())
     scale = [(share, f"{share * most:.2g}") for share in (-1.0, -0.5, 0.0, 0.5, 1.0)]
     return Chart(name, draw_grids([grid], title="Added by distance", scale=scale))
 
