@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -81,6 +81,7 @@ class KeyTexts:
             DataError: The model has no feed-forward layers that read one text.
         """
         batch, about = batch_held_out(opened)
+        batch = _restore(batch)
         if sentences:
             (batch, _), about = batch_sentences(opened, sentences), "the sentences of --sentence"
         layers = read_units(opened, batch)
@@ -130,6 +131,15 @@ def read_units(opened: Loaded, batch: Batch) -> list[Tensor]:
     if any(layer.shape[:2] != batch.text.ids.shape for layer in layers):
         raise DataError("the layers of this model do not have a state for each token alone")
     return layers
+
+
+def _restore(batch: Batch) -> Batch:
+    """The rows with the tokens of the text, also where masks hid them."""
+    hidden = batch.targets.get("mlm")
+    if hidden is None:
+        return batch
+    ids = hidden.write_into(batch.text.ids, hidden.ids)
+    return replace(batch, seqs={**batch.seqs, "text": replace(batch.text, ids=ids)})
 
 
 def _find_triggers(

@@ -148,7 +148,7 @@ def test_the_panels_of_words_and_units(trained: Path, tmp_path: Path) -> None:
     near, texts = (block for block in found if isinstance(block, TableBlock))
     assert [row[0] for row in near.rows] == [line for line in TEXT.splitlines() if "list" in line]
     assert [row[0] for row in texts.rows] == ["0.3", "1.2"]
-    assert all("[" in row[3] for row in texts.rows)
+    assert all("«" in row[3] for row in texts.rows)
     assert words.contexts(find_subject([trained])) == words.keys(find_subject([trained])) == []
     with pytest.raises(UsageError, match="there is no such unit"):
         words.keys(find_subject([trained], Wishes(units=[(0, 99)])))
@@ -196,6 +196,9 @@ def test_hidden_tokens_and_the_guesses_for_them(tmp_path: Path) -> None:
             assert [each[1] for each in hidden[place].guesses] == pytest.approx(
                 [each[1] for each in guesses], rel=1e-4
             )
+    (unit,) = KeyTexts.of(opened, [(0, 1)]).units  # of the text, not of its masks
+    read = [each for t in unit.triggers for each in (*t.before, t.token, *t.after)]
+    assert "[MASK]" not in read
     pictures = [block for block in noised.panel.draw(found) if isinstance(block, Chart)]
     assert [block.name for block in pictures] == ["hidden-1", "hidden-2"]
     for block, hidden in zip(pictures, found.hidden, strict=True):

@@ -26,8 +26,8 @@ CONTEXTS = (
 NEAREST = "For each sentence the one with the most similar vector of the word in the last layer."
 FIRST = 10  # sentences of a table that is not folded
 KEYS = (
-    "The tokens with the largest values of a unit, in brackets, at most one in a row; an ordinary"
-    " token counts as active where its value is above 0. Layers and units count from 0."
+    "The tokens with the largest values of a unit, between « and », at most one in a row; an"
+    " ordinary token counts as active where its value is above 0. Layers and units count from 0."
 )
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def keys(subject: Subject) -> list[Block]:
 
 
 def _spell(trigger: Trigger) -> str:
-    return " ".join([*trigger.before, f"[{trigger.token}]", *trigger.after])
+    return " ".join([*trigger.before, f"«{trigger.token}»", *trigger.after])
 
 
 def _measure(
