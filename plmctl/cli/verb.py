@@ -78,9 +78,12 @@ class Verb(TyperCommand):
             name, equals, value = word.partition("=")
             if option := options.get(name):
                 takes_value = not getattr(option, "is_flag", False)
-                if takes_value and not equals and following in options:
+                if takes_value and not equals and (following in options or not following):
                     needed = getattr(option, "metavar", None) or "value"
-                    ctx.fail(f"{name} needs a {needed}, but {following} is an option")
+                    but = f", but {following} is an option" if following else " behind it"
+                    fix = f"\n  fix: {name} 5" if needed == "N" else ""
+                    needed = "number" if fix else needed
+                    ctx.fail(f"{name} needs a {needed}{but}{fix}")
             elif word.startswith("--"):
                 from plmctl.cli.epilog import name_setting
 

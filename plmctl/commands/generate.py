@@ -15,7 +15,7 @@ from plmctl.config.build import MISSING, build
 from plmctl.config.command import About, Command, Result
 from plmctl.config.spec import key_of
 from plmctl.core.errors import ConfigError, raise_all
-from plmctl.core.terminal import tell
+from plmctl.core.terminal import counted, remark, tell
 from plmctl.core.values import Batch, Count
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.storage.growing import open_growing
@@ -127,9 +127,13 @@ class Generate(Command):
         file = nullcontext(tell) if self.out is None else open_growing(Path(self.out), total=total)
         spell = partial(json.dumps, ensure_ascii=False) if as_json else answerer.spell
         typed = sys.stdin is not None and sys.stdin.isatty()
+        written = 0
         with precision.autocast(), file as write:
             for answer in answer_in_order(prompts, answerer, self.batch_size, one_by_one=typed):
                 write(spell(answer))
+                written += 1
+        if self.out is not None and not is_stream(Path(self.out)):
+            remark(f"{self.out}: {counted(written, 'answer')}")
         return 0
 
     def _refuse_unused(self, kind: str, languages: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -390,6 +391,10 @@ def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> 
         with contextlib.suppress(ValueError):
             fit(_WORDS[bare] if bare in _WORDS else float(bare), annotation)
             fix = f"{where}={bare}"
+    if isinstance(value, float) and math.isfinite(value):
+        for whole in (round(value), math.ceil(value)):  # a part of a thing, where things count
+            with contextlib.suppress(ValueError):
+                fix = fix or f"{where}={fit(whole, annotation)}"
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     with contextlib.suppress(ValueError):  # several values, where one is wanted
         if is_list and value and fit(value[0], annotation) is not None:

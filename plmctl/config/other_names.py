@@ -28,7 +28,9 @@ OURS = {
         "max_grad_norm grad_clip clip_grad clip_grad_norm clip_norm gradient_clip_val"
         " gradient_clipping"
     ),
-    "train.batch_size": "train_batch_size per_device_train_batch_size per_gpu_train_batch_size",
+    "train.batch_size": (
+        "train_batch_size per_device_train_batch_size per_gpu_train_batch_size train.batch"
+    ),
     "train.batch_tokens": "max_tokens tokens_per_batch batch_tokens",
     "train.micro_batch_size=<train.batch_size / accumulated batches>": (
         "gradient_accumulation_steps gradient_accumulation accumulate_grad_batches update_freq"

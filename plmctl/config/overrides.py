@@ -223,14 +223,34 @@ class _Settings:
         return isinstance(parent, Mapping) and name in parent
 
     def _refuse_part(self, word: OverrideWord) -> None:
-        """ConfigError for `task.search=beam`, the name of a part file as the value of a part."""
+        """ConfigError for `task.search=beam`, the name of a part file as the value of a part, and
+        for `task.pair_loss=cosent`, its group as a setting.
+        """
         group = word.key.rpartition(".")[2]
+        if not self._has(word.key) and (slot := self._find_slot(word.key)):
+            choice = f"{group}@{slot}"
+            allowed = f"a group of parts; one of them is chosen by {choice}"
+            raise ConfigError(
+                word.key, word.value, allowed, fix=spell_word(f"{choice}={word.value}")
+            )
         if _is_part(select(self.tree, word.key)) and word.value in self.composer.options(group):
             choice = f"{group}@{word.key}"
             allowed = f"a part, not a value; parts inside of others are chosen by {choice}"
             raise ConfigError(
                 word.key, word.value, allowed, fix=spell_word(f"{choice}={word.value}")
             )
+
+    def _find_slot(self, key: str) -> str:
+        """`task.loss` for `task.pair_loss`: the only part next to the key that is of the group with
+        its name.
+        """
+        outer, _, group = key.rpartition(".")
+        node = select(self.tree, outer) if outer else None
+        if not _is_part(node) or not (options := self.composer.options(group)):
+            return ""
+        kinds = {self.composer.settings_in(group, each).get("_target_") for each in options}
+        found = [n for n, part in node.items() if _is_part(part) and part["_target_"] in kinds]
+        return f"{outer}.{found[0]}" if len(found) == 1 else ""
 
     def _gives_names(self, word: OverrideWord) -> bool:
         """Whether the word gives new names to a mapping of `NAMED`, to an empty mapping of a part,
@@ -285,6 +305,8 @@ class _Settings:
             raise ConfigError(word.key, value, "checkpoint decides this", fix=fix)
         if re.fullmatch(r"""(['"])[\w.+/-]+\1""", value):  # no letter in it needs them
             value = value[1:-1]
+        if unchosen := self._find_unchosen(word):
+            return unchosen
         slot, _, name = word.key.rpartition(".")
         if slot in OF_TRAINERS and (instead := INSTEAD.get(name)):
             fix = instead.typed or "leave it out"
@@ -334,6 +356,26 @@ class _Settings:
         inner = scalars_in(node, slot) if _is_part(node) else ()
         same = [path for path, _ in inner if path.endswith(f".{name}")]
         return same[0] if len(same) == 1 else ""
+
+    def _find_unchosen(self, word: OverrideWord) -> ConfigError | None:
+        """The error of `rule.length.least` with `rule=[html]`: a setting of a part that is not
+        among those of its slot.
+        """
+        slot, _, rest = word.key.partition(".")
+        part, _, name = rest.partition(".")
+        node = select(self.tree, slot)
+        if not name or not isinstance(node, Mapping) or _is_part(node) or part in node:
+            return None
+        if not all(_is_part(each) for each in node.values()):
+            return None
+        if part not in self.composer.options(slot):
+            return None
+        allowed = f"{slot}=[{','.join(node)}] does not choose {part}"
+        if name not in (settings := self.composer.settings_in(slot, part)):
+            near = [f"{slot}.{part}.{each}" for each in settings if each != "_target_"]
+            return ConfigError(word.key, word.value, f"{allowed}; there are {', '.join(near)}")
+        fix = f"{slot}=[{','.join([*node, part])}] {spell_word(word.text)}"
+        return ConfigError(word.key, word.value, allowed, fix=fix)
 
     def _list_namesakes(self, key: str) -> str:
         """A comment behind a fix: the settings of the same slot that follow `key`, of used cells

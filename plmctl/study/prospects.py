@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from plmctl.analysis.statistics import find_detectable_deviations
 from plmctl.config.walks import leaves
+from plmctl.core.terminal import counted
 from plmctl.jobs.job import Config
 from plmctl.runs.stage_costs import count_tokens
 from plmctl.study.plan import StudyPlan
@@ -92,8 +93,8 @@ def _find_few_seeds(plan: StudyPlan) -> Iterator[str]:
     found, more = (find_detectable_deviations(count, number) for count in (seeds, 2 * seeds))
     if found > FEW:
         yield (
-            f"{seeds} seeds and {number} comparisons find a difference of {found:.1f} standard"
-            f" deviations between seeds (in four of five cases), {2 * seeds} seeds one of"
+            f"{seeds} seeds and {counted(number, 'comparison')} find a difference of {found:.1f}"
+            f" standard deviations between seeds (in four of five cases), {2 * seeds} seeds one of"
             f" {more:.1f}: until=decided spends more where they matter"
         )
 

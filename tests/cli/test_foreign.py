@@ -166,6 +166,8 @@ def test_an_option_that_would_swallow_the_next_one(tmp_path: Path) -> None:
     assert "Error: --card needs a FILE, but --out is an option" in said(
         "report", "run", "--card", "--out", "x.html"
     )
+    told = said("pretrain", "bert", "--preview")
+    assert "Error: --preview needs a number behind it\n  fix: --preview 5\n" in told
     (tmp_path / "run").mkdir()
     told = said("report", "run", "--out", "page.md", "--card", "page.md")
     assert (

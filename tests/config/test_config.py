@@ -506,6 +506,10 @@ def test_config_errors_carry_their_path(run: Compose) -> None:
         ("predict", "format=blocks", "it belongs to plmctl data check, "),
         ("pretrain", "model.stack.cells={x:1}", "there is no 'x' there"),
         ("finetune", "task.search=beam", "fix: search@task.search=beam"),
+        ("finetune", "task.pair_loss=angle", "fix: pair_loss@task.loss=angle"),
+        ("pretrain", "noise.text_infill.rate=0.3", "noise=[token_mask,text_infill] noise.text"),
+        ("pretrain", "train.steps=1.5", "fix: train.steps=2"),
+        ("pretrain", "train.steps=0.2", "fix: train.steps=1"),
         (
             "finetune",
             "task.search.temperature=2",
@@ -515,8 +519,9 @@ def test_config_errors_carry_their_path(run: Compose) -> None:
     ],
 )
 def test_a_choice_that_another_command_has(verb: str, word: str, answer: str) -> None:
+    task = "task=sentence_scores" if "loss" in word else "task=translation"
     with pytest.raises(UsageError) as refused:
-        compose(verb, None, ["task=translation", word] if word.startswith("task.") else [word])
+        compose(verb, None, [task, word] if word.startswith("task.") else [word])
     assert answer in str(refused.value)
     assert "append" not in str(refused.value)
 

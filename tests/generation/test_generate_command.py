@@ -124,6 +124,7 @@ def test_a_file_gives_the_texts_of_each_line_alone(
     done = invoke(*words, f"input={tmp_path / 'in.txt'}", "batch_size=2", f"out={out}")
     assert done.exit_code == 0, done.output
     found = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert f"{out}: 5 answers" in done.stderr
     assert [it["prompt"] for it in found] == lines
     assert {len(it["texts"]) for it in found} == {2}
     for line, it in zip(lines, found, strict=True):

@@ -33,6 +33,8 @@ def test_masks_are_filled(client: Any, folder: Path) -> None:
     reply = client.post("/fill", json={"inputs": texts[0], "top_k": 10**6})
     assert reply.status_code == 422
     assert reply.json()["error"].startswith("top_k=1000000, at most ")
+    reply = client.post("/fill", json={"inputs": [texts[0], "a fine film"]})
+    assert reply.json()["error"].startswith("inputs:2: ")
     reply = client.post("/fill", json={"inputs": "a fine film"})
     assert reply.status_code == 422
     assert "fills masks" in reply.json()["error"]

@@ -41,7 +41,10 @@ class FillRequest(Body):
 class GenerateRequest(Body):
     """Texts to continue or to rewrite."""
 
-    inputs: Text | list[Text]
+    inputs: Text | list[Text] = Field(
+        description="A text, or several, whose answers come in their order. An error names the"
+        " number of its text, from 1: inputs:2."
+    )
     max_new: int | None = Field(None, ge=1)
     search: dict[str, bool | int | float | str | None] = Field(
         default_factory=dict,
