@@ -158,7 +158,8 @@ def choose_ticks(low: float, high: float, count: int = 6, least: float = 0.0) ->
         least: The smallest step.
     """
     if high - low <= 1e-12 * max(abs(low), abs(high), 1.0):
-        low, high = low - 0.5, high + 0.5
+        half = abs(low) / 2 if abs(low) > 1e-6 else 0.5  # a distance of 0.03 has no axis below 0
+        low, high = low - half, high + half
     rough = (high - low) / (count - 1)
     power = 10.0 ** math.floor(math.log10(rough))
     steps = (factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)

@@ -27,6 +27,12 @@ def test_ticks_enclose_the_range_and_are_evenly_spaced(low, high):
     assert max(gaps) == pytest.approx(min(gaps), rel=1e-2)
 
 
+def test_one_value_alone_stays_on_its_side_of_zero():
+    assert choose_ticks(0.03, 0.03) == [0.01, 0.02, 0.03, 0.04, 0.05]
+    assert choose_ticks(-40, -40)[-1] < 0
+    assert choose_ticks(1e-20, 1e-20)[0] < 0
+
+
 def test_steps_between_layers_are_whole():
     assert choose_ticks(1, 2, least=1.0) == [1, 2]
     assert choose_ticks(0, 12, least=1.0) == choose_ticks(0, 12)
