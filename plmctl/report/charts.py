@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from plmctl.analysis.runs import Curve, Run, average_curves, list_common_steps
 from plmctl.report.style import (
     LETTER,
+    LIGHT,
     WIDTH,
     draw_frame,
     draw_rule,
@@ -73,12 +74,14 @@ def draw_lines(
     x_ticks = choose_ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)
     frame = _Frame(x_ticks, choose_ticks(min(ys), max(ys)))
     legend, rows = _legend(drawn, list(dashed))
+    rules, names = _levels(marks, frame)
     parts = [
         *_axes(frame, x, y),
         *(_shade(each, frame) for each in drawn if len(each.band) > 1),
-        *_levels(marks, frame),
+        *rules,
         *(_guide(curve, frame) for curve in dashed.values()),
         *(_line(each, frame) for each in drawn),
+        *names,
         *legend,
     ]
     return draw_frame(parts, title=title, height=_HEIGHT + _LINE * rows)
@@ -244,15 +247,18 @@ def _shade(each: _Series, frame: _Frame) -> str:
     return draw_shape("polygon", style_series(each.number), **look, points=frame.spell(edge))
 
 
-def _levels(marks: Mapping[str, float], frame: _Frame) -> list[str]:
-    """Dashed lines with their names above them, or above the name of the line below."""
-    out, above = [], math.inf
+def _levels(marks: Mapping[str, float], frame: _Frame) -> tuple[list[str], list[str]]:
+    """(dashed lines, their names above them, or above the name of the line below); a rim in the
+    colour of the paper keeps names readable on lines.
+    """
+    rules, names, above = [], [], math.inf
     for name, level in sorted(marks.items(), key=lambda mark: mark[1]):
         at = frame.y(level)
         above = min(at - 4, above - _LINE)
-        out.append(draw_rule("mark", (_LEFT, at), (WIDTH - _EDGE, at)))
-        out.append(draw_text(_LEFT + 4, f"{above:g}", f"{escape(name)}: {level:.4g}"))
-    return out
+        rules.append(draw_rule("mark", (_LEFT, at), (WIDTH - _EDGE, at)))
+        names.append(draw_text(_LEFT + 4, f"{above:g}", f"{escape(name)}: {level:.4g}"))
+    look = {"stroke": LIGHT, "stroke_width": 3, "paint_order": "stroke"}
+    return rules, [draw_shape("g", 'class="rim"', "".join(names), **look)] if names else []
 
 
 def _guide(curve: Curve, frame: _Frame) -> str:

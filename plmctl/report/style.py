@@ -47,7 +47,7 @@ STYLE = (
     ".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,21rem),1fr));"
     "gap:1rem;margin:1rem 0}figure{margin:0;position:relative;min-width:0}"
     "svg{display:block;width:100%;max-width:30rem;height:auto}"
-    "svg text{fill:var(--ink)}svg .paper{fill:var(--paper)}"
+    "svg text{fill:var(--ink)}svg .paper{fill:var(--paper)}svg .rim{stroke:var(--paper)}"
     "svg.pairs:has(.from:hover,.from.on) .from:not(:hover,.on){opacity:.12}"
     # the values at the pointer
     "svg .cursor{stroke:var(--ink);stroke-opacity:.5}svg .cell{stroke-opacity:1;stroke-width:2}"
