@@ -605,6 +605,7 @@ def find_toy(recipe: str) -> set[str]:
     toy |= set() if named & set(LENGTHS) else {"train.steps"}
     if {"schedule.warmup_steps", "schedule.warmup_share"} & named:
         toy -= {"schedule.warmup_steps", "schedule.warmup_share"}
+    toy -= {"train.batch_size"} if "train.batch_tokens" in named else set()
     return toy - ({"format.max_length"} if "format.max_length" in stages else set())
 
 
