@@ -118,6 +118,7 @@ FITTING = {
         ("objective=masked_next", "noise=causal_rows", "pattern=two_modes"), "babylm_hybrid"
     ),
     "objective=adaptive_mlm": "babylm_adaptive",
+    "model=mobilebert": "mobilebert",
     **dict.fromkeys(("model=luke", "noise=entity_tokens", "objective=entity_mlm"), "luke"),
 }
 KEPLER = [
@@ -428,6 +429,8 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "mbert": (110 + (119_547 - 30_522) * 768 / 1e6, []),  # BERT-base
     "minilm": (66, ["tokenizer.vocab_size=30522"]),  # table 2, 6 layers of 768
     "modern_encoder": (110, []),  # BERT-base: a gated feed-forward of the same size
+    # table 1, and the columns of its output table that are no token vectors
+    "mobilebert": (25.3 + 30_522 * (512 - 128) / 1e6, []),
     "modernbert": (149, []),  # table 3, base
     # BERT-base with fewer tokens, and no table of positions
     "mpnet": (110, []),  # BERT-base

@@ -35,6 +35,9 @@ class LMHead(Padded, ClassHead):
 
     `dense_bias` and `norm_bias` are the biases of the transform, which ModernBERT has not.
 
+    With `widened`, `dense` keeps the width W, and the table of tokens gets W - E columns of the
+    head's own (MobileBERT, released code).
+
     With `prior`, the bias starts at the log of the frequency of each token in the corpus. No update
     is then spent on frequencies (Lin et al., 2017, arXiv:1708.02002, sec. 3.3, for rare classes).
     """
@@ -58,6 +61,7 @@ class LMHead(Padded, ClassHead):
         prior: bool = False,
         dense_bias: bool = True,
         norm_bias: bool = True,
+        widened: bool = False,
     ) -> None:
         super().__init__()
         if about not in ("text", "next"):
@@ -68,22 +72,8 @@ class LMHead(Padded, ClassHead):
         self.vocab_size = vocab_size
         self.chunk = chunk  # the most logits held at once (2^26 in bf16: 128 MiB)
         self.factor = width**-0.5 if scaled else 1.0
-        table = cast(Tensor | None, getattr(token_embedding, "weight", None))
-        if table is None and tied:
-            has = "reads characters and has no table of tokens"
-            if token_embedding is not None:
-                has = "has its tokens in several tables (plmctl.heads.adaptive.AdaptiveSoftmax)"
-            raise ConfigError("tied", True, f"false: this model {has}", fix="tied=false")
-        # a table of its own fits whatever the states are
-        own = table is None or not (tied or transform)
-        inner = width if own else int(cast(Tensor, table).shape[1])
-        if inner != width and not transform:
-            raise ConfigError(
-                "transform",
-                transform,
-                f"true: states of {width} do not fit the tables of table_width={inner}",
-                fix="transform=true, or tied=false",
-            )
+        columns = find_columns(token_embedding, width, tied=tied, transform=transform)
+        inner = width if widened else columns
         self.dense = nn.Linear(width, inner, bias=dense_bias) if transform else None
         self.activation = find_activation(activation)
         self.norm = nn.LayerNorm(inner, eps=eps, bias=norm_bias) if transform else None
@@ -93,13 +83,24 @@ class LMHead(Padded, ClassHead):
         self.weight = (
             None
             if tied
-            else nn.Parameter(with_spare(torch.empty(vocab_size, inner).normal_(std=0.02)))
+            else nn.Parameter(with_spare(torch.empty(vocab_size, columns).normal_(std=0.02)))
         )
+        self.more: nn.Parameter | None = None
+        if widened:
+            self.widen_table(width - columns)
         self.bias = (
             nn.Parameter(with_spare(torch.zeros(vocab_size), rows=len(self.table)))
             if bias
             else None
         )
+
+    def widen_table(self, columns: int) -> None:
+        """Give the table so many columns of the head's own; ConfigError without room for any."""
+        if columns < 1:
+            allowed = "false: the table of tokens is as wide as the states"
+            raise ConfigError("widened", True, allowed, fix="widened=false")
+        own = torch.empty(self.vocab_size, columns).normal_(std=0.02)
+        self.more = nn.Parameter(with_spare(own, rows=len(self.table)))
 
     def start_from(self, frequencies: Tensor) -> None:
         """Set the bias of a head with `prior`.
@@ -113,7 +114,8 @@ class LMHead(Padded, ClassHead):
     @property
     def table(self) -> Tensor:
         """[V or more, W or E] the output embedding."""
-        return cast(Tensor, self._tied[0].weight) if self.weight is None else self.weight
+        table = cast(Tensor, self._tied[0].weight) if self.weight is None else self.weight
+        return table if self.more is None else torch.cat([table, self.more], 1)
 
     def transform_states(self, features: Tensor) -> Tensor:
         """[..., W] the states just before the output embedding."""
@@ -162,3 +164,31 @@ class LMHead(Padded, ClassHead):
             Smoothing(smoothing, spared),
             self.compiled,
         )
+
+
+def find_columns(
+    token_embedding: nn.Module | None, width: int, *, tied: bool, transform: bool
+) -> int:
+    """The columns of the table of a head: those of the tokens where it is tied to them, or where a
+    transform leads to them.
+
+    Raises:
+        ConfigError: The model has no such table, or states do not fit it.
+    """
+    table = cast(Tensor | None, getattr(token_embedding, "weight", None))
+    if table is None and tied:
+        has = "reads characters and has no table of tokens"
+        if token_embedding is not None:
+            has = "has its tokens in several tables (plmctl.heads.adaptive.AdaptiveSoftmax)"
+        raise ConfigError("tied", True, f"false: this model {has}", fix="tied=false")
+    # a table of its own fits whatever the states are
+    own = table is None or not (tied or transform)
+    inner = width if own else int(cast(Tensor, table).shape[1])
+    if inner != width and not transform:
+        raise ConfigError(
+            "transform",
+            transform,
+            f"true: states of {width} do not fit the tables of table_width={inner}",
+            fix="transform=true, or tied=false",
+        )
+    return inner

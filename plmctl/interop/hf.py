@@ -52,6 +52,7 @@ from plmctl.interop.luke import LukeFamily
 from plmctl.interop.m2m_100 import M2M100Family
 from plmctl.interop.marian import MarianFamily
 from plmctl.interop.mbart import MBartFamily
+from plmctl.interop.mobilebert import MobileBertFamily
 from plmctl.interop.modernbert import ModernBertFamily
 from plmctl.interop.modernbert_decoder import ModernBertDecoderFamily
 from plmctl.interop.mpnet import MPNetFamily
@@ -125,6 +126,7 @@ FAMILIES: tuple[Family, ...] = (
     NezhaFamily(),
     ConvBertFamily(),
     FNetFamily(),
+    MobileBertFamily(),
     FunnelFamily(),
     FunnelBaseFamily(),
 )

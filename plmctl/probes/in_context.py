@@ -38,7 +38,7 @@ ANSWER = "{answer}"
 
 
 @dataclass(frozen=True)
-class Prompt:
+class ShownPrompt:
     """The text that stands before the answers of an example.
 
     Args:
@@ -174,7 +174,7 @@ class InContext(Probe):
         names: Sequence[str],
         tokenizer: Tokenizer,
         room: int | None,
-    ) -> Prompt:
+    ) -> ShownPrompt:
         """The prompt of an example, of at most `room` tokens with its longest answer.
 
         Raises:
@@ -192,12 +192,12 @@ class InContext(Probe):
             parts = [self.instruction, *texts[first:], words]
             text = tokenizer.encode(self.separator.join(part for part in parts if part))
             if left is None or len(text) <= left:
-                return Prompt(text, ids, len(texts) - first, 0)
+                return ShownPrompt(text, ids, len(texts) - first, 0)
         cut = len(text) - (left or 0)
-        return Prompt(text[cut:], ids, 0, cut)
+        return ShownPrompt(text[cut:], ids, 0, cut)
 
     def score_answers(
-        self, prompts: Sequence[Prompt], likelihood: Likelihood, context: Sequence[int]
+        self, prompts: Sequence[ShownPrompt], likelihood: Likelihood, context: Sequence[int]
     ) -> list[np.ndarray]:
         """[A] the score of each answer of each prompt; `context`: the tokens of the answer
         context.
@@ -289,7 +289,7 @@ class InContext(Probe):
         )
 
     def predict(
-        self, example: Example, prompt: Prompt, scores: np.ndarray, names: Sequence[str]
+        self, example: Example, prompt: ShownPrompt, scores: np.ndarray, names: Sequence[str]
     ) -> dict[str, Any]:
         """The prediction of an example: its label, the guess, and the probability of each answer,
         the softmax of the scores.

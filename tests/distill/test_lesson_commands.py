@@ -141,7 +141,8 @@ def test_layers_alone_keep_the_last_checkpoint_and_resume_to_the_bit_with_their_
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    "method", ["mse", "distilbert", "patient", "tinybert_prediction", "minilm", "minilmv2"]
+    "method",
+    ["mse", "distilbert", "patient", "mobilebert", "tinybert_prediction", "minilm", "minilmv2"],
 )
 def test_every_method_fits_a_teacher_of_twice_the_layers(place, method):
     run = taught(place, method, method, dry_run=True)

@@ -142,6 +142,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
             "electra",
             "modernbert",  # its first layer sees all
             "spanbert",
+            "mobilebert",
             "simcse",
             "tsdae",
             "infoword",
