@@ -81,12 +81,17 @@ def settle(task: Task, joined: dict[str, Any], rows: Predictions) -> dict[str, A
 
 def submit(task: Task, predictions: Predictions, name: str = "") -> str:
     """The content of a file as the leader board takes it: GLUE's, `index <tab> prediction`, labels
-    by name, scores with three digits; of a name in .jsonl SuperGLUE's, lines of `idx` and `label`.
+    by name, scores with three digits; SuperGLUE's in .jsonl, lines of `idx` and `label`; CLUE's in
+    .json, lines of `id` and `label`, or one object {id: answer} of a task that is `keyed`.
     """
     if isinstance(task, Submitted):
         return task.submit(predictions)
-    if name.endswith(".jsonl"):
-        rows = [{"idx": as_number(p["id"]), "label": p["guess"]} for p in predictions]
+    if task.keyed:
+        answers = {p["id"]: p["guess"] for p in predictions}
+        return json.dumps(answers, ensure_ascii=False, indent=0) + "\n"
+    if name.endswith((".jsonl", ".json")):
+        key = "idx" if name.endswith(".jsonl") else "id"
+        rows = [{key: as_number(p["id"]), "label": p["guess"]} for p in predictions]
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     guesses = [
         (p["id"], f"{p['guess']:.3f}" if isinstance(p["guess"], float) else p["guess"])

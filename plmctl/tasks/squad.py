@@ -63,6 +63,8 @@ class SquadSettings(TaskSettings):
         null_threshold: The threshold of version 2: an answer is empty where its score is lower than
             that of none by more than this.
         overlap: The unit of the common part that F1 counts.
+        submission: {split: the file name that a leader board asks for}; its content is one JSON
+            object {id: answer}.
     """
 
     stride: int
@@ -73,6 +75,7 @@ class SquadSettings(TaskSettings):
     null_threshold: float = 0.0
     columns: Mapping[str, Any] | None = None  # type: ignore[assignment]  # its files have none
     overlap: squad_score.Overlap = "bag"
+    submission: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,11 +126,13 @@ class Squad(Task):
     )
 
     Settings: ClassVar[type[SquadSettings]] = SquadSettings
+    keyed = True
     windows: int | None = None  # windows of a passage that are read, the first ones; None: all
 
     def __init__(self, **settings: Any) -> None:
         own: SquadSettings = self.Settings(**settings)
-        super().__init__(own, metrics=check_metrics(own.metrics, self.list_metrics(own)))
+        metrics = check_metrics(own.metrics, self.list_metrics(own))
+        super().__init__(own, metrics=metrics, submission=own.submission)
         self.stride, self.max_query = own.stride, own.max_query
         self.n_best, self.max_answer, self.overlap = own.n_best, own.max_answer, own.overlap
         self.version, self.null_threshold = own.version, own.null_threshold

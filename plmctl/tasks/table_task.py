@@ -24,6 +24,7 @@ class TableTaskSettings(TaskSettings):
         scores: computes the metrics.
         label_names: in the order of the logits; None: as the training split has them.
         submission: {split: the file name that a leader board asks for}.
+        keyed: Whether that file is one JSON object {id: answer}, not a line for each example.
         transform: The change of rows for a model.
     """
 
@@ -32,6 +33,7 @@ class TableTaskSettings(TaskSettings):
     scores: Scores
     label_names: Sequence[str] | None = None
     submission: Mapping[str, str] | None = None
+    keyed: bool = False
     transform: Transform | None = None
 
 
@@ -58,6 +60,7 @@ class TableTask(Task):
             answer=own.answer,
             scores=own.scores,
         )
+        self.keyed = own.keyed
 
     @property
     def decided(self) -> dict[str, Any]:

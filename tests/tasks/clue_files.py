@@ -37,6 +37,8 @@ LINES: Mapping[str, Callable[[int], Row]] = {
                         "sentence": say(n), "keywords": "", "id": n},
     "iflytek": lambda n: {"label": str(n % 3), "label_des": "打车", "sentence": say(n)},
     "afqmc": lambda n: {"sentence1": say(n), "sentence2": say(n + 1), "label": str(n % 2)},
+    "csl": lambda n: {"id": n, "abst": say(n), "keyword": [ANIMALS[n % 4], "垫子"],
+                      "label": str(n % 2)},
     "ocnli": infer,
     "cmnli": lambda n: {key: infer(n)[key] for key in ("sentence1", "sentence2", "label")},
     "cluewsc2020": resolve,

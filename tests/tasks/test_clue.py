@@ -20,6 +20,7 @@ from plmctl.runs.resolve import build_task
 from plmctl.runs.task_fit import fit_task
 from plmctl.tasks import batches, inference
 from plmctl.tasks.answers.choice import ChoiceAnswer, choose_apart
+from plmctl.tasks.capabilities import submit
 from plmctl.tasks.layouts.choices import ChoiceRows
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.labels import LabelScores, expect_rank
@@ -162,6 +163,36 @@ def test_a_test_file_without_labels_is_read(tmp_path: Path) -> None:
     bare = [{key: value for key, value in row.items() if key != "label"} for row in rows]
     file.with_name("test.json").write_text("".join(json.dumps(row) + "\n" for row in bare))
     assert [example.label for example in task.read("test")] == [None] * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "wanted"),
+    [
+        ("tnews", "test_1_0", ("tnews10_predict.json", '{"id": 8, "label": "x"}\n')),
+        ("tnews", "test_1_1", ("tnews11_predict.json", '{"id": 8, "label": "x"}\n')),
+        ("csl", "test", ("csl_predict.json", '{"id": 8, "label": "x"}\n')),
+        ("c3", "test_1_1", ("c311_predict.json", '{"id": 8, "label": "x"}\n')),
+        ("chid", "test_1_0", ("chid10_predict.json", '{\n"8": "x"\n}\n')),
+        ("cmrc2018", "test", ("cmrc2018_predict.json", '{\n"8": "x"\n}\n')),
+    ],
+)
+def test_files_of_the_leader_board(name: str, split: str, wanted: tuple[str, str]) -> None:
+    task = make_task(name, "x")
+    found = submit(task, [{"id": "8", "guess": "x"}], task.submission[split])
+    assert (task.submission[split], found) == wanted
+
+
+def test_both_tests_of_a_folder(tmp_path: Path) -> None:
+    for ending, word in (("1.0", "旧"), ("1.1", "新")):
+        clue_files.dump(tmp_path / f"test{ending}.json", {"sentence": word, "id": 0})
+    task = make_task("tnews", tmp_path)
+    found = [task.read(split)[0].fields["text"] for split in ("test_1_0", "test_1_1")]
+    assert found == ["旧", "新"]
+    (tmp_path / "csl").mkdir()
+    clue_files.dump(
+        tmp_path / "csl" / "test.json", {"keyword": ["甲", "乙"], "abst": "丙", "id": 1}
+    )
+    assert make_task("csl", tmp_path / "csl").read("test")[0].fields["text"] == "甲 乙"
 
 
 def test_pronouns_are_found_by_characters(tmp_path: Path) -> None:

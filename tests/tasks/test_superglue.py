@@ -19,6 +19,7 @@ from tests.tasks.superglue_files import (
     CB,
     COPA,
     MULTIRC,
+    RECORD,
     ROWS,
     RTE,
     WSC,
@@ -86,6 +87,23 @@ def test_an_unknown_label(tmp_path: Path) -> None:
     task = make_task("cb", tmp_path)
     with pytest.raises(DataError, match=r"(?s)train\.jsonl:2.*'neutrl'.*neutral"):
         task.fit_labels(task.read("train"))
+
+
+WORD = {"word": "bank", "sentence1": "a bank", "sentence2": "the bank", "label": True}
+
+
+@pytest.mark.parametrize("name", ["copa", "multirc", "record", "wic"])
+def test_public_tests_have_no_labels(name: str, tmp_path: Path) -> None:
+    row = copy.deepcopy({"copa": COPA, "multirc": MULTIRC, "record": RECORD, "wic": WORD}[name])
+    row.pop("label", None)
+    for question in row.get("passage", {}).get("questions", ()):
+        for answer in question["answers"]:
+            answer.pop("label")
+    for question in row.get("qas", ()):
+        question.pop("answers")
+    assert read_one(name, tmp_path, row, "test").label is None
+    with pytest.raises(DataError, match="label is missing"):
+        read_one(name, tmp_path, row, "train")
 
 
 def test_copa(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ class CopaFiles(SplitFiles):
     premise with the question in words behind it.
     """
 
+    bare_test = True
+
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:

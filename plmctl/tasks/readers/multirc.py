@@ -48,6 +48,8 @@ class MultircFiles(SplitFiles):
     it, `bundle` the question; its id is `passage.question.answer`.
     """
 
+    bare_test = True
+
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:

@@ -57,6 +57,8 @@ class RecordFiles(SplitFiles):
     the right names, which are its label.
     """
 
+    bare_test = True
+
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:

@@ -36,6 +36,8 @@ class WicFiles(SplitFiles):
         wordnet: the dictionary by which forms are found; None: where it is usual, else rules alone.
     """
 
+    bare_test = True
+
     def __init__(
         self, *, splits: Mapping[str, Sequence[str]], folder: str = "", wordnet: str | None = None
     ) -> None:
