@@ -124,6 +124,7 @@ class Embed(Command):
         runtime = open_runtime(self.runtime, precision, self.plugins)
         prompt = check_prompt(manner.whole, self.prompt)
         lines = read(file, loaded, field=self.field, prompt=prompt)
+        self._remark_on_columns(loaded.own_task() or {})
         given: Any = {"weights_from": self.weights_from, "field": self.field}
         manner = manner.weigh(loaded, lines, source=self.input, **given)
         sizes: Any = {"batch_size": self.batch_size, "precision": precision, "runtime": runtime}
@@ -144,6 +145,14 @@ class Embed(Command):
         words = f"{counted(len(lines), 'line')}, {counted(tokens, 'token')}, {manner.words}"
         counts["of"] = manner.words
         return self._report(words, counts, runtime.describe())
+
+    def _remark_on_columns(self, task: Mapping[str, Any]) -> None:
+        """Say that the first columns alone were not trained as vectors."""
+        if self.dimensions is not None and self.dimensions not in (task.get("matryoshka") or ()):
+            remark(
+                f"dimensions={self.dimensions}: no training of the first {self.dimensions} columns"
+                f" as vectors is known; task.matryoshka=[{self.dimensions}] of finetune trains them"
+            )
 
     def _choose_numbers(self, *, sparse: bool) -> Stored:
         """The numbers of a file; weights of the vocabulary are written without zeros."""

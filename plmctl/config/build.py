@@ -401,7 +401,10 @@ def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> 
             fix = spell_setting(where, value[0])
     mended = _mend_items(value if is_list else [value], annotation)
     if mended and not (is_list and mended == list(value)):
-        fix = f"{where}=[{','.join(map(str, mended))}]"
+        fix = spell_setting(where, mended)
+    with contextlib.suppress(ValueError):  # one value, where lists of them are wanted
+        if not (fix or is_list or fit([[value]], annotation) is None):
+            fix = spell_setting(where, [[value]])
     if not fix and str(error) == NO_MAPPING:
         fix = f"{where}.<name>=..."
     return ConfigError(where, value, str(error), fix=fix)

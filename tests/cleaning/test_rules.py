@@ -322,6 +322,9 @@ def test_html_without_text_is_dropped_and_elements_are_chosen() -> None:
     [
         ("Write to anna.berg+x@mail.example.co.uk.", "Write to <email>."),
         ("邮箱是abc@qq.com请联系", "邮箱是<email>请联系"),
+        ("x@公司.cn吧，x@公司.中国，b@a.com和公司.cn", "<email>吧，<email>，<email>和公司.cn"),
+        ("x@müller.de, (030) 1234567, (0221) 470-4700", "<email>, <phone>, <phone>"),
+        ("(2019) 123456, f(0) 12345678, foo(030) 1234567",) * 2,
         ("photo@2x.png, @app.route, a@b", "photo@2x.png, @app.route, a@b"),
         ("+1 (212) 555-0123 or (212) 555-0123, 212.555.0123!", "<phone> or <phone>, <phone>!"),
         ("手机13812345678，座机010-62345678。", "手机<phone>，座机<phone>。"),

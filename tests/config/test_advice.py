@@ -22,6 +22,7 @@ SPAN, LITE = "model.stack.cells.a", "model.encoder.stack.columns"
         (["finetune", "train.eval_every=[5]", "task=sst2"], "a whole number", "train.eval_every=5"),
         (["ablate", "gpt_lstm", "seeds=1"], "must be a list", "seeds=[1]"),
         (["pretrain", "train.frozen=model"], "must be a list", "train.frozen=[model]"),
+        (["pretrain", "train.frozen=my model"], "must be a list", "\"train.frozen=['my model']\""),
         (
             ["pretrain", "lite_transformer", LITE + ".a=[0.5,0.2]"],
             f"{LITE}.a=[0.5, 0.2]: two shares",

@@ -94,11 +94,14 @@ _PHONES = (
     r"(?:\([2-9]\d\d\) ?|[2-9]\d\d[-.])[2-9]\d\d[-.]\d{4}",  # North America
     r"1[3-9]\d(?:[ -]?\d{4}){2}",  # China: mobile
     r"0\d{2,3}-[2-8]\d{6,7}",  # China: landline
+    r"\(0\d{1,4}\) ?\d{3,8}(?:[ -]\d{2,4}){0,2}",  # Europe and Asia: a code of a city
 )
 # those with a checksum come first, since their digits may look like the number of a phone
 FINDERS: dict[str, Finder] = {
     "email": _finder(
-        r"[A-Za-z0-9._%+\-]{1,64}@(?:[A-Za-z0-9\-]{1,63}\.){1,8}[A-Za-z]{2,24}",
+        # a label of a name has letters of one script: text may stand next to it without a space
+        r"[A-Za-z0-9._%+\-]{1,64}@(?:(?:[A-Za-z0-9\-À-ɏ]{1,63}|[^\W\d_A-Za-zÀ-ɏ]{1,63})\.){1,8}"
+        r"(?:[A-Za-z]{2,24}|中国|中國)",
         _measure_email,
         left=r"(?<![A-Za-z0-9._%+\-])",
     ),

@@ -22,7 +22,12 @@ def list_broken(broken: Mapping[str, Sequence[int]]) -> str:
 
 
 def explain_broken(
-    file: Path, broken: Mapping[str, Sequence[int]], first: str, *, lenient: bool = True
+    file: Path,
+    broken: Mapping[str, Sequence[int]],
+    first: str,
+    *,
+    lenient: bool = True,
+    fix: str = "",
 ) -> DataError:
     """The error of rows that cannot be read, with all of them where there are several.
 
@@ -30,12 +35,13 @@ def explain_broken(
         broken: lines by what is wrong with them.
         first: The first one, as it is reported.
         lenient: whether such lines can be passed over.
+        fix: The fix where they cannot.
     """
     several = sum(map(len, broken.values())) > 1
-    fix = "correct the line, or pass such lines over: task.reader.lenient=true"
+    pass_over = "correct the line, or pass such lines over: task.reader.lenient=true"
     return DataError(
         first + (f"; of all rows, {list_broken(broken)}" if several else ""),
         file=file,
         line=min(lines[0] for lines in broken.values()),
-        fix=(fix.replace("line,", "lines,") if several else fix) if lenient else "",
+        fix=(pass_over.replace("line,", "lines,") if several else pass_over) if lenient else fix,
     )

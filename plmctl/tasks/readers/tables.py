@@ -394,7 +394,9 @@ class Table(SplitFiles):
                     ) from error
             yield _example(cells, number, f"{file}:{line}")
         if empty:
-            raise explain_broken(file, {EMPTY: empty}, EMPTY, lenient=False)
+            raise explain_broken(
+                file, {EMPTY: empty}, EMPTY, lenient=False, fix="write the label, or drop the line"
+            )
 
 
 def _name_fields(columns: Mapping[str, Column]) -> dict[str, Column]:

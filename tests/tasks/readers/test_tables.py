@@ -315,7 +315,7 @@ def test_finding_files(tmp_path):
     [
         ('{"sentence": null, "label": 1}', "2: field sentence is null, not a text"),
         ('{"sentence": ["a", "b"], "label": 1}', "2: field sentence is a list, not a text"),
-        ('{"sentence": "a", "label": null}', "2: the label is empty"),
+        ('{"sentence": "a", "label": null}', "2: the label is empty\n  fix: # write the label"),
         ('{"sentence": "a", "label": [1]}', "2: field label is a list, not a text"),
         ('[{"sentence": "a", "label": 1}]', "2: a JSON object is needed on each line, found list"),
     ],
