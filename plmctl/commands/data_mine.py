@@ -89,14 +89,14 @@ class Mine(TaskUser, Command):
     def _open(self) -> tuple[RankingTask, Search, str]:
         """The source of the questions, what finds texts for them, and its name."""
         from plmctl.artifacts.identity import identity
-        from plmctl.datasets.mine import search_by_words
         from plmctl.datasets.opening import Taught, build_task
         from plmctl.probes.ranking import search_corpus
+        from plmctl.tasks.search import search_words
 
         if self.checkpoint is None:
             question, fix = "whose questions are they?", "task=bi_encoder task.path=<its files>"
             task = build_task(self.task, self.plugins, question, fix=fix)
-            return self._check(task), search_by_words, "bm25"
+            return self._check(task), search_words, "bm25"
         taught = Taught.open(self.checkpoint, self.plugins, device=self.device)
         if taught.task is None or not taught.task.facts.ranks or taught.task.first is not None:
             allowed = "null: BM25, or a run of plmctl finetune task=bi_encoder"

@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from plmctl.tasks.ranking import rank_others
 from plmctl.tasks.record import Example
-from plmctl.tasks.search import Ranked, search_words
+from plmctl.tasks.search import Ranked
 
 # questions, {id: text}, top=how many -> a ranking for each question
-Search = Callable[..., Sequence[Ranked]]
+Search = Callable[..., Iterable[Ranked]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Mining:
         answers = max(len(each.fields["positives"]) for each in examples)
         queries = [str(each.fields["query"]) for each in examples]
         top = self.count + self.skipped + answers
-        found = self.search(queries, self.corpus, top=top)
+        search = partial(self.search, queries, self.corpus)
+        found = rank_others(search, examples, [*self.corpus], top=top)
         for example, query, ranked in zip(examples, queries, found, strict=True):
             right = example.fields["positives"]
             negatives = self._choose([*right.values()], ranked)
@@ -52,8 +55,3 @@ class Mining:
         texts, known = list(self.corpus.values()), set(right)
         wrong = dict.fromkeys(texts[n] for n in ranked.numbers if texts[n] not in known)
         return list(wrong)[self.skipped : self.skipped + self.count]
-
-
-def search_by_words(queries: Sequence[str], corpus: Mapping[str, str], *, top: int) -> list[Ranked]:
-    """The best texts by BM25."""
-    return list(search_words(queries, list(corpus.values()), list(corpus), top=top))

@@ -5,6 +5,7 @@ again what BM25 or a bi-encoder has found in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -17,7 +18,7 @@ from plmctl.probes.base import Opened
 from plmctl.tasks import inference
 from plmctl.tasks.bi_encoder import VectorRanking
 from plmctl.tasks.cross_encoder import CrossEncoder
-from plmctl.tasks.ranking import BM25, RankingTask
+from plmctl.tasks.ranking import BM25, RankingTask, rank_others
 from plmctl.tasks.search import Ranked, search_words
 from plmctl.training.device.precision import Precision
 from plmctl.use.asked_task import (
@@ -49,14 +50,17 @@ def rank_corpus(
     given: dict[str, Any] = {"batch_size": opened.batch_size, "precision": opened.precision}
     if task.first is None:
         encoder = cast(VectorRanking, task)
-        rankings[name] = search_corpus(loaded, encoder, queries, corpus, top=task.depth, **given)
+        by_vectors = partial(search_corpus, loaded, encoder, queries, corpus, **given)
+        rankings[name] = list(rank_others(by_vectors, examples, names, top=task.depth))
     else:
         judge = cast(CrossEncoder, task)
-        first = _find_first(opened, judge, queries, corpus)
+        searched = partial(_find_first, opened, judge, queries, corpus)
+        first = list(rank_others(searched, examples, names, top=judge.candidates))
         rankings[name] = _order_again(opened, judge, queries, corpus, first)
         rankings[f"first ({task.first})"] = first
     if BM25 in task.beside:
-        rankings[BM25] = list(search_words(queries, [*corpus.values()], names, top=task.depth))
+        by_words = partial(search_words, queries, corpus)
+        rankings[BM25] = list(rank_others(by_words, examples, names, top=task.depth))
     written = {key: task.write_rankings(examples, own, names) for key, own in rankings.items()}
     file = write_results(output, name, written[name])
     scored = all(example.label is not None for example in examples)
@@ -110,12 +114,11 @@ def search_corpus(
 
 
 def _find_first(
-    opened: Opened, task: CrossEncoder, queries: Sequence[str], corpus: dict[str, str]
+    opened: Opened, task: CrossEncoder, queries: Sequence[str], corpus: dict[str, str], *, top: int
 ) -> list[Ranked]:
     """The texts that a cross-encoder orders again: the candidates of BM25 or of a bi-encoder."""
     if task.first == BM25:
-        texts, names = list(corpus.values()), list(corpus)
-        return list(search_words(queries, texts, names, top=task.candidates))
+        return list(search_words(queries, corpus, top=top))
     other = load(task.first, plugins=opened.plugins)
     node = other.own_task()
     given = describe_model(other, opened.plugins)
@@ -129,7 +132,7 @@ def _find_first(
         known,
         queries,
         corpus,
-        top=task.candidates,
+        top=top,
         batch_size=opened.batch_size,
         precision=opened.precision,
     )

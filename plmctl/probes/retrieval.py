@@ -4,8 +4,9 @@ or MS MARCO (eval only; Thakur et al., 2021).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from plmctl.heads.sentences import take_columns
 from plmctl.probes.base import Opened, Probe
 from plmctl.tasks.bi_encoder import unit
 from plmctl.tasks.predictions import write_rows
-from plmctl.tasks.ranking import BM25, RankingTask
+from plmctl.tasks.ranking import BM25, RankingTask, rank_others
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.ranking import CorpusFolder, find_corpus
 from plmctl.tasks.record import Example
@@ -44,7 +45,8 @@ MEAN = "mean"
 class Retrieval(Probe):
     """Scores of the rankings of a whole corpus for the questions of a split, by the likeness of
     vectors, without any training on them. They are means over questions, as trec_eval has them. The
-    mean over sets is that of BEIR (Thakur et al., 2021, arXiv:2104.08663, sec. 4).
+    mean over sets is that of BEIR (Thakur et al., 2021, arXiv:2104.08663, sec. 4); a text that is
+    the question itself, by its id, is left out, as there.
 
     Args:
         path: A folder in the layout of BEIR (corpus.jsonl, queries.jsonl, qrels/<split>.tsv) or of
@@ -123,9 +125,13 @@ class Retrieval(Probe):
     ) -> Iterator[tuple[str, Iterable[Ranked]]]:
         """Yield (name of a search, its rankings); the name "" is that of the vectors."""
         queries = [str(example.fields["query"]) for example in examples]
-        yield "", self._search(opened, pooling, queries, corpus)
-        for search in self.beside:
-            yield search, search_words(queries, [*corpus.values()], [*corpus], top=self.depth)
+        searches: dict[str, Callable[..., Iterable[Ranked]]] = {
+            "": partial(self._search, opened, pooling, queries, corpus)
+        }
+        for name in self.beside:
+            searches[name] = partial(search_words, queries, corpus)
+        for name, search in searches.items():
+            yield name, rank_others(search, examples, [*corpus], top=self.depth)
 
     def _choose_likeness(self, pooling: SentencePooling) -> str:
         if self.likeness is not None:
@@ -139,8 +145,10 @@ class Retrieval(Probe):
         pooling: SentencePooling,
         queries: Sequence[str],
         corpus: Mapping[str, str],
+        *,
+        top: int,
     ) -> Iterator[Ranked]:
-        """The best texts of a corpus for each question, by vectors."""
+        """The `top` best texts of a corpus for each question, by vectors."""
         names, texts = list(corpus), list(corpus.values())
         how: Any = {
             "batch_size": opened.batch_size,
@@ -152,9 +160,7 @@ class Retrieval(Probe):
         model = opened.loaded
         if pooling.sparse:
             found = embed_terms(model, queries, pooling, **asked)
-            return search_terms(
-                found, embed_terms(model, texts, pooling, **shown), names, top=self.depth
-            )
+            return search_terms(found, embed_terms(model, texts, pooling, **shown), names, top=top)
         lines = [lay_out_text(text, model, None) for text in texts if pooling.weighs]
         pooling = count_weights(pooling, model, lines, source=str(self.path))
         vectors = [
@@ -165,7 +171,7 @@ class Retrieval(Probe):
             )
         ]
         q, d = map(unit, vectors) if self._choose_likeness(pooling) == "cosine" else vectors
-        return search_vectors(q, d, names, top=self.depth, index=self.index)
+        return search_vectors(q, d, names, top=top, index=self.index)
 
 
 def average(sets: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -4,7 +4,7 @@ common.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -37,6 +37,24 @@ class RankingSettings(TaskSettings):
     depth: Count = 100
     beside: Sequence[str] = ()
     causal: bool = False
+
+
+def rank_others(
+    search: Callable[..., Iterable[Ranked]],
+    examples: Sequence[Example],
+    names: Sequence[str],
+    *,
+    top: int,
+) -> Iterator[Ranked]:
+    """The `top` texts of each question by a `search(top=)`, without the text that is the
+    question itself: BEIR leaves it out of its scores (Thakur et al., 2021; its code,
+    `ignore_identical_ids`).
+    """
+    itself = [example.fields.get("itself") for example in examples]
+    numbers = {name: number for number, name in enumerate(names)} if any(itself) else {}
+    for name, found in zip(itself, search(top=top + bool(numbers)), strict=True):
+        other = found.numbers != numbers.get(name or "", -1)
+        yield Ranked(found.numbers[other][:top], found.scores[other][:top])
 
 
 class RankingTask(Task):

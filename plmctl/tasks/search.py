@@ -4,7 +4,7 @@ BM25.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -97,11 +97,11 @@ def _search_bits(
 
 
 def search_words(
-    queries: Sequence[str], texts: Sequence[str], names: Sequence[str], *, top: int
+    queries: Sequence[str], corpus: Mapping[str, str], *, top: int
 ) -> Iterator[Ranked]:
-    """For each question the `top` texts by BM25 (k1 0.9, b 0.4)."""
-    retriever, places = Retriever(texts), order_ties(names)
-    top = min(top, len(texts))
+    """For each question the `top` texts of a corpus {id: text} by BM25 (k1 0.9, b 0.4)."""
+    retriever, places = Retriever([*corpus.values()]), order_ties([*corpus])
+    top = min(top, len(corpus))
     for query in queries:
         scores = retriever.score(query)
         best = take_best(scores, places, top)

@@ -24,6 +24,7 @@ from plmctl.heads.vector import Vector
 from plmctl.models.base import Model
 from plmctl.tasks import batches, inference
 from plmctl.tasks.layouts import encode
+from plmctl.tasks.ranking import rank_others
 from plmctl.tasks.readers.ranking import find_corpus, read_qrels
 from plmctl.tasks.scores.ranking import (
     check_ranking_metrics,
@@ -32,7 +33,7 @@ from plmctl.tasks.scores.ranking import (
     score_rankings,
     take_best,
 )
-from plmctl.tasks.search import search_vectors
+from plmctl.tasks.search import Ranked, search_vectors
 from plmctl.text.tokenizer import Tokenizer
 from tests.objectives.contrastive import W, encoder
 
@@ -223,6 +224,36 @@ def test_folders_with_a_corpus(beir: bool, tmp_path: Path) -> None:
     assert second.fields["positives"] == {"d3": f"{title}a bird"}
     assert task.splits.reader.skipped == {str(folder): 1}  # one question has no answer
     assert list(task.read_corpus("dev")) == ["d1", "d2", "d3"]
+
+
+def test_a_question_is_not_its_own_answer(tmp_path: Path) -> None:
+    """Texts of BEIR that have the id of the question; those of a collection number otherwise."""
+    orders = {"q1": ["q1", "d1", "d2"], "q2": ["d3", "q2", "d1"]}
+    for beir in (True, False):
+        folder = write_corpus(tmp_path / f"set-{beir}", beir=beir)
+        both = {"q1": "Q1", "q2": "Q2"}
+        if beir:
+            rows = [{"_id": name, "title": "", "text": text} for name, text in both.items()]
+            with (folder / "corpus.jsonl").open("a") as stream:
+                stream.write("".join(json.dumps(row) + "\n" for row in rows))
+        else:
+            with gzip.open(folder / "collection.tsv.gz", "at") as stream:
+                stream.write("".join(f"{name}\t{text}\n" for name, text in both.items()))
+        task = make_task("bi_encoder", folder)
+        examples, names = task.read("dev"), list(task.read_corpus("dev"))
+        tops = []
+
+        def search(*, top: int) -> list[Ranked]:
+            tops.append(top)  # noqa: B023
+            found = [[names.index(n) for n in orders[e.id]][:top] for e in examples]  # noqa: B023
+            return [Ranked(np.array(own), -np.arange(len(own))) for own in found]
+
+        ranked = [*rank_others(search, examples, names, top=2)]
+        found = [[names[number] for number in own.numbers] for own in ranked]
+        wanted = [[n for n in order if not (beir and n == q)][:2] for q, order in orders.items()]
+        assert found == wanted
+        assert tops == [3 if beir else 2]
+        assert [len(own.scores) for own in ranked] == [2, 2]
 
 
 def test_squad(tmp_path: Path) -> None:

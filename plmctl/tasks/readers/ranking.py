@@ -130,14 +130,19 @@ def make_question(
     negatives: Mapping[str, str],
     place: str,
     grades: Mapping[str, int] | None = None,
+    *,
+    is_text: bool = False,
 ) -> Example:
-    """An example of a ranking task; a negative that is a positive, too, is none."""
+    """An example of a ranking task; a negative that is a positive, too, is none. `is_text`: the
+    corpus has the question itself, under its name.
+    """
     known = set(positives.values())
     fields = {
         "query": query,
         "positives": dict(positives),
         "negatives": {n: text for n, text in negatives.items() if text not in known},
         "grades": dict(grades or dict.fromkeys(positives, 1)),
+        **({"itself": name} if is_text else {}),
     }
     return Example(name, fields, tuple(positives) or None, place)
 
@@ -211,7 +216,9 @@ class CorpusFolder:
             raise DataError(f"no queries.jsonl or queries.{split}.tsv", file=self.folder)
         queries = dict(_read_texts(asked, set(grades)))
         judged = {name for own in grades.values() for name in own}
-        texts = dict(self.texts(judged))
+        # some sets of BEIR search among their own questions; its scores leave these out
+        both = set(grades) if self.documents.name.startswith("corpus.jsonl") else set[str]()
+        texts = dict(self.texts(judged | both))
         examples = []
         for name, own in grades.items():
             if name not in queries:
@@ -222,7 +229,12 @@ class CorpusFolder:
             if good:
                 bad = {each: texts[each] for each in own if each not in good}
                 positives = {each: texts[each] for each in good}
-                examples.append(make_question(name, queries[name], positives, bad, str(file), good))
+                is_text = name in both and name in texts
+                examples.append(
+                    make_question(
+                        name, queries[name], positives, bad, str(file), good, is_text=is_text
+                    )
+                )
         if not examples:
             raise DataError("no question has a relevant document", file=file)
         return examples, len(grades) - len(examples)
