@@ -19,6 +19,7 @@ from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource, survey_text
 from plmctl.data.tokenizing import TokenizingJob
 from plmctl.storage.gate import open_file
+from plmctl.text.inputs import describe_skipped
 from plmctl.text.recipe import Recipe
 from plmctl.text.segment import Segmenter
 from plmctl.text.tokenizer import Tokenizer
@@ -58,6 +59,10 @@ def check_text(
         if not labels:
             raise
         raise DataError(f"{error}\n  labels: {labels}") from None
+    paths = [source.path] if isinstance(source.path, str) else source.path or []
+    number, found, fix = describe_skipped(paths)
+    if number:
+        report.findings.insert(0, Finding("files", "look", found, fix, {"skipped": number}))
     if labels:
         report.findings.append(Finding("labels", "ok", f"not looked at: {labels}"))
     return report

@@ -22,14 +22,15 @@ def describe_labels(path: Any, config_dirs: Sequence[str] = ()) -> str:
     """How the labels of a file, or of the tables in a folder, are checked; empty where there are
     no columns but a text.
     """
-    names = _read_names(Path(path).expanduser()) if isinstance(path, str) else []
+    file, names = _read_names(Path(path).expanduser()) if isinstance(path, str) else ("", [])
     if len(names) < 2:
         return ""
     if task := find_task(names, config_dirs):
         line = spell_line("data", "check", path, f"task={task}", *as_words((), config_dirs))
         return f"{line}  checks the labels"
     listed = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-    return f"labels are checked with task=, which names their columns ({listed}): plmctl help task"
+    what = f"the columns of {file} ({listed})"
+    return f"labels are checked with task=, which names {what}: plmctl help task"
 
 
 def find_task(names: Sequence[str], config_dirs: Sequence[str] = ()) -> str:
@@ -46,14 +47,14 @@ def find_task(names: Sequence[str], config_dirs: Sequence[str] = ()) -> str:
     return max(named, key=lambda task: named[task], default="")
 
 
-def _read_names(path: Path) -> list[str]:
-    """The names of the columns of a file, or of the first table in a folder, best of train."""
+def _read_names(path: Path) -> tuple[str, list[str]]:
+    """A file, or the first table in a folder, best of train, and the names of its columns."""
     kinds = (*TABLES, *OBJECTS)
     inside = sorted(path.iterdir()) if path.is_dir() else [path]
     tables = [file for file in inside if file.is_file() and kind_of(file) in kinds]
     for file in sorted(tables, key=lambda file: "train" not in file.name)[:1]:
         with contextlib.suppress(DataError, OSError):
             if kind_of(file) in OBJECTS:
-                return list(next(objects_of(file))[1])
-            return next(cells_of(file))[1]
-    return []
+                return file.name, list(next(objects_of(file))[1])
+            return file.name, next(cells_of(file))[1]
+    return "", []

@@ -36,7 +36,10 @@ _PACKED = (".gz", ".zst")
 _PARQUET, _CSV, _MARKDOWN = ".parquet", ".csv", ".md"
 _PAGES = (".html", ".htm")
 _SUFFIXES = (*(stem + end for stem in (".txt", ".jsonl") for end in ("", *_PACKED)), _PARQUET)
+_ONCE_NAMED = (*(_CSV + end for end in ("", *_PACKED)), ".tsv", ".ndjson", _MARKDOWN, *_PAGES)
+_NOTES = ("readme", "license", "changelog")  # pages about the files next to them
 _WIKI = re.compile(r"wiki_\d+(\.gz|\.zst)?")  # WikiExtractor's own file names
+_looked: set[tuple[str, ...]] = set()  # paths whose skipped files were looked for
 
 
 def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
@@ -48,7 +51,9 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
     Raises:
         DataError: if the path has no files, or if all are empty.
     """
-    return leave_out_empty(_find(path, setting), setting)
+    files = _find(path, setting)
+    _warn_of_skipped([path], setting)
+    return leave_out_empty(files, setting)
 
 
 def _find(path: str | Path, setting: str) -> list[Path]:
@@ -61,11 +66,7 @@ def _find(path: str | Path, setting: str) -> list[Path]:
         raise DataError(what, file=path, fix=fix)
     source = Path(path).expanduser()
     if source.is_dir():
-        files = sorted(
-            file
-            for file in source.rglob("*")
-            if file.is_file() and not _hidden(file.relative_to(source))
-        )
+        files = _list_folder(source)
         chosen = [
             file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)
         ]
@@ -88,6 +89,56 @@ def _find(path: str | Path, setting: str) -> list[Path]:
             fix=spell_setting(setting, near) if near else f"{setting}=<an existing one>",
         )
     return chosen
+
+
+def _list_folder(folder: Path) -> list[Path]:
+    return sorted(
+        file
+        for file in folder.rglob("*")
+        if file.is_file() and not _hidden(file.relative_to(folder))
+    )
+
+
+def describe_skipped(
+    paths: Sequence[str | Path], setting: str = "data.path"
+) -> tuple[int, str, str]:
+    """Find (number, description, fix) of the files that `find_all` skips in folders, and reads
+    where their names are given; notes such as a readme are no text.
+    """
+    folders = [folder for path in paths if (folder := Path(path).expanduser()).is_dir()]
+    if not folders:
+        return 0, "", ""
+    read = {file for path in paths for file in _find_data_set(str(path)) or _find(path, setting)}
+    skipped: list[Path] = []
+    named: list[str] = []
+    for folder in folders:
+        files = [file for file in _list_folder(folder) if file not in read and _is_skipped(file)]
+        for end in _ONCE_NAMED:
+            alike = [file for file in files if file.name.endswith(end)]
+            inner = "*" if all(file.parent == folder for file in alike) else "**/*"
+            named += map(str, alike if len(alike) <= 1 else [folder / f"{inner}{end}"])
+        skipped += files
+    what = "this file is" if len(skipped) == 1 else f"{len(skipped):,} files are"
+    kinds = [end for end in _ONCE_NAMED if any(file.name.endswith(end) for file in skipped)]
+    found = f"{list_some(skipped, FEW)}: {what} not read"
+    found += f"; a {', '.join(kinds)} is read where it is named"
+    return len(skipped), found, spell_setting(setting, [*map(str, paths), *named])
+
+
+def _is_skipped(file: Path) -> bool:
+    notes = file.name.lower().startswith(_NOTES)
+    return file.name.endswith(_ONCE_NAMED) and not notes and file.stat().st_size > 0
+
+
+def _warn_of_skipped(paths: Sequence[str | Path], setting: str) -> None:
+    """Warn once of the unread files in folders."""
+    key = tuple(map(str, paths))
+    if key in _looked:  # a command looks for its files several times
+        return
+    _looked.add(key)
+    number, found, fix = describe_skipped(paths, setting)
+    if number:
+        remark(f"{found}\n  fix: {fix}", WARN)
 
 
 def leave_out_empty(files: Sequence[Given], setting: str) -> list[Given]:
@@ -144,6 +195,7 @@ def find_all(
     inputs: list[Input] = []
     for path in several:
         inputs += _find_data_set(str(path)) or _find(path, setting)
+    _warn_of_skipped(several, setting)
     found = list(dict.fromkeys(inputs))
     others = leave_out_empty(found, setting)
     return found if empty else others

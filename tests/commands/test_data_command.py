@@ -147,7 +147,7 @@ def test_text_with_labels_names_the_command_that_checks_them(tmp_path: Path) -> 
     assert f"labels: plmctl data check {pairs} task=pair_classification" in said
     # columns with names of their own
     (tmp_path / "own.csv").write_text("text,stars\ngreat acting,5\n", encoding="utf-8")
-    assert "task=, which names their columns (text, stars): plmctl help task" in str(
+    assert "task=, which names the columns of own.csv (text, stars): plmctl help task" in str(
         found(str(tmp_path / "own.csv"))["labels"]["found"]
     )
     (tmp_path / "plain.jsonl").write_text('{"text": "great acting"}\n', encoding="utf-8")

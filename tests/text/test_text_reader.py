@@ -238,6 +238,29 @@ def test_markdown_is_the_text_of_a_folder_that_has_little_else(tmp_path: Path) -
     assert len(inputs.find_files(f"{folder}/**/*.md")) == 2
 
 
+def test_files_that_a_folder_passes_over_are_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = "a.txt b.csv c.tsv inner/d.csv e.md README.md f.png inner/empty.csv"
+    for file in map(Path, names.split()):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("" if "empty" in file.name else "text\nSome words\n", encoding="utf-8")
+    for _ in range(2):  # a command looks for its files several times
+        assert inputs.find_all(".") == [Path("a.txt")]
+    said = capfd.readouterr().err
+    assert said == (
+        "b.csv, c.tsv, e.md and 1 more: 4 files are not read;"
+        " a .csv, .tsv, .md is read where it is named\n"
+        "  fix: \"data.path=['.','**/*.csv',c.tsv,e.md]\"\n"
+    )
+    found = inputs.find_all([".", "**/*.csv", "c.tsv", "e.md"])
+    assert {str(file) for file in found} == {*names.split()[:5], "inner/d.csv"} - {"inner"}
+    assert [file.name for file in inputs.find_all("inner/d.csv")] == ["d.csv"]
+    named = capfd.readouterr().err
+    assert named == "inner/empty.csv: this file is empty, and left out\n"
+
+
 def test_an_unknown_layout(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"data\.lines='wraped'.*did you mean 'wrapped'"):
