@@ -52,7 +52,7 @@ def read_table(
         DataError: naming the first line with fewer columns.
     """
     order: list[int] | None = None
-    for at, (number, cells) in enumerate(cells_of(file, otherwise="")):
+    for at, (number, cells) in enumerate(cells_of(file)):
         cells = [cell.strip() for cell in cells]
         if at == 0 and (order := _read_header(cells, columns, optional)):
             continue

@@ -263,7 +263,7 @@ def _stream_columns(
             if text.strip() and wanted(place := f"{file}:{line}"):
                 yield place, parse_json(text)
     else:
-        rows = cells_of(file)
+        rows = cells_of(file, lenient=True)  # the reader has refused what the user did not allow
         first = next(rows)
         width = len(first[1])
         names = _tell_apart(first[1]) if named else [str(place) for place in range(width)]

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
@@ -16,8 +17,7 @@ from plmctl.core.terminal import counted, remark
 
 SAMPLE = 10_000  # rows: enough to know the values that come again in a column
 MANY = 10  # lines of a cell that all divide as rows: no text does that by chance
-FIX = "close this quote, or double it where it belongs to the text"
-LENIENT = "a cell that is meant so: task.reader.lenient=true"
+LENIENT = "; to leave out such lines: task.reader.lenient=true"
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,25 @@ class LongCell:
 
     def describe_break(self) -> str:
         """A description of its wrong quotes; "" if they are right."""
-        opens = "the quote that opens here"
+        opens, length = "the quote that opens here", self.describe_length()
         if not self.closed:
-            return f"{opens} is not closed"
-        length = counted(len(self.lines), "line")
+            return f"{opens} is not closed" + (f" in {length}" if self.lines[1:-1] else "")
         return f"{opens} closes after {length}, before {self.behind[:40]!r}" if self.behind else ""
+
+    def describe_length(self) -> str:
+        """The number of its lines; the end of the file is no line."""
+        return counted(len(self.lines) - (not self.closed and self.lines[-1] == [""]), "line")
+
+    def describe_fix(self) -> str:
+        """The mend of its quote."""
+        return f"close the quote of line {self.line}, or double it where it belongs to the text"
+
+    def describe_rows(self, rows: Sequence[Sequence[str]]) -> str:
+        """A description of its lines where they look like rows of a table with `rows`; else ""."""
+        if not rows or not self.looks_like_rows(len(rows[0]), rows):
+            return ""
+        holds = f"the quote that opens here holds {self.describe_length()}"
+        return f"{holds} that look like rows of the table"
 
     def looks_like_rows(self, width: int, rows: Sequence[Sequence[str]]) -> bool:
         """Whether its lines are rows of a table of `width` columns. Each line has as many cells,
@@ -92,45 +106,45 @@ def find_long_cells(lines: Sequence[str], first: int, separator: str) -> Iterato
 
 
 def read_cells(
-    file: Path,
-    lines: Iterable[str],
-    separator: str,
-    *,
-    lenient: bool = False,
-    otherwise: str = f"; {LENIENT}",
+    file: Path, lines: Iterable[str], separator: str, *, lenient: bool = False, otherwise: str = ""
 ) -> Iterator[tuple[int, list[str]]]:
-    """(number of its last line, its cells) of every row that is not empty.
+    """(number of its first line, its cells) of every row that is not empty.
 
     Args:
-        lenient: Whether an open quote prints a warning instead of raising an error.
+        lenient: Whether the lines of an open quote are left out, with a warning, instead of raising
+            an error.
         otherwise: The setting with which a user chooses that.
 
     Raises:
         DataError: where a quote is left open, by the rest of its row or by the lines in the cell.
     """
-    fix = FIX + otherwise
     held: list[str] = []  # the lines of one row
     reader = csv.reader(hold(lines, held), delimiter=separator)
     rows: list[list[str]] = []
     long: list[LongCell] = []
     try:
         for cells in reader:
-            if len(held) > 1 or "".join(held).count('"') % 2:
-                for cell in find_long_cells(held, reader.line_num - len(held) + 1, separator):
-                    if problem := cell.describe_break():
-                        _complain(file, cell, problem, lenient, fix)
-                    long.append(cell)
+            first, count, broken = reader.line_num - len(held) + 1, len(held), False
+            if count > 1 or "".join(held).count('"') % 2:
+                for cell in find_long_cells(held, first, separator):
+                    problem = cell.describe_break() or cell.describe_rows(rows)
+                    if problem:
+                        broken = True
+                        # without the first row, which may be the header, the others have no names
+                        lost = range(first, first + count) if lenient and rows else None
+                        _complain(file, cell, problem, lost, otherwise if rows else "")
+                    else:
+                        long.append(cell)
             held.clear()
-            if cells:
+            if cells and not broken:
                 if len(rows) < SAMPLE:
                     rows.append(cells)
-                yield reader.line_num, cells
+                yield first, cells
     except csv.Error as error:
         raise explain_break(file, held, reader.line_num, separator, error) from error
-    for cell in long:
-        if not cell.describe_break() and cell.looks_like_rows(len(rows[0]), rows):
-            holds = f"the quote that opens here holds {counted(len(cell.lines), 'line')}"
-            _complain(file, cell, f"{holds} that look like rows of the table", lenient, fix)
+    for cell in long:  # rows behind a cell may show that it holds such rows, too
+        if problem := cell.describe_rows(rows):
+            _complain(file, cell, problem, range(0) if lenient else None, otherwise)
 
 
 def read_strictly(
@@ -146,9 +160,10 @@ def read_strictly(
     reader = csv.reader(hold(lines, held), delimiter=separator, strict=True)
     try:
         for cells in reader:
+            first = reader.line_num - len(held) + 1
             held.clear()
             if cells:
-                yield reader.line_num, cells
+                yield first, cells
     except csv.Error as error:
         raise explain_break(file, held, reader.line_num, separator, error) from error
 
@@ -164,7 +179,9 @@ def explain_break(
     first = last - len(held) + 1
     for cell in find_long_cells(held, first, separator):
         if problem := cell.describe_break():
-            return DataError(f"{problem} ({error})", file=file, line=cell.line, fix=FIX)
+            return DataError(
+                f"{problem} ({error})", file=file, line=cell.line, fix=cell.describe_fix()
+            )
     if "new-line character" in str(error):  # csv speaks of a mode of Python's `open`
         what = "lines end in several ways: here a carriage return stands inside of one"
         other = file.with_stem(f"{file.stem}-lines")
@@ -182,8 +199,15 @@ def hold(lines: Iterable[str], held: list[str]) -> Iterator[str]:
         yield line
 
 
-def _complain(file: Path, cell: LongCell, problem: str, lenient: bool, fix: str) -> None:
-    if lenient:
-        remark(f"{file}:{cell.line}: {problem}")
-        return
-    raise DataError(problem, file=file, line=cell.line, fix=fix)
+def _complain(file: Path, cell: LongCell, problem: str, lost: range | None, otherwise: str) -> None:
+    """Warn that these lines are left out; DataError where it is None."""
+    if lost is None:
+        fix = cell.describe_fix() + otherwise
+        raise DataError(problem, file=file, line=cell.line, fix=fix)
+    lines = f"lines {lost[0]} to {lost[-1]} are" if len(lost) > 1 else "this line is"
+    _warn_once(f"{file}:{cell.line}: {problem}" + (f"; {lines} left out" if lost else ""))
+
+
+@cache  # a command reads its files several times
+def _warn_once(text: str) -> None:
+    remark(text)

@@ -18,7 +18,7 @@ from plmctl.storage.formulas import unguard
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.text.bounds import long_line_error, longest_line
 from plmctl.text.inputs import Input, need_lines, open_unpacked, read_lines
-from plmctl.text.quotes import LENIENT, read_cells, read_strictly
+from plmctl.text.quotes import read_cells, read_strictly
 from plmctl.text.separators import COMMA, divide_rows
 
 PARQUET, CSV, TSV = ".parquet", ".csv", ".tsv"
@@ -48,14 +48,14 @@ def kind_of(file: Path) -> str:
 
 
 def cells_of(
-    file: Path, *, lenient: bool = False, strict: bool = False, otherwise: str = f"; {LENIENT}"
+    file: Path, *, lenient: bool = False, strict: bool = False, otherwise: str = ""
 ) -> Iterator[Cells]:
-    """(number of its last line, its cells) of every row of a table that is not blank.
+    """(number of its first line, its cells) of every row of a table that is not blank.
 
     Args:
         file: A .csv; tabs divide the cells of any other.
-        lenient: Whether a quote that seems to be left open prints a warning instead of raising an
-            error.
+        lenient: Whether the lines of a quote that seems to be left open are left out, with a
+            warning, instead of raising an error.
         strict: Whether the rows are documents. A .csv is then read one row at a time, with strict
             quotes, and a file without rows is no error.
         otherwise: The end of the fix of an open quote.

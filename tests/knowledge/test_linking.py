@@ -319,7 +319,7 @@ def test_a_table_of_names_has_tabs_or_commas_and_maybe_a_header(
 
 def test_an_open_quote_in_a_table_of_names_is_told(tmp_path: Path) -> None:
     (tmp_path / "names.csv").write_text('NYC,"New York, NY\nBig Apple,New York\n')
-    told = r"names\.csv:1: the quote that opens here is not closed\n  fix: [^;]*$"
+    told = r"names\.csv:1: the quote that opens here is not closed in 2 lines\n  fix: [^;]*$"
     with pytest.raises(DataError, match=told):
         list(read_aliases(tmp_path / "names.csv", Problems()))
 

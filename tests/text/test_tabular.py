@@ -62,11 +62,11 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
     assert list(named_rows(file, ["label"])) == [(1, {"label": "x"}), (2, {"label": "=y"})]
 
 
-def test_a_row_has_the_number_of_its_last_line(tmp_path: Path) -> None:
+def test_a_row_has_the_number_of_its_first_line(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text('a,b\n"two\nlines",c\n\nd,e\n', encoding="utf-8")
-    assert [line for line, _ in cells_of(file)] == [1, 3, 5]
-    assert [line for line, _ in cells_of(file, strict=True)] == [1, 3, 5]
+    assert [line for line, _ in cells_of(file)] == [1, 2, 5]
+    assert [line for line, _ in cells_of(file, strict=True)] == [1, 2, 5]
 
 
 def test_a_short_row_lacks_its_last_values(tmp_path: Path) -> None:

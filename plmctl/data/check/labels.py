@@ -13,6 +13,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.core.folding import fold_name
+from plmctl.core.terminal import counted
 from plmctl.data.check.finding import (
     Finding,
     LengthHistogram,
@@ -138,6 +139,7 @@ def _texts(example: LabelledExample) -> list[str]:
 def _sizes(splits: Splits, skipped: Mapping[str, int], held_share: float) -> Finding:
     summary = ", ".join(f"{name} {len(examples):,}" for name, examples in splits.items())
     left = sum(skipped.values())
+    rows = f"{counted(left, 'broken row')} {'is' if left == 1 else 'are'}"
     numbers = {**{name: len(examples) for name, examples in splits.items()}, "passed over": left}
     dev = held_share > 0 or any(name.startswith("dev") for name in splits)
     held = f", of which plmctl finetune holds out {held_share:.0%}" if held_share else ""
@@ -145,7 +147,7 @@ def _sizes(splits: Splits, skipped: Mapping[str, int], held_share: float) -> Fin
     lacks = " and ".join(filter(None, [few, "" if dev else "none to validate on"]))
     return judge(
         "size",
-        summary + held + (f"; {left:,} broken rows are left out" if left else ""),
+        summary + held + (f"; {rows} left out" if left else ""),
         bool(lacks),
         look=0.5,
         bad=2,

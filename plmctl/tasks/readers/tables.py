@@ -26,6 +26,7 @@ from plmctl.tasks.readers.label_text import LabelKinds, is_absent, spell_label
 from plmctl.tasks.readers.merged_labels import MergedLabels
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
+from plmctl.text.quotes import LENIENT
 from plmctl.text.tabular import OBJECTS, Cells, Row, cells_of, kind_of, objects_of, show_row
 
 TEXTS = ("text", "text2")  # the roles of the columns that are read
@@ -199,7 +200,7 @@ class Table(SplitFiles):
         self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
     ) -> tuple[list[str] | None, Iterator[Cells], dict[str, int]]:
         """The result of `cells`, each row when it is read."""
-        rows = cells_of(file, lenient=self.lenient)
+        rows = cells_of(file, lenient=self.lenient, otherwise=LENIENT)
         first = list(islice(rows, LOOKED))
         if header is None:
             header = any(
