@@ -28,6 +28,7 @@ from plmctl.core.locate import (
     Undeclared,
     Unnamed,
     find_module,
+    is_library,
     locate,
     parameters,
     takes_any,
@@ -283,6 +284,8 @@ def _check(
         where, fix = _join(path, "_target_"), ""
         if isinstance(error, Misspelt) and error.meant:
             fix = f"{where}={error.meant}"
+        if isinstance(error, Unnamed) and is_library(str(node["_target_"])):
+            return [_refuse_library(node, slot, where)]
         if isinstance(error, Unnamed) and find_module(error.package):
             fix = f"--plugin {error.package}"
         if isinstance(error, Undeclared) and error.own:
@@ -304,6 +307,19 @@ def _check(
         inside = known[key].annotation if key in known else Any
         errors += _check(value, given, plugins, slot_of(key, inside), inside, _join(path, key))
     return errors + _check_arguments(part, settings, names, path)
+
+
+def _refuse_library(node: Mapping[str, Any], slot: str, where: str) -> ConfigError:
+    """The class of a library, which is no part, and how a file of one's own makes it one."""
+    target = node["_target_"]
+    own = [key for key in node if key not in MARKS]
+    takes = ", ".join(["*", *own, "**more"] if own else ["**more"])
+    allowed = (
+        f"a class of a library is no part; a file own_parts.py makes it one:"
+        f' @part_of("{slot}"), of plmctl.core.parts, above'
+        f" def make({takes}): return {target}(...)"
+    )
+    return ConfigError(where, target, allowed, fix=f"--plugin own_parts {where}=own_parts.make")
 
 
 def _check_arguments(

@@ -13,7 +13,7 @@ from typing import Any
 
 from plmctl.config import groups, schema
 from plmctl.config.budgets import TABLE, check_table
-from plmctl.config.build import MISSING, Unknown, parameters_of, refuse_value
+from plmctl.config.build import MISSING, OF_MIX, Unknown, class_of, parameters_of, refuse_value
 from plmctl.config.make_spec import make_spec
 from plmctl.config.overrides import OverrideWord
 from plmctl.config.reached import KEY, check_reached
@@ -24,6 +24,7 @@ from plmctl.config.spec import Part, Provenance, RunSpec, all_parts_in
 from plmctl.config.stated import find_stated, name_line
 from plmctl.config.walks import leaves, references_in, select
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, find_meant, nearest
+from plmctl.core.locate import takes_any
 from plmctl.core.values import fit, takes_mapping
 
 
@@ -89,7 +90,18 @@ def _name_file(error: UsageError, config_dirs: Sequence[str]) -> UsageError:
 def _explain_unresolved(
     settings: Mapping[str, Any], error: UnresolvedReference, words: Sequence[OverrideWord]
 ) -> ConfigError:
-    """A setting that refers to another one, which the part chosen there does not have."""
+    """A setting that refers to another one, which the part chosen there does not have. If a word
+    replaced that part by a value, the error names the word.
+    """
+    for path, text in references_in(settings):
+        named = re.findall(r"(?<=\{)[a-z_]\w*(?:\.\w+)+", text)
+        for word in words:
+            if isinstance(select(settings, word.key), Mapping):
+                continue
+            if lost := next((key for key in named if key.startswith(f"{word.key}.")), ""):
+                allowed = f"keep its settings: {path} reads {lost}"
+                fix = f"leave out {word.key}, or {path}=<a value>"
+                return ConfigError(word.key, select(settings, word.key), allowed, fix=fix)
     missing = re.search(r"Interpolation key '(.+?)' not found", error.reason)
     if missing is None:
         return ConfigError(error.path, "${...}", error.reason)
@@ -211,19 +223,24 @@ def _drop_foreign(
     stated: Collection[str],
 ) -> Iterator[str]:
     """A recipe's numbers for another part of a slot than the command line chose (`betas`, after
-    `optim=muon`); what the chosen file itself states is none.
+    `optim=muon`, and `bias`, after `model.embedding.norm=rms_norm`); what the chosen file itself
+    states is none.
     """
     meant = {*(word.key for word in words), *stated}
     for word in words:
-        node = settings.get(word.key)
-        if not (word.group and word.key in (*schema.ONE, "tokenizer") and isinstance(node, dict)):
+        chosen = word.group and word.key in (*schema.ONE, "tokenizer")
+        slot = word.key.removesuffix("._target_")
+        node = select(settings, slot)
+        if not ((chosen or slot != word.key) and isinstance(node, dict)):
             continue
         known = parameters_of(node, plugins) if "_target_" in node else {}
-        if known is None:
+        if known is None or ("_target_" in node and takes_any(class_of(node, plugins))):
             continue
-        for key in [key for key in node if key not in known and not str(key).startswith("_")]:
-            if node[key] is None or f"{word.key}.{key}" not in meant:
-                yield from _lines(f"{word.key}.{key}", node.pop(key))
+        of_mix = OF_MIX if slot.startswith("objective.") else ()
+        takes = {*known, *of_mix}
+        for key in [key for key in node if key not in takes and not str(key).startswith("_")]:
+            if node[key] is None or f"{slot}.{key}" not in meant:
+                yield from _lines(f"{slot}.{key}", node.pop(key))
 
 
 def _lines(path: str, value: Any) -> list[str]:

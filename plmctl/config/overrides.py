@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import parameters_of
 from plmctl.config.instead import INSTEAD, OF_TRAINERS
+from plmctl.config.named_parts import find_target, list_parts, match_name
 from plmctl.config.other_names import guess, ours
 from plmctl.config.quoting import quote
 from plmctl.config.recipes import recipe_names, slots
@@ -70,6 +71,12 @@ class OverrideWord:
         """This word for a new key."""
         return replace(self, text=f"+{self.text}", sample=f"+{self.sample}")
 
+    def naming(self, target: str) -> OverrideWord:
+        """This word for the class of the part that it names; a sweep names one in each job."""
+        key = f"{self.key}._target_"
+        text = f"{key}={target}"
+        return replace(self, text=self.text if self.swept else text, key=key, sample=text)
+
     def renamed(self, key: str) -> OverrideWord:
         """This word for another key."""
         text, sample = (given.replace(self.key, key, 1) for given in (self.text, self.sample))
@@ -90,19 +97,23 @@ def read(
 
 def settle(
     words: Sequence[OverrideWord],
-    tree: Mapping[str, Any],
+    tree: dict[str, Any],
     plugins: Sequence[str],
     composer: HydraComposer,
 ) -> tuple[list[OverrideWord], list[PlmctlError]]:
     """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`,
-    unknown keys become errors.
+    unknown keys become errors. The tree receives the classes that the words name.
     """
     given = {word.key: word.value for word in words}
     starts = "checkpoint" in tree and given.get("checkpoint", "null") != "null"
     settings = _Settings(tree, plugins, composer, starts)
+    named: list[OverrideWord] = []
     settled: list[OverrideWord] = []
     errors: list[PlmctlError] = []
     for word in words:
+        with collect(errors):
+            named.append(settings.name_part(word))
+    for word in named:  # after all classes, since settings of these may be given
         with collect(errors):
             settled.append(settings.settle(word))
     added = {word.key: word for word in settled if word.mark == "+"}  # the last of two words counts
@@ -215,6 +226,23 @@ class _Settings:
             return word
         return self._lengthen(word)
 
+    def name_part(self, word: OverrideWord) -> OverrideWord:
+        """The word for the class of the part that it names, which the tree receives; a word about
+        anything else as it is.
+        """
+        key, sample = word.key, word.sample.partition("=")[2]
+        part, _, last = key.rpartition(".")
+        node = select(self.tree, key)
+        options = self.composer.options(key.rpartition(".")[2])
+        if not (word.mark or part in MANY) and _is_part(node) and sample not in options:
+            outer = select(self.tree, part) if part else None
+            target = find_target(sample, node, self.plugins, path=key, outer=outer)
+            word = word.naming(target) if target else word
+            part, last = (key, "_target_") if target else (part, last)
+        if last == "_target_" and _is_part(select(self.tree, part)):
+            select(self.tree, part)["_target_"] = word.sample.partition("=")[2].strip("'\"")
+        return word
+
     def _has(self, key: str) -> bool:
         slot, _, name = key.rpartition(".")
         parent = select(self.tree, slot) if slot else self.tree
@@ -249,7 +277,9 @@ class _Settings:
         if not _is_part(node) or not (options := self.composer.options(group)):
             return ""
         kinds = {self.composer.settings_in(group, each).get("_target_") for each in options}
-        found = [n for n, part in node.items() if _is_part(part) and part["_target_"] in kinds]
+        found = [
+            n for n, part in (node or {}).items() if _is_part(part) and part["_target_"] in kinds
+        ]
         return f"{outer}.{found[0]}" if len(found) == 1 else ""
 
     def _gives_names(self, word: OverrideWord) -> bool:
@@ -336,11 +366,21 @@ class _Settings:
             raise ConfigError(word.key, value, allowed, fix=spell_setting(path, first))
         meant = guess(word.key, known)
         fix = spell_word(f"{meant[0]}={value}") if len(meant) == 1 else ""
+        fix = fix or self._name_all(meant, value)
         beside = select(self.tree, slot)
         if word.value.startswith("{") and isinstance(beside, Mapping) and not _is_part(beside):
             allowed, fix = f"{allowed}; a + before it adds one", spell_word(f"+{word.text}")
         fix = fix or ("" if meant else "leave it out")
         return ConfigError(word.key, value, f"{allowed}{did_you_mean(meant)}", fix=fix)
+
+    def _name_all(self, keys: Sequence[str], value: str) -> str:
+        """The words that replace the used parts at `keys` by the one that is named `value`; ""
+        where there is no such part.
+        """
+        used = drop_unused_cells(self.tree)
+        nodes = {key: node for key in keys if _is_part(node := select(used, key))}
+        known = all(match_name(value, list_parts(node, self.plugins)) for node in nodes.values())
+        return " ".join(spell_word(f"{key}={value}") for key in nodes) if known else ""
 
     def _is_settable(self, key: str, known: Sequence[str]) -> bool:
         """Whether the command takes the setting as its parts are chosen."""

@@ -8,9 +8,11 @@ import inspect
 import os
 import pkgutil
 import sys
+import sysconfig
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Unpack
 
@@ -78,6 +80,25 @@ def find_module(package: str) -> bool:
         return False
     places = [os.getcwd(), *sys.path]  # --plugin finds those of the current folder, too
     return importlib.machinery.PathFinder.find_spec(package, places) is not None
+
+
+def is_library(target: str) -> bool:
+    """Whether a target is of an installed module that does not mention plmctl, and so has no part;
+    nothing is imported.
+    """
+    package, *inner = target.split(".")[:-1] or [""]
+    found = importlib.machinery.PathFinder.find_spec(package) if find_module(package) else None
+    file = Path(found.origin) if found and found.origin else Path()
+    installed = map(sysconfig.get_path, ("purelib", "platlib"))
+    if not any(file.is_relative_to(place) for place in installed):
+        return False
+    inside = file.parent.joinpath(*inner)
+    files = [inside.with_suffix(".py"), inside / "__init__.py"] if inner else [file]
+    return not any(
+        "plmctl" in each.read_text(encoding="utf-8", errors="replace")
+        for each in files
+        if each.is_file()
+    )
 
 
 def parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

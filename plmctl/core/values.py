@@ -74,12 +74,12 @@ def fit(value: Any, annotation: Any) -> Any:
             _fit_key(key) if named else key: _fit_item(key, item, inner[1] if inner else Any)
             for key, item in value.items()
         }
-    if (
-        inspect.isclass(annotation)
-        and (value is None or isinstance(value, (str, int, float)))
-        and annotation is not object
-    ):
-        raise ValueError(f"must be a part ({annotation.__name__}), a mapping with _target_")
+    # a callable makes a part: that of the type that it returns
+    part = inner[-1] if origin is Callable and inner else annotation
+    is_part = origin is Callable or (inspect.isclass(annotation) and annotation is not object)
+    if is_part and (value is None or isinstance(value, (str, int, float, list, tuple))):
+        kind = f" ({part.__name__})" if inspect.isclass(part) else ""
+        raise ValueError(f"must be a part{kind}, a mapping with _target_")
     return value
 
 

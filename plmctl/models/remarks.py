@@ -9,11 +9,17 @@ from plmctl.models.base import Backbone
 from plmctl.models.encoder import Encoder
 from plmctl.nn.stack import Stack
 
+JOINED = (
+    "joins the tokens of a batch: in training, a causal state depends on the later tokens that it"
+    " predicts; in evaluation it does not. Instead: model.stack.residual.norm=layer_norm"
+)
+
 
 def remark_on_model(
     backbone: Backbone, pattern: Pattern, longest: int, *, trained: bool = False
 ) -> dict[str, str]:
-    """{"pattern", "attention", its kernel, and "columns", of cells in parallel: a remark}.
+    """{"pattern", "attention", its kernel, and "columns", of cells in parallel, and
+    "norm", of a batch in a causal model: a remark}.
 
     Args:
         backbone: The model.
@@ -40,8 +46,15 @@ def remark_on_model(
         "pattern": remark_on(pattern, longest + memory),
         "attention": "; ".join(filter(None, kernels)),
         "columns": "; ".join(filter(None, columns)),
+        "norm": JOINED if any(map(_joins_later, parts)) else "",
     }
     return {name: remark for name, remark in remarks.items() if remark}
+
+
+def _joins_later(encoder: Encoder) -> bool:
+    """Whether norms over a batch show an encoder what its causal patterns hide."""
+    joins = any(getattr(type(part), "joins_tokens", False) for part in encoder.modules())
+    return joins and not all(pattern.looks_ahead() for pattern in encoder.layer_patterns)
 
 
 def find_kernel_problems(backbone: Backbone, length: int) -> list[ConfigError]:

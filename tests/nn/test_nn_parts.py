@@ -10,10 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
+from plmctl.config.compose import compose
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
+from plmctl.models.remarks import remark_on_model
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import Cell, CellFacts
 from plmctl.nn.cells.feedforward import FeedForward, find_activation
@@ -209,6 +212,18 @@ def test_batch_norm_of_real_tokens_is_that_of_torch() -> None:
         torch.testing.assert_close(getattr(own, name), getattr(theirs, name))
     own, theirs = own.eval(), theirs.eval()
     torch.testing.assert_close(own(x, real), theirs(x.flatten(0, 1)).view_as(x))
+
+
+@pytest.mark.parametrize(("model", "joins"), [("bert", False), ("gpt", True)])
+def test_a_causal_model_says_that_norms_of_a_batch_join_later_tokens(
+    model: str, joins: bool
+) -> None:
+    words = ["size=tiny", "model.stack.residual.norm=batch"]
+    spec = compose("pretrain", model, words)
+    with without_weights():
+        backbone = build_model(spec, vocab_size=40).backbone
+    remarks = remark_on_model(backbone, backbone.pattern, 32)
+    assert ("norm" in remarks) == joins
 
 
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm, SandwichNorm])
