@@ -4,7 +4,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +32,7 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         if files.is_single(task.splits.path)
         else [name for name in task.splits.reader.splits if task.splits.has(name)]
     )
-    splits = {name: task.read(name) for name in names}
+    splits = _leave_repeated({name: task.read(name) for name in names})
 
     def measure(examples: Sequence[LabelledExample]) -> tuple[np.ndarray, np.ndarray]:
         parts = [
@@ -67,6 +67,13 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         Finding("header", "ok", line) for line in inference.describe_reading(task.splits.reader)
     )
     return report
+
+
+def _leave_repeated(splits: Mapping[str, list[Example]]) -> dict[str, list[Example]]:
+    """The splits without those of the same lines as one before: a file may have two names."""
+    places = {name: tuple(each.place for each in own) for name, own in splits.items()}
+    first = dict(zip(reversed(places.values()), reversed(places), strict=True))
+    return {name: own for name, own in splits.items() if first[places[name]] == name}
 
 
 def _count_tokens(

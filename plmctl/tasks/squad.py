@@ -181,7 +181,7 @@ class Squad(Task):
         return str(example.fields["context"])
 
     def describe_scoring(self, examples: Sequence[Example]) -> str:
-        empty = sum(not any(example.fields["answers"]) for example in examples)
+        empty = sum(not any(example.fields.get("answers", ())) for example in examples)
         if self.version != 1 or empty in (0, len(examples)):
             return ""
         return (
@@ -190,7 +190,7 @@ class Squad(Task):
         )
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
-        if not any(any(example.fields["answers"]) for example in examples):
+        if not any(any(example.fields.get("answers", ())) for example in examples):
             raise DataError(self._why_unanswered(), file=next(iter(examples)).place)
 
     def _why_unanswered(self) -> str:
@@ -325,7 +325,7 @@ class Squad(Task):
         top = best[0]["score"] if best else 0.0
         return {
             "id": example.id,
-            "golds": list(example.fields["answers"]),
+            "golds": list(example.fields.get("answers", ())),
             "guess": best[0]["text"] if best else "",
             "null_odds": null - top,
             "n_best": best,

@@ -329,6 +329,16 @@ def test_html_without_text_is_dropped_and_elements_are_chosen() -> None:
         ("+1 (212) 555-0123 or (212) 555-0123, 212.555.0123!", "<phone> or <phone>, <phone>!"),
         ("手机13812345678，座机010-62345678。", "手机<phone>，座机<phone>。"),
         ("+49 30 901820 or +8613812345678", "<phone> or <phone>"),
+        (
+            "电话（021）62751234，１３８１２３４５６７８，021－62751234",
+            "电话<phone>，<phone>，<phone>",
+        ),
+        ("86-13812345678, 0086 13812345678, (+86)13812345678", "<phone>, <phone>, <phone>"),
+        ("0086-10-62751234, 86-21-62751234", "<phone>, <phone>"),
+        ("8613812345678, 1986-13812345678, 第１章（２０２４），１２３４５６７８９０１",) * 2,
+        ("lisi＠qq.com，ｌｉｓｉ＠ｑｑ．ｃｏｍ。Ｂ", "<email>，<email>。Ｂ"),
+        ("座机021－62751234", "座机<phone>"),
+        ("身份证１１０１０５１９４９１２３１００２Ｘ", "身份证<resident_id>"),
         # examples of the IBAN registry of SWIFT; words in capitals behind a whole number stay
         ("DE89 3704 0044 0532 0130 00 BIC COBA", "<iban> BIC COBA"),
         ("BE68 5390 0754 7034 NOT GB82WEST12345698765432", "<iban> NOT <iban>"),

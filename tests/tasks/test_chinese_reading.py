@@ -130,3 +130,46 @@ def test_the_older_layout_of_cmrc(tmp_path: Path) -> None:
         file.write_text(json.dumps(broken))
         with pytest.raises(DataError, match=message):
             reader.read("train")
+
+
+@pytest.mark.parametrize("name", ["cmrc2018", "drcd", "squad", "squad_v2", "quac", "xquad"])
+@pytest.mark.parametrize("given", [{}, {"answers": []}, {"answers": None}])
+def test_a_test_file_without_any_answer_has_no_labels(
+    name: str, given: dict[str, Any], tmp_path: Path
+) -> None:
+    """Otherwise a score of 0 would say that every answer is wrong."""
+    asked = {"id": "1", "question": "where?", **given}
+    sections = [{"id": "s", "context": CHINESE, "qas": [asked]}]
+    file = tmp_path / "test.json"
+    reader = task(name, tmp_path).splits.reader
+
+    def read() -> Any:
+        file.write_text(json.dumps({"data": [{"paragraphs": sections}]}), encoding="utf-8")
+        return reader.read(file, "test", {})[-1]
+
+    assert (read().label, "answers" in read().fields) == (None, False)
+    here = {"text": "伦敦", "answer_start": CHINESE.index("伦敦")}
+    answered = {"id": "0", "question": "?", "answers": [here], "yesno": "y", "followup": "y"}
+    sections[0]["qas"] = [answered, asked]  # questions without an answer, among others
+    assert read().fields["answers"] == []
+    if name != "quac":
+        sections[0]["qas"] = [{**asked, "is_impossible": True}]
+        assert read().fields["answers"] == []
+    rows = [{"context": CHINESE, "question": "where?", **given}]
+    if name != "quac":
+        file.write_text(json.dumps(rows), encoding="utf-8")
+        assert "answers" not in reader.read(file, "test", {})[0].fields
+
+
+@pytest.mark.parametrize("given", [{}, {"answers": []}])
+def test_older_files_without_any_answer_have_no_labels(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
+    qas = [{"query_id": "a_1", "query_text": "where?", **given}]
+    file = tmp_path / "cmrc2018_test.json"
+    file.write_text(json.dumps([{"context_text": CHINESE, "qas": qas}]), encoding="utf-8")
+    reader = task("cmrc2018", tmp_path).splits.reader
+    assert "answers" not in reader.read(tmp_path, "test", {})[0].fields
+    if not given:
+        with pytest.raises(DataError, match="no field answers"):
+            reader.read_file(file, {})

@@ -21,6 +21,7 @@ from plmctl.runs.task_fit import fit_task
 from plmctl.tasks import batches, inference
 from plmctl.tasks.answers.choice import ChoiceAnswer, choose_apart
 from plmctl.tasks.capabilities import submit
+from plmctl.tasks.check import check_task
 from plmctl.tasks.layouts.choices import ChoiceRows
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.labels import LabelScores, expect_rank
@@ -180,6 +181,32 @@ def test_files_of_the_leader_board(name: str, split: str, wanted: tuple[str, str
     task = make_task(name, "x")
     found = submit(task, [{"id": "8", "guess": "x"}], task.submission[split])
     assert (task.submission[split], found) == wanted
+
+
+@pytest.mark.parametrize("name", ["tnews", "cluewsc2020", "c3", "chid"])
+def test_both_tests_of_a_folder_have_splits(name: str, tmp_path: Path) -> None:
+    """A test without a number is none of the two, and the error says how they are named."""
+    task = make_task(name, clue_files.write(name, tmp_path))
+    (dev,) = [each for each in tmp_path.rglob("*dev.json") if "m-dev" not in each.name]
+    for ending, splits in (("1.0", ["test_1_0"]), ("1.1", ["test_1_0", "test_1_1"])):
+        dev.with_name(f"test{ending}.json").write_text(dev.read_text())
+        if ending == "1.0" and task.splits.has("test"):  # the only file
+            continue
+        assert not task.splits.has("test")
+        with pytest.raises(DataError) as error:
+            task.read("test")
+        assert f"fix: {'  # or '.join(f'split={each}' for each in splits)}" in str(error.value)
+
+
+def test_a_test_with_two_names_is_checked_once(tmp_path: Path) -> None:
+    task = make_task("tnews", clue_files.write("tnews", tmp_path))
+    (dev,) = tmp_path.rglob("dev.json")
+    dev.with_name("test.json").write_text(dev.read_text())
+    assert task.splits.has("test")
+    assert task.splits.has("test_1_1")
+    sizes = check_task(task, None).findings[0].found
+    assert "test 8" in sizes
+    assert "test_1_1" not in sizes
 
 
 def test_both_tests_of_a_folder(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from ipaddress import IPv4Address
+from string import ascii_letters, digits
 from typing import Literal
 
 from plmctl.cleaning.rule import TextRule
@@ -23,6 +23,9 @@ _CARDS = (
     *(r"3[47]\d{13}", r"6(?:011|5\d\d)\d{12}", r"62\d{14,17}"),
 )
 _CARD = re.compile("|".join(_CARDS))
+# full-width letters, digits and signs of such data as the half-width ones that mean the same
+_WIDE = {ord(sign) + 0xFEE0: sign for sign in f"{digits}{ascii_letters}()+-.@_"}
+_HAS_WIDE = re.compile(f"[{''.join(map(chr, _WIDE))}]")
 _WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
 
 
@@ -92,8 +95,8 @@ def _finder(pattern: str, measure: Callable[[str], int] = len, *, left: str = _L
 _PHONES = (
     r"\+\d{1,3}(?:[ .\-]?\(\d{1,4}\))?(?:[ .\-]?\d{1,4}){2,6}",  # with the code of its country
     r"(?:\([2-9]\d\d\) ?|[2-9]\d\d[-.])[2-9]\d\d[-.]\d{4}",  # North America
-    r"1[3-9]\d(?:[ -]?\d{4}){2}",  # China: mobile
-    r"0\d{2,3}-[2-8]\d{6,7}",  # China: landline
+    r"(?:\(\+?86\) ?|0086[ -]?|86[ -])?1[3-9]\d(?:[ -]?\d{4}){2}",  # China: mobile
+    r"(?:0|(?:00)?86[ -]0?)\d{2,3}-[2-8]\d{6,7}",  # China: landline
     r"\(0\d{1,4}\) ?\d{3,8}(?:[ -]\d{2,4}){0,2}",  # Europe and Asia: a code of a city
 )
 # those with a checksum come first, since their digits may look like the number of a phone
@@ -148,10 +151,18 @@ class MaskedPii(TextRule):
     def apply(self, view: TextView) -> TextView:
         text = view.text
         for mask, finder in self._finders:
-            text = finder.pattern.sub(partial(_hide, mask, finder), text)
+            text = _hide(text, mask, finder)
         return view if text == view.text else TextView(text)
 
 
-def _hide(mask: str, finder: Finder, found: re.Match[str]) -> str:
-    length = finder.measure(found[0])
-    return mask + found[0][length:] if length else found[0]
+def _hide(text: str, mask: str, finder: Finder) -> str:
+    """The text with masks; full-width signs are read as half-width ones, and stay where no mask
+    is.
+    """
+    read = text.translate(_WIDE) if _HAS_WIDE.search(text) else text
+    parts, end = [], 0
+    for found in finder.pattern.finditer(read):
+        if length := finder.measure(found[0]):
+            parts += [text[end : found.start()], mask]
+            end = found.start() + length
+    return "".join([*parts, text[end:]])

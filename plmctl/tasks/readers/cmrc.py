@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.split_files import read_layout
-from plmctl.tasks.readers.squad import MISPLACED, SquadFiles
+from plmctl.tasks.readers.squad import MISPLACED, SquadFiles, leave_unanswered
 from plmctl.tasks.record import Example
 
 OLDER = "[{context_text, qas: [{query_id, query_text, answers: [text, ...]}, ...]}, ...]"
@@ -19,7 +19,7 @@ OLDER = "[{context_text, qas: [{query_id, query_text, answers: [text, ...]}, ...
 class _Query(TypedDict):
     query_id: str
     query_text: str
-    answers: list[str]
+    answers: NotRequired[list[str] | None]
 
 
 class _Text(TypedDict):
@@ -42,20 +42,23 @@ class CmrcFiles(SquadFiles):
             return super().read_file(file, columns, labelled=labelled)
         content = read_layout(file, list[_Text], name="CMRC 2018", layout=OLDER)
         examples = [
-            _make_example(file, text["context_text"], query)
+            _make_example(file, text["context_text"], query, labelled)
             for text in content
             for query in text["qas"]
         ]
         if not examples:
             raise DataError("no questions", file=file, fix=OLDER)
-        return examples
+        return examples if labelled else leave_unanswered(examples)
 
 
-def _make_example(file: Path, context: str, query: _Query) -> Example:
+def _make_example(file: Path, context: str, query: _Query, labelled: bool) -> Example:
     label: Any = None
-    if query["answers"]:
-        answer = query["answers"][0]
+    place = f"{file} question {query['query_id']}"
+    if labelled and "answers" not in query:
+        raise DataError(f"no field answers; found {', '.join(query)}", file=place, fix=OLDER)
+    if answers := query.get("answers") or []:
+        answer = answers[0]
         start = context.find(answer) if answer else -1
         label = (start, start + len(answer)) if start >= 0 else MISPLACED
-    fields = {"question": query["query_text"], "context": context, "answers": query["answers"]}
-    return Example(query["query_id"], fields, label, f"{file} question {query['query_id']}")
+    fields = {"question": query["query_text"], "context": context, "answers": answers}
+    return Example(query["query_id"], fields, label, place)

@@ -11,7 +11,7 @@ from typing import Any, NotRequired, TypedDict
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers.split_files import read_layout
-from plmctl.tasks.readers.squad import MISPLACED, SquadFiles
+from plmctl.tasks.readers.squad import MISPLACED, SquadFiles, leave_unanswered
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.squad import normalise_english
 
@@ -75,7 +75,7 @@ class CoqaFiles(SquadFiles):
         ]
         if not examples:
             raise DataError("no questions", file=file, fix=LAYOUT)
-        return examples
+        return examples if labelled else leave_unanswered(examples)
 
 
 def _list_questions(file: Path, story: _Story) -> Iterator[Example]:

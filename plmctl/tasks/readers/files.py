@@ -23,6 +23,10 @@ SPLITS = ("train", "dev", "test")  # the order in which a list of files is taken
 Where = str | Path | Sequence[str] | Mapping[str, str]  # the forms of `task.path`
 
 
+class SeveralFiles(DataError):
+    """More than one file could be a split."""
+
+
 def locate(
     path: Where | None, split: str, patterns: Sequence[str], *, folder: str = ""
 ) -> Path | None:
@@ -52,9 +56,18 @@ def is_single(path: Where) -> bool:
     return isinstance(path, str | Path) and Path(path).expanduser().is_file()
 
 
-def need(path: Where | None, split: str, patterns: Sequence[str], *, folder: str = "") -> Path:
-    """As `locate`, with a DataError that lists what is there instead of None."""
-    file = locate(path, split, patterns, folder=folder)
+def need(
+    path: Where | None,
+    split: str,
+    patterns: Sequence[str],
+    *,
+    folder: str = "",
+    others: Sequence[str] = (),
+) -> Path:
+    """As `locate`, with a DataError that lists what is there instead of None; `others`: existing
+    splits of the same kind, of a folder without this one.
+    """
+    file = None if others else locate(path, split, patterns, folder=folder)
     if file is not None:
         return file
     if not patterns:
@@ -65,9 +78,11 @@ def need(path: Where | None, split: str, patterns: Sequence[str], *, folder: str
     )
     hint = f"; the folder has {', '.join(names)}" if names else ""
     raise AbsentData(
-        f"no file for the split '{split}': looked for {', '.join(patterns)} (also .gz){hint}",
+        f"no file for the split '{split}'{' alone' if others else ''}: looked for"
+        f" {', '.join(patterns)} (also .gz){hint}",
         file=path,
-        fix="name the files in order: task.path=[<train>,<dev>,<test>]",
+        fix=", or ".join(f"split={other}" for other in others)
+        or "name the files in order: task.path=[<train>,<dev>,<test>]",
     )
 
 
@@ -107,7 +122,7 @@ def match_patterns(
         fits = [file for name, file in named if fnmatch(name.lower(), pattern.lower())]
         if len(fits) > 1:
             names = ", ".join(file.name for file in fits)
-            raise DataError(f"several files could be meant: {names}", file=place, fix=fix)
+            raise SeveralFiles(f"several files could be meant: {names}", file=place, fix=fix)
         if fits:
             return fits[0]
     return None

@@ -9,7 +9,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers.split_files import read_layout
-from plmctl.tasks.readers.squad import SquadFiles, find_span
+from plmctl.tasks.readers.squad import SquadFiles, find_span, leave_unanswered
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.quac import NONE
 
@@ -69,7 +69,7 @@ class QuacFiles(SquadFiles):
         ]
         if not examples:
             raise DataError("no questions", file=file, fix=LAYOUT)
-        return examples
+        return examples if labelled else leave_unanswered(examples)
 
 
 def _list_questions(file: Path, section: _Section) -> Iterator[Example]:

@@ -36,11 +36,26 @@ class SplitFiles:
 
     def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
         """Whether `task.path` has a file of that split."""
-        return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
+        try:
+            return self._find_file(path, split) is not None
+        except files.SeveralFiles:
+            if self._list_kind(path, split):
+                return False  # each of these files has a split of its own
+            raise
 
     def need(self, path: files.Where, split: str) -> Path:
         """The file of a split; DataError if it is missing."""
-        return files.need(path, split, self.splits.get(split, []), folder=self.folder)
+        others = [] if self.has(path, split) else self._list_kind(path, split)
+        patterns = self.splits.get(split, [])
+        return files.need(path, split, patterns, folder=self.folder, others=others)
+
+    def _find_file(self, path: files.Where, split: str) -> Path | None:
+        return files.locate(path, split, self.splits.get(split, []), folder=self.folder)
+
+    def _list_kind(self, path: files.Where, split: str) -> list[str]:
+        """The existing splits of a split's kind, as test_1_0 is a kind of test."""
+        named = [name for name in self.splits if name.startswith(f"{split}_")]
+        return [name for name in named if self._find_file(path, name)]
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
         """The examples of a split."""

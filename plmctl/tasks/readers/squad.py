@@ -8,6 +8,7 @@ import ast
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -107,12 +108,12 @@ class SquadFiles(SplitFiles):
         """
         rows = _find_rows(file)
         if rows is not None:
-            examples = [
+            read = [
                 _read_row(row, number, place, labelled) for number, (place, row) in enumerate(rows)
             ]
         else:
             content = read_layout(file, _Content, name="SQuAD", layout=LAYOUT)
-            examples = [
+            read = [
                 _example(
                     question, paragraph["context"], f"{file} question {question['id']}", labelled
                 )
@@ -120,15 +121,29 @@ class SquadFiles(SplitFiles):
                 for paragraph in article["paragraphs"]
                 for question in paragraph["qas"]
             ]
-        if not examples:
+        if not read:
             raise DataError("no questions", file=file)
-        return examples
+        examples = [example for example, _ in read]
+        impossible = any(without for _, without in read)
+        return examples if labelled or impossible else leave_unanswered(examples)
 
 
 def find_span(context: str, text: str, start: int) -> tuple[int, int] | str:
     """The characters [start, end) of an answer; MISPLACED where the context has another text."""
     at_offset = text and start >= 0 and context[start : start + len(text)] == text
     return (start, start + len(text)) if at_offset else MISPLACED
+
+
+def leave_unanswered(examples: list[Example]) -> list[Example]:
+    """The examples; without `answers` where no question of the file has one, since then nothing
+    says that none is right.
+    """
+    if any(any(example.fields["answers"]) for example in examples):
+        return examples
+    return [
+        replace(each, fields={k: v for k, v in each.fields.items() if k != "answers"})
+        for each in examples
+    ]
 
 
 def _find_rows(file: Path) -> Iterator[tuple[str, Any]] | None:
@@ -199,7 +214,7 @@ def _begins_with_row(text: str) -> bool:
         return False
 
 
-def _read_row(row: Any, number: int, place: str, labelled: bool) -> Example:
+def _read_row(row: Any, number: int, place: str, labelled: bool) -> tuple[Example, bool]:
     try:
         found = fit(row, _Row)
     except ValueError as error:
@@ -223,11 +238,15 @@ def _list_answers(answers: _Answers, place: str) -> list[_Answer]:
     ]
 
 
-def _example(qa: Mapping[str, Any], context: str, place: str, labelled: bool) -> Example:
-    """The label is (first character, last character + 1) of the first answer, None without one
-    or of an empty text, MISPLACED if the text has another string at that offset.
+def _example(
+    qa: Mapping[str, Any], context: str, place: str, labelled: bool
+) -> tuple[Example, bool]:
+    """A question, and whether the file says that it has no answer. The label is (first character,
+    last character + 1) of the first answer, None without one or of an empty text, MISPLACED if the
+    text has another string at that offset.
     """
-    if labelled and "answers" not in qa and not qa.get("is_impossible", False):
+    impossible = bool(qa.get("is_impossible", False))
+    if labelled and "answers" not in qa and not impossible:
         what = f"no field answers; found {', '.join(qa)}"
         raise DataError(
             what, file=place, fix=f"{FLAT}; of a question without an answer: answers: []"
@@ -235,11 +254,11 @@ def _example(qa: Mapping[str, Any], context: str, place: str, labelled: bool) ->
     answers = _list_answers(qa.get("answers"), place)
     label: Any = None
     # some conversions write an empty text for no answer
-    if answers and answers[0]["text"].strip() and not qa.get("is_impossible", False):
+    if answers and answers[0]["text"].strip() and not impossible:
         label = find_span(context, answers[0]["text"], answers[0]["answer_start"])
     fields = {
         "question": qa["question"],
         "context": context,
         "answers": [answer["text"] for answer in answers],
     }
-    return Example(id=qa["id"], fields=fields, label=label, place=place)
+    return Example(id=qa["id"], fields=fields, label=label, place=place), impossible

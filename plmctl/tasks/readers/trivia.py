@@ -14,6 +14,7 @@ from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.split_files import SplitFiles
+from plmctl.tasks.readers.squad import leave_unanswered
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.trivia import find_all
 from plmctl.text.inputs import need_lines
@@ -90,7 +91,7 @@ class TriviaFiles(SplitFiles):
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
         """The questions of a split; train leaves out questions whose answer is not in the text."""
         file = self.need(path, split)
-        examples = self.read_file(file, columns)
+        examples = self.read_file(file, columns, labelled=not split.startswith("test"))
         if not split.startswith("train"):
             return examples
         usable = [example for example in examples if example.label]
@@ -109,7 +110,7 @@ class TriviaFiles(SplitFiles):
             raise DataError(f"not in TriviaQA's layout: {error}", file=file, fix=LAYOUT) from error
         if not examples:
             raise DataError("no questions", file=file)
-        return examples
+        return examples if labelled else leave_unanswered(examples)
 
     def _lines(self, file: Path) -> list[Example]:
         values = [
