@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,10 +93,20 @@ def parse_json_at(text: str, *, file: object, line: int | None = None, fix: str 
         return parse_json(text)
     except json.JSONDecodeError as error:
         raise DataError(
-            f"not JSON: {error.msg}", file=file, line=line or error.lineno, fix=fix
+            f"not JSON: {error.msg}{_show_sign(error)}",
+            file=file,
+            line=line or error.lineno,
+            fix=fix,
         ) from error
     except ValueError as error:
         raise DataError(f"not JSON: {error}", file=file, line=line, fix=fix) from error
+
+
+def _show_sign(error: json.JSONDecodeError) -> str:
+    """Where no JSON stands, and its sign if that is not ASCII: a full-width one looks the same."""
+    sign = error.doc[error.pos : error.pos + 1]
+    named = "" if sign.isascii() else f": {sign!r} (U+{ord(sign):04X} {unicodedata.name(sign, '')})"
+    return f", column {error.colno}{named}"
 
 
 def read_json(file: Path, kind: Any = dict[str, Any], *, fix: str = COPY) -> Any:

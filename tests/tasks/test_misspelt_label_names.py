@@ -23,3 +23,18 @@ def test_it_is_named_with_the_setting_and_a_fix_that_works(names: list[str]) -> 
 def test_names_that_training_shows_say_so() -> None:
     with pytest.raises(DataError, match="'same' was never seen in training"):
         label_ids(FOUND, ["other", "sam"], learned=True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["7", "119"], [str(number) for number in range(119)]),
+        (["news_story", "news_culture"], ["100", "101"]),
+        (["wrong", "right"], ["good", "bad"]),  # in which order these are rows is not known
+    ],
+)
+def test_no_order_of_names_is_guessed(labels: list[str], names: list[str]) -> None:
+    with pytest.raises(DataError, match="known: ") as raised:
+        label_ids([(label, "x.json:1") for label in labels], names, learned=False)
+    assert "did you mean" not in str(raised.value)
+    assert "task.label_names=" not in str(raised.value)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from plmctl.core.errors import DataError, find_meant, nearest
+from plmctl.core.errors import DataError, did_you_mean, find_meant
 from plmctl.core.folding import fold_name
 from plmctl.tasks.readers.label_text import SETTING, spell_names
 from plmctl.tasks.record import cut
@@ -39,12 +39,24 @@ def _explain_unknown(
         fix = f"spell it '{meant}'"
         if not learned:
             fix = spell_names([others.get(fold_name(name), name) for name in names])
-    elif not learned and len(found) == len(names) and found.keys().isdisjoint(names):
+    elif not learned and _are_numbered(found, names):
         what = "is none of the rows of the head, whose names may be others"
         fix = f"{spell_names(sorted(found))}, if these stand for {', '.join(names)} in this order"
-    elif not learned and (near := find_meant(label, names)) and near not in found:
+    elif not learned and (near := _find_misspelt(label, names)) and near not in found:
         what = f"is none of the names in {SETTING}, or of the head's"
         fix = spell_names([label if name == near else name for name in names])
     known = cut(", ".join(names), 160)
-    hint = "" if meant is not None else nearest(label, names)
+    hint = "" if meant is not None else did_you_mean(filter(None, [_find_misspelt(label, names)]))
     return DataError(f"label '{cut(label, 60)}' {what}{hint}; known: {known}", file=place, fix=fix)
+
+
+def _are_numbered(found: Collection[str], names: Sequence[str]) -> bool:
+    """Whether one side has the numbers 0, 1, ... of all rows, and the other side as many words."""
+    numbers = {*map(str, range(len(names)))}
+    apart = len(found) == len(names) and {*found}.isdisjoint(names)
+    return apart and numbers in ({*found}, {*names})
+
+
+def _find_misspelt(label: str, names: Sequence[str]) -> str:
+    """The name that a label misspells, or "": a number is none of a similar one."""
+    return "" if label.isdecimal() else find_meant(label, names)

@@ -364,13 +364,14 @@ class Table(SplitFiles):
                 role = next(role for role, column in read.items() if column not in row)
                 what = f"no field {', '.join(missing)}"
                 found = [str(name) for name in row]
-                raise self._refuse(
+                refused = self._refuse(
                     _NoColumn(what, role, missing[0], found, "<one of those found>"),
                     columns,
                     file,
                     line,
                     flags=find_flags(found, [list(row.values())]),
                 )
+                raise refused.behind_others() if number > len(empty) else refused
             cells = {role: row[column] for role, column in read.items()}
             if is_absent(cells.get("label", 0)):
                 cells["label"] = None
@@ -418,7 +419,12 @@ class AbsentColumn(DataError):
         self, message: str, column: str, *, file: object, line: int | None, fix: str
     ) -> None:
         super().__init__(message, file=file, line=line, fix=fix)
-        self.column, self.line = column, line
+        self.file, self.column, self.line = file, column, line
+
+    def behind_others(self) -> AbsentColumn:
+        """The error where the lines before have the column: this line is wrong, no setting is."""
+        fix = f"write '{self.column}' in this line, too: the lines before have it"
+        return AbsentColumn(self.message, self.column, file=self.file, line=self.line, fix=fix)
 
 
 class _NoColumn(Exception):

@@ -206,6 +206,26 @@ def test_a_name_that_is_alike_by_chance_is_not_proposed(tmp_path):
     assert "task.columns.text=COLUMN  # COLUMN: a column of the file" in str(caught.value)
 
 
+def test_a_field_that_one_line_lacks_needs_no_other_column(tmp_path):
+    lines = '{"text": "a", "label": "x"}\n{"body": "b", "label": "x"}\n'
+    with pytest.raises(DataError, match=r"2: no field text(.|\n)*lines before have it") as caught:
+        _read(tmp_path, "train.jsonl", lines, {"text": "text", "label": "label"})
+    assert "task.columns" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ('{"text": "a",\u3000"label": "x"}', r"column 14: '\\u3000' \(U\+3000 IDEOGRAPHIC SPACE\)"),
+        ('{"text": "a"，"label": "x"}', r"column 13: '，' \(U\+FF0C FULLWIDTH COMMA\)"),
+        ('{"text": "a" "label": "x"}', r"column 14\n"),
+    ],
+)
+def test_a_sign_that_is_no_json_is_named(tmp_path, line, where):
+    with pytest.raises(DataError, match=f"not JSON: Expecting .*, {where}"):
+        _read(tmp_path, "train.jsonl", line, {"text": "text", "label": "label"})
+
+
 def test_a_missing_json_field_names_line_and_nearest(tmp_path):
     with pytest.raises(
         DataError,
