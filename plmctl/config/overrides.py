@@ -374,8 +374,8 @@ class _Settings:
         return ConfigError(word.key, value, f"{allowed}{did_you_mean(meant)}", fix=fix)
 
     def _name_all(self, keys: Sequence[str], value: str) -> str:
-        """The words that replace the used parts at `keys` by the one that is named `value`; ""
-        where there is no such part.
+        """The words that replace the used parts at `keys` by the one with the name `value`;
+        "" where there is no such part.
         """
         used = drop_unused_cells(self.tree)
         nodes = {key: node for key in keys if _is_part(node := select(used, key))}
