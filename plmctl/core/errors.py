@@ -29,13 +29,18 @@ def first_with_fix(text: str, *, told: set[str] | None = None) -> str:
     are left out; the function adds the new one to it.
     """
     lines = text.splitlines()
-    several = lines[0].endswith(":") and len(lines) > 1
-    first = f"{lines[0]} {lines[1].removeprefix('- ')}" if several else lines[0]
     fixes = [line.strip() for line in lines if line.startswith("  fix: ")][:1]
     if told is not None:
         fixes = [fix for fix in fixes if fix not in told]
         told.update(fixes)
-    return "\n  ".join([first, *fixes])
+    return "\n  ".join([first_problem(text), *fixes])
+
+
+def first_problem(text: str) -> str:
+    """The first problem in the text of an error, on one line, without its fix."""
+    lines = text.splitlines()
+    several = lines[0].endswith(":") and len(lines) > 1
+    return f"{lines[0]} {lines[1].removeprefix('- ')}" if several else lines[0]
 
 
 class UsageError(PlmctlError):
@@ -122,6 +127,12 @@ def collect(errors: list[PlmctlError]) -> Iterator[None]:
 def flatten(error: PlmctlError) -> list[PlmctlError]:
     """The errors in one message; the error itself, if it is a single one."""
     return error.errors if isinstance(error, ConfigErrors) else [error]
+
+
+def list_problems(error: Exception) -> str:
+    """All problems of an error on one line, without their fixes."""
+    each = flatten(error) if isinstance(error, PlmctlError) else [error]
+    return "; ".join(str(own).partition("\n")[0] for own in each)
 
 
 def find_alike(

@@ -22,7 +22,7 @@ from plmctl.config.saved import read_spec
 from plmctl.config.schema import OF_THE_MODEL
 from plmctl.config.spec import RunSpec, key_of
 from plmctl.config.walks import scalars_in, select
-from plmctl.core.errors import UsageError, flatten
+from plmctl.core.errors import UsageError, first_problem, flatten
 from plmctl.jobs.work import Outcome, attempt
 from plmctl.report import sweeps
 from plmctl.runs.resume import resume_spec
@@ -266,7 +266,7 @@ def write_end(
         event: The event for the journal; default: the event of the outcome.
     """
     record = {"varied": [], "dir": str(folder), "metrics": {}, **known, "code": outcome.code}
-    record |= {"error": outcome.error.splitlines()[0]} if outcome.error else {}
+    record |= {"error": first_problem(outcome.error)} if outcome.error else {}
     with contextlib.suppress(OSError):  # a full disk ends the job, not the sweep
         write_json(folder / sweeps.RECORD, record)
         JobEvents(sweep).write(

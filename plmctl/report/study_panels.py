@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.analysis.runs import Run, RunLog, average_curves, read_curve
+from plmctl.core.errors import first_problem
 from plmctl.core.progress import clock
 from plmctl.report.charts import Level, draw_levels, draw_means
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
@@ -201,7 +202,7 @@ def jobs(study: StudyFolder) -> list[Block]:
         blocks.append(TableBlock(["not done", "state", "why", "log"], rows))
     missing = (study.table or {}).get("missing") or []
     waiting = [
-        [each["label"], each["why"].splitlines()[0], each["cells"]]
+        [each["label"], first_problem(each["why"]), each["cells"]]
         for each in missing
         if each["state"] == "open"
     ]

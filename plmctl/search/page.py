@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 
+from plmctl.core.errors import first_problem
 from plmctl.core.progress import clock
 from plmctl.core.terminal import counted
 from plmctl.report.charts import draw_lines
@@ -287,7 +288,7 @@ def _spell_individual(outcome: SearchOutcome, each: Individual) -> list[str]:
 def _list_lost(outcome: SearchOutcome) -> list[Block]:
     """The individuals without a fitness, and why."""
     rows = [
-        [str(each.number), each.results[-1].kind, each.results[-1].why.splitlines()[0]]
+        [str(each.number), each.results[-1].kind, first_problem(each.results[-1].why)]
         for each in outcome.course.individuals
         if each.results and not each.fit and each.results[-1].why
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from plmctl.core.errors import PlmctlError
+from plmctl.core.errors import PlmctlError, list_problems
 from plmctl.core.terminal import WARN, remark
 
 TYPES = {  # the names of text-embeddings-inference and of OpenAI
@@ -36,7 +36,7 @@ def as_refusal(error: Exception, path: str) -> Refusal:
     if isinstance(error, Refusal):
         return error
     if isinstance(error, PlmctlError):
-        return Refusal(422, str(error).split("\n")[0])
+        return Refusal(422, list_problems(error))
     remark(f"{path}: {type(error).__name__}: {error}", WARN)
     return Refusal(500, "the server failed at this request; its log says why")
 

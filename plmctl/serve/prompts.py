@@ -9,8 +9,8 @@ from typing import Any
 
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.spec import Provenance
-from plmctl.core.errors import UsageError
-from plmctl.generation.answers import Answerer, TextAnswers
+from plmctl.core.errors import DataError, UsageError, list_problems
+from plmctl.generation.answers import MaskAnswers, TextAnswers
 from plmctl.generation.prompts import Prompt, PromptReader
 from plmctl.generation.search import Walking
 from plmctl.generation.together import TextOrder, Together
@@ -31,8 +31,32 @@ PLACE = "inputs"
 class AnswerEngine:
     """Answers prompts by one group of settings."""
 
-    def __init__(self, name: str, answerer: Answerer, precision: Precision) -> None:
+    def __init__(
+        self, name: str, answerer: TextAnswers | MaskAnswers, precision: Precision
+    ) -> None:
         self.name, self.answerer, self.precision = name, answerer, precision
+
+    def read(self, texts: Sequence[str], *, blank: dict[int, dict[str, Any]]) -> list[QueuedItem]:
+        """The prompts of the texts that the model can read.
+
+        Args:
+            texts: The texts.
+            blank: Gets the records of the others, by their numbers from 0.
+
+        Raises:
+            DataError: The model can read none of them.
+        """
+        prompts = list[Prompt]()
+        for number, text in enumerate(texts):
+            try:
+                prompts.append(self.answerer.reader(text, number))
+            except DataError as error:
+                empty = self.answerer.blank(Prompt(text, [], number))
+                blank[number] = {**empty, "error": list_problems(error)}
+                first = error
+        if texts and not prompts:
+            raise first
+        return [QueuedItem(prompt, len(prompt.ids)) for prompt in prompts]
 
     def answer(self, questions: Sequence[Prompt]) -> list[dict[str, Any]]:
         """The record of each prompt, as `plmctl generate --json` prints it."""
@@ -123,11 +147,6 @@ class PromptEngines:
         """Whether the model fills masks; otherwise it writes."""
         return self.reader.kind == "fill"
 
-    def read(self, texts: Sequence[str]) -> list[QueuedItem]:
-        """The prompts of texts; DataError for one that the model cannot read."""
-        prompts = [self.reader(text, number) for number, text in enumerate(texts)]
-        return [QueuedItem(prompt, len(prompt.ids)) for prompt in prompts]
-
     def _open(self, settings: Settings) -> AnswerEngine:
         words = [f"{name}={_spell(value)}" for name, value in settings]
         words = [f"checkpoint={_spell(str(self.loaded.source.folder))}", *words]
@@ -152,11 +171,14 @@ class PromptEngines:
         return WritingEngine(answerer, search, self.precision, self.flow)
 
 
-def order_settings(search: Mapping[str, Any], **others: Any) -> Settings:
-    """Settings of `plmctl generate`: a search, if one is named, with its own settings, and others
+def order_settings(search: str | Mapping[str, Any], **others: Any) -> Settings:
+    """Settings of `plmctl generate`: a search, by its name or with its own settings, and others
     but for None.
     """
-    chosen, own = str(search.get("name", "greedy")), {**search}
+    own = {"name": search} if isinstance(search, str) else {**search}
+    if "search" in own and "name" not in own:
+        raise UsageError('search: its name is "name", not "search": {"name": "beam", "width": 4}')
+    chosen = str(own.get("name", "greedy"))
     own.pop("name", None)
     for name, value in [("name", chosen), *own.items()]:
         if not name.isidentifier() or not isinstance(value, bool | int | float | str | None):

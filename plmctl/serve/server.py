@@ -11,7 +11,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from plmctl.core.errors import DataError, UsageError
+from plmctl.core.errors import DataError, UsageError, list_problems
 from plmctl.serve.errors import Refusal
 from plmctl.serve.labels import LabelEngine
 from plmctl.serve.metrics import Metrics
@@ -91,7 +91,7 @@ class Server:
             how: Any = {"seconds": self.limits.seconds, "gone": gone}
             answers = await self.queue.ask(engine, questions, **how)
         except (DataError, UsageError, ValueError) as error:
-            raise Refusal(422, str(error).split("\n")[0]) from error
+            raise Refusal(422, list_problems(error)) from error
         finally:
             gone.cancel()
         return answers, sum(question.tokens for question in questions)

@@ -13,6 +13,7 @@ from typing import Any
 from plmctl.analysis.runs import AXES
 from plmctl.analysis.sequences import Comparison, Evidence, Look, evaluate_looks
 from plmctl.analysis.statistics import ALPHA, Difference, compare, find_detectable, summarise
+from plmctl.core.errors import first_problem
 from plmctl.core.progress import clock
 from plmctl.report.charts import draw_means
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
@@ -195,7 +196,7 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
         blocks.append(Chart(f"curve-{number}-{study.curves}", svg))
     if record["missing"]:
         lines = [
-            [job["label"], job["state"], job["why"].splitlines()[0], job["cells"]]
+            [job["label"], job["state"], first_problem(job["why"]), job["cells"]]
             for job in record["missing"]
         ]
         blocks += [Heading("Missing jobs"), TableBlock(["job", "state", "why", "cells"], lines)]

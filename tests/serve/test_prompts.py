@@ -33,8 +33,12 @@ def test_masks_are_filled(client: Any, folder: Path) -> None:
     reply = client.post("/fill", json={"inputs": texts[0], "top_k": 10**6})
     assert reply.status_code == 422
     assert reply.json()["error"].startswith("top_k=1000000, at most ")
-    reply = client.post("/fill", json={"inputs": [texts[0], "a fine film"]})
-    assert reply.json()["error"].startswith("inputs:2: ")
+    with_gaps = client.post("/fill", json={"inputs": ["a fine film", texts[0], ""], "top_k": 3})
+    assert with_gaps.json()[1] == alone
+    for number, text in ((0, "a fine film"), (2, "")):
+        own = with_gaps.json()[number]
+        assert own.pop("error").startswith(f"inputs:{number + 1}: ")
+        assert own == {"prompt": text, "text": "", "masks": []}
     reply = client.post("/fill", json={"inputs": "a fine film"})
     assert reply.status_code == 422
     assert "fills masks" in reply.json()["error"]
@@ -42,12 +46,19 @@ def test_masks_are_filled(client: Any, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "search",
-    [{}, {"name": "beam", "width": 3, "count": 2}, {"name": "sample", "top_p": 0.9, "seed": 7}],
+    [
+        {},
+        {"name": "beam", "width": 3, "count": 2},
+        {"name": "sample", "top_p": 0.9, "seed": 7},
+        "sample",
+    ],
 )
-def test_texts_are_written(client: Any, folder: Path, search: dict[str, Any]) -> None:
+def test_texts_are_written(client: Any, folder: Path, search: str | dict[str, Any]) -> None:
     texts = ["a film", "fine"]
-    body = {"inputs": texts, "max_new": 4, "search": search}
-    found = client.post("/generate", json=body).json()
+    body = {"inputs": [*texts, " "], "max_new": 4, "search": search}
+    *found, blank = client.post("/generate", json=body).json()
+    assert blank == {"prompt": " ", "texts": [], "error": "inputs:3: an empty prompt"}
+    search = {"name": search} if isinstance(search, str) else search
     options = {name: value for name, value in search.items() if name != "name"}
     name = search.get("name", "greedy")
     own = plmctl.load(folder / "writes").generate(texts, max_new=4, search=name, options=options)
@@ -103,9 +114,14 @@ def test_requests_with_unlike_settings_are_written_together(folder: Path) -> Non
         ({"widht": 3, "name": "beam"}, "width"),
         ({"width": "x y", "name": "beam"}, "a word or a number"),
         ({"width": 0, "name": "beam"}, "width"),
+        ({"search": "beam", "width": 3}, '{"name": "beam"'),
+        ({"widht": 3, "cuont": 2, "name": "beam"}, "search.width"),  # two problems
+        ({"widht": 3, "cuont": 2, "name": "beam"}, "search.count"),
+        ("beams", "beam"),
+        (3, "valid string, or Input should be a valid dictionary"),
     ],
 )
-def test_a_wrong_search_is_explained(client: Any, search: dict[str, Any], words: str) -> None:
+def test_a_wrong_search_is_explained(client: Any, search: Any, words: str) -> None:
     reply = client.post("/generate", json={"inputs": "a film", "search": search})
     assert reply.status_code == 422, reply.text
     assert words in reply.json()["error"]

@@ -42,13 +42,14 @@ class GenerateRequest(Body):
     """Texts to continue or to rewrite."""
 
     inputs: Text | list[Text] = Field(
-        description="A text, or several, whose answers come in their order. An error names the"
-        " number of its text, from 1: inputs:2."
+        description="A text, or several, whose answers come in their order. A text without an"
+        " answer has an `error` there, with its number from 1: inputs:2."
     )
     max_new: int | None = Field(None, ge=1)
-    search: dict[str, bool | int | float | str | None] = Field(
+    search: str | dict[str, bool | int | float | str | None] = Field(
         default_factory=dict,
-        description='Settings of plmctl generate: {"name": "sample", "top_p": 0.9}',
+        description='A name, "sample", or with settings of plmctl generate:'
+        ' {"name": "sample", "top_p": 0.9}',
     )
     model: str | None = None
 
@@ -118,9 +119,14 @@ async def _answer(
     prompts: PromptEngines,
     settings: Settings,
 ) -> Any:
-    """The records of the texts of a request, one alone for one text."""
-    texts = list_texts(body.inputs)
+    """The records of the texts of a request, one alone for one text. A text that the model cannot
+    read has its error in its record; where it can read none, the request is refused.
+    """
+    texts, blank = list_texts(body.inputs), dict[int, dict[str, Any]]()
     server.check_count(texts)
     engine = await run_in_threadpool(prompts.engine, settings)  # a new one composes a config
-    found, _ = await server.answer(request, engine, texts, prompts.read)
-    return found[0] if isinstance(body.inputs, str) else found
+    found, _ = await server.answer(request, engine, texts, partial(engine.read, blank=blank))
+    if isinstance(body.inputs, str):
+        return found[0]
+    read = iter(found)
+    return [blank.get(number) or next(read) for number in range(len(texts))]
