@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from plmctl.artifacts.loading import Source
 
@@ -18,8 +20,20 @@ def identity(source: Source) -> str:
         name: source.config.get(name) for name in ("model", "position", "pattern", "size", "heads")
     }
     digest = hashlib.sha256(json.dumps(nodes, sort_keys=True, default=str).encode())
-    for name, tensor in sorted(source.tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    _take(digest, source.tensors)
     digest.update(source.tokenizer.fingerprint.encode())
     return digest.hexdigest()
+
+
+def hash_weights(tensors: Mapping[str, Tensor]) -> str:
+    """A hash of the names and numbers of tensors."""
+    digest = hashlib.sha256()
+    _take(digest, tensors)
+    return digest.hexdigest()
+
+
+def _take(digest: hashlib._Hash, tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        content = tensor.detach().cpu().contiguous().flatten()
+        digest.update(content.view(torch.uint8).numpy().data)

@@ -97,6 +97,7 @@ class Embed(Command):
 
     def perform(self) -> Result:
         """Read `input` and write `out`; with `among`, the lines that are nearest to its lines."""
+        from plmctl.artifacts.identity import hash_weights
         from plmctl.artifacts.loading import load_for
         from plmctl.knowledge.vector_files import find_static
         from plmctl.storage.arrays import write_npz
@@ -133,7 +134,8 @@ class Embed(Command):
             layers: Any = self.layers if isinstance(self.layers, int | str) else [*self.layers]
             texts = read_texts(file, self.field)
             numbers = self._choose_numbers(sparse=manner.sparse)
-            made = Manner(self.checkpoint, layers=layers, texts=texts, numbers=numbers, **how)
+            how |= {"numbers": numbers, "model": hash_weights(loaded.model.state_dict())}
+            made = Manner(self.checkpoint, layers=layers, texts=texts, **how)
             arrays = chain(shorten(arrays, numbers), made.write(manner.weights))
         elif self.numbers != "fp32":
             allowed = "fp32: only files with one vector a line have short numbers"
@@ -199,6 +201,7 @@ class Embed(Command):
 
     def _search(self, among: str, file: VectorFile) -> Result:
         """Write the lines of `among` that are nearest to those of `input`."""
+        from plmctl.artifacts.identity import hash_weights
         from plmctl.artifacts.loading import load_for
         from plmctl.use.embedding_lines import read, read_texts
         from plmctl.use.runtimes import open_runtime
@@ -218,9 +221,8 @@ class Embed(Command):
             if self[name] not in (value, getattr(Embed, name)):
                 allowed = f"{value}, as the vectors in {among} were made"
                 raise ConfigError(name, self[name], allowed, fix="leave it out")
-        if self.checkpoint != made.checkpoint:
-            remark(f"{among} was made with checkpoint={made.checkpoint}; it must be the same")
         loaded, precision = load_for(self.checkpoint, self.device, self.precision, self.plugins)
+        made.refuse_other(self.checkpoint, hash_weights(loaded.model.state_dict()), among)
         source = Path(self.input).expanduser()
         trained = find_trained(loaded) if made.pooling == TRAINED else None
         prompt = check_prompt(trained, self.prompt)

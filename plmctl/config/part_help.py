@@ -64,8 +64,13 @@ def name_part(spec: RunSpec, slot: str) -> str:
     """The user's name for the part in a slot of a spec: the name of its file, `regulariser=fgm`; of
     a part without a file, its class.
     """
-    target = str(spec[slot]["_target_"])
-    files = part_files(slot, spec.provenance.config_dirs)
+    return name_target(slot, spec[slot], spec.provenance.config_dirs)
+
+
+def name_target(slot: str, node: Mapping[str, Any], config_dirs: Sequence[str]) -> str:
+    """The same for a part that stands anywhere."""
+    target = str(node["_target_"])
+    files = part_files(slot, config_dirs)
     named = (name for name, file in files.items() if target in targets(file)[:1])
     return next(named, target.rpartition(".")[2])
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from plmctl.config.build import build, plain
+from plmctl.config.build import build, class_of, plain
 from plmctl.config.groups import Data
-from plmctl.config.texts import sources
-from plmctl.core.errors import ConfigError, UsageError, find_meant, nearest, raise_all
+from plmctl.config.part_help import name_target
+from plmctl.config.stage_mistakes import change_stage
+from plmctl.config.stage_settings import count_stages, stage_config
+from plmctl.config.texts import longest_sequence, sources
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, find_meant, nearest, raise_all
 from plmctl.core.spelling import spell, spell_setting
 from plmctl.data.located import locate
 from plmctl.data.mixture import check_mixture
 from plmctl.data.shards import is_tokens, read_manifest
+from plmctl.data.token_batches import explain_full_rows
 
 # of one of `data.sources`
 SOURCE_KEYS = ("path", "target_path", "language", "mixture", "format", "noise", "weight")
@@ -103,6 +107,27 @@ def check_stream(spec: Any) -> Iterator[ConfigError]:
     if spec.train.share != 1:
         allowed = "1 with data.streaming: nobody has counted the text"
         yield ConfigError("train.share", spec.train.share, allowed, fix="train.share=1")
+
+
+def check_token_batches(spec: Any) -> None:
+    """ConfigErrors for updates that are limited by tokens where a format fills its rows."""
+    stages, errors = plain(spec.train.stages), list[PlmctlError]()
+    for number in range(count_stages(spec)):
+        staged = stage_config(spec, number)
+        if (tokens := staged.train.batch_tokens) is None:
+            continue
+        for node in sources(staged).values():
+            if class_of(node["format"], spec.plugins).fills_rows():
+                name = name_target("format", node["format"], spec.provenance.config_dirs)
+                rows = staged.train.rows_at(longest_sequence(node["format"]))
+                error = explain_full_rows(f"format={name}", tokens, rows)
+                if stages and error.path in stages[number]:
+                    own, without = {"train.batch_size": rows}, [error.path]
+                    where = f"train.stages.{number}.{error.path}"
+                    fix = change_stage(stages, number, own, without=without)
+                    error = ConfigError(where, tokens, error.allowed, fix=fix)
+                errors.append(error)
+    raise_all(errors)
 
 
 def _list_paths(spec: Any) -> list[Any]:

@@ -67,6 +67,19 @@ def check_longest(length: np.ndarray, tokens: int, size: np.ndarray | None = Non
         )
 
 
+def explain_full_rows(format: str, tokens: int, rows: int) -> ConfigError:
+    """The error of updates that are limited by tokens where all rows have the same length.
+
+    Args:
+        format: The format in words.
+        tokens: The tokens of an update.
+        rows: The rows that these are.
+    """
+    allowed = f"has no use: {format} fills all rows to the same length, so count rows instead"
+    fix = f"train.batch_tokens=null train.batch_size={rows}"
+    return ConfigError("train.batch_tokens", tokens, allowed, fix=fix)
+
+
 class TokenBatchReader(RowReader):
     """A `RowReader` whose global batches are those of `plan_by_tokens`; each of the processes reads
     a share of the rows of a batch. An epoch ends with a batch.
@@ -85,9 +98,7 @@ class TokenBatchReader(RowReader):
         lengths = self.format.sequence_lengths(self.plan(epoch))
         if lengths is None:
             name, rows = type(self.format).__name__, self.batch_size
-            allowed = f"null: {name} fills its rows, and they have the same length"
-            fix = f"train.batch_tokens=null train.batch_size={rows}"
-            raise ConfigError("train.batch_tokens", self.tokens, allowed, fix=fix)
+            raise explain_full_rows(f"the format {name}", self.tokens, rows)
         return lengths
 
     def order(self, epoch: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from plmctl.config.part_help import name_part
 from plmctl.config.schema import Finetune, Pretrain
 from plmctl.config.spec import thaw
 from plmctl.config.stage_settings import check_updates
-from plmctl.config.text_checks import check_data, refuse_decided
+from plmctl.config.text_checks import check_data, check_token_batches, refuse_decided
 from plmctl.config.texts import sources
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.data.located import locate
@@ -71,6 +71,7 @@ def check_settings(spec: Pretrain) -> None:
         check_machine(spec)
     with collect(errors):
         check_updates(spec, processes=count_processes(spec), plugins=spec.plugins)
+        check_token_batches(spec)
     with collect(errors):
         stated_pooling(model_settings(spec))
     if spec.init_into and not spec.init:

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.artifacts.loading import Loaded
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.values import fit
 from plmctl.heads.token_weights import TOKEN_WEIGHTS
 from plmctl.runtime.base import Runtime
@@ -71,6 +71,28 @@ class Manner:
     texts: list[str]
     dimensions: int | None = None
     numbers: Stored = "fp32"
+    model: str = ""  # a hash of its weights; "": the file is older than these hashes
+
+    def refuse_other(self, checkpoint: str, model: str, among: str) -> None:
+        """ConfigError for questions of another model than that of the vectors.
+
+        Args:
+            checkpoint: The model of the questions.
+            model: The hash of its weights.
+            among: The file of the vectors.
+        """
+        here = Path(checkpoint).expanduser().resolve()
+        moved = here != Path(self.checkpoint).expanduser().resolve()
+        same = model == self.model if self.model else not moved
+        if not same and moved:
+            allowed = f"{self.checkpoint}, whose vectors {among} has"
+            raise ConfigError(
+                "checkpoint", checkpoint, allowed, fix=f"checkpoint={self.checkpoint}"
+            )
+        if not same:
+            allowed = f"has other weights now than when {among} was made: embed its texts again"
+            fix = f"plmctl embed checkpoint={checkpoint} input=... out={among} overwrite=true"
+            raise ConfigError("checkpoint", checkpoint, allowed, fix=fix)
 
     def write(self, weights: np.ndarray | None = None) -> list[tuple[str, np.ndarray]]:
         """The arrays that say so."""

@@ -132,6 +132,6 @@ def test_parallel_text_is_cut_to_its_longest_row_shared_and_resumed(parallel, vo
 
 def test_a_format_that_fills_its_rows_is_refused(random_shards_of, vocab):
     fmt = Blocks(vocab=vocab, max_length=32, crossing=False, specials=True)
-    with pytest.raises(ConfigError, match="Blocks fills its rows") as raised:
+    with pytest.raises(ConfigError, match="Blocks fills all rows to the same length") as raised:
         TokenBatchReader(random_shards_of(30), fmt, tokens=640, seed=0, batch_size=20)
     assert raised.value.fix == "train.batch_tokens=null train.batch_size=20"

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.config.stage_settings import stage_config
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, ConfigErrors
+from plmctl.runs.check import check_settings
 from plmctl.runs.estimate import estimate
 from plmctl.training.log import read_metrics
 from plmctl.training.stages import Stage
@@ -131,6 +132,15 @@ def test_an_update_limited_by_its_tokens_has_rows_of_full_length_at_most() -> No
     mixed = compose("pretrain", "bert", [*words, "train.batch_tokens=250", stages])
     rows = [stage_config(mixed, number).train.rows_at(64) for number in (0, 1)]
     assert rows == [12, 3]
+    longer = [*WORDS, "format.max_length=64", "train.steps=40"]
+    stages = "train.stages=[{share:0.5},{share:0.5,train.batch_tokens:128}]"
+    given = compose("pretrain", "modern_encoder", [*longer, "train.batch_tokens=250", stages])
+    with pytest.raises(ConfigErrors, match="format=blocks fills all rows") as full:
+        check_settings(given)
+    first, second = full.value.errors
+    assert isinstance(first, ConfigError)
+    assert first.fix == "train.batch_tokens=null train.batch_size=3"
+    assert "train.stages.1.train.batch_tokens=128" in str(second)
     with pytest.raises(ConfigError, match=r"train\.batch_tokens says") as raised:
         compose("pretrain", "bert", [*words, "train.batch_tokens=250", "train.batch_size=3"])
     assert raised.value.fix == "train.batch_tokens=null"

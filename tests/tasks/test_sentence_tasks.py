@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +262,22 @@ def test_semantic_search(trained: Path, tmp_path: Path) -> None:
     refused = CliRunner().invoke(make_app(), [*asked, "overwrite=true", "pooling=max"])
     assert refused.exit_code != 0
     assert "pooling='max': trained, as the vectors" in refused.output
+    shutil.copytree(trained / "bi", tmp_path / "copied")  # the same weights elsewhere
+    asked[1] = f"checkpoint={tmp_path / 'copied'}"
+    invoke(*asked, "overwrite=true")
+    made = VectorFile.read(tmp_path / "corpus.npz").manner
+    with np.load(tmp_path / "corpus.npz") as found:
+        other = {**found, **dict(replace(made, model="other").write())}
+    np.savez(tmp_path / "corpus.npz", **other)
+    refused = CliRunner().invoke(make_app(), [*asked, "overwrite=true"])
+    assert refused.exit_code == 2, refused.output
+    assert refused.stderr.endswith(f"  fix: checkpoint={trained / 'bi'}\n")
+    with pytest.raises(ConfigError, match="other weights now"):
+        made.refuse_other(str(trained / "bi"), "other", "corpus.npz")
+    old = replace(made, model="")  # of a file without a hash the path decides
+    old.refuse_other(f"{trained}/data/../bi", "other", "corpus.npz")
+    with pytest.raises(ConfigError, match="whose vectors corpus"):
+        old.refuse_other(str(tmp_path / "copied"), made.model, "corpus.npz")
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,11 @@ class Format:
         """
         return None
 
+    @classmethod
+    def fills_rows(cls) -> bool:
+        """Whether all its rows have the same length, so that `sequence_lengths` knows none."""
+        return cls.sequence_lengths is Format.sequence_lengths
+
     def languages(self, shards: Shards) -> int:
         """The number of languages that its rows distinguish; every number in tracks.language is
         below it.
