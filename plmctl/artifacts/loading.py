@@ -465,7 +465,7 @@ def find(path: str | os.PathLike[str]) -> Path:
         return _best(place)
     if is_deployed(place):
         what = "an exported folder has no weights that PyTorch reads"
-        fix = f"plmctl eval {spell_setting('checkpoint', path)}, or the run that it is from"
+        fix = "give the run that it is from; eval and predict read the folder as it is"
         raise UsageError(f"{path}: {what}\n  fix: {fix}")
     published = (place / "config.json").is_file() or sentence_folder.is_sentence_folder(place)
     published = published or any(each.is_checkpoint(place) for each in FOREIGN)

@@ -7,12 +7,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from plmctl.artifacts.assemble import without_weights
-from plmctl.artifacts.loading import open_source
+from plmctl.artifacts.loading import is_deployed, open_source
 from plmctl.artifacts.model_facts import reading
 from plmctl.config.build import MISSING, build, class_of, plain
 from plmctl.config.headers import naming_source, source_of
@@ -37,6 +38,7 @@ from plmctl.tasks.record import Reader
 from plmctl.tasks.task import Task, as_task
 from plmctl.text.tokenizer import Tokenizer
 
+BY_GRAPH = ("eval", "predict", "generate", "serve")  # commands that take an exported folder
 MODELS = ("init", "checkpoint", "teacher")  # settings that name trained models
 OF_TASKS = ("model", "pattern", "size", "checkpoint")  # slots that decide how one is read
 OF_VOCABULARY = ("format", "noise", "eval.noise")  # parts that are given a vocabulary alone
@@ -174,6 +176,8 @@ def _parents(spec: RunSpec) -> Iterator[Callable[[], object]]:
     """For each model, tokenizer and token folder that a spec names, what opens it."""
     for key in MODELS:
         for path in _texts(spec.get(key)):
+            if spec.provenance.verb in BY_GRAPH and is_deployed(Path(path).expanduser()):
+                continue
             yield partial(open_source, path, plugins=spec.plugins)
     yield from (partial(Tokenizer.load, path) for path in _texts(spec.select("tokenizer.path")))
 

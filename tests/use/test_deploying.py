@@ -293,10 +293,13 @@ def test_a_folder_is_used_as_it_is(deploy: Callable[..., Path], tmp_path: Path) 
     for words, code, answer in (
         (["eval", f"checkpoint={folder}", "runtime=torch"], 2, "leave runtime out"),
         (["eval", f"checkpoint={folder}", "task=lm", "data.path=x"], 2, "the run that it is from"),
-        (["embed", f"checkpoint={folder}", "input=x"], 2, "no weights that PyTorch reads"),
+        (["embed", f"checkpoint={folder}", "input=x"], 2, "give the run that it is from"),
         (["convert", str(folder), "--to", "hf", "--out", "x"], 2, "no weights that PyTorch reads"),
     ):
         assert answer in plmctl(*words, code=code), words
+    told = plmctl("predict", str(folder), "input=x", "outt=x", code=2)
+    assert "fix: out=x" in told
+    assert "exported" not in told
     (folder / "model.onnx").write_bytes(b"damaged")
     assert "damaged" in plmctl("eval", f"checkpoint={folder}", code=3)
     (folder / "model.json").write_text("{")
