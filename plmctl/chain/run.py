@@ -17,7 +17,7 @@ from plmctl.chain.plan import RecipeChain, plan
 from plmctl.chain.show import find_header, show_recipe
 from plmctl.config.spec import Provenance
 from plmctl.config.walks import leaves
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import DataError, UsageError
 from plmctl.core.progress import clock
 from plmctl.core.terminal import print_table, remark, tell
 from plmctl.jobs.job import REFERENCE, Job, locate_runs, remark_next
@@ -31,9 +31,18 @@ OUT = "chains"  # where chains are, without out=
 
 
 def show(name: str, words: Sequence[str], given: Provenance) -> None:
-    """Print what a recipe is, and the commands of its chain."""
-    chain, out = _plan(name, words, given)
-    show_recipe(shlex.join([name, *words]), chain.header, name, chain.lines(out), given)
+    """Print what a recipe is, and the commands of its chain; without words also where the chain
+    needs text that is not given.
+    """
+    lines: Sequence[str] = ()
+    try:
+        chain, out = _plan(name, words, given)
+        lines = chain.lines(out)
+    except DataError as error:
+        if words:
+            raise
+        remark(str(error))
+    show_recipe(shlex.join([name, *words]), find_header(name, given), name, lines, given)
 
 
 def run(name: str, words: Sequence[str], given: Provenance) -> int:

@@ -57,8 +57,8 @@ def show_recipe(
     tell("\nSettings that differ from the defaults of plmctl pretrain with the same parts:")
     rows = [[key, *values] for key, values in differences.items()]
     print_table(("setting", "here", "default"), rows)
-    tell(f"plmctl recipes run {typed}:")
-    tell("\n".join(f"  {line}" for line in lines))
+    if lines:
+        tell("\n".join([f"plmctl recipes run {typed}:", *(f"  {line}" for line in lines)]))
 
 
 def copy_recipe(name: str, about: Header, dest: str | None) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from glob import escape, glob
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from plmctl.config.command import Command
 
 Suggested = list[tuple[str, str]]  # (a word that may stand there, its meaning or "")
+LONGEST = 72  # letters of a meaning: Typer breaks longer ones, and a shell reads lines as words
 
 
 def suggest_words(ctx: typer.Context, incomplete: str) -> Suggested:
@@ -31,19 +33,19 @@ def suggest_words(ctx: typer.Context, incomplete: str) -> Suggested:
     if equals:
         found = own.values(kind, key, value)
         begun = incomplete.partition("=")[0] + "=" if "=" in incomplete else ""
-        return [(f"{begun}{word}", about) for word, about in found]
+        return _shorten((f"{begun}{word}", about) for word, about in found)
     named = any("=" not in word for word in words)
     recipes = [] if named else list(_list_recipes(command, folders))
     about = ctx.command.callback.kind.about  # type: ignore[union-attr]
     takes_file = not named and (about.takes_path or "/" in incomplete)
     files = [(name, "") for name in _list_files(incomplete)] if takes_file else []
     keys = own.keys(kind, words, incomplete) if kind else ()
-    return [pair for pair in (*recipes, *files, *keys) if pair[0].startswith(incomplete)]
+    return _shorten(pair for pair in (*recipes, *files, *keys) if pair[0].startswith(incomplete))
 
 
 def suggest_recipes(ctx: typer.Context, incomplete: str) -> Suggested:
     """The recipes of `plmctl recipes show|cp|run`."""
-    return list(_list_recipes("pretrain", tuple(ctx.params.get("config_dir") or ())))
+    return _shorten(_list_recipes("pretrain", tuple(ctx.params.get("config_dir") or ())))
 
 
 def suggest_topics(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -59,7 +61,12 @@ def suggest_pages(ctx: typer.Context, incomplete: str) -> Suggested:
     from plmctl.config.pages import list_pages
 
     pages = [(page.name, page.about) for page in list_pages()]
-    return [pair for pair in pages if pair[0].startswith(incomplete)]
+    return _shorten(pair for pair in pages if pair[0].startswith(incomplete))
+
+
+def _shorten(pairs: Iterable[tuple[str, str]]) -> Suggested:
+    """The pairs with meanings of one line."""
+    return [(word, shorten(about, LONGEST, placeholder=" ...")) for word, about in pairs]
 
 
 def _join(words: Sequence[str]) -> list[str]:

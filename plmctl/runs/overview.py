@@ -110,11 +110,12 @@ def _describe_source(name: str, source: RowSource, tokenizer: Tokenizer) -> list
     corpora = mixture.corpora(name)
     for corpus, (reader, share) in corpora.items():
         plan, shards = reader.plan(0), reader.shards
-        counts = {key: number for key, number in plan.report.items() if number}
+        # batches that are cut have less padding than the rows of the plan
+        unsaid = ("laid_out", "specials", *(("padding",) if source.cut else ()))
         report = ", ".join(
             f"{number:,} {key.replace('_', ' ')}"
-            for key, number in counts.items()
-            if key not in ("laid_out", "specials")
+            for key, number in plan.report.items()
+            if number and key not in unsaid
         )
         times = share * mixture.rows_per_epoch / plan.rows
         mixed = f"{share:.1%} of the mixture's rows, {times:.2f} times in its epoch"

@@ -42,13 +42,17 @@ def test_recipes_before_settings() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "fish"])
 def test_settings_of_the_command_and_of_chosen_parts(shell: str) -> None:
-    assert complete("plmctl pretrain bert train.bat", shell) == ["train.batch_size="]
-    assert complete("plmctl recipes run bert train.bat", shell) == ["train.batch_size="]
+    both = ["train.batch_size=", "train.batch_tokens="]
+    assert complete("plmctl pretrain bert train.bat", shell) == both
+    assert complete("plmctl recipes run bert train.bat", shell) == both
     assert "objective=" in complete("plmctl pretrain bert obj", shell)
     assert "batch_size=" in complete("plmctl eval ", shell)
     assert complete("plmctl pretrain optim=lamb optim.we", shell) == ["optim.weight_decay="]
     assert complete("plmctl pretrain optim.we", shell) == ["optim.weight_decay="]
     assert complete("plmctl pretrain no.such", shell) == []
+    # a long meaning stays in the line of its word
+    assert all(word.endswith("=") for word in complete("plmctl pretrain bert train.", shell))
+    assert set(complete("plmctl recipes show ", shell)) == set(recipe_names())
 
 
 def test_parts_and_values_behind_the_equals_sign() -> None:

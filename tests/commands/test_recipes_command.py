@@ -182,6 +182,14 @@ def test_show_has_header_differences_and_a_chain_that_can_be_typed() -> None:
     assert record["chain"][1] in shown
 
 
+def test_show_has_the_header_of_a_recipe_whose_text_is_not_given() -> None:
+    done = plmctl("show", "transformer")
+    assert done.exit_code == 0
+    assert "# Published: plmctl pretrain transformer" in done.stdout
+    assert "fix: plmctl recipes run transformer data.path=train.en" in done.stderr
+    assert plmctl("show", "transformer", "train.steps=1").exit_code == 3
+
+
 def test_cp_copies_once_and_says_how_to_go_on(here: Path) -> None:
     done = plmctl("cp", "gpt2")
     assert done.exit_code == 0
