@@ -146,17 +146,11 @@ class Train(Record):
     # [{share: 0.9, format.max_length: 128}, ...]
     stages: tuple[Mapping[str, Any], ...] = ()
 
-    def rows_at(self, longest: int) -> int:
-        """The rows of an update; with `batch_tokens`, as many rows of `longest` tokens as fit."""
-        tokens: int | None = self.get("batch_tokens")
-        return self.batch_size if tokens is None else max(1, tokens // max(1, longest))
-
 
 @dataclass(frozen=True)
 class TrainOnText(Train):
-    # limit of the tokens of an update, over all processes: rows times the longest source or target,
-    # with padding. It replaces train.batch_size, and sorts rows by length. For formats of pairs
-    # whose rows differ in length, such as seq2seq; null: no limit
+    # limit of the tokens of an update, over all processes: rows times the longest sequence, with
+    # padding. It replaces train.batch_size, and sorts rows by length; null: no limit
     batch_tokens: Count | None = None
     # words of the text read, over all processes; repeats count. A word is text between white space;
     # with data.segment a marked word

@@ -274,7 +274,8 @@ class _Settings:
         """
         outer, _, group = key.rpartition(".")
         node = select(self.tree, outer) if outer else None
-        if not _is_part(node) or not (options := self.composer.options(group)):
+        options = self.composer.options(group) if _is_part(node) else ()
+        if node is None or not options:
             return ""
         kinds = {self.composer.settings_in(group, each).get("_target_") for each in options}
         found = [

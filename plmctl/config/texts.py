@@ -94,10 +94,13 @@ class Feed:
     @classmethod
     def of(cls, spec: Any, stage: int | None = None) -> Feed:
         """The rows of a pretraining; `stage`: as one of its stages has them."""
+        from plmctl.data.token_batches import count_rows
+
         staged = spec if stage is None else stage_config(spec, stage)
+        size, tokens = staged.train.batch_size, staged.train.batch_tokens
         return cls(
             sources(staged),
-            staged.train.rows_at(longest_sequence(staged.format)),
+            count_rows(size, tokens, longest_sequence(staged.format)),
             staged.train.micro_batch_size,
             staged.train.sources,
             staged.eval,
@@ -106,7 +109,7 @@ class Feed:
             staged.plugins,
             stage or 0,
             staged.train.counts_words,
-            staged.train.batch_tokens,
+            tokens,
         )
 
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 MULTIPLE = 8  # rows that a full batch is cut to a multiple of
 
 
+def count_rows(rows: int, tokens: int | None, longest: int) -> int:
+    """The rows of an update: `rows`, or as many of `longest` tokens as `tokens` has room for."""
+    return rows if tokens is None else max(1, tokens // max(1, longest))
+
+
 def plan_by_tokens(
     length: np.ndarray, tokens: int, *, draws: Draws, size: np.ndarray | None = None
 ) -> list[np.ndarray]:

@@ -13,6 +13,7 @@ from plmctl.config.groups import LENGTHS, Train
 from plmctl.config.saved import write_spec
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.spelling import spell_setting
+from plmctl.data.token_batches import count_rows
 from plmctl.models.base import Model
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.narrow import narrow_streams
@@ -111,7 +112,7 @@ def fit(
 def _train(session: Session, trainer: Trainer, *, used: bool) -> Result:
     """Train; with whole weights in the main process at the end, if they are `used`."""
     try:
-        rows = _rows_of_pass(session, _longest(trainer))
+        rows = _rows_of_pass(session, trainer)
         with explain_lack_of_memory(session, trainer, rows):
             result = trainer.fit()
     finally:
@@ -160,12 +161,16 @@ def _longest(trainer: Trainer) -> int:
     return stated or trainer.model.backbone.max_length or ROW
 
 
-def _rows_of_pass(session: Session, longest: int) -> int:
-    """The rows with sequences of so many tokens that one process reads in a backward pass, at
-    most.
-    """
+def _rows_of_process(session: Session, trainer: Trainer) -> int:
+    """The rows of an update that one process reads, if they are long."""
     train = session.spec.train
-    share = max(1, train.rows_at(longest) // session.world.size)
+    rows = count_rows(train.batch_size, train.get("batch_tokens"), _longest(trainer))
+    return rows // session.world.size
+
+
+def _rows_of_pass(session: Session, trainer: Trainer) -> int:
+    """The rows that one process reads in a backward pass, at most."""
+    train, share = session.spec.train, max(1, _rows_of_process(session, trainer))
     return min(train.micro_batch_size or share, share)
 
 
@@ -214,11 +219,10 @@ def _compile_where_it_pays(session: Session, trainer: Trainer, *, regularised: b
     # all of them change what a compiled model reads
     changed = regularised or rewritten or train.tensor_parallel > 1
     mode = False if changed else train.compile
-    longest = _longest(trainer)
     waste = foresee_waste(
         trainer.budget,
         model,
-        rows=(train.rows_at(longest) // world.size, _rows_of_pass(session, longest)),
+        rows=(_rows_of_process(session, trainer), _rows_of_pass(session, trainer)),
         length=max(sum(s.lengths) for s in trainer.stages) or model.backbone.max_length or ROW,
         processes=world.size,
         rate=usual_share(world.device) * (peak_flops(session.precision) or 0.0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from plmctl.artifacts.assemble import row_lengths
 from plmctl.artifacts.cost import own_parameters
 from plmctl.artifacts.model_facts import pattern_of
-from plmctl.config.groups import Train, TrainOnText
+from plmctl.config.groups import Train
 from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Pretrain
 from plmctl.config.stage_settings import count_stages, share_of, stage_config
@@ -86,7 +86,7 @@ def _describe_rows(spec: Pretrain) -> str:
     """The rows of an update; of stages whose rows differ, those of each, with its share."""
     stages = [stage_config(spec, number) for number in range(count_stages(spec))]
     rows = [
-        f"{_describe_batch(staged.train)} of at most {staged.format.max_length} tokens"
+        f"{_describe_batch(staged.train.batch_size, staged.train.batch_tokens)} of at most {staged.format.max_length} tokens"
         for staged in stages
     ]
     if len(set(rows)) == 1:
@@ -95,11 +95,9 @@ def _describe_rows(spec: Pretrain) -> str:
     return f"in stages of {', '.join(parts)}"
 
 
-def _describe_batch(train: TrainOnText) -> str:
+def _describe_batch(rows: int, tokens: int | None) -> str:
     """The rows of an update, counted or limited by their tokens."""
-    if train.batch_tokens is None:
-        return f"{train.batch_size} rows"
-    return f"at most {train.batch_tokens:,} tokens with padding, in rows"
+    return f"{rows} rows" if tokens is None else f"at most {tokens:,} tokens with padding, in rows"
 
 
 def _describe_source(name: str, source: RowSource, tokenizer: Tokenizer) -> list[str]:

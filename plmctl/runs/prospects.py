@@ -57,7 +57,7 @@ def foresee_finetuning(spec: Finetune, *, timed: bool = False) -> Prospects:
     spec, task, outline = resolve_finetuning(spec.replace({"run.dir": "."}))
     metrics = {name: not task.directions.larger(name) for name in (*task.metrics, "loss")}
     examples = len(inference.take_share(task.read("train"), spec.train.share))
-    updates = count_updates(spec, examples)
+    updates = count_updates(spec, examples, max(task.lengths.sides))
     report = estimate_task(spec, outline, task, updates=updates, traced=False)
     costs, whole = _sum_up(report), report["run"]["updates"]
     if timed:

@@ -26,6 +26,7 @@ from plmctl.core.errors import (
     raise_all,
 )
 from plmctl.core.spelling import spell
+from plmctl.data.token_batches import count_rows
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
 from plmctl.runs.adapt import complete
@@ -133,11 +134,12 @@ def count_updates(spec: Finetune, examples: int, longest: int) -> int:
         examples: The training examples of the run's own task.
         longest: The tokens of its longest sequence.
     """
-    updates = {MAIN: -(-examples // spec.train.rows_at(longest))}
+    size, tokens = spec.train.batch_size, spec.train.batch_tokens
+    updates = {MAIN: -(-examples // count_rows(size, tokens, longest))}
     for side in open_side_tasks(spec):
-        size = len(inference.take_share(side.task.read("train"), spec.train.share))
-        rows = spec.train.rows_at(max(side.task.lengths.sides))
-        updates[side.name] = -(-size // rows)
+        read = len(inference.take_share(side.task.read("train"), spec.train.share))
+        rows = count_rows(size, tokens, max(side.task.lengths.sides))
+        updates[side.name] = -(-read // rows)
     return sum(mixing_of(spec).share_out(updates).values()) if spec.beside else updates[MAIN]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from plmctl.artifacts.cost import Cost
 from plmctl.config.groups import Train
+from plmctl.data.token_batches import count_rows
 from plmctl.training.processes.parallel import count_teams
 
 # English text in 8,192 pieces, with the special tokens of its rows; a run counts its own words
@@ -39,7 +40,7 @@ class StageCost:
         """The stage with these settings of `train`, and rows with so many tokens that are read, and
         that are written.
         """
-        update = train.rows_at(max(lengths))
+        update = count_rows(train.batch_size, train.get("batch_tokens"), max(lengths))
         rows = train.micro_batch_size or max(
             1, update // count_teams(train.processes, train.tensor_parallel)
         )

@@ -86,7 +86,7 @@ def submit(task: Task, predictions: Predictions, name: str = "") -> str:
     """
     if isinstance(task, Submitted):
         return task.submit(predictions)
-    if task.keyed:
+    if task.facts.keyed:
         answers = {p["id"]: p["guess"] for p in predictions}
         return json.dumps(answers, ensure_ascii=False, indent=0) + "\n"
     if name.endswith((".jsonl", ".json")):

@@ -32,6 +32,7 @@ class TaskFacts(Facts):
         has_classes: Whether its labels are classes or numbers, not texts that are written.
         writes: Whether its answers are texts that a model writes.
         shows_train: Whether rows show labels of any of the training examples.
+        keyed: Whether its leader board takes one JSON object {id: answer}, not lines.
         incomparable: The error where single logits say too little to be compared.
     """
 
@@ -48,6 +49,7 @@ class TaskFacts(Facts):
     has_classes: bool = True
     writes: bool = False
     shows_train: bool = False
+    keyed: bool = False
     incomparable: ConfigError | None = None
 
     @property

@@ -123,10 +123,10 @@ class Squad(Task):
         outputs=2,
         typed="questions that you type, one a line, each with a tab and its passage",
         own_logits=("start", "end"),
+        keyed=True,
     )
 
     Settings: ClassVar[type[SquadSettings]] = SquadSettings
-    keyed = True
     windows: int | None = None  # windows of a passage that are read, the first ones; None: all
 
     def __init__(self, **settings: Any) -> None:

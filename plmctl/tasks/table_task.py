@@ -50,7 +50,7 @@ class TableTask(Task):
 
     def __init__(self, **settings: Any) -> None:
         own = TableTaskSettings(**settings)
-        self.facts = replace(own.answer.facts, typed=own.layout.typed)
+        self.facts = replace(own.answer.facts, typed=own.layout.typed, keyed=own.keyed)
         super().__init__(
             own,
             label_names=own.label_names,
@@ -60,7 +60,6 @@ class TableTask(Task):
             answer=own.answer,
             scores=own.scores,
         )
-        self.keyed = own.keyed
 
     @property
     def decided(self) -> dict[str, Any]:

@@ -92,7 +92,6 @@ class Task(Objective):
     """
 
     lower: frozenset[str] = frozenset()
-    keyed = False  # whether its leader board takes one JSON object {id: answer}
 
     fields: Mapping[str, Field] = {
         "values.example": Field("[n]", "int", "number of the example a fine-tuning row comes from"),

@@ -372,13 +372,13 @@ class Likelihood:
         rows: dict[tuple[int, ...], list[ScoredToken]] = {}
         for start, ids, begin in block:
             for scored in self.scoring.rows(ids):
-                wanted = [
+                own = [
                     ScoredToken(place, ids[number], start + number)
                     for place, number in zip(scored.places, scored.numbers, strict=True)
                     if number >= begin
                 ]
-                if wanted:
-                    rows.setdefault(scored.ids, []).extend(wanted)
+                if own:
+                    rows.setdefault(scored.ids, []).extend(own)
         for group in cut_by_tokens(rows, self.tokens):
             wanted = [rows[ids] for ids in group]
             owner = [each.owner for own in wanted for each in own]

@@ -12,6 +12,7 @@ from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.config.stage_settings import stage_config
 from plmctl.core.errors import ConfigError, ConfigErrors
+from plmctl.data.token_batches import count_rows
 from plmctl.runs.check import check_settings
 from plmctl.runs.estimate import estimate
 from plmctl.training.log import read_metrics
@@ -130,7 +131,8 @@ def test_an_update_limited_by_its_tokens_has_rows_of_full_length_at_most() -> No
     assert estimate(limited)["memory"] == estimate(counted)["memory"]
     stages = "train.stages=[{share:0.5,train.batch_size:12},{share:0.5}]"
     mixed = compose("pretrain", "bert", [*words, "train.batch_tokens=250", stages])
-    rows = [stage_config(mixed, number).train.rows_at(64) for number in (0, 1)]
+    trains = [stage_config(mixed, number).train for number in (0, 1)]
+    rows = [count_rows(each.batch_size, each.batch_tokens, 64) for each in trains]
     assert rows == [12, 3]
     longer = [*WORDS, "format.max_length=64", "train.steps=40"]
     stages = "train.stages=[{share:0.5},{share:0.5,train.batch_tokens:128}]"
