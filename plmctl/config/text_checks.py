@@ -16,7 +16,7 @@ from plmctl.core.spelling import spell, spell_setting
 from plmctl.data.located import locate
 from plmctl.data.mixture import check_mixture
 from plmctl.data.shards import is_tokens, read_manifest
-from plmctl.data.token_batches import explain_full_rows
+from plmctl.data.token_batches import count_rows, explain_full_rows
 
 # of one of `data.sources`
 SOURCE_KEYS = ("path", "target_path", "language", "mixture", "format", "noise", "weight")
@@ -119,7 +119,11 @@ def check_token_batches(spec: Any) -> None:
         for node in sources(staged).values():
             if class_of(node["format"], spec.plugins).fills_rows():
                 name = name_target("format", node["format"], spec.provenance.config_dirs)
-                rows = staged.train.rows_at(longest_sequence(node["format"]))
+                rows = count_rows(
+                    staged.train.batch_size,
+                    staged.train.batch_tokens,
+                    longest_sequence(node["format"]),
+                )
                 error = explain_full_rows(f"format={name}", tokens, rows)
                 if stages and error.path in stages[number]:
                     own, without = {"train.batch_size": rows}, [error.path]

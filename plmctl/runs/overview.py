@@ -86,8 +86,8 @@ def _describe_rows(spec: Pretrain) -> str:
     """The rows of an update; of stages whose rows differ, those of each, with its share."""
     stages = [stage_config(spec, number) for number in range(count_stages(spec))]
     rows = [
-        f"{_describe_batch(staged.train.batch_size, staged.train.batch_tokens)} of at most {staged.format.max_length} tokens"
-        for staged in stages
+        f"{_describe_batch(train.batch_size, train.batch_tokens)} of at most {longest} tokens"
+        for train, longest in ((each.train, each.format.max_length) for each in stages)
     ]
     if len(set(rows)) == 1:
         return f"of {rows[0]}"
