@@ -31,8 +31,8 @@ OUT = "chains"  # where chains are, without out=
 
 
 def show(name: str, words: Sequence[str], given: Provenance) -> None:
-    """Print what a recipe is, and the commands of its chain. Without words, a recipe whose text is
-    not given has no commands yet.
+    """Print what a recipe is, and the commands of its chain: none where words are missing that name
+    its text.
     """
     lines: Sequence[str] = ()
     try:

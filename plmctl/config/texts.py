@@ -10,6 +10,7 @@ from plmctl.config.asked import is_asked
 from plmctl.config.build import build, plain
 from plmctl.config.groups import Corpora, Data, Eval
 from plmctl.config.stage_settings import stage_config
+from plmctl.data.token_batches import count_rows
 from plmctl.text.recipe import Recipe
 
 OF_KNOWLEDGE = ("model", "noise", "objective", "heads")  # the slots of parts that read entities
@@ -94,8 +95,6 @@ class Feed:
     @classmethod
     def of(cls, spec: Any, stage: int | None = None) -> Feed:
         """The rows of a pretraining; `stage`: as one of its stages has them."""
-        from plmctl.data.token_batches import count_rows
-
         staged = spec if stage is None else stage_config(spec, stage)
         size, tokens = staged.train.batch_size, staged.train.batch_tokens
         return cls(

@@ -32,6 +32,7 @@ import numpy as np
 
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.values import fit
 from plmctl.heads.token_weights import TOKEN_WEIGHTS
 from plmctl.runtime.base import Runtime
@@ -86,12 +87,12 @@ class Manner:
         same = model == self.model if self.model else not moved
         if not same and moved:
             allowed = f"{self.checkpoint}, whose vectors {among} has"
-            raise ConfigError(
-                "checkpoint", checkpoint, allowed, fix=f"checkpoint={self.checkpoint}"
-            )
+            fix = spell_setting("checkpoint", self.checkpoint)
+            raise ConfigError("checkpoint", checkpoint, allowed, fix=fix)
         if not same:
             allowed = f"has other weights now than when {among} was made: embed its texts again"
-            fix = f"plmctl embed checkpoint={checkpoint} input=... out={among} overwrite=true"
+            words = [spell_setting("checkpoint", checkpoint), spell_setting("out", str(among))]
+            fix = f"plmctl embed {' '.join(words)} input=... overwrite=true"
             raise ConfigError("checkpoint", checkpoint, allowed, fix=fix)
 
     def write(self, weights: np.ndarray | None = None) -> list[tuple[str, np.ndarray]]:
