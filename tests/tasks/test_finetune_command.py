@@ -472,6 +472,13 @@ def test_the_fix_for_a_missing_split_promises_no_ending(tmp_path, capsys):
         files.need(tmp_path, "dev", ["dev.*"])
 
 
+def test_the_fix_for_a_folder_with_one_table_names_it(tmp_path):
+    (tmp_path / "tickets.csv").write_text("text,label\n")
+    (tmp_path / "README.md").write_text("notes\n")
+    with pytest.raises(DataError, match=r"fix: task\.path=.*/tickets\.csv$"):
+        files.need(tmp_path, "train", ["train.*"])
+
+
 def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
     import signal
 

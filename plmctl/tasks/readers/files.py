@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import AbsentData, ConfigError, DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.storage.paths import find_near
 from plmctl.storage.unpacking import UNPACK, open_data
 from plmctl.tasks.readers.builtin import BUILTIN, write_builtin_task
 from plmctl.text.bounds import FILE_LINES, long_line_error, longest_line
 from plmctl.text.inputs import read_lines
+from plmctl.text.tabular import CSV, OBJECTS, TSV, kind_of
 from plmctl.text.undecodable import decode, undecodable_error
 
 SPLITS = ("train", "dev", "test")  # the order in which a list of files is taken
@@ -73,16 +75,17 @@ def need(
     if not patterns:
         fix = "plmctl eval task=<it> checkpoint=<a run on the task that it is for>"
         raise AbsentData(f"this data set has no split '{split}'", file=path, fix=fix)
-    names = (
-        sorted(f.name for f in Path(str(path)).iterdir())[:12] if Path(str(path)).is_dir() else []
-    )
-    hint = f"; the folder has {', '.join(names)}" if names else ""
+    found = sorted(Path(str(path)).iterdir()) if Path(str(path)).is_dir() else []
+    hint = f"; the folder has {', '.join(f.name for f in found[:12])}" if found else ""
+    tables = [f for f in found if kind_of(f) in (CSV, TSV, *OBJECTS)]
+    named = "name the files in order: task.path=[<train>,<dev>,<test>]"
+    single = split == "train" and len(tables) == 1
     raise AbsentData(
         f"no file for the split '{split}'{' alone' if others else ''}: looked for"
         f" {', '.join(patterns)} (also .gz){hint}",
         file=path,
         fix=", or ".join(f"split={other}" for other in others)
-        or "name the files in order: task.path=[<train>,<dev>,<test>]",
+        or (spell_setting("task.path", tables[0]) if single else named),
     )
 
 
