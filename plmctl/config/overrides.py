@@ -278,9 +278,7 @@ class _Settings:
         if node is None or not options:
             return ""
         kinds = {self.composer.settings_in(group, each).get("_target_") for each in options}
-        found = [
-            n for n, part in (node or {}).items() if _is_part(part) and part["_target_"] in kinds
-        ]
+        found = [n for n, part in node.items() if _is_part(part) and part["_target_"] in kinds]
         return f"{outer}.{found[0]}" if len(found) == 1 else ""
 
     def _gives_names(self, word: OverrideWord) -> bool:

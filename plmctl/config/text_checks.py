@@ -119,11 +119,7 @@ def check_token_batches(spec: Any) -> None:
         for node in sources(staged).values():
             if class_of(node["format"], spec.plugins).fills_rows():
                 name = name_target("format", node["format"], spec.provenance.config_dirs)
-                rows = count_rows(
-                    staged.train.batch_size,
-                    staged.train.batch_tokens,
-                    longest_sequence(node["format"]),
-                )
+                rows = count_rows(staged.train.batch_size, tokens, longest_sequence(node["format"]))
                 error = explain_full_rows(f"format={name}", tokens, rows)
                 if stages and error.path in stages[number]:
                     own, without = {"train.batch_size": rows}, [error.path]

@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -77,6 +78,12 @@ if LOGGER.level == logging.NOTSET:
 def remark(text: object, level: int = REMARK) -> None:
     """Log a line, which standard error shows: a remark, or a DETAIL, WARN or FAIL."""
     LOGGER.log(level, "%s", visible(text))
+
+
+@cache
+def remark_once(text: str, level: int = REMARK) -> None:
+    """Log a line the first time alone, since a command reads its files several times."""
+    remark(text, level)
 
 
 def hears(level: int = REMARK) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from plmctl.core.terminal import WARN, remark
+from plmctl.core.terminal import WARN, remark_once
 from plmctl.nn.positions import Sinusoidal
 
 NEAR = 0.01  # half precision of a file, and more
@@ -26,12 +25,8 @@ def warn_of_other_waves(tables: Mapping[str, Tensor], **how: object) -> None:
         own = waves.waves(torch.arange(len(table) - waves.first))
         largest = float((table[waves.first :] - own).abs().max())
         if largest > NEAR:
-            _warn_once(
+            remark_once(
                 f"{name} is no table of sinusoids: it differs from them by up to {largest:.3g}; it"
-                " is not read, and outputs differ from the published model's"
+                " is not read, and outputs differ from the published model's",
+                WARN,
             )
-
-
-@cache  # a command opens a folder several times
-def _warn_once(line: str) -> None:
-    remark(line, WARN)

@@ -7,13 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_word
-from plmctl.core.terminal import counted, remark
+from plmctl.core.terminal import counted, remark_once
 
 SAMPLE = 10_000  # rows: enough to know the values that come again in a column
 MANY = 10  # lines of a cell that all divide as rows: no text does that by chance
@@ -205,9 +204,4 @@ def _complain(file: Path, cell: LongCell, problem: str, lost: range | None, othe
         fix = cell.describe_fix() + otherwise
         raise DataError(problem, file=file, line=cell.line, fix=fix)
     lines = f"lines {lost[0]} to {lost[-1]} are" if len(lost) > 1 else "this line is"
-    _warn_once(f"{file}:{cell.line}: {problem}" + (f"; {lines} left out" if lost else ""))
-
-
-@cache  # a command reads its files several times
-def _warn_once(text: str) -> None:
-    remark(text)
+    remark_once(f"{file}:{cell.line}: {problem}" + (f"; {lines} left out" if lost else ""))
