@@ -20,7 +20,7 @@ from plmctl.compress.works import EXPORT, MEASURED, MODEL, RUN, SHAPE, TRAIN, re
 from plmctl.config import command
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError, UsageError, list_problems
 from plmctl.core.terminal import remark
 from plmctl.jobs.job import Config, Job
 from plmctl.jobs.journal import JobJournal
@@ -134,7 +134,7 @@ class Climb:
                 shape.cut(source)
                 able.append(True)
             except ConfigError as error:
-                remark(f"{shape.describe()}: not tried: {str(error).splitlines()[0]}")
+                remark(f"{shape.describe()}: not tried: {list_problems(error)}")
                 able.append(False)
         return depths if able[0] else [self.layers], widths if able[1] else [Fraction(1)]
 

@@ -12,7 +12,7 @@ from plmctl.config import groups
 from plmctl.config.build import build, check_parts
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import Provenance, RunSpec, thaw
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError, ConfigErrors, UsageError, list_problems
 from plmctl.core.spelling import spell_line
 from plmctl.jobs.configs import Configs
 from plmctl.jobs.job import Config
@@ -63,7 +63,8 @@ class Changes:
         decided = {"sparsity": sparsity, "scope": "layer"}
         config = {name: node | decided for name, node in self.pruning.items()}
         if wrong := check_parts(config, path="pruning"):
-            allowed = f"heads and neurons, shares of each layer: {str(wrong[0]).splitlines()[0]}"
+            said = list_problems(ConfigErrors(wrong))
+            allowed = f"heads and neurons, shares of each layer: {said}"
             fix = "pruning=[heads,neurons]"
             raise ConfigError("pruning", list(self.pruning), allowed, fix=fix)
         return config

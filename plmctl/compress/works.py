@@ -17,7 +17,7 @@ from plmctl.compress.bench import Bench, Costs
 from plmctl.compress.files import ModelFiles, WrittenModel, files_of
 from plmctl.compress.form import Form
 from plmctl.compress.shape import Shape
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import UsageError, list_problems
 from plmctl.jobs.command import execute
 from plmctl.storage.atomic import open_folder, write_json
 from plmctl.storage.gate import admit
@@ -48,7 +48,7 @@ def _do(
         try:
             found = work(bench, record["config"], unfinished)
         except UsageError as error:
-            found = {"refused": str(error).splitlines()[0]}
+            found = {"refused": list_problems(error)}
         write_json(unfinished / MEASURED, found)
 
 

@@ -35,7 +35,7 @@ from plmctl.core.locate import (
 )
 from plmctl.core.parts import asks_for_factory, declared, fits, misfit, slot_of
 from plmctl.core.spelling import spell_setting
-from plmctl.core.values import NO_MAPPING, fit
+from plmctl.core.values import NO_MAPPING, fit, item_of
 
 _NEAR = re.compile(r"\(did you mean '(.+)'\?\)$")
 _WORDS = {"true": True, "false": False, "null": None}
@@ -338,16 +338,9 @@ def _check_arguments(
             errors += [] if open_ended else [UnknownSetting(where, value, name, names, fix=fix)]
         elif value == MISSING:
             errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
-        elif _is_plain(value) or not any(
-            targets_in(value)
-        ):  # those have been checked by themselves
-            try:
-                fit(value, known[key].annotation)
-            except ValueError as error:
-                if value is None and known[key].default is inspect.Parameter.empty:
-                    errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
-                else:
-                    errors.append(refuse_value(where, value, known[key].annotation, error))
+        else:
+            needed = known[key].default is inspect.Parameter.empty
+            errors += _check_value(where, value, known[key].annotation, needed=needed)
     for key, parameter in known.items() if given is not None else ():
         if parameter.default is parameter.empty and key not in {*settings, *(given or ())}:
             where = _join(path, key)
@@ -355,6 +348,34 @@ def _check_arguments(
     unknown = [error for error in errors if isinstance(error, UnknownSetting)]
     taken = TAKEN.search(path) if len(unknown) > 1 and not _is_ours(part) else None
     return [_refuse_letter(part, path, taken[1], settings)] if taken else errors
+
+
+def _check_value(
+    where: str, value: Any, annotation: Any, *, needed: bool = False
+) -> list[UsageError]:
+    """The problems of a value with its annotation, and of plain values next to parts in a list or
+    mapping; parts have been checked by themselves.
+
+    Args:
+        where: The config path of the value.
+        needed: Whether null counts as missing.
+    """
+    if not _is_plain(value) and any(targets_in(value)):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        inside = item_of(annotation)
+        whole = isinstance(value, Mapping) and "_target_" in value
+        return [
+            error
+            for key, item in (() if whole else items)
+            for error in _check_value(_join(where, key), item, inside)
+        ]
+    try:
+        fit(value, annotation)
+    except ValueError as error:
+        if value is None and needed:
+            return [ConfigError(where, ..., "must be given", fix=f"{where}=...")]
+        return [refuse_value(where, value, annotation, error)]
+    return []
 
 
 def _is_ours(part: Callable[..., Any]) -> bool:
@@ -421,7 +442,9 @@ def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> 
     with contextlib.suppress(ValueError):  # one value, where lists of them are wanted
         if not (fix or is_list or fit([[value]], annotation) is None):
             fix = spell_setting(where, [[value]])
-    if not fix and str(error) == NO_MAPPING:
+    if value is None:
+        fix = fix or "leave it out"
+    elif not fix and str(error) == NO_MAPPING:
         fix = f"{where}.<name>=..."
     return ConfigError(where, value, str(error), fix=fix)
 

@@ -194,7 +194,9 @@ def _explain_option(
     recipes = recipe_names() if composer.verb == "pretrain" else []
     owners = [group for group in slots() if group != key and option in composer.options(group)]
     known = f"there are {', '.join(options)}"
-    if option in recipes:
+    if option == "null":
+        allowed, fix = "null is no part", f"{key}=[]" if key in MANY else "leave it out"
+    elif option in recipes:
         allowed, fix = f"{option} is a recipe, not a {key}", f"plmctl pretrain {option}"
     elif owners:
         allowed, fix = f"{option} is a part of '{owners[0]}'", f"{owners[0]}={option}"

@@ -42,6 +42,7 @@ def check_data(spec: Any) -> None:
             for key, value in node.items()
             if key not in SOURCE_KEYS
         ]
+        errors += _check_parts_of(path, node)
         mixtures[f"{path}.mixture"] = node.get("mixture")
     mixtures = {path: mixture for path, mixture in mixtures.items() if mixture}
     for path, mixture in mixtures.items():
@@ -58,6 +59,20 @@ def check_data(spec: Any) -> None:
         allowed, fix = "has no effect with data.mixture", "make it one of the mixture's corpora"
         errors.append(ConfigError("data.path", data["path"], allowed, fix=fix))
     raise_all(errors)
+
+
+def _check_parts_of(path: str, node: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """The format and the noise of a source that are no parts."""
+    noise = node.get("noise") or {}
+    named = {f"{path}.format": node["format"]} if "format" in node else {}
+    named |= (
+        {f"{path}.noise.{name}": part for name, part in noise.items()}
+        if isinstance(noise, Mapping)
+        else {f"{path}.noise": noise}
+    )
+    for where, part in named.items():
+        if not (isinstance(part, Mapping) and "_target_" in part):
+            yield ConfigError(where, part, "must be a part, with _target_", fix="leave it out")
 
 
 def _check_targets(spec: Any, target: Any) -> list[ConfigError]:

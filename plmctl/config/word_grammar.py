@@ -68,7 +68,7 @@ class Override:
         flat = [
             option for value in values for option in (value if isinstance(value, list) else [value])
         ]
-        return [str(getattr(option, "text", option)) for option in flat]
+        return ["null" if each is None else str(getattr(each, "text", each)) for each in flat]
 
     def words(self) -> Iterator[str]:
         """The override of each job of a sweep; itself where it is none; the start of an interval,

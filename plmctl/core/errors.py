@@ -129,7 +129,7 @@ def flatten(error: PlmctlError) -> list[PlmctlError]:
     return error.errors if isinstance(error, ConfigErrors) else [error]
 
 
-def list_problems(error: Exception) -> str:
+def list_problems(error: BaseException) -> str:
     """All problems of an error on one line, without their fixes."""
     each = flatten(error) if isinstance(error, PlmctlError) else [error]
     return "; ".join(str(own).partition("\n")[0] for own in each)

@@ -10,16 +10,17 @@ import pkgutil
 import sys
 import sysconfig
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Unpack
 
-from plmctl.core.errors import find_meant, nearest
+from plmctl.core.errors import ConfigError, find_meant, nearest
 from plmctl.core.importing import import_own
 from plmctl.core.moved import find_moved
 from plmctl.core.parts import declared
+from plmctl.core.spelling import spell_setting
 
 
 class Undeclared(ValueError):
@@ -99,6 +100,38 @@ def is_library(target: str) -> bool:
         for each in files
         if each.is_file()
     )
+
+
+def refuse_foreign(
+    path: str, name: str, allowed: str, *, slot: str, known: Iterable[str], several: bool = False
+) -> ConfigError:
+    """The error of a name at `path` that no confirmed package has, with a fix that runs.
+
+    The fix confirms the package, names a file of one's own around a library, or names our part.
+
+    Args:
+        path: The setting.
+        name: `<module>.<name>`.
+        allowed: The allowed values.
+        slot: The slot of the part.
+        known: The names of plmctl's own parts.
+        several: Whether the setting is a list.
+    """
+
+    def spell(word: str) -> str:
+        return spell_setting(path, [word] if several else word)
+
+    package = name.partition(".")[0]
+    if is_library(name):
+        allowed = (
+            f"{package} is a library, whose code is no part; a file own_parts.py makes it one:"
+            f' @part_of("{slot}"), of plmctl.core.parts, above a definition that calls {name}'
+        )
+        return ConfigError(path, name, allowed, fix=f"--plugin own_parts {spell('own_parts.make')}")
+    if find_module(package):
+        return ConfigError(path, name, allowed, fix=f"--plugin {package}")
+    meant = find_meant(package, known) or next(iter(known))
+    return ConfigError(path, name, f"{allowed}; there is no package {package}", fix=spell(meant))
 
 
 def parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

@@ -122,6 +122,19 @@ def takes_mapping(annotation: Any) -> bool:
     return any((typing.get_origin(each) or each) in (dict, Mapping, Any, object) for each in inner)
 
 
+def item_of(annotation: Any) -> Any:
+    """The annotation of the items of a list or of the values of a mapping; Any, if it says none."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return item_of(inner[0])
+    if origin in (Union, types.UnionType):
+        items = [item for item in map(item_of, inner) if item is not Any]
+        return items[0] if len(items) == 1 else Any
+    if origin in (list, tuple, dict, Mapping, Sequence, Collection, Iterable) and inner:
+        return inner[1 if origin in (dict, Mapping) else 0]
+    return Any
+
+
 class _OutOfRange(ValueError):
     """A value of the right type outside its range."""
 

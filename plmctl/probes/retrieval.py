@@ -14,7 +14,7 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
-from plmctl.core.terminal import counted
+from plmctl.core.terminal import counted, remark
 from plmctl.core.values import Count
 from plmctl.heads.sentences import take_columns
 from plmctl.probes.base import Opened, Probe
@@ -95,10 +95,12 @@ class Retrieval(Probe):
         pooling = choose_pooling(opened.loaded, self.pooling, path="task.pooling")
         out, rows = opened.claim_file("rankings.jsonl"), list[dict[str, Any]]()
         by_search: dict[str, dict[str, dict[str, float]]] = {}  # by search, then by set
-        texts = questions = 0
-        for name, folder in self.find_sets(opened.split).items():
-            corpus, (examples, _) = dict(folder.texts()), folder.read(opened.split)
+        texts = questions = ungraded = unanswered = 0
+        sets, split = self.choose_split(opened)
+        for name, folder in sets.items():
+            corpus, (examples, left) = dict(folder.texts()), folder.read(split)
             texts, questions = texts + len(corpus), questions + len(examples)
+            ungraded, unanswered = ungraded + folder.count_unjudged(split), unanswered + left
             for search, ranked in self._rank(opened, pooling, examples, corpus):
                 own = RankingTask.write_rankings(examples, ranked, list(corpus))
                 by_search.setdefault(search, {})[name] = score_rankings(own, self.metrics)
@@ -112,9 +114,27 @@ class Retrieval(Probe):
         extra["likeness"] = self._choose_likeness(pooling)
         searched = f"{counted(texts, 'text')} for {counted(questions, 'question')}"
         extra["searched"] = Told(searched, texts)
+        if ungraded:
+            said = f"{counted(ungraded, 'question')} left out: no grade in {split}"
+            extra["ungraded"] = Told(said, ungraded)
+        if unanswered:
+            said = f"{counted(unanswered, 'question')} left out: no relevant text"
+            extra["unanswered"] = Told(said, unanswered)
         if out is not None:
             extra["rankings"] = str(write_rows(out, rows))
-        return ScoreTable(f"retrieval: {opened.split}", scores, extra)
+        return ScoreTable(f"retrieval: {split}", scores, extra)
+
+    def choose_split(self, opened: Opened) -> tuple[dict[str, CorpusFolder], str]:
+        """(the sets, the split to score). Where the command line names no split and no set has
+        grades of the usual one, the split is one that has them.
+        """
+        sets = self.find_sets(opened.split)
+        there = [split for folder in sets.values() for split in folder.splits()]
+        missing = all(folder.qrels(opened.split) is None for folder in sets.values())
+        if "split" in opened.given.keys or not (missing and there):
+            return sets, opened.split
+        remark(f"split={there[0]}: there are no grades of {opened.split}")
+        return self.find_sets(there[0]), there[0]
 
     def _rank(
         self,

@@ -18,7 +18,7 @@ from plmctl.analysis.runs import (
     read_predictions,
     read_result,
 )
-from plmctl.core.errors import DataError, PlmctlError, UsageError, did_you_mean
+from plmctl.core.errors import DataError, PlmctlError, UsageError, did_you_mean, list_problems
 from plmctl.core.spelling import spell_line, spell_word
 from plmctl.report.studies import STUDY, StudyFolder, is_study
 from plmctl.report.sweeps import find_folders, name_jobs, read_record
@@ -128,7 +128,7 @@ class SplitPredictions:
         try:
             return self._read_fields(), ""
         except PlmctlError as error:
-            return None, f"{self.run.name}: without the texts: {str(error).splitlines()[0]}."
+            return None, f"{self.run.name}: without the texts: {list_problems(error)}."
 
     def _read_fields(self) -> Sequence[Mapping[str, Any]]:
         from plmctl.report.decided import read_task  # brings torch

@@ -154,8 +154,10 @@ def _check_files(spec: Finetune) -> None:
         fix = f"task.path=...\n  data: {source}"
         raise ConfigError("task.path", ..., "must be given", fix=fix)
     try:
-        reader: Reader = build(own["reader"], plugins=spec.plugins, path="task.reader")
-        path, columns = own["path"], thaw(own["columns"])
+        node, path, columns = (thaw(own[name]) for name in ("reader", "path", "columns"))
+        if not (isinstance(node, Mapping) and isinstance(columns, Mapping)):
+            return  # the task has this problem already
+        reader: Reader = build(node, plugins=spec.plugins, path="task.reader")
     except (PlmctlError, KeyError):
         return
     with naming_source("task", own.get("name"), spec.provenance.config_dirs):

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from plmctl.core.batch import Batch
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import UsageError, list_problems
 from plmctl.core.machine import describe_cpu
 from plmctl.core.parts import part_of
 from plmctl.generation.decode import find_writing_head
@@ -62,7 +62,7 @@ class FastestRuntime(Runtime):
                 key = _spell_key(name, runtime, program, sample)
                 self.rates[name] = keep(key, partial(measure, name), find_cache_folder())
             except UsageError as error:
-                self.refusals.append(f"{name}: {str(error).splitlines()[0]}")
+                self.refusals.append(f"{name}: {list_problems(error)}")
         self.chosen = max(self.rates, key=lambda name: self.rates[name])
         return ready.get(self.chosen) or self.candidates[self.chosen].prepare(program, sample)
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.causal import Causal
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import UsageError, list_problems
 from plmctl.generation.decode import find_writing_head
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
@@ -78,7 +78,7 @@ def make_spec(library: Any, model: Model, tokens: Sequence[str], roles: Mapping[
     try:
         head, backbone = model.heads[find_writing_head(model)], model.backbone
     except UsageError as error:
-        raise refuse(f"CTranslate2 writes texts: {str(error).splitlines()[0]}") from error
+        raise refuse(f"CTranslate2 writes texts: {list_problems(error)}") from error
     if type(backbone) not in BACKBONES:
         raise lack(f"model {type(backbone).__name__}")
     if type(head) is not LMHead or head.dense is not None:

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import UsageError, list_problems
 from plmctl.core.machine import describe_cpu
 from plmctl.generation.search import Hypothesis, Search, SearchFacts
 from plmctl.generation.writer import WriteItself
@@ -75,7 +75,7 @@ class FasterTexts:
             self.chosen = max(ways, key=lambda name: self.rates[name])
             return write_itself(None) if self.chosen == "torch" else write(max(limits))
         except UsageError as error:  # the library lacks the search, the model, or is not there
-            self.chosen, self.refusal = "torch", str(error).splitlines()[0]
+            self.chosen, self.refusal = "torch", list_problems(error)
             return write_itself(None)
 
     def describe(self) -> str:

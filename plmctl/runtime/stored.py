@@ -10,7 +10,7 @@ from typing import Protocol
 from torch import Tensor
 
 from plmctl.core.batch import Batch
-from plmctl.core.errors import DataError, UsageError
+from plmctl.core.errors import DataError, UsageError, list_problems
 from plmctl.generation.writer import Writer
 from plmctl.models.base import Model
 from plmctl.runtime.base import Answer, Program, Runtime
@@ -110,5 +110,5 @@ def _blame(folder: Path) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        what = f"damaged, or of another version of its library: {str(error).splitlines()[0]}"
+        what = f"damaged, or of another version of its library: {list_problems(error)}"
         raise DataError(what, file=folder, fix="convert its run again") from error

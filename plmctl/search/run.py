@@ -17,7 +17,14 @@ from plmctl.config.build import build, plain
 from plmctl.config.launcher import read_launcher
 from plmctl.config.recipes import UnknownRecipe, find_recipe, recipe_names, searches
 from plmctl.config.spec import RunSpec, key_of
-from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten, nearest, raise_all
+from plmctl.core.errors import (
+    ConfigError,
+    PlmctlError,
+    UsageError,
+    list_problems,
+    nearest,
+    raise_all,
+)
 from plmctl.core.spelling import spell, spell_setting
 from plmctl.core.terminal import remark, tell
 from plmctl.jobs.cluster import Cluster
@@ -139,7 +146,7 @@ class SearchPlan:
             config = self.maker.compose(self.space.overrides(step.point))
             known = dict(self.maker.foresee(config).costs)
         except PlmctlError as error:
-            return StepResult(worst, 0, "refused", _shorten(error))
+            return StepResult(worst, 0, "refused", list_problems(error))
         costs[step.individual] = known
         why = find_excess(self.limits, known)
         return StepResult(worst, 0, "refused", why, 0.0, known) if why else None
@@ -390,8 +397,3 @@ def _remark_next(settings: RunSpec) -> None:
     words = [] if recipe is None else [recipe.stem if named else str(recipe)]
     words += [word for word in given.overrides if key_of(word)]
     remark_next("stopped", "search", *words, *given.launcher, given=given)
-
-
-def _shorten(error: PlmctlError) -> str:
-    """The first line of the first error."""
-    return str(flatten(error)[0]).splitlines()[0]

@@ -9,6 +9,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.extras import require_library
+from plmctl.core.locate import refuse_foreign
 from plmctl.core.parts import declared
 
 Segmenter = Callable[[str], Iterable[tuple[int, int]]]
@@ -49,7 +50,7 @@ def find(name: str, plugins: Sequence[str] | None = None, path: str = "data.segm
     if not module:
         raise error
     if plugins is not None and name.partition(".")[0] not in plugins:
-        raise ConfigError(path, name, error.allowed, fix=f"--plugin {name.partition('.')[0]}")
+        raise refuse_foreign(path, name, error.allowed, slot="segment", known=_OWN)
     try:
         segmenter = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as missing:

@@ -32,7 +32,7 @@ from plmctl.artifacts.loading import CARD, Loaded, load_source, open_source
 from plmctl.artifacts.trained_ranges import find_ranges
 from plmctl.config.saved import CONFIG
 from plmctl.core.batch import Batch
-from plmctl.core.errors import DataError, PlmctlError, UsageError
+from plmctl.core.errors import DataError, PlmctlError, UsageError, list_problems
 from plmctl.core.extras import EXTRAS, find_version, require_library
 from plmctl.core.machine import cpu_sums_int8, describe_cpu, list_cpu_flags
 from plmctl.core.rounding import round_floats
@@ -219,7 +219,7 @@ def read_labelled(
         else:
             name, examples = Path(data).stem, _read_file(task, Path(data))
     except PlmctlError as error:
-        first = str(error).splitlines()[0]
+        first = list_problems(error)
         what = first if data else f"the dev split of {source} cannot be read: {first}"
         raise DataError(what, fix=fix) from error
     unlabelled = next((one for one in examples if not _is_labelled(one)), None)
@@ -414,7 +414,7 @@ def write_tokenizer(loaded: Loaded, task: Task, folder: Path, *, framed: bool = 
             folder, model_max_length=task.max_length, framed=framed, single=template
         )
     except UsageError as error:
-        remark(f"only plmctl reads this tokenizer: {str(error).splitlines()[0]}")
+        remark(f"only plmctl reads this tokenizer: {list_problems(error)}")
 
 
 def remark_scores(

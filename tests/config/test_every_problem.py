@@ -221,3 +221,37 @@ def test_a_wrong_name_is_led_to_the_right_one_or_to_none(word: str, hint: str) -
     done = CliRunner().invoke(make_app(), ["pretrain", word, "--dry-run"])
     assert hint in done.output
     assert bool(hint) == ("did you mean" in done.output or "is a recipe" in done.output)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["model.stack.cells.a=null"], r"cells\.a=null: must be a part .*\n  fix: # leave it out"),
+        (["noise=[null]"], r"noise='null': null is no part; .*\n  fix: noise=\[\]"),
+        (
+            ["data.sources={a:{path:x,format:null}}"],
+            r"a\.format=null: must be a part, with _target_",
+        ),
+        (
+            ["data.sources={a:{path:x,noise:{b:null}}}"],
+            r"a\.noise\.b=null: must be a part, with _target_",
+        ),
+    ],
+)
+def test_null_where_a_part_belongs(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(make_app(), ["pretrain", *words, "train.device=cpu"])
+    assert done.exit_code == 2, done.output
+    assert re.search(said, done.output + done.stderr), done.output + done.stderr
+
+
+@pytest.mark.parametrize("setting", ["columns", "reader"])
+def test_null_in_a_task(setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("text,label\na b,c\nd e,f\n")
+    words = ["task=classification", "task.path=t.csv", "checkpoint=no/model"]
+    done = CliRunner().invoke(make_app(), ["finetune", *words, f"task.{setting}=null"])
+    assert done.exit_code in (2, 3), done.exception
+    assert f"task.{setting}" in done.output + done.stderr

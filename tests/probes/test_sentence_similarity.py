@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 from plmctl.artifacts.loading import Loaded, load
 from plmctl.cli.app import make_app
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.features import HIDDEN
 from plmctl.probes.base import Opened
@@ -345,6 +347,26 @@ def test_retrieval_is_that_of_loops(pooling: str, loaded: Loaded, tmp_path: Path
     assert table.metrics["mean"]["map"] == pytest.approx(np.mean(both))
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["set"] for row in rows] == ["b", "b", "b", "b", "m", "m", "m", "m"]
+
+
+def test_retrieval_takes_the_split_that_is_there(
+    loaded: Loaded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Questions that it leaves out are counted."""
+    folder = write_corpus(tmp_path / "a", beir=True)
+    (folder / "qrels/dev.tsv").rename(folder / "qrels/test.tsv")
+    with (folder / "queries.jsonl").open("a") as file:
+        for name in ("q4", "q5"):
+            file.write(json.dumps({"_id": name, "text": "return the string"}) + "\n")
+    opened = Opened(loaded, choose("fp32", torch.device("cpu")), "x")
+    table = Retrieval(path=str(folder)).measure(opened)
+    assert table.title == "retrieval: test"
+    assert "split=test: there are no grades of dev" in capsys.readouterr().err
+    assert table.extra["ungraded"].value == 2
+    assert table.extra["unanswered"].value == 1
+    asked = replace(opened, given=Provenance("eval", overrides=("split=dev",)))
+    with pytest.raises(DataError, match="fix: split=test"):
+        Retrieval(path=str(folder)).measure(asked)
 
 
 def test_sets_of_retrieval_that_cannot_be(tmp_path: Path) -> None:

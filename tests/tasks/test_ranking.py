@@ -350,6 +350,7 @@ def test_damaged_tables(name: str, content: str, message: str, tmp_path: Path) -
         ("qrels/dev.tsv", "query-id\tcorpus-id\tscore\n", r"dev\.tsv: no grades"),
         ("qrels/dev.tsv", "q9\td1\t1\n", r"dev\.tsv: question 'q9' is not in queries\.jsonl"),
         ("qrels/dev.tsv", "q1\td9\t1\n", r"dev\.tsv: document 'd9' is not in corpus\.jsonl"),
+        ("qrels/dev.tsv", "q7\td1\t1\nq8\td1\t1\n", r"2 questions are not in .*: q7, q8\n  fix"),
         ("qrels/dev.tsv", "q1\td1\t0\n", r"dev\.tsv: no question has a relevant document"),
         ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl:1: .*text"),
         ("corpus.jsonl", '{"id": "d1", "text": "x"}\n', r"corpus\.jsonl:1: .*_id"),

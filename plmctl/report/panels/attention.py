@@ -12,7 +12,7 @@ from plmctl.analysis.attention import AttentionMaps, SparseHeads
 from plmctl.analysis.runs import Curve
 from plmctl.analysis.sample import SENTENCES
 from plmctl.analysis.spans import HeadSpans, TokenSpans
-from plmctl.core.errors import PlmctlError, UsageError
+from plmctl.core.errors import PlmctlError, UsageError, list_problems
 from plmctl.report.charts import draw_lines
 from plmctl.report.grids import TokenRow, draw_links, draw_rows
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
@@ -51,7 +51,7 @@ def panel(subject: Subject) -> list[Block]:
         try:
             blocks += [Heading(run.name, 3), *_draw_maps(subject, run, number)]
         except PlmctlError as error:
-            blocks.append(Paragraph(f"Not drawn: {str(error).splitlines()[0]}."))
+            blocks.append(Paragraph(f"Not drawn: {list_problems(error)}."))
             absent += [error] if isinstance(error, UsageError) else []
     if absent and len(absent) == len(subject.detailed):
         raise absent[0]

@@ -6,7 +6,7 @@ from plmctl.analysis.layers import LayerMoves
 from plmctl.analysis.probing import ProbeResult, split_items
 from plmctl.analysis.runs import Curve
 from plmctl.analysis.sample import SENTENCES
-from plmctl.core.errors import PlmctlError
+from plmctl.core.errors import PlmctlError, list_problems
 from plmctl.report.charts import draw_lines
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
@@ -35,7 +35,7 @@ def panel(subject: Subject) -> list[Block]:
         try:
             found[run.name] = LayerMoves.of(run.loaded)
         except PlmctlError as error:
-            notes.append(f"{run.name}: not measured, {str(error).splitlines()[0]}.")
+            notes.append(f"{run.name}: not measured, {list_problems(error)}.")
             continue
         checkpoint, tokens = run.loaded.source.folder.name, found[run.name].tokens
         notes.append(f"{run.name}: {checkpoint}, {tokens} tokens.")
@@ -68,7 +68,7 @@ def probes(subject: Subject) -> list[Block]:
             try:
                 result = ProbeResult.of(run.loaded, question)
             except PlmctlError as error:
-                notes.append(f"{run.name}: not probed, {str(error).splitlines()[0]}.")
+                notes.append(f"{run.name}: not probed, {list_problems(error)}.")
                 continue
             curves[run.name] = [
                 (float(layer), 100 * value) for layer, value in enumerate(result.accuracy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from plmctl.analysis.sensitivity import BitSensitivity
-from plmctl.core.errors import PlmctlError
+from plmctl.core.errors import PlmctlError, list_problems
 from plmctl.report.charts import draw_lines
 from plmctl.report.decided import read_task
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
@@ -32,7 +32,7 @@ def panel(subject: Subject) -> list[Block]:
                 continue
             found = BitSensitivity.of(run.loaded, task, subject.wishes.bits)
         except PlmctlError as error:
-            blocks.append(Paragraph(f"{run.name}: not measured, {str(error).splitlines()[0]}."))
+            blocks.append(Paragraph(f"{run.name}: not measured, {list_problems(error)}."))
             continue
         blocks += [*_draw(found, number), *_tabulate(found)]
     return blocks

@@ -11,7 +11,7 @@ from typing import TypeVar
 from plmctl.analysis.contexts import Occurrences, SelfSimilarity, find_occurrences
 from plmctl.analysis.keys import KeyTexts, Trigger
 from plmctl.analysis.runs import Curve
-from plmctl.core.errors import PlmctlError, UsageError
+from plmctl.core.errors import PlmctlError, UsageError, list_problems
 from plmctl.report.charts import draw_lines
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
@@ -111,7 +111,7 @@ def _measure(
         try:
             found[run.name] = measure(run)
         except PlmctlError as error:
-            notes.append(Paragraph(f"{run.name}: not measured, {str(error).splitlines()[0]}."))
+            notes.append(Paragraph(f"{run.name}: not measured, {list_problems(error)}."))
             wrong += [error] if isinstance(error, UsageError) else []
     if wrong and len(wrong) == len(subject.detailed):
         raise wrong[0]

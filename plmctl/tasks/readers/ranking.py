@@ -4,12 +4,13 @@ layouts of BEIR and MS MARCO.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, list_some
 from plmctl.core.parts import part_of
+from plmctl.core.terminal import counted
 from plmctl.core.values import fit
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.column_settings import Column
@@ -199,32 +200,44 @@ class CorpusFolder:
         """
         yield from _read_texts(self.documents, among)
 
+    def splits(self) -> list[str]:
+        """The usual splits with grades."""
+        return [each for each in ("test", "dev", "train") if self.qrels(each)]
+
+    def questions(self, split: str) -> Path:
+        """The file of the questions of a split; DataError without any."""
+        found = self._first([f"queries.{split}.tsv", "queries.jsonl", "queries.tsv"])
+        if found is None:
+            raise DataError(f"no queries.jsonl or queries.{split}.tsv", file=self.folder)
+        return found
+
+    def count_unjudged(self, split: str) -> int:
+        """The number of questions that have no grade in a split."""
+        grades = read_qrels(file) if (file := self.qrels(split)) else {}
+        return sum(name not in grades for name, _ in _read_texts(self.questions(split), None))
+
     def read(self, split: str) -> tuple[list[Example], int]:
         """The questions of a split, and how many are left out for want of a relevant document."""
         file = self.qrels(split)
         if file is None:
             there = ", ".join(sorted(each.name for each in self.folder.iterdir())[:12])
-            other = next((each for each in ("test", "dev", "train") if self.qrels(each)), None)
+            other = next(iter(self.splits()), None)
             raise DataError(
                 f"no qrels/{split}.tsv or qrels.{split}.tsv; there is {there}",
                 file=self.folder,
                 fix=f"split={other}" if other else "",
             )
         grades = read_qrels(file)
-        asked = self._first([f"queries.{split}.tsv", "queries.jsonl", "queries.tsv"])
-        if asked is None:
-            raise DataError(f"no queries.jsonl or queries.{split}.tsv", file=self.folder)
+        asked = self.questions(split)
         queries = dict(_read_texts(asked, set(grades)))
+        _refuse_absent("question", grades, queries, asked, file)
         judged = {name for own in grades.values() for name in own}
         # some sets of BEIR search among their own questions; its scores leave these out
         both = set(grades) if self.documents.name.startswith("corpus.jsonl") else set[str]()
         texts = dict(self.texts(judged | both))
+        _refuse_absent("document", sorted(judged), texts, self.documents, file)
         examples = []
         for name, own in grades.items():
-            if name not in queries:
-                raise DataError(f"question '{name}' is not in {asked.name}", file=file)
-            if absent := next((each for each in own if each not in texts), None):
-                raise DataError(f"document '{absent}' is not in {self.documents.name}", file=file)
             good = {each: grade for each, grade in own.items() if grade > 0}
             if good:
                 bad = {each: texts[each] for each in own if each not in good}
@@ -247,6 +260,20 @@ def find_corpus(path: str | Path) -> CorpusFolder | None:
         if (folder / name).is_file():
             return CorpusFolder(folder, folder / name)
     return None
+
+
+def _refuse_absent(
+    what: str, names: Iterable[str], texts: Mapping[str, str], own: Path, file: Path
+) -> None:
+    """DataError for graded questions or documents without a text in their file."""
+    absent = [name for name in names if name not in texts]
+    if len(absent) == 1:
+        said = f"{what} '{absent[0]}' is not in {own.name}"
+    else:
+        said = f"{counted(len(absent), what)} are not in {own.name}: {list_some(absent)}"
+    if absent:
+        fix = f"add to {own.name}, or leave the lines of {file.name} out"
+        raise DataError(said, file=file, fix=fix)
 
 
 def _read_texts(file: Path, among: set[str] | None) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from plmctl.core.errors import list_problems
 from plmctl.core.terminal import FAIL, remark
 from plmctl.storage.gate import admit, open_file
 from plmctl.storage.reading import parse_json
@@ -60,7 +61,7 @@ class Watch:
         self._end.set()
         self._thread.join()
         if error is not None:  # the others read why they are alone
-            self.mark(f"has failed: {str(error).splitlines()[0] if str(error) else kind}")
+            self.mark(f"has failed: {list_problems(error) if str(error) else kind}")
             self.beat()
             return
         with contextlib.suppress(OSError):

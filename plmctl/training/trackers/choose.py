@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from plmctl.core.errors import ConfigError, nearest
-from plmctl.core.locate import locate
+from plmctl.core.errors import ConfigError, find_meant, nearest
+from plmctl.core.locate import locate, refuse_foreign
 from plmctl.core.parts import declared
 from plmctl.training.trackers.base import Tracker
 from plmctl.training.trackers.mlflow import MLflow
@@ -37,9 +38,12 @@ def _find(name: str, plugins: Sequence[str]) -> type[Tracker]:
     allowed = f"{', '.join(TRACKERS)}, or <module>.<class> of a --plugin package"
     package, dot, _ = name.partition(".")
     if not dot:
-        raise ConfigError("run.trackers", name, f"{allowed}{nearest(name, TRACKERS)}")
+        meant = find_meant(name, TRACKERS)
+        fix = f"run.trackers=[{meant}]" if meant else "leave it out"
+        raise ConfigError("run.trackers", name, f"{allowed}{nearest(name, TRACKERS)}", fix=fix)
     if package not in plugins:
-        raise ConfigError("run.trackers", name, allowed, fix=f"--plugin {package}")
+        kinds: Any = {"slot": "trackers", "known": [*TRACKERS], "several": True}
+        raise refuse_foreign("run.trackers", name, allowed, **kinds)
     try:
         kind = locate(name, plugins)
     except ValueError as error:
