@@ -243,7 +243,7 @@ def test_there_are_recipes() -> None:
     assert {"bert", "roberta", "gpt", "gpt2"} <= set(RECIPES)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in TAUGHT])
 def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[..., Path]) -> None:
     cfg = compose("pretrain", recipe, [*SMALL, *tokenizer_of(recipe, tokens_of)])

@@ -85,7 +85,7 @@ def test_the_warning_names_the_same_command(
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("number", [1, 2, 5, 9])
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("out", ["p.csv", "p.jsonl", "folder"])

@@ -175,6 +175,7 @@ def test_a_tokenizer_of_another_language_is_warned_of(
     assert "fix: # train one on it (without tokenizer.path=)" in warning
 
 
+@pytest.mark.slow  # tests/data/test_tokenize_resume.py stops and goes on
 def test_ctrl_c_names_the_command_that_goes_on(text: Path, tmp_path: Path) -> None:
     words = ["tokenize", f"data.path={text}", "tokenizer.vocab_size=66", f"out={tmp_path / 'out'}"]
     code = (

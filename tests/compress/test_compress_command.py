@@ -126,6 +126,7 @@ def test_the_prediction_is_the_file(small: Path) -> None:
     assert predicted["size"] == pytest.approx(chosen["costs"]["size"], rel=0.02)
 
 
+@pytest.mark.slow  # its jobs are those of tests/jobs
 def test_stopped_anywhere_it_ends_in_the_same_table(
     run: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ def peer(request: pytest.FixtureRequest) -> peers.Peer:
     return peers.PEERS[request.param]()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", list(peers.SETTINGS))
 def test_the_same_texts(peer: peers.Peer, name: str) -> None:
     search, settings = peers.SETTINGS[name]

@@ -44,7 +44,7 @@ def write(
     return generate(model, together([ids], name), **how)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("tokens", [1, 3, 20])
 @pytest.mark.parametrize("words", MODELS.values(), ids=MODELS)
 def test_the_text_is_that_without_a_draft(

@@ -146,7 +146,7 @@ def compare(model: Any, loaded: Loaded, head: str | None, within: float) -> None
     assert compared >= {each for each in model.parameters() if each.grad is not None}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("number", range(len(ODD)))
 @pytest.mark.parametrize("end", HEADS)
 def test_outputs_losses_gradients_and_bytes_are_equal(

@@ -231,7 +231,7 @@ def compare(model: Any, loaded: Loaded, head: str | None, within: float) -> None
     assert compared >= {each for each in model.parameters() if each.grad is not None}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("family", "end", "number"), CASES)
 def test_outputs_losses_gradients_and_bytes_are_equal(
     family: str, end: str, number: int, tmp_path: Path

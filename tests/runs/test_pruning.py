@@ -116,6 +116,7 @@ def test_the_best_checkpoint_is_a_pruned_one(table: Path, base: Path, tmp_path: 
     assert all(share_of_zeros(run, step) == 0.5 for step in saved)
 
 
+@pytest.mark.slow  # a fine-tuning is, above
 def test_a_pretraining_and_a_distillation_are_pruned(tmp_path: Path, table: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("\n".join(f"this is line {n} of a text. it is short.\n" for n in range(60)))

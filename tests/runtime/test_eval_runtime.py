@@ -38,6 +38,7 @@ def test_onnx_gives_the_scores_and_predictions_of_pytorch(run: Path, tmp_path: P
         assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
 
 
+@pytest.mark.slow  # tests/use/test_runtimes_of_uses.py has it
 def test_new_texts_are_answered_by_openvino(run: Path, tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("a fine film\na dull film indeed indeed\n" * 3)
     outs = [tmp_path / f"{name}.csv" for name in ("torch", "openvino")]

@@ -36,7 +36,7 @@ QUICK = {
 SLOW = [cell for cell in GRAPHS if cell not in QUICK]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)  # one for each library
 @pytest.mark.parametrize(("task", "backbone"), mark_slow(GRAPHS, SLOW))
 @pytest.mark.parametrize("kind", [OnnxRuntime, OpenVinoRuntime])
 def test_numbers_are_those_of_pytorch(
@@ -99,6 +99,7 @@ def test_published_inputs_are_the_fields_of_a_batch(rule: str) -> None:
         assert name_published(own, ["class"], other).inputs == tuple(own)
 
 
+@pytest.mark.sampled(2)  # the export, which they share, finds it out
 @pytest.mark.parametrize("kind", [OnnxRuntime, OpenVinoRuntime])
 @pytest.mark.parametrize(
     ("task", "backbone"),
@@ -117,6 +118,7 @@ def test_others_are_refused(kind: type[Runtime], task: str, backbone: str) -> No
         torch.testing.assert_close(before[name], own)
 
 
+@pytest.mark.slow  # tests/use/test_deploying.py counts them in a folder
 def test_attention_is_one_operator_of_each_layer(tmp_path: Path) -> None:
     cell = make_cell("classification", "encoder")
     graph = export(cell.program, next(cell.batches()))
@@ -129,6 +131,7 @@ def test_attention_is_one_operator_of_each_layer(tmp_path: Path) -> None:
     assert [each.name for each in model.graph.output] == ["class"]
 
 
+@pytest.mark.slow  # tests/use/test_deploying.py writes and scores them
 def test_eight_bits_are_near_and_smaller(tmp_path: Path) -> None:
     cell = make_cell("classification", "encoder")
     runtime = OnnxRuntime(int8=True)

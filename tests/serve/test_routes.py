@@ -309,6 +309,7 @@ def test_a_mistake_of_ours_shows_no_traceback(models: Models, monkeypatch: Any) 
         assert post(client, "/predict", inputs="x")
 
 
+@pytest.mark.slow  # tests/use/test_deploying.py has it without a server
 def test_an_exported_folder_answers_as_its_run(folder: Path, client: TestClient) -> None:
     if not (folder / "exported").exists():
         words = [f"{folder}/films", "--to", "onnx", "--out", f"{folder}/exported"]

@@ -137,7 +137,7 @@ def go_on(words: Sequence[str], out: Path) -> list[str]:
     return list(words)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", list(COMMANDS))

@@ -263,6 +263,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_unlabelled(task(), str(tmp_path / "none.txt"))
 
 
+@pytest.mark.slow  # reading is measured above
 def test_a_long_table_takes_no_room_of_its_own(tmp_path: Path) -> None:
     examples = [Example(str(n), {"text": f"text {n}"}) for n in range(20_000)]
     predictions = [{"guess": "yes", "probabilities": {"yes": 0.75}} for _ in examples]

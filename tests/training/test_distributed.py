@@ -81,6 +81,7 @@ def test_a_lost_process_is_named_and_a_start_anew_ends_the_same(tmp_path, run, c
     assert not (tmp_path / "two" / RANKS).exists()
 
 
+@pytest.mark.slow  # two of them do, above
 def test_one_process_alone_starts_anew(tmp_path, run, capfd):
     words = [str(tmp_path / "one"), "6", "4", "resume", "end=5:exit"]
     assert launch(1, words, module="tests.training.toy_process", restarts=1) == 0

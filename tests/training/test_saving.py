@@ -68,6 +68,7 @@ def test_a_process_saves_and_the_run_goes_on_bit_for_bit(tmp_path):
     assert (tmp_path / "b/checkpoints/step-9/model.safetensors").is_file()
 
 
+@pytest.mark.slow  # the other tests of killed processes stay
 def test_a_killed_process_ends_the_run_with_a_message(tmp_path):
     trainer = make_trainer(tmp_path, steps=400, settings={**ASYNC, "save_every": 5})
     real = trainer.objective.after_step
