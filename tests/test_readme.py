@@ -176,6 +176,7 @@ def test_readme_names_every_command() -> None:
     assert {name.partition(" ")[0] for name in list_commands()} <= named
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("line", COMMANDS)
 def test_command_composes(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "./mine.yaml" in line:  # a file that the page says how to make

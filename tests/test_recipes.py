@@ -276,6 +276,7 @@ def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[.
     assert losses[-1] < 0.7 * losses[0]
 
 
+@pytest.mark.sampled(2)  # the published line of each is composed, below
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_header(recipe: str) -> None:
     """Paper, launch line, what is scaled and what differs; the published launch line composes."""
@@ -296,7 +297,7 @@ LINES = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("recipe", "number"), LINES, ids=lambda value: str(value))
 def test_every_command_of_a_header_composes(recipe: str, number: int) -> None:
     """What comes before, the launch, and what may come then; files and runs that a line names
@@ -346,7 +347,7 @@ def recipes_text(recipe: str) -> str:
     return (recipes_dir() / f"{recipe}.yaml").read_text(encoding="utf-8")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("recipe", "words"), VARIANTS, ids=lambda value: value if isinstance(value, str) else value[0]
 )

@@ -57,6 +57,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_gates_of_0_and_removed_units_are_the_same(name: str, rows: bool) -> None:

@@ -68,6 +68,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_the_narrow_model_computes_the_same(name: str) -> None:
     found = pruned(source(*CASES[name], "size.num_layers=2")[0])

@@ -322,6 +322,7 @@ def test_a_job_of_a_study_is_the_command_that_one_would_type(
     assert unpack(adapt(typed))["model"] == config["model"]
 
 
+@pytest.mark.slow  # a study of one trained model is above
 def test_a_study_that_pretrains_nothing(
     plain: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,7 +123,7 @@ def biases(name: str) -> tuple[Bias | None, list[Tensor]]:
     return None, []
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("name", PATTERNS)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("padded", [False, True])

@@ -90,7 +90,7 @@ def test_the_blocks_are_those_of_the_pattern(name: str, packed: bool) -> None:
     assert not bool((whole & listed(mask.kv_num_blocks, mask.kv_indices)).any())
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("name", PATTERNS)
 def test_the_predicate_is_that_of_the_pattern(name: str) -> None:

@@ -356,7 +356,7 @@ SHOWN = {  # what a preview of a recipe must show
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("recipe", sorted(file.stem for file in recipes_dir().glob("*.yaml")))
 def test_preview_of_every_recipe(
     recipe: str, tokens_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

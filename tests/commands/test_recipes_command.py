@@ -109,7 +109,7 @@ def test_ls_of_studies() -> None:
     }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_header_states_cost_and_data_as_they_are(recipe: str) -> None:
     found = header(find_recipe(recipe))
@@ -310,7 +310,7 @@ def test_a_student_of_layers_alone_has_no_objective_to_be_measured_by() -> None:
     assert [step.label for step in chain.jobs.values()] == ["tokenize", "bert", "pretrain"]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_chain_composes(recipe: str, translation: tuple[Path, Path]) -> None:
     """Each step is a command line of its own that composes to the config which the chain runs."""

@@ -151,6 +151,7 @@ def test_a_checkpoint_that_was_not_given_is_said_once(words: list[str]) -> None:
     assert done.stderr == "plmctl: checkpoint: must be given\n  fix: checkpoint=...\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -266,6 +266,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_nothing_of_it_is_imported_unless_it_is_named(name: str, run: str, tmp_path: Path) -> None:
     words = [word.format(run=run, out=tmp_path) for word in COMMANDS[name]]

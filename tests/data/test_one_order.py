@@ -172,6 +172,7 @@ def test_the_rows_of_an_update_are_the_same(home: Path, kind: str) -> None:
         close(loaders)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [*KINDS_OF_ROWS, "together"])
 def test_five_kills_with_another_layout_each(home: Path, kind: str) -> None:
     """1 -> 2 -> 4 -> 2 -> 1 processes, each stopped with rows that are prepared, and not used."""

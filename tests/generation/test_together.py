@@ -77,6 +77,7 @@ def draw_orders(count: int) -> list[tuple[int, list[int], TextOrder]]:
     return sorted(found, key=lambda each: each[0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", list(MODELS))
 def test_each_text_is_that_of_its_prompt_alone(name: str) -> None:
     model = made(*MODELS[name])

@@ -141,7 +141,7 @@ def theirs(model: Any, *, segments: int) -> Tensor:
     return found[mask] if found.shape[:2] == mask.shape else found
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize(("name", "changes"), CASES)
 def test_both_ways(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
     model, folder = publish(tmp_path / "published", name, changes)

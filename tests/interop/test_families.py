@@ -141,7 +141,7 @@ def labels(name: str) -> int:
     return 2 if "Question" in name or name == "AlbertForPreTraining" else 3
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("length", [[9, 9], [9, 4, 1]], ids=["unpadded", "padded"])
 @pytest.mark.parametrize("name", CLASSES)
 def test_import_agrees(name: str, length: list[int], published) -> None:

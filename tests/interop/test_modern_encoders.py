@@ -366,6 +366,7 @@ def name_as_theirs(folder: Path, tensors: dict[str, Tensor], heads: set[str]) ->
     return named
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("family", "number", "task"), CELLS)
 def test_there_and_back_is_bitwise(family: str, number: int, task: str, tmp_path: Path) -> None:
     model = publish(tmp_path / "theirs", family, task, **ODD[family][number])

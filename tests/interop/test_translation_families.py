@@ -186,7 +186,7 @@ def compare_gradients(loaded: plmctl.Loaded, model: Any, tolerance: float) -> No
         assert_equal(found[shared][:size][read], wanted[shared][read], tolerance)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_outputs_losses_and_gradients_agree(family: str, number: int, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_outputs_losses_and_gradients_agree(family: str, number: int, tmp_path: 
     compare(model, loaded, 1e-12, Double)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_weights_come_back_and_texts_are_the_same(family: str, number: int, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def by_hand(width: int, inner: int, *, attentions: int = 1, feedforwards: int = 
     return embedding + attentions * attention + feedforwards * feedforward + heads
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", SIZES)
 def test_published_sizes_have_their_parameters(size: str) -> None:
     layers, width, heads, inner, millions = SIZES[size]

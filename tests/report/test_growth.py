@@ -25,6 +25,7 @@ def measure_peak(folder: Path) -> int:
     return peak
 
 
+@pytest.mark.slow  # a matter of long runs
 def test_memory_does_not_grow_with_the_lines_of_a_log(tmp_path: Path) -> None:
     short = fabricated.run(tmp_path / "short", steps=2 * MOST)
     long = fabricated.run(tmp_path / "long", steps=6 * MOST)

@@ -229,7 +229,7 @@ ONE_STACK |= {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("recipe", sorted(ONE_STACK))
 def test_one_stack(recipe: str, tokens_of: Callable[..., Path]) -> None:
     model, found = batches(recipe, tokens_of)

@@ -42,7 +42,7 @@ CASES = {
 
 # tests/search/test_strategies.py kills these without jobs
 OPTUNA = ("tpe", "cmaes", "gp")
-SLOW = ("random", "evolution", "halving", "grid", *OPTUNA)
+SLOW = ("random", "evolution", "halving", "asha", "grid", *OPTUNA)
 
 
 class Killed(BaseException):
@@ -360,6 +360,7 @@ def test_dry_run_counts_jobs_and_updates(searched: Any, capsys: pytest.CaptureFi
     assert not Path("none").exists()
 
 
+@pytest.mark.slow  # tests/search/test_strategies.py has both orders
 def test_a_launcher_gets_the_same_search(searched: Any) -> None:
     """Jobs that are given out together: the list is that of `parallel`, whoever runs them."""
     _, one = searched("one", *CASES["random"], "parallel=3")

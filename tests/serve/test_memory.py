@@ -46,6 +46,7 @@ def grow(first: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow  # a matter of many sizes
 @pytest.mark.skipif(not GLIBC, reason="counts blocks of glibc")
 def test_kernels_of_ever_new_sizes_do_not_pile_up() -> None:
     assert grow("keep_few_kernels()") < 0.2 * grow("")

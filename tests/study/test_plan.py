@@ -233,6 +233,7 @@ def test_all_arms_that_do_not_compose(planned: Planned) -> None:
     assert "arm 'slow'" not in found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -83,6 +83,7 @@ def test_rows_of_tasks_fit_into_those_of_the_pretraining() -> None:
     assert not {name: pair for name, pair in asked.items() if pair[0] > pair[1]}
 
 
+@pytest.mark.sampled(2)
 # (rows of an update, updates) of the papers
 @pytest.mark.parametrize(
     ("name", "rows", "updates"),

@@ -528,6 +528,7 @@ def test_a_decoder_reads_its_last_token(tmp_path, trained):
     assert list(saved.task["label_names"]) == ["bad", "good"]
 
 
+@pytest.mark.slow  # what is learned is measured above
 def test_shuffled_labels_give_the_majority_score(tmp_path):
     """Control: with nothing to learn, the guesses end at the most frequent label."""
     assert _finetune(_table(tmp_path, shuffled=True), tmp_path / "run", "optim.lr=1e-3") == 0

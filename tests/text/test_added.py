@@ -68,6 +68,7 @@ def add_decoder(folder: Path, ids: list[int]) -> None:
     file.write_text(json.dumps(config), encoding="utf-8")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("add", [add_listed, add_decoder])
 @pytest.mark.parametrize("gap", [0, 5])
 @pytest.mark.parametrize("write", WRITERS)
@@ -157,6 +158,7 @@ MADE: dict[str, dict[str, Any]] = {
 } | {"word of spaces": {"vocab_size": 500, "punctuation": False, "sentinels": 2}}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MADE)
 def test_no_text_gives_a_special_token(tmp_path: Path, name: str) -> None:
     kind = name.split()[0]

@@ -133,6 +133,7 @@ PUBLISHED: dict[str, Callable[[Path], Any]] = {
 TARGETS = {"MBartTokenizer": "de_DE", "MBart50Tokenizer": "xh_ZA", "NllbTokenizer": "deu_Latn"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_class_gives_the_same_ids(name: str, tmp_path: Path) -> None:
     theirs = PUBLISHED[name](tmp_path / "files")

@@ -82,7 +82,7 @@ def test_rows_that_are_compared(name: str, tokens_of: Callable[..., Path], tmp_p
     assert_same(found, "three", "one")
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("name", [*sorted({*OBJECTIVES} - {*COMPARING}), *MORE])
 def test_an_objective(name: str, tokens_of: Callable[..., Path], tmp_path: Path) -> None:
     words = words_of(name, tokens_of, tmp_path)
@@ -115,7 +115,7 @@ def test_texts_that_are_compared(task: str, matrix: Matrix, tmp_path: Path) -> N
     )
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("task", sorted({*TASKS} - {*COMPARING_TASKS}))
 def test_a_task(task: str, matrix: Matrix, tmp_path: Path) -> None:
     if task not in matrix.samples:

@@ -331,6 +331,7 @@ def killed(folder: Path, seconds: float) -> None:
     os.waitpid(pid, 0)
 
 
+@pytest.mark.slow  # tests/training/test_checkpoint.py kills saves
 def test_kills_at_any_moment_lose_one_interval_at_most(tmp_path, threads):
     """`tests/training/chaos.py` does it with processes that save, and several ranks."""
     moments, reached = random.Random(0), 0

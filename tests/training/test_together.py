@@ -110,6 +110,7 @@ def join_by_hand(parts: list[Contrast]) -> Output:
     return first.compare(vectors, {**beside, **({"row": torch.cat(rows)} if rows else {})})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("make", [simcse, infoword, both])
 def test_two_passes_drop_the_same_values(make: Callable[[], Objective], checkpointed: bool) -> None:
