@@ -16,9 +16,30 @@ from plmctl.core.errors import UsageError
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model
 
+_collecting: list[bool] = []  # whether garbage was collected, before each fork under way
+
+
+def _hold_collector() -> None:
+    _collecting.append(gc.isenabled())
+    gc.disable()
+
+
+def _release_collector() -> None:
+    if _collecting.pop():
+        gc.enable()
+
+
+def _keep_inherited() -> None:
+    gc.freeze()
+    _release_collector()
+
+
 # A forked process has none of the threads of libraries. Their models would wait for them for ever
-# when garbage is collected there, so it never collects what it has inherited.
-os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
+# when garbage is collected there, so it never collects what it has inherited. Its parent collects
+# as before, and what is frozen there, the imports, stays so.
+os.register_at_fork(
+    before=_hold_collector, after_in_parent=_release_collector, after_in_child=_keep_inherited
+)
 
 KEPT = 8  # prepared programs: each has the weights of its model
 Answer = Callable[[Batch], Mapping[str, Tensor]]  # logits by name, of a batch

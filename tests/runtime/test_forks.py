@@ -104,11 +104,22 @@ def test_a_child_collects_no_garbage_of_its_parent(
     gc.disable()  # no collection between here and the fork
     try:
         Ring(open_library(tmp_path))
+        frozen = gc.get_freeze_count()
         assert run_in_child(gc.collect) == 0
-        assert gc.get_freeze_count() == 0
+        assert gc.get_freeze_count() == frozen
+        assert not gc.isenabled()
     finally:
         gc.enable()
         gc.collect()
+
+
+def test_a_fork_leaves_the_collector_as_it_was() -> None:
+    """What was frozen stays so, such as the imports: to look through them takes long."""
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    assert run_in_child(lambda: os._exit(0 if gc.isenabled() else 2)) == 0
+    assert gc.get_freeze_count() == frozen > 0
+    assert gc.isenabled()
 
 
 def test_documents_are_encoded_by_processes_beside_a_runtime(
