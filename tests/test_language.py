@@ -9,7 +9,7 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -114,13 +114,13 @@ def paragraphs_of(text: str, margin: int) -> Iterator[tuple[int, bool, str]]:
             block = []
 
 
-def literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """The texts in a program: strings of at least two words, values in them as `{}`."""
-    docs = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
-    for node in ast.walk(tree):
+def literals(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
+    """The texts in the nodes of a program: strings of two words or more, values as `{}`."""
+    docs = {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             docs |= {id(value) for value in ast.walk(node) if value is not node}
-    for node in ast.walk(tree):
+    for node in nodes:
         text = ""
         if id(node) in docs:
             continue
@@ -133,16 +133,18 @@ def literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, text
 
 
-def comments(text: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
+def comments(text: str, nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Comments, with the lines of one joined."""
     inside: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
             inside.update(range(node.lineno, (node.end_lineno or 0) + 1))
     yield from joined(
         (number, found[2].strip(), not found[1].strip())
         for number, line in enumerate(text.splitlines(), 1)
-        if number not in inside and (found := re.match(r"^(\s*|.*?  )#(?: +|$)(.*)", line))
+        if "#" in line
+        and number not in inside
+        and (found := re.match(r"^(\s*|.*?  )#(?: +|$)(.*)", line))
         if found[1].count('"') % 2 == 0
     )
 
@@ -163,10 +165,10 @@ def joined(lines: Iterable[tuple[int, str, bool]]) -> Iterator[tuple[int, str]]:
 
 def in_python(file: Path) -> Iterator[Unit]:
     text = file.read_text(encoding="utf-8")
-    tree = ast.parse(text)
+    nodes = [*ast.walk(ast.parse(text))]
     room, *inside = file.relative_to(ROOT).parts
     room = inside[0] if room == "plmctl" else room
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         doc = ast.get_docstring(node, clean=False)
@@ -176,10 +178,10 @@ def in_python(file: Path) -> Iterator[Unit]:
                 yield Unit(room, kind, file, node.body[0].lineno + line, paragraph)
     if file.name in DATA:
         return
-    for line, unit in literals(tree):
+    for line, unit in literals(nodes):
         for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|fix:))", unit):
             yield Unit(room, "message", file, line, paragraph)
-    for line, unit in comments(text, tree):
+    for line, unit in comments(text, nodes):
         yield Unit(
             room,
             "help" if room == "config" and file.name in SCHEMA else "comment",
@@ -214,7 +216,7 @@ def in_settings(file: Path) -> Iterator[Unit]:
     """Comments of a recipe; those of a header begin with `Launch:` and the like."""
     room, block, start = file.relative_to(ROOT).parts[0], [], 0
     for number, line in enumerate([*file.read_text(encoding="utf-8").splitlines(), ""], 1):
-        match = re.match(r"^(\s*|.*?\s)#\s*(.*)$", line)
+        match = re.match(r"^(\s*|.*?\s)#\s*(.*)$", line) if "#" in line else None
         row = match and re.match(r"(?!\w+:)\S.*?\s{2,}\S", match[2])  # of a table, as ablations
         begins = match and re.match(r"[A-Z]\w*( \w+)?:|[A-Z].*:$|@", match[2])
         if block and (not match or match[1].strip() or begins or row):

@@ -48,9 +48,9 @@ def make_neighbours() -> NearWords:
     return part
 
 
-def attack(search: AttackSearch, candidates: WordCandidates) -> list[list[Any]]:
+def attack(search: AttackSearch, candidates: WordCandidates, count: int) -> list[list[Any]]:
     """(how it ended, texts asked, the last text) of each text."""
-    texts = make_texts()
+    texts = make_texts()[:count]
     before = score(texts)
     constraints = [ChangedOnce(), KeepStopWords(words=STOP_WORDS)]
     found = attack_together(
@@ -74,11 +74,12 @@ def attack(search: AttackSearch, candidates: WordCandidates) -> list[list[Any]]:
         ("beam", AttackBeam(width=3), LetterSlips(seed=0)),
     ],
 )
-def test_100_texts_end_as_in_textattack(
+def test_texts_end_as_in_textattack(
     name: str, search: AttackSearch, candidates: WordCandidates
 ) -> None:
-    found, wanted = attack(search, candidates), WANTED[name]
-    assert len(found) == len(wanted) == 100
+    some = 40 if isinstance(search, AttackBeam) else 100  # of 100 that are stored
+    found, wanted = attack(search, candidates, some), WANTED[name][:some]
+    assert len(found) == len(wanted) == some
     assert [row[0] for row in found] == [result == "fooled" for result, *_ in wanted]
     for (fooled, queries, text), (_, theirs, their_text) in zip(found, wanted, strict=True):
         # a beam of TextAttack ends with the texts of its last round, ours with the best of all

@@ -188,7 +188,8 @@ def list_fixes() -> list[tuple[str, str]]:
     """
     found = []
     for file in sorted(Path(plmctl.__file__).parent.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        source = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source if re.search("fix", source, re.I) else "")):
             texts = []
             if isinstance(node, ast.keyword) and node.arg == "fix":
                 texts = list_texts(node.value)
