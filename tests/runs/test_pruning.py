@@ -78,7 +78,7 @@ def logits_of(model: Model) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_goes_on_bit_for_bit(way: str, table: Path, base: Path, tmp_path: Path) -> None:
     """Also where the run stops in the middle of the schedule, and of what is measured."""

@@ -53,7 +53,7 @@ def test_every_study_has_a_published_block_or_says_why_not() -> None:
             published(name)
 
 
-@pytest.mark.sampled(3)  # tests/study/test_shipped_studies.py composes each
+@pytest.mark.sampled(5)  # tests/study/test_shipped_studies.py composes each
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_arm_has_the_published_size(name: str) -> None:
     stated = load(FILES[name])["published"]
