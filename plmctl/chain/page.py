@@ -10,9 +10,12 @@ from plmctl.analysis.runs import RunLog
 from plmctl.chain.plan import RecipeChain
 from plmctl.core.progress import clock
 from plmctl.data.shards import MANIFEST
-from plmctl.jobs.job import Job, locate_runs
+from plmctl.jobs.job import RUN, Job, locate_runs
 from plmctl.jobs.journal import JobJournal
 from plmctl.report.page import Block, Code, Heading, Paragraph, TableBlock, write_page
+from plmctl.report.panel import number_charts
+from plmctl.report.panels import curves, results
+from plmctl.report.subject import ReportedRun, Subject
 from plmctl.storage.reading import parse_json
 
 HEAD = ("step", "folder", "time", "figure")
@@ -70,15 +73,26 @@ def list_rows(steps: Sequence[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
+def _show(run: ReportedRun, number: int) -> list[Block]:
+    """The result and the curves of a step."""
+    own = Subject([run])
+    blocks = [*results.panel.draw(own), *curves.panel.draw(own)]
+    return [Heading(run.name), *(number_charts(block, number) for block in blocks)]
+
+
 def write(chain: RecipeChain, steps: Sequence[dict[str, Any]], out: Path) -> Path:
     """Write `chain.md` and `chain.html` into the folder of the chain; returns the former."""
     whole = ["all", str(out), clock(sum(step["seconds"] for step in steps)), ""]
+    inside = [{**step, "folder": Path(step["folder"]).name} for step in steps]
+    logs = [(s["step"], RunLog.read_started(Path(s["folder"]) / RUN)) for s in steps]
+    runs = [ReportedRun(name, log) for name, log in logs if log.series]
     blocks: list[Block] = [
         Heading(f"The chain of {chain.recipe}", 1),
         Paragraph(chain.header.about),
-        TableBlock(HEAD, [*list_rows(steps), whole]),
+        TableBlock(HEAD, [*list_rows(inside), whole]),
+        *(block for number, run in enumerate(runs) for block in _show(run, number)),
         Heading("The commands"),
-        Code("\n".join(step["command"] for step in steps)),
+        *(Code(step["command"]) for step in steps),
     ]
     write_page(blocks, out / "chain.md")
     return out / "chain.md"

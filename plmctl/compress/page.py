@@ -21,8 +21,8 @@ def show(outcome: LadderResult, given: Provenance) -> int:
     if given.json:
         tell(json.dumps(outcome.to_json()))
     else:
-        head, rows = make_table(outcome)
-        print_parts(head, rows)
+        table = make_table(outcome)
+        print_parts(table.head, table.rows)
     found = outcome.chosen or _find_predicted(outcome)
     lines = "".join(f"\n  {line}" for line in advise(outcome, given))
     said = describe(outcome) + (f"; nearer targets:{lines}" if lines and not found else "")
@@ -32,22 +32,20 @@ def show(outcome: LadderResult, given: Provenance) -> int:
 
 def write(outcome: LadderResult, out: Path) -> Path:
     """Write `compress.md` and `compress.html` into a folder; returns the former."""
-    head, rows = make_table(outcome)
     blocks: list[Block] = [
         Heading(f"Compression of {outcome.metric}", 1),
         Paragraph(describe(outcome)),
-        TableBlock(head, rows),
+        make_table(outcome),
         *_draw(outcome),
     ]
     write_page(blocks, out / "compress.md")
     return out / "compress.md"
 
 
-def make_table(outcome: LadderResult) -> tuple[list[str], list[list[str]]]:
-    """(head, rows): the run and each rung. Columns without any number are left out."""
+def make_table(outcome: LadderResult) -> TableBlock:
+    """The run and each rung."""
     rows = [_spell(outcome, rung) for rung in (outcome.run, *outcome.rungs)]
-    filled = [name for name in rows[0] if any(row[name] for row in rows)]
-    return filled, [[row[name] for name in filled] for row in rows]
+    return TableBlock.of_filled([*rows[0]], [[*row.values()] for row in rows])
 
 
 def _spell(outcome: LadderResult, rung: Rung) -> dict[str, str]:

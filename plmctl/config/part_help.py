@@ -24,9 +24,8 @@ from plmctl.config.walks import parts_in
 from plmctl.core.locate import locate, parameters
 from plmctl.core.spelling import spell
 from plmctl.core.values import describe_values
-from plmctl.storage.settings_file import read_part_text, refuse_bad_yaml
+from plmctl.storage.settings_file import find_fast_loader, read_part_text, refuse_bad_yaml
 
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # several times as fast, in C
 _PACKAGE = re.compile(r"^# @package (\S+)", re.MULTILINE)
 
 
@@ -46,7 +45,7 @@ def list_settings(
     reader = _Reader(text, plugins, types, classes)
     by_path: dict[str, Setting] = {}
     with refuse_bad_yaml(file):
-        node = yaml.compose(text, Loader=LOADER)
+        node = yaml.compose(text, Loader=find_fast_loader())
     for setting in [*inherited, *reader.read(node, at or stated, top=True)]:
         before = by_path.get(setting.path, setting)
         meaning = setting.meaning or before.meaning or _read_plumbing().get(setting.path, "")
@@ -78,7 +77,7 @@ def name_target(slot: str, node: Mapping[str, Any], config_dirs: Sequence[str]) 
 @functools.lru_cache(maxsize=1024)
 def _targets_in(text: str) -> tuple[str, ...]:
     """Those of the text of a part file; all files are read whenever a field is lacking."""
-    content = yaml.load(text, LOADER)
+    content = yaml.load(text, find_fast_loader())
     return tuple(part["_target_"] for _, part in parts_in(content))
 
 
@@ -94,7 +93,7 @@ def _list_inherited(file: Path, plugins: Sequence[str], types: bool) -> list[Set
     `/search@task.search: beam`.
     """
     with refuse_bad_yaml(file):
-        content = yaml.load(read_part_text(file), LOADER) or {}
+        content = yaml.load(read_part_text(file), find_fast_loader()) or {}
     inherited: list[Setting] = []
     for default in content.get("defaults") or ():
         for group, name in default.items() if isinstance(default, dict) else [(".", default)]:

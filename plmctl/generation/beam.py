@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Required, Unpack
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from plmctl.core.parts import part_of
 from plmctl.generation.search import (
     DecodingStep,
     Hypothesis,
+    OpenTexts,
     Ruled,
     RuleSettings,
     SearchFacts,
@@ -26,6 +27,15 @@ from plmctl.generation.search import (
 )
 
 _CHUNK = 64  # values that `take_best` takes the maximum of first
+
+
+class BeamSettings(RuleSettings):
+    """The settings of `Beam` but its width, which searches pass on."""
+
+    alpha: Required[float]
+    penalty: Required[Literal["length", "gnmt"]]
+    early: Required[Literal["never", True, False]]
+    count: int
 
 
 @part_of("search")
@@ -150,9 +160,9 @@ class Beam(Ruled):
 
     def _weigh(self, logp: Tensor, beams: Beams, limits: np.ndarray, end: int | None) -> Tensor:
         """`logp [n w, V]` after the rules, changed in place; `limits [n]`."""
-        limit, ids = limits.repeat(beams.totals.shape[1]), beams.ids
-        logp = self.exclude(logp, written=beams.written, limit=limit, end=end, ids=ids)
-        return logp if self.repetition_penalty == 1 else self.penalise(logp, ids)
+        limit = limits.repeat(beams.totals.shape[1])
+        logp = self.exclude(logp, OpenTexts(beams.ids, beams.written, limit, end))
+        return logp if self.repetition_penalty == 1 else self.penalise(logp, beams.ids)
 
     def _finish(
         self, pools: list[_Pool], beams: Beams, continuations: Continuations, width: int

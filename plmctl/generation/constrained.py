@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -15,8 +15,8 @@ from torch import Tensor
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import WARN, counted, remark
-from plmctl.generation.beam import Beam, Beams, Continuations, take_best
-from plmctl.generation.search import DecodingStep, Hypothesis, RuleSettings, SearchFacts, Start
+from plmctl.generation.beam import Beam, Beams, BeamSettings, Continuations, take_best
+from plmctl.generation.search import DecodingStep, Hypothesis, SearchFacts, Start
 
 
 @part_of("search")
@@ -35,26 +35,13 @@ class Constrained(Beam):
     Args:
         phrases: Sequences of ids; a text stands for its ids, which `plmctl generate` finds.
         width: The open texts.
-        alpha: The exponent of the length, as for `Beam`.
-        penalty: The function of the length, as for `Beam`.
-        early: When a row is done, as for `Beam`.
-        count: The texts of a row.
-        rules: The settings of `Ruled`.
+        beam: The settings of `Beam`.
     """
 
     def __init__(
-        self,
-        *,
-        phrases: Sequence[str | Sequence[int]],
-        width: int,
-        alpha: float,
-        penalty: Literal["length", "gnmt"],
-        early: Literal["never", True, False],
-        count: int = 1,
-        **rules: Unpack[RuleSettings],
+        self, *, phrases: Sequence[str | Sequence[int]], width: int, **beam: Unpack[BeamSettings]
     ) -> None:
-        how: Any = {"alpha": alpha, "penalty": penalty, "early": early, **rules}
-        super().__init__(width=width, count=count, **how)
+        super().__init__(width=width, **beam)
         if not phrases or not all(phrases):
             allowed = "texts or lists of ids, one for each phrase that a text must contain"
             fix = "search.phrases=[[17,4]]"

@@ -15,6 +15,7 @@ from plmctl.core.parts import part_of
 from plmctl.generation.search import (
     DecodingStep,
     Hypothesis,
+    OpenTexts,
     Ruled,
     RuleSettings,
     SearchFacts,
@@ -104,7 +105,7 @@ class Contrastive(Ruled):
     ) -> tuple[Tensor, Tensor]:
         """(log-probabilities by the model, probabilities after the rules), [N, V] each."""
         logp = find_logp(logits, start.size)
-        scores = self.weigh(logits, logp, written=written, limit=limits, end=start.end, ids=ids)
+        scores = self.weigh(logits, logp, OpenTexts(ids, written, limits, start.end))
         return logp, torch.softmax(scores, -1)
 
     def _choose(self, shares: Tensor, states: Tensor, before: Tensor, real: Tensor) -> Tensor:

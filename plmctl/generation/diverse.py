@@ -5,7 +5,7 @@ arXiv:1610.02424, sec. 3).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.generation.beam import Beam, Beams, Continuations
-from plmctl.generation.search import DecodingStep, Hypothesis, RuleSettings, SearchFacts, Start
+from plmctl.generation.beam import Beam, Beams, BeamSettings, Continuations
+from plmctl.generation.search import DecodingStep, Hypothesis, SearchFacts, Start
 
 
 @part_of("search")
@@ -31,32 +31,18 @@ class Diverse(Beam):
         width: The open texts of all groups.
         groups: The number of groups.
         diversity: The penalty of a token for each text of an earlier group.
-        alpha: The exponent of the length, as for `Beam`.
-        penalty: The function of the length, as for `Beam`.
-        early: When a group is done, as for `Beam`.
-        count: The texts of a row, the best of all groups.
-        rules: The settings of `Ruled`.
+        beam: The settings of `Beam`; the texts of a row are the best of all groups.
     """
 
     def __init__(
-        self,
-        *,
-        width: int,
-        groups: int,
-        diversity: float,
-        alpha: float,
-        penalty: Literal["length", "gnmt"],
-        early: Literal["never", True, False],
-        count: int = 1,
-        **rules: Unpack[RuleSettings],
+        self, *, width: int, groups: int, diversity: float, **beam: Unpack[BeamSettings]
     ) -> None:
         if groups < 1 or width % groups:
             allowed = f"a divisor of {width}, the width of the beam"
             raise ConfigError("search.groups", groups, allowed, fix=f"search.groups={width}")
         if diversity < 0:
             raise ConfigError("search.diversity", diversity, "0 or more (0: equal groups)")
-        how: Any = {"alpha": alpha, "penalty": penalty, "early": early, **rules}
-        super().__init__(width=width, count=count, **how)
+        super().__init__(width=width, **beam)
         self.groups, self.diversity = groups, diversity
 
     @property

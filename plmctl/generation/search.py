@@ -24,6 +24,16 @@ class Hypothesis:
     finished: bool
 
 
+@dataclass(frozen=True)
+class OpenTexts:
+    """N texts whose next tokens are to be chosen."""
+
+    ids: np.ndarray  # [N, T] the tokens of prompts and texts, -1 before shorter ones
+    written: int | np.ndarray  # the last tokens of `ids` that were written, in all rows or [N]
+    limit: int | np.ndarray  # most tokens of a text, of all rows or [N]
+    end: int | None  # the token that ends a text
+
+
 class DecodingStep(Protocol):
     """A model that reads token by token."""
 
@@ -87,16 +97,7 @@ class Walking(Protocol):
     def fits(self, size: int) -> None:
         """Raise ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
 
-    def weigh(
-        self,
-        logits: Tensor,
-        logp: Tensor,
-        *,
-        written: int | np.ndarray,
-        limit: int | np.ndarray,
-        end: int | None,
-        ids: np.ndarray,
-    ) -> Tensor:
+    def weigh(self, logits: Tensor, logp: Tensor, texts: OpenTexts) -> Tensor:
         """As `Ruled.weigh`."""
 
     def draw_numbers(self, key: int, text: int, length: int) -> np.ndarray:
@@ -182,45 +183,20 @@ class Ruled:
             if value is not None and not 0 <= value < above:
                 raise ConfigError(f"search.{name}", value, allowed)
 
-    def weigh(
-        self,
-        logits: Tensor,
-        logp: Tensor,
-        *,
-        written: int | np.ndarray,
-        limit: int | np.ndarray,
-        end: int | None,
-        ids: np.ndarray,
-    ) -> Tensor:
+    def weigh(self, logits: Tensor, logp: Tensor, texts: OpenTexts) -> Tensor:
         """[N, V] the scores of the next tokens after all rules, up to a constant of each row. A
         penalty changes `logits [N, V]`; without one they are `logp`, changed in place.
         """
-        logp = self.exclude(logp, written=written, limit=limit, end=end, ids=ids)
+        logp = self.exclude(logp, texts)
         if self.repetition_penalty == 1:
             return logp
-        return self.penalise(logits.to(logp), ids).masked_fill(logp == -torch.inf, -torch.inf)
+        return self.penalise(logits.to(logp), texts.ids).masked_fill(logp == -torch.inf, -torch.inf)
 
-    def exclude(
-        self,
-        logp: Tensor,
-        *,
-        written: int | np.ndarray,
-        limit: int | np.ndarray,
-        end: int | None,
-        ids: np.ndarray,
-    ) -> Tensor:
-        """`logp [N, V]`, changed in place.
-
-        Args:
-            logp: The log-probabilities of the next tokens.
-            written: The last tokens of `ids` that were written, in all rows or [N].
-            limit: The most tokens of a text, of all rows or [N].
-            end: The token that ends a text.
-            ids: [N, T] the tokens of prompts and texts, -1 before shorter ones.
-        """
-        written = np.broadcast_to(written, len(logp))
-        if self.min_length and end is not None:
-            logp[_at(logp, written < self.min_length), end] = -torch.inf
+    def exclude(self, logp: Tensor, texts: OpenTexts) -> Tensor:
+        """The log-probabilities `logp [N, V]` of the next tokens, changed in place."""
+        written, ids = np.broadcast_to(texts.written, len(logp)), texts.ids
+        if self.min_length and texts.end is not None:
+            logp[_at(logp, written < self.min_length), texts.end] = -torch.inf
         if self.no_repeat_ngram:
             _exclude(logp, *find_repeats(ids, self.no_repeat_ngram))
         for sequence in self.excluded:
@@ -229,7 +205,7 @@ class Ruled:
         if self.first is not None:
             _force(logp, written == 0, self.first)
         if self.last is not None:
-            _force(logp, written + 1 == limit, self.last)
+            _force(logp, written + 1 == texts.limit, self.last)
         return logp
 
     def penalise(self, scores: Tensor, ids: np.ndarray) -> Tensor:

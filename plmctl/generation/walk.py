@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.generation.search import DecodingStep, Hypothesis, Start, Walking, find_logp
+from plmctl.generation.search import DecodingStep, Hypothesis, OpenTexts, Start, Walking, find_logp
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +111,8 @@ class TextWalk:
 
     def _search(self, search: Walking, logp: Tensor, logits: Tensor, own: np.ndarray) -> Tensor:
         """The next tokens of the texts `own`, by their `logp` and `logits`, which are changed."""
-        written, ids = self.written[own], self.ids[own]
-        limit = np.array([self.rows[n].limit for n in own])
-        scores = search.weigh(logits, logp, written=written, limit=limit, end=self.end, ids=ids)
+        written, limit = self.written[own], np.array([self.rows[n].limit for n in own])
+        scores = search.weigh(logits, logp, OpenTexts(self.ids[own], written, limit, self.end))
         places = zip(own, written, strict=True)
         numbers = [self.rows[n].numbers[t] for n, t in places if len(self.rows[n].numbers)]
         return search.choose(scores, torch.tensor(numbers, dtype=torch.float64).to(logp))

@@ -4,6 +4,9 @@ code).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError
@@ -22,6 +25,7 @@ class Discriminator(Head):
     """
 
     about: About = "tokens"
+    ways: ClassVar[Sequence[str]] = ("replaced",)  # ways to score a text
 
     def __init__(
         self, *, width: int, activation: str = "gelu", context: bool = False, eps: float = 1e-7

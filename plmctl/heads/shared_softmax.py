@@ -5,6 +5,8 @@ a sample of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -29,6 +31,8 @@ class SharedSoftmax(Starting):
     does not count (Jean et al., 2015, arXiv:1412.2007, sec. 3; tf.nn.sampled_softmax_loss).
     Evaluation compares all words.
     """
+
+    ways: ClassVar[Sequence[str]] = ("both", "forward", "backward")  # ways to score a text
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -36,12 +36,15 @@ _LINE = 16  # from one line of text to the next
 
 @dataclass(frozen=True)
 class _Series:
-    """A line of a picture: its names, its number among all, its points and the area around it."""
+    """A line of a picture: its names, its number among all, its points and the area around it;
+    or dots, which no line joins.
+    """
 
     name: str
     number: int
     curve: Sequence[tuple[float, float]]
     band: Band
+    dots: bool
 
 
 def draw_lines(
@@ -54,15 +57,17 @@ def draw_lines(
     bands: Mapping[str, Band] | None = None,
     guides: Mapping[str, Curve] | None = None,
     among: Sequence[Curve] = (),
+    dots: Collection[str] = (),
 ) -> str:
-    """One SVG with a line for each curve; equal curves share one. It has a shaded area for each of
-    `bands` (by the names of curves) and a dashed line for each level of `marks` and each curve of
-    `guides`. The axes also enclose the curves of `among`, which are not drawn.
+    """One SVG with a line for each curve, or with dots for those of `dots`; equal curves share one.
+    It has a shaded area for each of `bands` (by the names of curves) and a dashed line for each
+    level of `marks` and each curve of `guides`. The axes also enclose the curves of `among`, which
+    are not drawn. The legend leaves out a curve with the name of the picture, and a guide named "".
 
     Points that are not finite are left out, and of long curves as many as keep the picture small.
     """
     most = max(12, min(300, 1500 // max(1, len(curves))))
-    drawn, dashed = _merge(curves, bands or {}, most), _prepare(guides or {}, most)
+    drawn, dashed = _merge(curves, bands or {}, most, dots), _prepare(guides or {}, most)
     marks = {name: level for name, level in (marks or {}).items() if math.isfinite(level)}
     others = _prepare(dict(enumerate(among)), most).values()
     points = [point for curve in (*dashed.values(), *others) for point in curve]
@@ -73,14 +78,16 @@ def draw_lines(
     # there is no layer 1.2
     x_ticks = choose_ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)
     frame = _Frame(x_ticks, choose_ticks(min(ys), max(ys)))
-    legend, rows = _legend(drawn, list(dashed))
+    legend, rows = _legend(
+        [each for each in drawn if each.name != title], list(filter(None, dashed))
+    )
     rules, names = _levels(marks, frame)
     parts = [
         *_axes(frame, x, y),
         *(_shade(each, frame) for each in drawn if len(each.band) > 1),
         *rules,
         *(_guide(curve, frame) for curve in dashed.values()),
-        *(_line(each, frame) for each in drawn),
+        *(shape for each in sorted(drawn, key=_is_dots) for shape in _line(each, frame)),
         *names,
         *legend,
     ]
@@ -125,7 +132,9 @@ def draw_means(
     )
 
 
-def _merge(curves: Mapping[str, Curve], bands: Mapping[str, Band], most: int) -> list[_Series]:
+def _merge(
+    curves: Mapping[str, Curve], bands: Mapping[str, Band], most: int, dots: Collection[str]
+) -> list[_Series]:
     """The curves that have points, equal ones with their names in one."""
     shades = _prepare(bands, most)
     numbers = {name: number for number, name in enumerate(curves)}
@@ -134,7 +143,7 @@ def _merge(curves: Mapping[str, Curve], bands: Mapping[str, Band], most: int) ->
     for name, curve in finite.items():
         names.setdefault((_spell_values(curve), tuple(shades.get(name, ()))), []).append(name)
     return [
-        _Series(" = ".join(same), numbers[same[0]], finite[same[0]], band)
+        _Series(" = ".join(same), numbers[same[0]], finite[same[0]], band, same[0] in dots)
         for (_, band), same in names.items()
     ]
 
@@ -228,16 +237,22 @@ def _axes(frame: _Frame, x: str, y: str) -> list[str]:
     return [*out, draw_text((_LEFT + right) / 2, _HEIGHT - 8, escape(x), "middle")]
 
 
-def _line(each: _Series, frame: _Frame) -> str:
-    """A line, or a dot, that knows its values: a page shows them."""
+def _is_dots(each: _Series) -> bool:
+    """Whether no line joins its points; dots lie on lines."""
+    return each.dots or len(each.curve) == 1
+
+
+def _line(each: _Series, frame: _Frame) -> Iterator[str]:
+    """A line, or dots, that know their values: a page shows them."""
     title, style = f"<title>{escape(each.name)}</title>", style_series(each.number)
-    known = {"data_values": _spell_values(each.curve)}
-    if len(each.curve) == 1:
-        x, y = frame.x(each.curve[0][0]), frame.y(each.curve[0][1])
-        dot = {"cx": x, "cy": y, "r": 3, "fill": "currentColor"}
-        return draw_shape("circle", style, title, **known, **dot)
+    if _is_dots(each):
+        for x, y in each.curve:
+            dot = {"cx": frame.x(x), "cy": frame.y(y), "r": 3, "fill": "currentColor"}
+            yield draw_shape("circle", style, title, data_values=_spell_values([(x, y)]), **dot)
+        return
+    known = {"data_values": _spell_values(each.curve), "points": frame.spell(each.curve)}
     strokes = {"fill": "none", "stroke": "currentColor", "stroke_width": 1.6}
-    return draw_shape("polyline", style, title, **known, **strokes, points=frame.spell(each.curve))
+    yield draw_shape("polyline", style, title, **strokes, **known)
 
 
 def _shade(each: _Series, frame: _Frame) -> str:
@@ -248,17 +263,20 @@ def _shade(each: _Series, frame: _Frame) -> str:
 
 
 def _levels(marks: Mapping[str, float], frame: _Frame) -> tuple[list[str], list[str]]:
-    """(dashed lines, their names above them, or above the name of the line below); a rim in the
-    colour of the paper keeps names readable on lines.
-    """
+    """(dashed lines, their names above them, or above the name of the line below)."""
     rules, names, above = [], [], math.inf
     for name, level in sorted(marks.items(), key=lambda mark: mark[1]):
         at = frame.y(level)
         above = min(at - 4, above - _LINE)
         rules.append(draw_rule("mark", (_LEFT, at), (WIDTH - _EDGE, at)))
         names.append(draw_text(_LEFT + 4, f"{above:g}", f"{escape(name)}: {level:.4g}"))
+    return rules, _rim(names)
+
+
+def _rim(texts: Sequence[str]) -> list[str]:
+    """Texts with a rim in the colour of the paper, readable on lines."""
     look = {"stroke": LIGHT, "stroke_width": 3, "paint_order": "stroke"}
-    return rules, [draw_shape("g", 'class="rim"', "".join(names), **look)] if names else []
+    return [draw_shape("g", 'class="rim"', "".join(texts), **look)] if texts else []
 
 
 def _guide(curve: Curve, frame: _Frame) -> str:
@@ -269,17 +287,22 @@ def _guide(curve: Curve, frame: _Frame) -> str:
 def _legend(drawn: Sequence[_Series], dashed: Sequence[str]) -> tuple[list[str], int]:
     """Draw the names below the picture, as many on a line as fit; the number of lines."""
     out, left, row = [], 8.0, 0
-    for name, number in [*((each.name, each.number) for each in drawn), *((d, -1) for d in dashed)]:
-        label = shorten_text(name, WIDTH - 50)
+    for each in (*drawn, *(_Series(name, -1, (), (), False) for name in dashed)):
+        label = shorten_text(each.name, WIDTH - 50)
         width = 36 + LETTER * len(label)
         if left > 8 and left + width > WIDTH:
             left, row = 8.0, row + 1
         y = _HEIGHT + _LINE * row + 8
         start, end = (f"{left:g}", y - 4), (f"{left + 20:g}", y - 4)
-        ends = {"x1": start[0], "y1": start[1], "x2": end[0], "y2": end[1]}
-        look = {"stroke": "currentColor", "stroke_width": 3}
-        line = draw_shape("line", style_series(number), **ends, **look)
-        out.append(line if number >= 0 else draw_rule("mark", start, end))
+        if each.number < 0:
+            out.append(draw_rule("mark", start, end))
+        elif each.dots:
+            dot = {"cx": f"{left + 10:g}", "cy": y - 4, "r": 3, "fill": "currentColor"}
+            out.append(draw_shape("circle", style_series(each.number), **dot))
+        else:
+            ends = {"x1": start[0], "y1": start[1], "x2": end[0], "y2": end[1]}
+            look = {"stroke": "currentColor", "stroke_width": 3}
+            out.append(draw_shape("line", style_series(each.number), **ends, **look))
         out.append(draw_text(f"{left + 24:g}", y, escape(label)))
         left += width
     return out, (row + 1 if out else 0)
@@ -330,8 +353,8 @@ def draw_levels(
     start: float | None = None,
 ) -> str:
     """One SVG: each level is a dot on a line below its name, with its interval and its points
-    as small dots. `marks` are dashed vertical lines; with `start`, the axis includes it and lines
-    begin there.
+    as small dots. `marks` are dashed vertical lines. With `start`, the axis includes it and lines
+    go from there to the dots, as bars; otherwise they go across, as their lengths mean nothing.
     """
     marks = marks or {}
     numbers = [n for level in levels for n in (level.value, *level.ends, *level.points)]
@@ -353,7 +376,7 @@ def draw_levels(
         parts.append(draw_rule("mark", (at, y + 4), (at, bottom)))
         anchor = "end" if at > WIDTH / 2 else "start"
         parts.append(draw_text(at, y, f"{escape(name)}: {value:.4g}", anchor))
-    begin = locate(ticks[0] if start is None else start)
+    begin = None if start is None else locate(start)
     for number, level in enumerate(levels):
         parts += _draw_level(level, top + _ROW * number, locate, begin)
     parts.append(draw_text(WIDTH / 2, bottom + 36, escape(x), "middle"))
@@ -361,13 +384,14 @@ def draw_levels(
 
 
 def _draw_level(
-    level: Level, top: float, locate: Callable[[float], float], begin: float
+    level: Level, top: float, locate: Callable[[float], float], begin: float | None
 ) -> list[str]:
     y, x = top + 26, locate(level.value)
     between = " to ".join(f"{end:.4g}" for end in level.ends)
     label = f"{level.name}: {level.value:.4g}{between and f' ({between})'}"
-    out = [draw_text(_EDGE, top + 14, escape(shorten_text(label, WIDTH - 2 * _EDGE)))]
-    out.append(draw_rule("stem", (begin, y), (x, y)))
+    out = _rim([draw_text(_EDGE, top + 14, escape(shorten_text(label, WIDTH - 2 * _EDGE)))])
+    across = draw_rule("grid", (_EDGE, y), (WIDTH - _EDGE, y))
+    out.append(across if begin is None else draw_rule("stem", (begin, y), (x, y)))
     if level.ends:
         low, high = map(locate, level.ends)
         look = {"stroke": "currentColor", "stroke_width": 2}

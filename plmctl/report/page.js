@@ -13,8 +13,8 @@ function listStops(svg) {
       const [at, value] = pair.split(",");
       const x = line.points ? line.points[number].x : line.cx.baseVal.value;
       const stop = columns.get(at) || { x, y: null, text: at };
-      stop.text += ` · ${name} ${value}`;
-      columns.set(at, stop);
+      stop.text += stop.name === name ? ` ${value}` : ` · ${name} ${value}`;
+      columns.set(at, { ...stop, name });
     });
   }
   const shapes = [...svg.querySelectorAll(":not([data-values]) > title")].map((title) => {

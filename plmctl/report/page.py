@@ -46,6 +46,12 @@ class TableBlock:
     # a shade for each cell, 0 to 1; a hint for the eye, Markdown has none
     shade: Sequence[Sequence[float]] | None = None
 
+    @classmethod
+    def of_filled(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> TableBlock:
+        """A table without the columns that are empty in all rows."""
+        kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
+        return cls([head[n] for n in kept], [[row[n] for n in kept] for row in rows])
+
 
 @dataclass(frozen=True)
 class Chart:

@@ -39,7 +39,7 @@ class Panel(Generic[T]):
         for names, blocks, number in shown:
             title = ", ".join(names) if len(names) <= NAMED else f"{len(names)} runs"
             found += [Heading(title, 3)] if title else []
-            found += [_number(block, number) for block in blocks]
+            found += [number_charts(block, number) for block in blocks]
         return found
 
 
@@ -57,10 +57,10 @@ def panel_of(
     return lambda draw: Panel(result, order, title, draw)
 
 
-def _number(block: Block, number: int) -> Block:
+def number_charts(block: Block, number: int) -> Block:
     """A block whose charts have the number of the run in their names, where it is not below 0."""
     if isinstance(block, Chart) and number >= 0:
         return replace(block, name=f"{block.name}-{number}")
     if isinstance(block, Folded):
-        return replace(block, blocks=[_number(inner, number) for inner in block.blocks])
+        return replace(block, blocks=[number_charts(inner, number) for inner in block.blocks])
     return block

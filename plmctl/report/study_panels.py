@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,6 +34,8 @@ MEANS = (
     "Pretraining on the held-out documents: the mean, shaded from the lowest to the highest"
     " seed; in brackets the number of seeds. Arms that share a run share its curve."
 )
+DASHED = "Dashed: {baseline}."
+LAST = "Measured once in a run: the mean, deviation and seeds at its end."
 BEFORE = (
     "Jobs of the study as it was before it was edited: they are in no curve, table or cost above."
 )
@@ -92,7 +95,7 @@ def findings(study: StudyFolder) -> list[Block]:
         ]
         if known:
             base = next((row["mean"] for row in own if row["arm"] == table["baseline"]), None)
-            marks = {} if base is None else {table["baseline"]: base}
+            marks = {} if base is None else {"baseline": base}
             svg = draw_levels(known, title=metric, x="mean, deviation, seeds", marks=marks)
             blocks.append(Chart(f"levels-{number}", svg))
     notes = [Paragraph(note) for note in table.get("notes") or []]
@@ -119,19 +122,36 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 @panel_of(StudyFolder, order=2, title="Curves by arm")
 def curves(study: StudyFolder) -> list[Block]:
-    """A chart for each validation loss that most arms have, averaged over the finished seeds."""
+    """A chart for each validation loss that most arms have, averaged over the finished seeds. The
+    arms that have no curve are levels.
+    """
     by_arm: dict[str, list[RunLog]] = {}
     for job in study.jobs:
         if job.verb == "pretrain" and job.arm and job.log.series:
             by_arm.setdefault(job.arm, []).append(job.log)
-    blocks: list[Block] = []
+    lines, levels = list[Block](), list[Block]()
     for number, name in enumerate(_list_losses(list(by_arm.values()))):
-        groups = {}
+        groups, ends = dict[str, list[Run]](), list[Level]()
         for arm, logs in by_arm.items():
             runs = [read_curve(log, name, "steps", 1.0) for log in logs if name in log.series]
-            groups[f"{arm} ({len(runs)})" if len(runs) > 1 else arm] = runs
-        blocks += _draw_arms(groups, name, f"curves-{number}", study)
-    return [Paragraph(MEANS), *blocks] if blocks else []
+            if len(average_curves(runs)) > 1:
+                groups[f"{arm} ({len(runs)})" if len(runs) > 1 else arm] = runs
+            elif runs:
+                ends.append(_level_end(arm, [run[-1][2] for run in runs]))
+        lines += _draw_arms(groups, name, f"curves-{number}", study) if groups else []
+        if ends:
+            svg = draw_levels(ends, title=name, x="mean, deviation, seeds")
+            levels.append(Chart(f"ends-{number}", svg))
+    return [
+        *([Paragraph(MEANS), *lines] if lines else []),
+        *([Paragraph(LAST), *levels] if levels else []),
+    ]
+
+
+def _level_end(arm: str, values: Sequence[float]) -> Level:
+    mean = statistics.fmean(values)
+    ends = _spread({"mean": mean, "sd": statistics.stdev(values) if len(values) > 1 else None})
+    return Level(arm, mean, ends, values)
 
 
 def _draw_arms(
@@ -144,21 +164,13 @@ def _draw_arms(
     base = next(
         (arm for arm in means if arm.partition(" (")[0] == study.settings.get("baseline")), ""
     )
-    guides = {base: means[base]} if base else {}
-    return [
-        Chart(
-            f"{name}-{number}",
-            draw_means(
-                {arm: runs},
-                title=metric,
-                x="update",
-                y=metric,
-                guides=guides if arm != base else {},
-                among=[*means.values()],
-            ),
-        )
-        for number, (arm, runs) in enumerate(groups.items())
-    ]
+    charts: list[Block] = [Paragraph(DASHED.format(baseline=base))] if base else []
+    for number, (arm, runs) in enumerate(groups.items()):
+        guides = {"": means[base]} if base not in ("", arm) else {}
+        all_ = [*means.values()]
+        svg = draw_means({arm: runs}, title=arm, x="update", y=metric, guides=guides, among=all_)
+        charts.append(Chart(f"{name}-{number}", svg))
+    return charts
 
 
 def _list_losses(arms: Sequence[Sequence[RunLog]]) -> list[str]:

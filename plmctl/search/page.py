@@ -60,9 +60,8 @@ def make_blocks(outcome: SearchOutcome) -> list[Block]:
     elif not outcome.lost:
         blocks.append(Paragraph("None was trained again."))
     blocks += _list_lost_seeds(outcome)
-    blocks += [Heading("Fitness over time"), *_draw_time(outcome)]
-    blocks += [Heading("Cost against fitness"), *_draw_costs(outcome)]
-    blocks += _draw_numbers(outcome)
+    blocks += [Heading("Fitness over time and against cost"), *_list_front(outcome)]
+    blocks += [*_draw_time(outcome), *_draw_costs(outcome), *_draw_numbers(outcome)]
     blocks += [Heading("Importance of settings"), *_list_importance(outcome)]
     blocks += [Heading("Individuals, the best first"), *_describe_all(outcome)]
     blocks += [make_individual_table(outcome, len(outcome.course.individuals))]
@@ -98,7 +97,7 @@ def make_best_table(outcome: SearchOutcome) -> TableBlock | None:
         "settings",
     )
     ordered = sorted(outcome.again, key=lambda each: -each.mean())
-    return TableBlock(head, [_spell_again(outcome, each) for each in ordered])
+    return TableBlock.of_filled(head, [_spell_again(outcome, each) for each in ordered])
 
 
 def _spell_again(outcome: SearchOutcome, each: Again) -> list[str]:
@@ -165,7 +164,7 @@ def _list_lost_seeds(outcome: SearchOutcome) -> list[Block]:
 
 
 def _draw_time(outcome: SearchOutcome) -> list[Block]:
-    """The fitness of each step in the order of updates, the best so far, and hurdles."""
+    """The fitness of each step in the order of updates, the best so far as stairs, and hurdles."""
     goal, spent, best = outcome.goals[0], 0, -math.inf
     points: list[tuple[float, float]] = []
     record: list[tuple[float, float]] = []
@@ -176,14 +175,26 @@ def _draw_time(outcome: SearchOutcome) -> list[Block]:
         spent += result.updates
         best = max(best, result.fitness[0])
         points.append((spent, goal.to_value(result.fitness[0])))
-        record.append((spent, goal.to_value(best)))
+        value = goal.to_value(best)
+        record += [*((spent, was) for _, was in record[-1:] if was != value), (spent, value)]
     marks = {
         f"hurdle after {updates} updates": goal.to_value(level) for updates, level in outcome.levels
     }
     curves = {"each training": points, "best so far": record}
     title = f"{goal.name} against updates spent"
-    svg = draw_lines(curves, title=title, x="updates of all trainings", y=goal.name, marks=marks)
+    x, dots = "updates of all trainings", ["each training"]
+    svg = draw_lines(curves, title=title, x=x, y=goal.name, marks=marks, dots=dots)
     return [Chart("fitness", svg)]
+
+
+def _list_front(outcome: SearchOutcome) -> list[Block]:
+    """The individuals that no other one beats in all of several goals."""
+    if len(outcome.goals) == 1:
+        return []
+    members = find_front(outcome.course.individuals)
+    rows = [_spell_individual(outcome, each) for each in members]
+    what = "The front: no other individual is better in one goal and as good in the others."
+    return [Paragraph(what), TableBlock.of_filled(_head(outcome), rows)]
 
 
 def _draw_costs(outcome: SearchOutcome) -> list[Block]:
@@ -194,29 +205,17 @@ def _draw_costs(outcome: SearchOutcome) -> list[Block]:
         for each in outcome.course.individuals
         if each.fit and each.fitness and each.results[-1].costs.get("parameters")
     ]
-    if not known:
-        return [Paragraph("No cost is known.")]
+    if len({cost for cost, _ in known}) < 2:
+        return []  # the table of individuals has it
     points = sorted((cost, goal.to_value(fitness)) for cost, fitness in known)
     front, most = [], -math.inf
     for cost, fitness in sorted(known, key=lambda pair: (pair[0], -pair[1])):
         if fitness > most:
             most = fitness
             front.append((cost, goal.to_value(fitness)))
-    blocks: list[Block] = []
-    if len(outcome.goals) > 1:
-        members = find_front(outcome.course.individuals)
-        rows = [_spell_individual(outcome, each) for each in members]
-        blocks.append(
-            Paragraph(
-                "The front: no other individual is better in one goal and as good in the others."
-            )
-        )
-        blocks.append(TableBlock(_head(outcome), rows))
-    title = f"{goal.name} against parameters"
-    svg = draw_lines(
-        {"individuals": points, "front": front}, title=title, x="parameters", y=goal.name
-    )
-    return [*blocks, Chart("costs", svg)]
+    title, curves = f"{goal.name} against parameters", {"individuals": points, "front": front}
+    svg = draw_lines(curves, title=title, x="parameters", y=goal.name, dots=["individuals"])
+    return [Chart("costs", svg)]
 
 
 def _draw_numbers(outcome: SearchOutcome) -> list[Block]:
@@ -229,8 +228,8 @@ def _draw_numbers(outcome: SearchOutcome) -> list[Block]:
                 curves.setdefault(name, []).append((number, goal.to_value(each.fitness[0])))
     for name, points in curves.items():
         title = f"{goal.name} against {name}"
-        svg = draw_lines({"individuals": sorted(points)}, title=title, x=name, y=goal.name)
-        blocks += [Heading(f"{name.capitalize()} against fitness"), Chart(name.split()[0], svg)]
+        svg = draw_lines({title: sorted(points)}, title=title, x=name, y=goal.name, dots=[title])
+        blocks.append(Chart(name.split()[0], svg))
     return blocks
 
 
@@ -266,7 +265,7 @@ def _has_seeds(outcome: SearchOutcome) -> bool:
 def make_individual_table(outcome: SearchOutcome, most: int) -> TableBlock:
     """The best individuals."""
     rows = [_spell_individual(outcome, each) for each in outcome.ranked[:most]]
-    return TableBlock(_head(outcome), rows)
+    return TableBlock.of_filled(_head(outcome), rows)
 
 
 def _spell_individual(outcome: SearchOutcome, each: Individual) -> list[str]:

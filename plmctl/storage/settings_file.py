@@ -73,7 +73,7 @@ def _parse(text: str) -> bytes:
     import yaml
 
     try:
-        settings = yaml.load(text, _loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        settings = yaml.load(text, _loader(find_fast_loader()))
     except yaml.YAMLError:  # the slow one says more of a mistake
         settings = yaml.load(text, _loader(yaml.SafeLoader))
     _refuse_objects(settings)
@@ -155,7 +155,7 @@ def _count_values(text: str, file: object, fix: str) -> int:
     named: dict[str, int] = {}
     open_groups: list[tuple[str | None, int]] = []  # (name, values before it)
     size = 0
-    for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    for event in yaml.parse(text, find_fast_loader()):
         line = event.start_mark.line + 1
         if isinstance(event, yaml.CollectionStartEvent):
             open_groups.append((event.anchor, size))
@@ -213,6 +213,13 @@ def _loader(base: Any) -> Any:
         "tag:yaml.org,2002:float", _whole(_EXPONENT), list("-+0123456789.")
     )
     return Loader
+
+
+def find_fast_loader() -> Any:
+    """The reader in C, several times as fast, where it was built."""
+    import yaml
+
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import re
 import shlex
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from glob import escape, glob
 from pathlib import Path
@@ -56,8 +56,10 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
     return leave_out_empty(files, setting)
 
 
-def _find(path: str | Path, setting: str) -> list[Path]:
-    """The files of `find_files`, the empty ones too."""
+def _find(
+    path: str | Path, setting: str, listed: Mapping[Path, list[Path]] | None = None
+) -> list[Path]:
+    """The files of `find_files`, the empty ones too; `listed`: the files of folders, if known."""
     if is_url(path):
         name = str(path).rstrip("/").rpartition("/")[2]
         get = f"curl -fLO {shlex.quote(str(path))}" if str(path).startswith("http") else ""
@@ -66,7 +68,7 @@ def _find(path: str | Path, setting: str) -> list[Path]:
         raise DataError(what, file=path, fix=fix)
     source = Path(path).expanduser()
     if source.is_dir():
-        files = _list_folder(source)
+        files = (listed or {}).get(source) or _list_folder(source)
         chosen = [
             file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)
         ]
@@ -108,11 +110,13 @@ def describe_skipped(
     folders = [folder for path in paths if (folder := Path(path).expanduser()).is_dir()]
     if not folders:
         return 0, "", ""
-    read = {file for path in paths for file in _find_data_set(str(path)) or _find(path, setting)}
+    listed = {folder: _list_folder(folder) for folder in folders}
+    found = (_find_data_set(str(path)) or _find(path, setting, listed) for path in paths)
+    read = {file for files in found for file in files}
     skipped: list[Path] = []
     named: list[str] = []
     for folder in folders:
-        files = [file for file in _list_folder(folder) if file not in read and _is_skipped(file)]
+        files = [file for file in listed[folder] if file not in read and _is_skipped(file)]
         for end in _ONCE_NAMED:
             alike = [file for file in files if file.name.endswith(end)]
             inner = "*" if all(file.parent == folder for file in alike) else "**/*"
@@ -120,9 +124,9 @@ def describe_skipped(
         skipped += files
     what = "this file is" if len(skipped) == 1 else f"{len(skipped):,} files are"
     kinds = [end for end in _ONCE_NAMED if any(file.name.endswith(end) for file in skipped)]
-    found = f"{list_some(skipped, FEW)}: {what} not read"
-    found += f"; a {', '.join(kinds)} is read where it is named"
-    return len(skipped), found, spell_setting(setting, [*map(str, paths), *named])
+    said = f"{list_some(skipped, FEW)}: {what} not read"
+    said += f"; a {', '.join(kinds)} is read where it is named"
+    return len(skipped), said, spell_setting(setting, [*map(str, paths), *named])
 
 
 def _is_skipped(file: Path) -> bool:

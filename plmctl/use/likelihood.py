@@ -18,8 +18,6 @@ from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.data.formats.blocks import end_of_text
 from plmctl.heads.base import ScoringHead, about_of, head_of, heads_about, language_heads, widen
-from plmctl.heads.discriminator import Discriminator
-from plmctl.heads.shared_softmax import SharedSoftmax
 from plmctl.models.base import Hidden, Model
 from plmctl.models.capabilities import read_at
 from plmctl.models.xlnet import TARGETS
@@ -316,10 +314,8 @@ def find_ways(model: Model, vocab: Vocab) -> dict[Way, str]:
             found.setdefault("masks", name)
             found.setdefault("words", name)
     for name, head in model.heads.items():
-        if isinstance(head, Discriminator):
-            found.setdefault("replaced", name)
-        if isinstance(head, SharedSoftmax) and {"forward", "backward"} <= model.backbone.streams:
-            found |= dict.fromkeys(("both", "forward", "backward"), name)
+        ways: Sequence[Way] = getattr(head, "ways", ())
+        found |= dict.fromkeys(ways, name)
     return found
 
 

@@ -162,7 +162,8 @@ def test_beam_is_the_slow_one(early: Any, penalty: Any, more: dict[str, Any]) ->
             penalty=penalty,
             early=early,
         )
-        same_texts(search, limits, seed)
+        found = same_texts(search, limits, seed)
+        assert [len(texts) for texts in found] == [search.count] * len(limits)
 
 
 @pytest.mark.parametrize("early", [True, False, "never"])

@@ -161,6 +161,33 @@ def test_levels_are_drawn_where_they_belong():
     ElementTree.fromstring(draw_levels([], title="t", x="x"))
 
 
+def test_only_bars_that_begin_at_the_start_have_a_length() -> None:
+    level = [Level("a", 6.0), Level("b", 4.5)]
+    stems = [
+        [
+            (float(line.get("x1")), float(line.get("x2")))
+            for line in ElementTree.fromstring(svg).iter(f"{SVG}line")
+            if line.get("y1") == line.get("y2") and line.get("class") == "grid"
+        ]
+        for svg in (draw_levels(level, title="t", x="x", start=start) for start in (None, 0.0))
+    ]
+    assert len({end - begin for begin, end in stems[0]}) == 1
+    assert [(end - begin) / 6 for begin, end in stems[1][:1]] == pytest.approx(
+        [(end - begin) / 4.5 for begin, end in stems[1][1:]], rel=0.01
+    )
+
+
+def test_dots_are_not_joined_and_the_legend_is_not_the_title_again() -> None:
+    curves = {"t": [(1, 2.0), (2, 5.0), (2, 3.0)], "best": [(1, 2.0), (2, 2.0)]}
+    svg = draw_lines(curves, title="t", x="x", y="y", dots=["t"], guides={"": [(1, 4.0), (2, 4.0)]})
+    tree = ElementTree.fromstring(svg)
+    assert len(tree.findall(f"{SVG}polyline")) == 1
+    values = [dot.get("data-values") for dot in tree.findall(f"{SVG}circle")]
+    assert values == ["1,2", "2,5", "2,3"]
+    legend = [text.text for text in tree.iter(f"{SVG}text") if float(text.get("y")) > 250]
+    assert legend == ["best"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

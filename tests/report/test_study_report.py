@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from plmctl.analysis.runs import RunLog
 from plmctl.cli.app import make_app
 from plmctl.report import study_panels
-from plmctl.report.page import Chart, render_html
+from plmctl.report.page import Chart, Paragraph, render_html
 from plmctl.report.studies import StudyFolder
 from plmctl.report.subject import find_subject
 from plmctl.report.write import make_blocks
@@ -62,6 +62,24 @@ def test_many_arms_have_a_picture_each_on_equal_axes(tmp_path: Path) -> None:
     assert ["stroke-dasharray" in svg for svg in svgs] == [False] + [True] * 6
     ticks = {tuple(re.findall(r'text-anchor="end">(\d+)<', svg)) for svg in svgs}
     assert len(ticks) == 1
+    # the title names the arm, and one line of the page the dashes
+    assert [svg.count(f"rate {number}") for number, svg in enumerate(svgs)] == [3] * 7
+    dashed = [block.text for block in blocks if isinstance(block, Paragraph)][1]
+    assert dashed == "Dashed: rate 0 (2)."
+
+
+def test_losses_that_were_measured_once_are_levels(tmp_path: Path) -> None:
+    """Also of seeds that ended at different updates, as a budget of words has them."""
+    folder = fabricated.study(tmp_path / "rates")
+    ends = {}
+    for number, file in enumerate(sorted(folder.glob("jobs/pretrain*/run/metrics.jsonl"))):
+        value = 3.0 + number
+        file.write_text(json.dumps({"step": 800 + number, "valid/loss/mlm": value}) + "\n")
+        ends[value] = file
+    chart = next(b for b in study_panels.curves(find_subject([folder])) if isinstance(b, Chart))
+    assert chart.name == "ends-0"
+    assert chart.svg.count('r="5"') == 3
+    assert chart.svg.count('r="2.5"') == len(ends)
 
 
 def test_expectations_without_a_verdict_are_counted() -> None:
