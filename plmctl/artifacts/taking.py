@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from plmctl.artifacts.loading import Source, open_source, refuse_infinite
 from plmctl.config.walks import select
@@ -61,6 +61,14 @@ def take(
     message += f"; new and random: {new}" if new else ", nothing is new in the model"
     say(message + (f"; not used: {left}" if left else ""))
     return fit
+
+
+def list_new_parts(objective: nn.Module, model: nn.Module) -> list[str]:
+    """The parts of an objective whose weights are not its model's, such as a generator."""
+    every = dict(objective.named_parameters(remove_duplicate=False))
+    shared = {id(weight) for weight in model.parameters()}
+    own = [name for name, weight in every.items() if id(weight) not in shared]
+    return name_parts(own, among=every)
 
 
 def name_parts(names: Sequence[str], *, among: Iterable[str]) -> list[str]:

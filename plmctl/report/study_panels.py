@@ -133,7 +133,9 @@ def curves(study: StudyFolder) -> list[Block]:
     for number, name in enumerate(_list_losses(list(by_arm.values()))):
         groups, ends = dict[str, list[Run]](), list[Level]()
         for arm, logs in by_arm.items():
-            runs = [read_curve(log, name, "steps", 1.0) for log in logs if name in log.series]
+            runs: list[Run] = [
+                read_curve(log, name, "steps", 1.0) for log in logs if name in log.series
+            ]
             if len(average_curves(runs)) > 1:
                 groups[f"{arm} ({len(runs)})" if len(runs) > 1 else arm] = runs
             elif runs:

@@ -11,7 +11,7 @@ from plmctl.artifacts.assemble import build_model, build_objective
 from plmctl.artifacts.cost import cost
 from plmctl.artifacts.from_corpus import learn_lexicons, start_from_corpus
 from plmctl.artifacts.model_facts import pattern_of
-from plmctl.artifacts.taking import initialize
+from plmctl.artifacts.taking import initialize, list_new_parts
 from plmctl.config.build import build
 from plmctl.config.glossary import token_targets
 from plmctl.config.model_settings import model_settings
@@ -155,6 +155,8 @@ def _build(session: Session, corpus: Corpus, *, fresh: bool) -> tuple[Model, Obj
     if fresh and spec.init:
         into, layers = spec.init_into, thaw(spec.kept_layers)
         initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
+        if new := list_new_parts(own, model):
+            session.say(f"the objective is new and random: {', '.join(new)}")
     elif fresh:
         start_from_corpus([model, own], corpus, _first_vectors(spec), say=session.say)
     if fresh:

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
+from torch import nn
 
 import plmctl
 from plmctl.artifacts.assemble import build_model, longest, settle_lengths
 from plmctl.artifacts.convert import convert
 from plmctl.artifacts.loading import find, load, open_source
-from plmctl.artifacts.taking import initialize, name_parts, take
+from plmctl.artifacts.taking import initialize, list_new_parts, name_parts, take
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Part
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
@@ -188,6 +189,14 @@ def test_positions_are_sized_for_the_longest_row() -> None:
             "position"
         ]
     )
+
+
+def test_an_objective_has_new_parts_beside_those_of_its_model() -> None:
+    model = nn.ModuleDict({"table": nn.Embedding(4, 2)})
+    generator = nn.ModuleDict({"table": model["table"], "stack": nn.Linear(2, 2)})
+    objective = nn.ModuleDict({"electra": nn.ModuleDict({"generator": generator})})
+    assert list_new_parts(objective, model) == ["electra.generator.stack"]
+    assert list_new_parts(nn.ModuleDict({"mlm": model}), model) == []
 
 
 def test_take_says_what_is_taken_and_what_is_new(checkpoint: Path) -> None:
