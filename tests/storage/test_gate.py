@@ -112,11 +112,11 @@ KEEPERS = {"dataclasses", "spec", "streams"}  # whose `replace` gives a changed 
 
 def escapes(text: str) -> list[str]:
     """`line: call` of every write that goes around the gate."""
-    tree = ast.parse(text)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    nodes = [*ast.walk(ast.parse(text))]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     found = [f"{call.lineno}: {why}" for call in calls if (why := judge(call))]
     called = {id(call.func) for call in calls}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and id(node) not in called:
             room, _, last = name_of(node).rpartition(".")
             if (room == "os" and last in OS) or last in {"write_text", "write_bytes", "unlink"}:
