@@ -25,7 +25,8 @@ class Serve(Command):
     """Answer requests over HTTP with trained models.
 
     The addresses are those of text-embeddings-inference (/predict, /embed, /rerank), OpenAI
-    (/v1/embeddings), vLLM (/classify), and /tag, /fill, /generate, /health, /metrics, /docs.
+    (/v1/embeddings, /v1/completions), vLLM (/classify), and /tag, /fill, /generate, /health,
+    /metrics, /docs.
     """
 
     about = About(

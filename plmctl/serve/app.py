@@ -18,10 +18,10 @@ from plmctl.core.errors import PlmctlError, nearest
 from plmctl.serve.direct import DirectRoute
 from plmctl.serve.errors import OPENAI, Refusal, as_refusal, spell_error
 from plmctl.serve.guard import Guard
-from plmctl.serve.routes import inference, openai, pooling, texts
+from plmctl.serve.routes import completions, inference, openai, pooling, texts
 from plmctl.serve.server import Server
 
-ROUTERS = (inference, openai, pooling, texts)
+ROUTERS = (inference, openai, completions, pooling, texts)
 
 
 def make_app(server: Server, *, token: str | None = None) -> Guard:

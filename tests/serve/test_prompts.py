@@ -127,6 +127,53 @@ def test_a_wrong_search_is_explained(client: Any, search: Any, words: str) -> No
     assert words in reply.json()["error"]
 
 
+def test_completions_have_the_form_of_openai(client: Any, folder: Path) -> None:
+    texts, own = ["a film", "fine"], plmctl.load(folder / "writes")
+    drawn: dict[str, Any] = {"temperature": 0.8, "top_p": 0.9, "seed": 3}
+    options = {**drawn, "count": 2}
+    wanted = own.generate(texts, max_new=4, search="sample", options=options)
+    body = {"prompt": texts, "max_tokens": 4, "n": 2, "user": "a", **drawn}
+    found = client.post("/v1/completions", json=body).json()
+    assert found["object"] == "text_completion"
+    flat = [text for answer in wanted for text in answer["texts"]]
+    for number, (choice, text) in enumerate(zip(found["choices"], flat, strict=True)):
+        reason = "stop" if text["finished"] else "length"
+        assert choice == {
+            "text": text["text"], "index": number, "logprobs": None, "finish_reason": reason
+        }  # fmt: skip
+    usage, count = found["usage"], own.tokenizer.encode
+    assert usage["completion_tokens"] == sum(len(count(each["text"])) for each in flat)
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+    ((text,),) = [each["texts"] for each in own.generate(["a film"], max_new=6)]
+    stop = text["text"][2:4]
+    body = {"prompt": "a film", "max_tokens": 6, "temperature": 0, "stop": ["@@", stop]}
+    (choice,) = client.post("/v1/completions", json=body).json()["choices"]
+    assert choice["text"] == text["text"].split(stop)[0]
+    assert choice["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({}, 400, "prompt: Field required"),
+        ({"prompt": ["a film", " "]}, 422, "an empty prompt"),
+        ({"prompt": "a", "stream": True}, 400, "stream: Input should be False"),
+        ({"prompt": "a", "best_of": 2}, 400, "there is no field 'best_of'"),
+        ({"prompt": "a", "n": 2, "temperature": 0}, 400, "n=2: with temperature 0"),
+        ({"prompt": "a", "max_tokens": 10**6}, 400, "max_tokens=1000000, at most 512"),
+        ({"prompt": "a", "stop": list("abcde")}, 400, "stop: 5 texts, at most 4"),
+    ],
+)
+def test_completions_that_cannot_be(
+    client: Any, body: dict[str, Any], status: int, words: str
+) -> None:
+    reply = client.post("/v1/completions", json=body)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["type"]) == (status, "invalid_request_error"), error
+    assert words in error["message"]
+
+
 def test_settings_are_names_and_plain_values() -> None:
     assert order_settings({"b": 2, "a": 1}, top=None, max_new=3) == (
         ("search", "greedy"),

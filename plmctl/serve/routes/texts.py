@@ -67,7 +67,7 @@ def make_router(server: Server) -> APIRouter:
 
     @router.post("/fill", summary="The likeliest tokens at each mask")
     async def fill(body: FillRequest, request: Request) -> Any:
-        _, prompts = server.models.find(body.model, "fill masks", partial(_answer_prompts, True))
+        _, prompts = server.models.find(body.model, "fill masks", partial(find_prompts, True))
         size = prompts.reader.vocab.size
         if body.top_k > size:
             raise Refusal(422, f"top_k={body.top_k}, at most {size}, the size of the vocabulary")
@@ -79,7 +79,7 @@ def make_router(server: Server) -> APIRouter:
         if body.max_new is not None and body.max_new > longest:
             raise Refusal(422, f"max_new={body.max_new}, at most {longest}")
         settings = order_settings(body.search, max_new=body.max_new)
-        _, prompts = server.models.find(body.model, "write texts", partial(_answer_prompts, False))
+        _, prompts = server.models.find(body.model, "write texts", partial(find_prompts, False))
         return await _answer(server, request, body, prompts, settings)
 
     return router
@@ -106,7 +106,7 @@ def _tag(served: Served) -> LabelEngine | None:
     return served.labels if tags else None
 
 
-def _answer_prompts(fills: bool, served: Served) -> PromptEngines | None:
+def find_prompts(fills: bool, served: Served) -> PromptEngines | None:
     """The engines of a model that fills masks, or of one that writes."""
     own = served.prompts
     return own if own is not None and own.fills is fills else None
