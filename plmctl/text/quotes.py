@@ -105,7 +105,13 @@ def find_long_cells(lines: Sequence[str], first: int, separator: str) -> Iterato
 
 
 def read_cells(
-    file: Path, lines: Iterable[str], separator: str, *, lenient: bool = False, otherwise: str = ""
+    file: Path,
+    lines: Iterable[str],
+    separator: str,
+    *,
+    lenient: bool = False,
+    otherwise: str = "",
+    lost: list[int] | None = None,
 ) -> Iterator[tuple[int, list[str]]]:
     """(number of its first line, its cells) of every row that is not empty.
 
@@ -113,6 +119,7 @@ def read_cells(
         lenient: Whether the lines of an open quote are left out, with a warning, instead of raising
             an error.
         otherwise: The setting with which a user chooses that.
+        lost: Receives the numbers of these lines.
 
     Raises:
         DataError: where a quote is left open, by the rest of its row or by the lines in the cell.
@@ -130,11 +137,13 @@ def read_cells(
                     if problem:
                         broken = True
                         # without the first row, which may be the header, the others have no names
-                        lost = range(first, first + count) if lenient and rows else None
-                        _complain(file, cell, problem, lost, otherwise if rows else "")
+                        own = range(first, first + count) if lenient and rows else None
+                        _complain(file, cell, problem, own, otherwise if rows else "")
                     else:
                         long.append(cell)
             held.clear()
+            if broken and lost is not None:
+                lost += range(first, first + count)
             if cells and not broken:
                 if len(rows) < SAMPLE:
                     rows.append(cells)

@@ -14,6 +14,7 @@ from typing import Any, cast
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.extras import require_library
 from plmctl.core.spelling import spell_setting
+from plmctl.core.terminal import remark_once
 from plmctl.storage.formulas import unguard
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.text.bounds import long_line_error, longest_line
@@ -48,7 +49,12 @@ def kind_of(file: Path) -> str:
 
 
 def cells_of(
-    file: Path, *, lenient: bool = False, strict: bool = False, otherwise: str = ""
+    file: Path,
+    *,
+    lenient: bool = False,
+    strict: bool = False,
+    otherwise: str = "",
+    lost: list[int] | None = None,
 ) -> Iterator[Cells]:
     """(number of its first line, its cells) of every row of a table that is not blank.
 
@@ -59,21 +65,42 @@ def cells_of(
         strict: Whether the rows are documents. A .csv is then read one row at a time, with strict
             quotes, and a file without rows is no error.
         otherwise: The end of the fix of an open quote.
+        lost: Receives the numbers of the lines that are left out.
     """
-    for number, cells in _divide_cells(file, lenient, strict, otherwise):
+    for number, cells in _divide_cells(file, lenient, strict, otherwise, lost):
         yield number, [unguard(cell) for cell in cells]
 
 
-def _divide_cells(file: Path, lenient: bool, strict: bool, otherwise: str) -> Iterator[Cells]:
+def _divide_cells(
+    file: Path, lenient: bool, strict: bool, otherwise: str, lost: list[int] | None
+) -> Iterator[Cells]:
     if kind_of(file) != CSV:
-        lines = _read_lines(file, strict)
-        yield from ((number, line.split("\t")) for number, line in lines if line.strip())
+        yield from _divide_tabs(file, _read_lines(file, strict))
         return
     texts, sign = _divide(file, strict)
     if strict:
         yield from read_strictly(file, texts, sign)
     else:
-        yield from read_cells(file, texts, sign, lenient=lenient, otherwise=otherwise)
+        yield from read_cells(file, texts, sign, lenient=lenient, otherwise=otherwise, lost=lost)
+
+
+def _divide_tabs(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Cells]:
+    """The cells between tabs, in which quotes mean nothing. In a row that has too many, tabs inside
+    quotes are text where the row then has as many as the first one.
+    """
+    width = 0
+    for number, line in lines:
+        if not line.strip():
+            continue
+        cells = line.split("\t")
+        width = width or len(cells)
+        if len(cells) > width and line.count('"') and line.count('"') % 2 == 0:
+            csv.field_size_limit(longest_line())
+            joined = next(csv.reader([line], delimiter="\t"))
+            if len(joined) == width:
+                remark_once(f"{file}:{number}: the tab inside quotes is text")
+                cells = joined
+        yield number, cells
 
 
 def _divide(file: Path, strict: bool = False) -> tuple[Iterator[str], str]:

@@ -51,6 +51,7 @@ DECIDED = (
 )
 
 LANGUAGES = ("source_language", "target_language")  # count where an evaluation names none
+BOARD = ("submission", "keyed")  # the files that a leader board wants
 PARTS = ("layout", "answer")  # the values of a task that make the rows and the head
 
 
@@ -231,6 +232,8 @@ def choose_task(
         for key in (key.removeprefix("task.") for key in changed):
             merged = merged.with_value(key, stated_now.select(key))
         kept = plain(merged)
+        if not kept.get("submission"):  # an earlier version knew no leader board of it
+            kept |= {name: asked[name] for name in BOARD if name in asked}
         return {**kept, **_find_decided(own, kept), **name_labels()}
     difference = _compare_kinds(own, asked)
     if difference is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from plmctl.commands.eval import Evaluate
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.config.spec import Provenance
@@ -83,3 +84,24 @@ def test_what_training_decided_is_not_changed_in_evaluation() -> None:
             choose(name, max_length=64)
     with pytest.raises(ConfigError, match=r"task.source_template='a': null, which"):
         choose("first", source_template="a")
+
+
+def test_a_run_of_an_earlier_version_gets_the_submission_of_its_task_today() -> None:
+    node = dict(
+        config.compose("finetune", None, ["task=tnews", "task.path=x", "checkpoint=x"]).task
+    )
+    board = node.pop("submission")
+    loaded: Any = SimpleNamespace(
+        own_task=lambda: node, source=SimpleNamespace(plugins=()), config={}
+    )
+    command: Any = Evaluate(checkpoint="x", provenance=Provenance("eval", submission=True))
+    asked = command._find_board(loaded)
+    found = choose_task(loaded, asked, (), checkpoint="x")
+    assert found["submission"] == dict(board)
+    assert found["path"] == "x"
+    own = {**node, "submission": {"test": "mine.json"}}
+    loaded.own_task = lambda: own
+    assert choose_task(loaded, asked, (), checkpoint="x")["submission"] == own["submission"]
+    node["name"] = "of_nobody"
+    loaded.own_task = lambda: node
+    assert command._find_board(loaded) is None

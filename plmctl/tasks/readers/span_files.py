@@ -31,6 +31,7 @@ TEXTS, MARKS, LABELS = ".txt", ".ann", "annotation.conf"  # the files of brat
 # fields of rows that only say what the text and its entities are, and whose work they are
 OF_ENTITIES = frozenset({*FIELDS, "data", "annotations", "predictions", "tokens", "relations"})
 OF_ENTITIES |= {"words", "places", "source", "guess", "tag_probabilities"}
+WRONG = 10  # wrong rows that an error lists
 _SPACE = re.compile(r"\s+")
 
 
@@ -110,24 +111,41 @@ def read_spans(
     Raises:
         DataError: A row has another layout, or an entity is no part of its text.
     """
-    rows = _read_brat(path, notes) if path.is_dir() else _read_json(path, text, entities)
+    wrong: list[DataError] = []
+    rows = (
+        _read_brat(path, notes, wrong) if path.is_dir() else _read_json(path, text, entities, wrong)
+    )
     for place, marked, more in rows:
         notes.add(marked)
         yield NamedText(marked.text, sorted(marked.spans or []), place, more)
+    if wrong:
+        raise _join_wrong(wrong, path)
 
 
 _Read = Iterator[tuple[str, SpannedText, Mapping[str, Any]]]  # file and line, text, other fields
 
 
-def _read_json(file: Path, text: str, entities: str | None) -> _Read:
+def _join_wrong(wrong: Sequence[DataError], path: Path) -> DataError:
+    """One error of all wrong rows, with the first ones and the fix of the first."""
+    if len(wrong) == 1:
+        return wrong[0]
+    shown = [str(each).partition("\n")[0] for each in wrong[:WRONG]]
+    more = [f"and {len(wrong) - WRONG:,} more"] if len(wrong) > WRONG else []
+    listed = "\n".join(f"- {line}" for line in [*shown, *more])
+    fix = str(wrong[0]).partition("\n  fix: ")[2]
+    return DataError(f"{len(wrong):,} rows are wrong:\n{listed}", file=path, fix=fix)
+
+
+def _read_json(file: Path, text: str, entities: str | None, wrong: list[DataError]) -> _Read:
     for count, (number, row) in enumerate(json_rows(file), 1):
+        marked, what = None, f"a row has no text in the field {text}"
         try:
             marked = find_marked(row, text, entities)
         except ValueError as error:
-            raise DataError(str(error), file=file, line=number or None, fix=SHOWN) from None
+            what = str(error)
         if marked is None:
-            what = f"a row has no text in the field {text}"
-            raise DataError(what, file=file, line=number or None, fix=SHOWN)
+            wrong.append(DataError(what, file=file, line=number or None, fix=SHOWN))
+            continue
         place = f"{file}:{number}" if number else f"{file}, number {count}"
         yield place, marked, _find_more(row, {text, *([entities] if entities else ())})
 
@@ -144,7 +162,7 @@ def _find_more(row: Any, own: set[str]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in read}
 
 
-def _read_brat(folder: Path, notes: SpanNotes) -> _Read:
+def _read_brat(folder: Path, notes: SpanNotes, wrong: list[DataError]) -> _Read:
     """The texts of brat (Stenetorp et al., 2012, EACL), each a .txt with its .ann next to it."""
     texts = sorted(folder.glob(f"*{TEXTS}"))
     if not texts:
@@ -154,7 +172,12 @@ def _read_brat(folder: Path, notes: SpanNotes) -> _Read:
     for file in texts:
         text = file.read_bytes().decode("utf-8-sig")  # its ends of lines count as they stand
         marks = file.with_suffix(MARKS)
-        spans = list(_read_marks(marks, text, notes)) if marks.exists() else None
+        spans: list[TextSpan] | None = None
+        try:
+            spans = list(_read_marks(marks, text, notes)) if marks.exists() else None
+        except DataError as error:
+            wrong.append(error)
+            continue
         yield str(file), SpannedText(text, spans), {"id": file.stem}
 
 

@@ -74,6 +74,7 @@ class Table(SplitFiles):
         self.merged = None if merged_by is None else MergedLabels(merged_by)
         self.header, self.lenient = header, lenient
         self.test_columns = dict(test_columns) if test_columns else None
+        self._lost: dict[str, list[int]] = {}  # file -> lines of open quotes
         self.why: dict[str, str] = {}  # file -> which rows were skipped, and why
         self.notes: dict[str, str] = {}  # file -> how it was read, if its header was detected
 
@@ -200,7 +201,9 @@ class Table(SplitFiles):
         self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
     ) -> tuple[list[str] | None, Iterator[Cells], dict[str, int]]:
         """The result of `cells`, each row when it is read."""
-        rows = cells_of(file, lenient=self.lenient, otherwise=LENIENT)
+        lost: list[int] = []
+        self._lost[str(file)] = lost
+        rows = cells_of(file, lenient=self.lenient, otherwise=LENIENT, lost=lost)
         first = list(islice(rows, LOOKED))
         if header is None:
             header = any(
@@ -321,6 +324,8 @@ class Table(SplitFiles):
             self.notes[str(file)] = note
         if broken and not self.lenient:
             raise explain_broken(file, broken, first)
+        if lost := self._lost[str(file)]:
+            broken["an open quote"] = lost
         self.skipped[str(file)] = sum(map(len, broken.values()))
         if broken:
             self.why[str(file)] = list_broken(broken)

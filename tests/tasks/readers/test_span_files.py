@@ -94,6 +94,24 @@ def test_marks_of_another_text_are_refused(mark: str, told: str, tmp_path: Path)
     assert "fix: " in str(caught.value)
 
 
+def test_all_wrong_rows_are_named(tmp_path: Path) -> None:
+    rows = [{"text": "Anna", "label": [[0, 40, "PER"]]}] * 12 + [{"text": "Anna", "label": []}]
+    (tmp_path / "x.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(DataError, match=r"x\.jsonl: 12 rows are wrong:\n") as caught:
+        list(read_spans(tmp_path / "x.jsonl", SpanNotes()))
+    lines = str(caught.value).splitlines()
+    assert [line.partition(": ")[0] for line in lines[1:-2]] == [
+        f"- {tmp_path / 'x.jsonl'}:{number}" for number in range(1, 11)
+    ]
+    assert lines[-2] == "- and 2 more"
+    assert lines[-1].startswith("  fix: ")
+    for number in (1, 2):
+        (tmp_path / f"{number}.txt").write_text("Anna")
+        (tmp_path / f"{number}.ann").write_text("T1\tPER")
+    with pytest.raises(DataError, match=r"2 rows are wrong:\n- .*1\.ann:1: .*\n- .*2\.ann:1: "):
+        list(read_spans(tmp_path, SpanNotes()))
+
+
 def test_units_of_javascript_are_found_among_characters() -> None:
     draws = random.Random(0)
     for _ in range(200):

@@ -257,6 +257,25 @@ def test_short_rows_are_an_error_or_counted(tmp_path):
     )
 
 
+def test_lines_of_an_open_quote_count_among_the_broken_ones(tmp_path):
+    content = 'sentence,label\na,1\nb,0\n"open,1\nc,0\n'
+    (tmp_path / "train.csv").write_text(content)
+    table = Table(splits=SPLITS, lenient=True)
+    assert [each.fields["text"] for each in table.read(tmp_path, "train", NAMED)] == ["a", "b"]
+    assert table.skipped == {str(tmp_path / "train.csv"): 2}
+    assert "2 rows passed over: an open quote in 2 lines (4, 5)" in describe_skipped(table)
+
+
+def test_a_tab_inside_quotes_is_text(tmp_path):
+    rows = ['say "hi"\t1', '"a\tb"\t0', '"a ""word""\tb"\t0']
+    (tmp_path / "train.tsv").write_text("\n".join(["sentence\tlabel", *rows]))
+    read = Table(splits=SPLITS).read(tmp_path, "train", NAMED)
+    assert [each.fields["text"] for each in read] == ['say "hi"', "a\tb", 'a "word"\tb']
+    (tmp_path / "train.tsv").write_text('sentence\tlabel\n"a\tb\t0')
+    with pytest.raises(DataError, match="3 columns where the header names 2"):
+        Table(splits=SPLITS).read(tmp_path, "train", NAMED)
+
+
 def test_empty_labels_are_told_together(tmp_path):
     lines = "".join(f"text {n},{'a' * (n % 2)}\n" for n in range(14))
     message = r"train.csv:2: .*the label is empty in 7 lines \(2, 4, 6, 8, 10, \.\.\.\)"
