@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from plmctl.config.groups import Data
 from plmctl.config.plugins import option
 from plmctl.config.schema import TaskUser
 from plmctl.config.spec import key_of
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.parts import declared
 from plmctl.core.spelling import spell_line, spell_setting
 from plmctl.core.terminal import WARN, remark, tell
@@ -206,11 +207,14 @@ class Evaluate(TaskUser, Command):
         if self.out is not None:
             check_out(Path(self.out), self.overwrite, submission=given.submission)
         loaded, precision = load_to_answer(checkpoint, self.device, self.precision, self.plugins)
-        task = open_task(loaded, self.task, given.keys, checkpoint=checkpoint)
+        asked = self._find_board(loaded) if given.submission else self.task
+        task = open_task(loaded, asked, given.keys, checkpoint=checkpoint)
         own = as_task(task)
         if given.submission:
             self._refuse_perturbed("a leader board asks for the texts as they stand")
-        if own is None or own.columns.get("text") is None:
+        if own is None:
+            self._refuse_perturbed("it changes texts of tasks that a model was fine-tuned on")
+        elif own.columns.get("text") is None:
             self._refuse_perturbed("this task has no column with texts")
         runtime = open_runtime(self.runtime, precision, self.plugins, loaded)
         if not runtime.on_gpu and (own is None or own.facts.ranks):
@@ -230,6 +234,24 @@ class Evaluate(TaskUser, Command):
             (table,) = label_files(labeller, [self.input], output, seed=self.seed)
             return table
         return self._answer_split(loaded, task, output, whole, how)
+
+    def _find_board(self, loaded: Loaded) -> Any:
+        """The settings of the task with a leader board; None: those of the training count.
+
+        They are those of the command line, or of plmctl's own task with the name and the class of
+        the trained one.
+        """
+        from plmctl.runs.deciding import decide
+
+        own, given = loaded.own_task(), self.provenance
+        if self.task is not None or any(key.startswith("task.") for key in given.keys):
+            return self.task
+        words = (f"task={own.get('name')}", "checkpoint=x")
+        with contextlib.suppress(UsageError):  # a task of another version or of a plug-in
+            known = replace(given, overrides=words, submission=False)
+            spec: Any = decide(known)
+            return spec.task if spec.task["_target_"] == own.get("_target_") else None
+        return None
 
     def _answer_split(
         self, loaded: Loaded, task: Task, output: Destination, whole: str, how: Mapping[str, Any]

@@ -39,6 +39,7 @@ LATER: dict[tuple[str, str], Any] = {  # defaults of later settings: they make n
     **{(verb, "origin"): None for verb in ("pretrain", "finetune", "distill")},
     **{(verb, "task.reader.merged_by"): None for verb in ("finetune", "distill", "eval", "attack")},
     ("embed", "dimensions"): None,
+    ("eval", "task.seeds"): [],
     ("embed", "numbers"): "fp32",
     **{(verb, "task.dimensions"): None for verb in ("finetune", "distill", "eval")},
     **{(verb, "task.matryoshka"): [] for verb in ("finetune", "distill", "eval")},

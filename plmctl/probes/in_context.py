@@ -44,14 +44,21 @@ class ShownPrompt:
     Args:
         ids: Its tokens.
         answers: The tokens of each answer.
-        shown: The number of examples that it shows.
+        examples: The examples that it shows.
         cut: The number of tokens that were cut at its beginning.
+        text: Its words, before any were cut.
     """
 
     ids: list[int]
     answers: list[list[int]]
-    shown: int
+    examples: Sequence[Example]
     cut: int
+    text: str
+
+    @property
+    def shown(self) -> int:
+        """The number of examples that it shows."""
+        return len(self.examples)
 
 
 @part_of("probe")
@@ -85,6 +92,7 @@ class InContext(Probe):
         first_label: The number of the first choice.
         score: The way to score, as of `task=minimal_pairs`.
         seed: The seed of the draws.
+        seeds: Several seeds of the shown examples, each with scores of its own; none: `seed`.
     """
 
     path: Any
@@ -103,6 +111,7 @@ class InContext(Probe):
     first_label: int = 0
     score: Way | None = None
     seed: Whole = 0
+    seeds: Sequence[Whole] = ()
 
     def __post_init__(self) -> None:
         names = [name for name in TEXTS if self.columns.get(name) is not None]
@@ -144,7 +153,9 @@ class InContext(Probe):
         answer = self.list_answers(example, names)[self.find_gold(example, names)]
         return f"{words}{space}{answer}"
 
-    def draw(self, examples: Sequence[Example], pool: Sequence[Example]) -> list[list[Example]]:
+    def draw(
+        self, examples: Sequence[Example], pool: Sequence[Example], seed: int
+    ) -> list[list[Example]]:
         """The `shots` examples of `pool` that are shown before each of `examples`, none of them
         with the texts of the example itself.
 
@@ -160,7 +171,7 @@ class InContext(Probe):
             if len(pool) - own < self.shots:
                 what = f"{len(pool) - own} other training examples, and task.shots={self.shots}"
                 raise DataError(what, file=self.path, fix=f"task.shots={len(pool) - own}")
-            order = np.random.default_rng([self.seed, number]).choice(
+            order = np.random.default_rng([seed, number]).choice(
                 len(pool), min(len(pool), self.shots + own), replace=False
             )
             others = [pool[each] for each in order if pool[each].unit != example.unit]
@@ -190,11 +201,12 @@ class InContext(Probe):
         texts = [self.show(each, names) for each in shown]
         for first in range(len(texts) + 1):
             parts = [self.instruction, *texts[first:], words]
-            text = tokenizer.encode(self.separator.join(part for part in parts if part))
+            joined = self.separator.join(part for part in parts if part)
+            text = tokenizer.encode(joined)
             if left is None or len(text) <= left:
-                return ShownPrompt(text, ids, len(texts) - first, 0)
+                return ShownPrompt(text, ids, shown[first:], 0, joined)
         cut = len(text) - (left or 0)
-        return ShownPrompt(text[cut:], ids, 0, cut)
+        return ShownPrompt(text[cut:], ids, [], cut, joined)
 
     def score_answers(
         self, prompts: Sequence[ShownPrompt], likelihood: Likelihood, context: Sequence[int]
@@ -212,8 +224,8 @@ class InContext(Probe):
             sums -= _score_behind([list(context)] * len(answers), answers, likelihood)
         return np.split(sums, numbers)
 
-    def read(self, split: str) -> tuple[list[Example], list[list[Example]], list[str]]:
-        """(the examples of a split, the shown ones of each, the names of the labels)."""
+    def read_all(self, split: str) -> tuple[list[Example], list[Example], list[str]]:
+        """(the examples of a split, the training examples to show, the names of the labels)."""
         splits = Splits(
             self.reader,
             self.path,
@@ -229,7 +241,7 @@ class InContext(Probe):
             rng = np.random.default_rng(self.seed)
             chosen = np.sort(rng.choice(len(examples), self.examples, replace=False))
             examples = [examples[number] for number in chosen]
-        return examples, self.draw(examples, pool), names
+        return examples, pool, names
 
     def name_labels(self, examples: Sequence[Example]) -> list[str]:
         """The names of the labels, in their order; none where each example has its own choices.
@@ -248,45 +260,81 @@ class InContext(Probe):
         return ClassAnswer().fit(examples, stated, stated=stated is not None)
 
     def measure(self, opened: Opened) -> ScoreTable:
-        """The scores of a checkpoint."""
+        """The scores of a checkpoint, for several draws also their mean and spread."""
         loaded, device = opened.loaded, opened.precision.device
         out = opened.claim_file("predictions.jsonl")
-        examples, shown, names = self.read(opened.split)
+        examples, pool, names = self.read_all(opened.split)
         model, tokenizer = loaded.model.to(device).eval(), loaded.tokenizer
         way, head = choose_way(find_ways(model, tokenizer.vocab), self.score)
         scoring = make_scoring(way, model, head, tokenizer.vocab)
         room = measure_room(scoring, model.backbone.max_length)
-        prompts = [
-            self.make_prompt(example, own, names, tokenizer, room)
-            for example, own in zip(examples, shown, strict=True)
-        ]
+        seeds = list(dict.fromkeys(self.seeds or [self.seed]))
+        drawn = {
+            seed: [
+                self.make_prompt(example, own, names, tokenizer, room)
+                for example, own in zip(examples, self.draw(examples, pool, seed), strict=True)
+            ]
+            for seed in seeds
+        }
+        prompts = [prompt for own in drawn.values() for prompt in own]
         unknown = unknown_share([id for each in prompts for id in each.ids], tokenizer.vocab)
         refuse_unknown(unknown, file=self.path, fix=KNOWING)
         done = ProgressLine("answers", sum(len(prompt.answers) for prompt in prompts))
         likelihood = Likelihood(model, scoring, device, done=done)
         with torch.no_grad(), opened.precision.autocast():
             context = tokenizer.encode(self.answer_context)
-            scores = self.score_answers(prompts, likelihood, context)
-        rows = [self.predict(*each, names) for each in zip(examples, prompts, scores, strict=True)]
-        measure = partial(label_score.score_labels, names=list(self.metrics))
+            scores = iter(self.score_answers(prompts, likelihood, context))
+        rows = {
+            f"{opened.split}, seed {seed}" if len(seeds) > 1 else opened.split: [
+                self.predict(*each, next(scores), names)
+                | ({"seed": seed} if len(seeds) > 1 else {})
+                for each in zip(examples, own, strict=True)
+            ]
+            for seed, own in drawn.items()
+        }
         extra: dict[str, Any] = {"checkpoint": opened.folder, "score": way, "shots": self.shots}
+        extra |= self._count_cut(prompts)
+        if out is not None:
+            written = write_rows(out, [row for own in rows.values() for row in own])
+            extra["predictions"] = str(written)
+        return self._tabulate(rows, prompts, extra)
+
+    def _count_cut(self, prompts: Sequence[ShownPrompt]) -> dict[str, Told]:
+        """Remarks on prompts that did not fit."""
+        said = {}
         if fewer := sum(prompt.shown < self.shots for prompt in prompts):
             why = f"{counted(fewer, 'prompt')} with fewer examples, since the longest row is full"
-            extra["fewer shots"] = Told(why, fewer)
+            said["fewer shots"] = Told(why, fewer)
         if cut := sum(prompt.cut > 0 for prompt in prompts):
-            extra["cut"] = Told(f"{counted(cut, 'text')} cut at the beginning", cut)
-        if out is not None:
-            extra["predictions"] = str(write_rows(out, rows))
-        intervals = bootstrap(rows, measure, self.metrics, seed=self.seed) if len(rows) > 1 else {}
-        found = measure(rows)
+            said["cut"] = Told(f"{counted(cut, 'text')} cut at the beginning", cut)
+        return said
+
+    def _tabulate(
+        self,
+        rows: Mapping[str, list[dict[str, Any]]],
+        prompts: Sequence[ShownPrompt],
+        extra: Mapping[str, Any],
+    ) -> ScoreTable:
+        """The scores of each draw, and the mean and standard deviation of several.
+
+        Args:
+            rows: {draw: predictions}.
+            prompts: All prompts.
+            extra: Remarks.
+        """
+        measure = partial(label_score.score_labels, names=list(self.metrics))
         chance = float(np.mean([1 / len(prompt.answers) for prompt in prompts]))
-        return ScoreTable(
-            "prompts",
-            {opened.split: {**found, "chance": chance}},
-            extra,
-            {opened.split: intervals},
-            {opened.split: len(rows)},
-        )
+        found = {name: {**measure(own), "chance": chance} for name, own in rows.items()}
+        intervals = {
+            name: bootstrap(own, measure, self.metrics, seed=self.seed) if len(own) > 1 else {}
+            for name, own in rows.items()
+        }
+        counts = {name: len(own) for name, own in rows.items()}
+        if len(found) > 1:
+            draws = {name: [each[name] for each in found.values()] for name in self.metrics}
+            found["mean"] = {name: float(np.mean(own)) for name, own in draws.items()}
+            found["spread"] = {name: float(np.std(own, ddof=1)) for name, own in draws.items()}
+        return ScoreTable("prompts", found, extra, intervals, counts)
 
     def predict(
         self, example: Example, prompt: ShownPrompt, scores: np.ndarray, names: Sequence[str]
@@ -304,6 +352,8 @@ class InContext(Probe):
             **named,
             "probabilities": dict(zip(names, shares, strict=True)) if names else shares,
             "shots": prompt.shown,
+            "shown": [each.id for each in prompt.examples],
+            "prompt": prompt.text,
             **label_score.name_sets(example),
         }
 

@@ -167,7 +167,7 @@ def test_texts_without_labels_are_refused(run: Path, tmp_path: Path) -> None:
     [
         (["checkpoint=[{run},{run}]"], "several checkpoints"),
         (["checkpoint={run}", "--submission"], "a leader board"),
-        (["checkpoint={run}", "task=lm", "data.path={run}"], "no column with texts"),
+        (["checkpoint={run}", "task=lm", "data.path={run}"], "fine-tuned on"),
     ],
 )
 def test_what_has_no_table_of_perturbations_is_refused(
