@@ -246,8 +246,11 @@ def test_files_that_a_folder_passes_over_are_said_once(
     for file in map(Path, names.split()):
         file.parent.mkdir(exist_ok=True)
         file.write_text("" if "empty" in file.name else "text\nSome words\n", encoding="utf-8")
+    listed, plain = list[Path](), inputs._list_folder
+    monkeypatch.setattr(inputs, "_list_folder", lambda at: listed.append(at) or plain(at))
     for _ in range(2):  # a command looks for its files several times
         assert inputs.find_all(".") == [Path("a.txt")]
+    assert len(listed) == 3  # each time, and once for what it passes over
     said = capfd.readouterr().err
     assert said == (
         "b.csv, c.tsv, e.md and 1 more: 4 files are not read;"
