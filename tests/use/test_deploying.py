@@ -27,6 +27,8 @@ from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.trained_ranges import find_ranges
 from plmctl.core.errors import UsageError
 from plmctl.runtime.base import Program
+from plmctl.runtime.eager import EagerRuntime
+from plmctl.runtime.onnx import quantize
 from plmctl.runtime.signature import Signature
 from plmctl.runtime.whole_numbers import round_model
 from plmctl.storage.reading import read_tensors
@@ -154,7 +156,8 @@ def test_a_library_and_a_tokenizer_give_the_calibrated_answers(run: Path, tmp_pa
     ]
 
 
-@pytest.mark.parametrize("to", ["onnx", "openvino"])
+@pytest.mark.sampled(2)  # the ranges of training are those of an ONNX file, below
+@pytest.mark.parametrize("to", ["openvino", "onnx"])
 def test_eight_bits_are_written_with_their_score(
     run: Path, deploy: Callable[..., Path], to: str, tmp_path: Path
 ) -> None:
@@ -186,15 +189,15 @@ def count_attention(folder: Path) -> int:
 
 
 def test_without_vnni_weights_have_seven_bits(
-    deploy: Callable[..., Path], run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deploy: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two products of 8 bits could overflow a sum of 16 bits there."""
     for name in ("plmctl.runtime.onnx", "plmctl.use.deploying"):
         monkeypatch.setattr(f"{name}.cpu_sums_int8", lambda: False)
-    folder = tmp_path / "deployed"
-    plmctl("convert", str(run), "--to", "onnx", "--int8", "--out", str(folder))
-    assert read_card(folder)["weights"].startswith("7 bits")
-    graph = onnx.load(folder / "model.onnx").graph
+    file = quantize(deploy("onnx") / "model.onnx", tmp_path / "model.onnx")
+    said = deploying.describe_machine("onnx", tmp_path, int8=True)
+    assert said["weights"].startswith("7 bits")
+    graph = onnx.load(file).graph
     weights = [onnx.numpy_helper.to_array(each) for each in graph.initializer]
     eight = [each for each in weights if each.dtype == np.int8 and each.ndim == 2]
     assert eight
@@ -208,6 +211,7 @@ def copy_changed(run: Path, folder: Path, **changes: Any) -> Path:
     return folder
 
 
+@pytest.mark.slow  # refuse_loss refuses them below
 def test_eight_bits_that_lose_more_than_allowed_are_refused(run: Path, tmp_path: Path) -> None:
     """A state of ten thousands, which nothing reads: its rounding to 8 bits loses the others."""
     weights = dict(open_source(run).tensors)
@@ -239,6 +243,10 @@ def test_a_model_with_one_answer_says_that_the_gate_measures_nothing(
         deploying.refuse_loss(task, found, found, 0.99)
         assert len(said) == same
     assert "all 4 rows one answer" in said[0]
+    better = deploying.RuntimeScores(answers, {"accuracy": 1.0}, 1.0)
+    deploying.refuse_loss(task, better, found, 0.5)
+    with pytest.raises(UsageError, match=r"fix: --keep 0\.5 "):
+        deploying.refuse_loss(task, better, found, 0.51)
 
 
 @pytest.mark.parametrize("name", ["torch", "onnx", "auto"])
@@ -279,12 +287,15 @@ def test_no_split_to_score_is_refused(run: Path, tmp_path: Path) -> None:
     config = dict(open_source(run).config)
     config["task"] = config["task"] | {"path": str(tmp_path / "gone")}
     moved, folder = copy_changed(run, tmp_path / "run", config=config), tmp_path / "deployed"
-    to = ["convert", str(moved), "--to", "onnx", "--out", str(folder)]
-    told = plmctl(*to, code=3)
+    told = plmctl("convert", str(moved), "--to", "onnx", "--out", str(folder), code=3)
     assert "the dev split of" in told
     assert "--data" in told
-    plmctl(*to, "--data", str(run.parent / "dev.tsv"))
-    assert read_card(folder)["scores"]["after"]["accuracy"] == 1
+    loaded, _, _ = deploying.open_folded(moved, ())
+    task = deploying.open_graph_task(loaded, moved)
+    data = str(run.parent / "dev.tsv")
+    split = deploying.read_labelled(task, loaded, moved, data)
+    scores = deploying.measure_answers(EagerRuntime(), loaded, task, split, moved)
+    assert scores.metrics["accuracy"] == 1
 
 
 def test_a_folder_is_used_as_it_is(deploy: Callable[..., Path], tmp_path: Path) -> None:
@@ -393,6 +404,7 @@ def test_a_task_that_writes_is_refused(tmp_path: Path) -> None:
     assert f"fix: plmctl convert {run} --to ctranslate2 --out written" in told
 
 
+@pytest.mark.slow  # tests/runtime/test_runtimes.py refuses other shapes
 def test_a_graph_that_answers_other_rows_is_refused_with_a_fix_that_runs(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,7 +467,7 @@ def test_the_ranges_of_training_are_those_of_the_file(
     assert count_attention(folder) == LAYERS
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow  # a file has them, above
 @pytest.mark.parametrize("name", ["onnx", "openvino"])
 def test_a_runtime_of_8_bits_has_the_ranges_of_training(quantised: Path, name: str) -> None:
     """The answers of the whole numbers that training had, of which some are far from others."""
