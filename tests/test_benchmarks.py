@@ -255,7 +255,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
     assert "documents of about 9" in done.stdout
 
 
-_slow = partial(pytest.param, marks=pytest.mark.slow)  # the way of the case before them
+_slow = partial(pytest.param, marks=pytest.mark.slow)  # pretrain stays
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ _slow = partial(pytest.param, marks=pytest.mark.slow)  # the way of the case bef
         ("pretrain", "train.clip=0.4375", "plmctl.training.update", 12),
         ("pretrain", "optim.lr=0.00048828125", "plmctl.training.optim.groups", 12),
         _slow("finetune", "optim.lr=0.00048828125", "plmctl.training.optim.groups", 12),
-        ("finetune", "task.max_length=47", "plmctl.tasks.layouts.encode", 12),
+        _slow("finetune", "task.max_length=47", "plmctl.tasks.layouts.encode", 12),
         # the checkpoint has a task of its own, which the words change, and a part that answers
         _slow("eval", "task.dev_share=0.328125", "plmctl.tasks.splits", 14),
     ],

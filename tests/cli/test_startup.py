@@ -54,6 +54,7 @@ def test_a_shell_completes_without_torch(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not found & {"torch", "numpy", "hydra", "rich"}
 
 
+@pytest.mark.slow  # a matter of time, not of results
 def test_no_compiler_before_something_is_compiled(tmp_path: Path) -> None:
     tiny = f"train.steps=1 size=tiny tokenizer=char data.path={__file__} run.dir={tmp_path}/run"
     (dry_run,) = imported_by("pretrain xlnet --dry-run")
