@@ -23,3 +23,10 @@ def round_floats(value: Any, digits: int = DIGITS) -> Any:
     return (
         [round_floats(part, digits) for part in value] if isinstance(value, list | tuple) else value
     )
+
+
+def spell_size(size: float) -> str:
+    """A number of bytes as people read it: 4.0 MB, 12.3 kB, 80 bytes."""
+    if size < 1e3:
+        return f"{size:,.0f} bytes"
+    return f"{size / 1e3:,.1f} kB" if size < 1e5 else f"{size / 1e6:,.1f} MB"

@@ -11,6 +11,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.pasted import spell_fix
+from plmctl.core.rounding import spell_size
 from plmctl.core.terminal import counted
 from plmctl.data.sample import sample_corpus
 from plmctl.data.shards import Shards, read_manifest
@@ -37,7 +38,7 @@ def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
     if sample := kind.get("trained_on"):
         lines.append(
             f"  the tokenizer was trained on {sample['sentences']:,} sentences,"
-            f" {sample['bytes'] / 1e6:,.1f} MB"
+            f" {spell_size(sample['bytes'])}"
         )
     for name, split in manifest["splits"].items():
         if not split["tokens"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 _SPECIAL = {
@@ -12,12 +13,27 @@ _SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    # not in the fonts of LaTeX without packages
+    "«": r"$\ll$",
+    "»": r"$\gg$",
+    "‹": r"$<$",
+    "›": r"$>$",
+    **{"−": "$-$", "→": r"$\to$", "≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$"},
+    **dict.fromkeys("\u200b\u200d\ufe0e\ufe0f", ""),  # join or colour the sign next to them
 }
 
 
 def escape(text: str) -> str:
-    """`text` in one line, its letters as LaTeX prints them."""
-    return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
+    """`text` in one line, its letters as LaTeX prints them; an emoji is its name in brackets."""
+    return "".join(_SPECIAL.get(sign) or _name(sign) for sign in " ".join(text.split()))
+
+
+def _name(sign: str) -> str:
+    """`[grinning face]` for an emoji or another picture; other signs as they are."""
+    if sign in _SPECIAL:  # it has no sign of its own
+        return ""
+    pictured = unicodedata.category(sign) in ("So", "Sk", "Cn") and ord(sign) > 0x2000
+    return f"[{unicodedata.name(sign, 'sign').lower()}]" if pictured else sign
 
 
 def format_table(caption: str, columns: str, head: str, body: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ import torch
 
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.batch import Batch
+from plmctl.core.rounding import spell_size
 from plmctl.core.terminal import print_columns, tell
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
@@ -172,7 +173,7 @@ def _spell(name: str, value: float | None) -> str:
     if value is None:
         return ""
     if name == "bytes on disk":
-        return f"{value / 1e6:.1f} MB"
+        return spell_size(value)
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.2f}" if name.startswith("latency") else f"{value:.4f}"

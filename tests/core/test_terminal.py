@@ -15,6 +15,7 @@ from rich.table import Table
 
 from plmctl.core import terminal
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, first_with_fix, raise_all
+from plmctl.core.rounding import spell_size
 
 PACKAGE = Path(__file__).parents[2] / "plmctl"
 
@@ -124,3 +125,9 @@ def test_a_framed_table_keeps_its_cells_in_a_narrow_terminal_and_in_a_pipe(
     for cell in (*head, "accuracy", *rows[0][1:]):
         assert cell in narrow
     assert "…" not in narrow
+
+
+def test_small_sizes_are_not_zero() -> None:
+    assert [spell_size(size) for size in (80, 12_345, 99_999, 123_456, 4e6)] == [
+        "80 bytes", "12.3 kB", "100.0 kB", "0.1 MB", "4.0 MB"
+    ]  # fmt: skip

@@ -18,6 +18,7 @@ from scipy import stats
 
 from plmctl.analysis.runs import RunLog, average_curves, read_curve
 from plmctl.jobs.journal import State
+from plmctl.report.latex import escape
 from plmctl.report.study_tables import make_metric_table
 from plmctl.study.latex import format_latex
 from plmctl.study.plan import StudyPlan
@@ -274,6 +275,13 @@ def test_arms_in_chinese_need_a_package() -> None:
     chinese = format_latex({**RECORD, "rows": [_row("loss", "全词", 2.0, 0.1)]}, {"loss"})
     assert r"xeCJK} or \usepackage{ctex}, and XeLaTeX" in chinese.splitlines()[1]
     assert "xeCJK" not in format_latex({**RECORD, "rows": [_row("loss", "a", 2.0, 0.1)]}, [])
+
+
+def test_signs_that_latex_lacks() -> None:
+    assert escape("«a»  50% – né 全") == r"$\ll$a$\gg$ 50\% – né 全"
+    assert escape("fine \N{GRINNING FACE} \N{HEAVY BLACK HEART}\ufe0f!") == (
+        "fine [grinning face] [heavy black heart]!"
+    )
 
 
 def test_a_study_that_is_not_complete_says_so(plan: StudyPlan, here: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.core.progress import Say
+from plmctl.core.rounding import spell_size
 from plmctl.core.terminal import counted
 from plmctl.data.check import overlap
 from plmctl.data.check.characters import CharacterCounts, judge_forms
@@ -177,7 +178,7 @@ def _sizes(counts: TextCounts) -> list[Finding]:
     return [
         judge(
             "size",
-            f"{counted(lengths.count, 'document')}, {counts.bytes / 1e6:,.1f} MB,"
+            f"{counted(lengths.count, 'document')}, {spell_size(counts.bytes)},"
             f" {counted(counts.words, 'word')}{_explain_words(counts)},"
             f" {counted(letters, 'character')}",
             -letters,
