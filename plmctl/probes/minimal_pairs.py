@@ -37,7 +37,8 @@ class MinimalPairs(PairScorer, Probe):
         path: A file, or a folder of files: JSON lines, .tsv or .csv, also as .gz, with
             `sentence_good` and `sentence_bad`, or `good` and `bad`. Paradigms are named by `UID` or
             `paradigm`, else by the file; phenomena by `linguistics_term` or `phenomenon`.
-        score: The way to score. "next": from left to right, of XLNet "order"; "masks": each token
+        score: The way to score. "next": from left to right, of XLNet "order"; "bare": the same with
+            no token before the sentence, whose first token is not scored; "masks": each token
             masked in turn; "shifted": the same in masked next-token prediction; "words": the later
             pieces of its word are masked, too; "replaced": by ELECTRA's discriminator; "written":
             by the decoder of an encoder-decoder; "forward", "backward", "both": by the directions

@@ -29,6 +29,7 @@ SEGMENTS = 8  # numbers of segments that a pattern may tell apart
 BLOCK = 2048  # sentences whose rows are sorted by length together, and shared
 Way = Literal[
     "next",
+    "bare",
     "shifted",
     "order",
     "masks",
@@ -149,6 +150,16 @@ class CausalScoring(TextScoring):
         if len(read) > known:
             scored = range(known - len(before), len(ids))
             yield ScoredRow(tuple(read[:-1]), range(known - 1, len(read) - 1), scored)
+
+
+class BareScoring(CausalScoring):
+    """As `CausalScoring`, with no token before the text, so its first token is not scored. BabyLM's
+    pipeline (2025) does so where a tokenizer adds no special tokens, as GPT-2's.
+    """
+
+    @property
+    def first(self) -> list[int]:
+        return []
 
 
 class DirectedScoring(TextScoring):
@@ -283,6 +294,7 @@ class DecoderScoring(TextScoring):
 
 WAYS: Mapping[Way, Callable[[ScoringHead, Vocab, int], Scoring]] = {
     "next": CausalScoring,
+    "bare": BareScoring,
     "shifted": ShiftedScoring,
     "order": OrderScoring,
     "masks": MaskedScoring,
@@ -306,8 +318,11 @@ def find_ways(model: Model, vocab: Vocab) -> dict[Way, str]:
             found.setdefault("order", name)
     for name in language_heads(model):
         if about_of(model.heads[name]) == "next":
-            if find_causal_segment(model) is not None:
+            segment = find_causal_segment(model)
+            if segment is not None:
                 found.setdefault("next", name)
+            if segment == 0:
+                found.setdefault("bare", name)
             if vocab.mask is not None and model.backbone.looks_ahead("text"):
                 found.setdefault("shifted", name)
         elif vocab.mask is not None:

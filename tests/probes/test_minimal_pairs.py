@@ -64,6 +64,11 @@ def test_from_left_to_right_as_a_loop(gpt_toy) -> None:
         for ids in sentences
     ]
     assert score(model, "next", vocab, sentences) == pytest.approx(expected, abs=1e-9)
+    alone = [
+        sum(float(log_softmax(model, "clm", ids[:t], t - 1)[ids[t]]) for t in range(1, len(ids)))
+        for ids in sentences
+    ]
+    assert score(model, "bare", vocab, sentences) == pytest.approx(alone, abs=1e-9)
 
 
 def test_from_left_to_right_by_a_query_stream_as_a_loop(toy) -> None:
