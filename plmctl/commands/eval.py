@@ -280,7 +280,7 @@ class Evaluate(TaskUser, Command):
             **compare_simple(loaded, task, answered),
         }
         shown = answered.tabulate(task, extra, seed=self.seed)
-        return self._perturb(shown, loaded, task, answered, how) if self.perturb else shown
+        return self._perturb(shown, loaded, task, answered, output, how) if self.perturb else shown
 
     def _perturb(
         self,
@@ -288,9 +288,14 @@ class Evaluate(TaskUser, Command):
         loaded: Loaded,
         task: Task,
         answered: AnsweredSplit,
+        output: Destination,
         how: Mapping[str, Any],
     ) -> ScoreTable:
-        """The table of a split, with the scores of its changed texts."""
+        """The table of a split, with the scores of its changed texts, whose answers are written
+        where `output` is a folder.
+        """
+        from plmctl.tasks.predictions import is_file
+        from plmctl.use.asked_task import write_results
         from plmctl.use.perturbing import score_perturbed
 
         if any(example.label is None for example in answered.examples):
@@ -300,8 +305,13 @@ class Evaluate(TaskUser, Command):
             kind: build(node, {}, self.plugins, path=f"perturb.{kind}")
             for kind, node in self.perturb.items()
         }
-        scores, remarks = score_perturbed(perturbations, loaded, task, answered, **how)
-        return replace(shown, metrics=scores, extra={**shown.extra, **remarks})
+        scores, remarks, answers = score_perturbed(perturbations, loaded, task, answered, **how)
+        extra = {**shown.extra, **remarks}
+        if not is_file(output.path):  # one file has the answers to the texts as they stand
+            for kind, rows in answers.items():
+                file = write_results(output, f"{answered.name}-{kind}", rows)
+                extra[f"predictions of {kind}"] = str(file)
+        return replace(shown, metrics=scores, extra=extra)
 
     def measure(
         self, loaded: Loaded, precision: Precision, part: Any, checkpoint: str

@@ -36,10 +36,10 @@ def score_perturbed(
     precision: Precision,
     batch_size: int,
     runtime: Runtime | None = None,
-) -> tuple[dict[str, dict[str, float]], dict[str, Told]]:
-    """Two mappings. {split: scores, perturbation: scores}, each with the difference of the first
+) -> tuple[dict[str, dict[str, float]], dict[str, Told], dict[str, list[dict[str, Any]]]]:
+    """Three mappings. {split: scores, perturbation: scores}, each with the difference of the first
     metric to that of the split, and the calibration error where there are probabilities.
-    {perturbation: a remark on one that changes nothing}.
+    {perturbation: a remark on one that changes nothing}. {perturbation: its texts with answers}.
 
     Args:
         perturbations: The changes of texts, by name.
@@ -54,6 +54,7 @@ def score_perturbed(
     predictions, metrics = answered.predictions, answered.metrics
     table = {name: {**metrics, **_measure_error(predictions)}}
     own_rows, remarks = task.encode(examples, loaded.tokenizer), dict[str, Told]()
+    answers = dict[str, list[dict[str, Any]]]()
     for kind, perturbation in perturbations.items():
         changed = [_change(example, perturbation) for example in examples]
         split = inference.Split(kind, changed, task.encode(changed, loaded.tokenizer))
@@ -67,13 +68,17 @@ def score_perturbed(
         predictions, own = predict(loaded.model, task, split, **how)
         predictions, decision = decide_again(loaded, task, predictions, digits)
         own = {**own, **task.score(predictions)} if decision else own
+        answers[kind] = [
+            {name: each.fields[name] for name in TEXTS if name in each.fields} | answer
+            for each, answer in zip(changed, predictions, strict=True)
+        ]
         first = task.metrics[0]
         table[kind] = {
             **own,
             **_measure_error(predictions),
             DIFFERENCE: own[first] - metrics[first],
         }
-    return table, remarks
+    return table, remarks, answers
 
 
 def _change(example: Example, perturbation: Perturbation) -> Example:

@@ -133,6 +133,12 @@ def test_the_table_has_a_column_for_each_perturbation(run: Path, tmp_path: Path)
     assert table["dev"]["accuracy"] == plain["accuracy"]
     assert table["typos"]["difference"] < 0
     assert evaluate(run, tmp_path, *asked) == table
+    for kind in ("typos", "missing"):
+        answers = [json.loads(line) for line in (tmp_path / f"dev-{kind}.jsonl").open()]
+        right = sum(answer["gold"] == answer["guess"] for answer in answers) / len(answers)
+        assert right == pytest.approx(table[kind]["accuracy"], abs=1e-4)
+        lines = (run.parent / "dev.tsv").read_text().splitlines()[1:]
+        assert [answer["text"] for answer in answers] != [line.split("\t")[0] for line in lines]
     # the same scores as those of a file with the changed texts
     lines = (run.parent / "dev.tsv").read_text().splitlines()
     change = Typos(rate=1.0, seed=0)
