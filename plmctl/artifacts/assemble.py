@@ -159,6 +159,8 @@ def add_method(model: Model, node: Any, name: str, plugins: Sequence[str] = ()) 
     except ConfigError as error:
         if error.path in node:
             raise place_mistake(error, f"peft.{name}", node) from None
+        if error.path.startswith(f"peft.{name}."):
+            raise
         raise ConfigError(f"peft.{name}", error.value, error.allowed, fix=error.fix) from None
     model.methods.append(method)
 

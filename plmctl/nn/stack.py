@@ -238,7 +238,10 @@ class Stack(nn.Module):
         if self.halting is not None or self.reversible:
             return False
         facts = [self.block(step).cell.facts for steps in self.rounds[-1] for _, step in steps]
-        return all("content" in own.reads or own.computes == "feed-forward" for own in facts)
+        return all(
+            not own.whole and ("content" in own.reads or own.computes == "feed-forward")
+            for own in facts
+        )
 
     @property
     def hashes(self) -> bool:

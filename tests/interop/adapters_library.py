@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,16 @@ METHODS: dict[str, dict[str, Any]] = {
     "lora": {"kind": "LoRAConfig", "r": 3, "alpha": 6, "intermediate_lora": True},
     # the library scales before the activation, and the paper behind it: the same with this one
     "ia3": {"kind": "IA3Config", "act": "relu"},
+    # rows without padding: the library's gates read padding, too
+    "unipelt": {
+        "kind": "UniPELTConfig",
+        "lengths": (9, 9),
+        "parts": {
+            "prefix_tuning": {"kind": "PrefixTuningConfig", "flat": True, "prefix_length": 3},
+            "adapter": {"kind": "SeqBnConfig", "reduction_factor": FACTOR},
+            "lora": {"kind": "LoRAConfig", "r": 3, "alpha": 6},
+        },
+    },
 }
 
 
@@ -59,10 +69,10 @@ def wave(name: str, tensor: Tensor) -> Tensor:
     return own.float().double()
 
 
-def make_batch() -> tuple[Tensor, Tensor, Tensor]:
+def make_batch(lengths: Sequence[int] = LENGTHS) -> tuple[Tensor, Tensor, Tensor]:
     """Ids, their mask, and labels, -100 at padding: [B, T] each."""
-    ids = torch.arange(2 * LENGTHS[0]).mul(7).remainder(31).add(5).reshape(2, -1)
-    mask = torch.arange(LENGTHS[0]) < torch.tensor(LENGTHS)[:, None]
+    ids = torch.arange(2 * lengths[0]).mul(7).remainder(31).add(5).reshape(2, -1)
+    mask = torch.arange(lengths[0]) < torch.tensor(lengths)[:, None]
     labels = ids.mul(3).remainder(40).masked_fill(~mask, -100)
     return ids * mask, mask, labels
 
@@ -99,12 +109,12 @@ def run(name: str) -> dict[str, list[float]]:
     from transformers import BertConfig, BertForMaskedLM
 
     settings = dict(METHODS[name])
-    kind, names = settings.pop("kind"), settings.pop("names", ["a"])
+    names, lengths = settings.pop("names", ["a"]), settings.pop("lengths", LENGTHS)
     config = BertConfig(**BERT, hidden_act=settings.pop("act", "gelu"))
     model: Any = BertForMaskedLM(config).double().eval()
     adapters.init(model)
     for each in names:
-        model.add_adapter(each, config=getattr(adapters, kind)(**settings))
+        model.add_adapter(each, config=configure(settings))
     if name == "fusion":
         fuse = composition.Fuse(*names)
         model.add_adapter_fusion(fuse)
@@ -118,9 +128,18 @@ def run(name: str) -> dict[str, list[float]]:
         weight.data.copy_(wave(spell(part, name), weight))
         weight.requires_grad = mark in part
         trained += [weight] if mark in part else []
-    ids, mask, labels = make_batch()
+    ids, mask, labels = make_batch(lengths)
     penalty = model.base_model.get_fusion_regularization_loss if name == "fusion" else lambda: 0.0
     return train(lambda: model(ids, attention_mask=mask.long()).logits, labels, trained, penalty)
+
+
+def configure(settings: Mapping[str, Any]) -> Any:
+    """The config of the library, with those of its parts."""
+    import adapters
+
+    own = {key: value for key, value in settings.items() if key not in ("kind", "parts")}
+    own |= {key: configure(part) for key, part in settings.get("parts", {}).items()}
+    return getattr(adapters, settings["kind"])(**own)
 
 
 def spell(part: str, method: str) -> str:

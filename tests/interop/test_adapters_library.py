@@ -19,7 +19,16 @@ from plmctl.artifacts.assemble import build_model
 from plmctl.nn.restrained import Restrained
 from plmctl.training.checkpoint import load_tensors
 from plmctl.training.freezing import apply_freezing
-from tests.interop.adapters_library import BERT, METHODS, STORE, make_batch, spell, train, wave
+from tests.interop.adapters_library import (
+    BERT,
+    LENGTHS,
+    METHODS,
+    STORE,
+    make_batch,
+    spell,
+    train,
+    wave,
+)
 from tests.interop.publishing import publish
 from tests.interop.test_families import batch
 
@@ -43,6 +52,12 @@ FUSION = {
     "runs": ["a", "b"],
     "adapters": [PFEIFFER, PFEIFFER],
 }
+# a gate stands in place of the factor
+GATED_LORA = LORA | {"maps": ["query", "value"], "alpha": 3}
+UNIPELT = {
+    "_target_": f"{PEFT}.gates.Gated",
+    "parts": {"prefix": PREFIX, "adapter": PFEIFFER, "lora": GATED_LORA},
+}
 HOULSBY = {"cells": ["attention", "feed-forward"], "activation": "gelu", "normed": False}
 NODES: dict[str, dict[str, Any]] = {
     "houlsby": {"own": PFEIFFER | HOULSBY},
@@ -54,6 +69,7 @@ NODES: dict[str, dict[str, Any]] = {
     "prefix_network": {"own": PREFIX | {"inner_width": 5}},
     "lora": {"own": LORA},
     "ia3": {"own": IA3},
+    "unipelt": {"own": UNIPELT},
 }
 CELLS = {"a": "attention.output", "f": "output"}
 MODULES = {
@@ -87,6 +103,15 @@ def find_value(name: str, like: Tensor, method: str) -> Tensor:
     assert found is not None
     letter, layer, way, last = found.groups()
     place = f"bert.encoder.layer.{layer}"
+    if gate := re.fullmatch(r"(?:\w+\.)?(prefix|adapter|lora)\.(?:gate|gates\.(\w+))", way):
+        kind, rows = gate.groups()
+        owner = {
+            "prefix": "attention.self.prefix_tuning.prefix_gates.a",
+            "adapter": "output.adapters.a.gate",
+            "lora": f"{MODULES.get(rows, rows)}.loras.a.gate",
+        }
+        return wave(f"{place}.{owner[kind]}.{last}", like)
+    way = way.replace(".inner", "")
     if way == "prefix":  # one vector for all layers
         length, width = like.shape
         flat = wave(f"{PREFIXES}.control_trans", torch.empty(length * 2 * width))
@@ -125,7 +150,7 @@ def test_ten_updates_have_the_losses_of_the_library(name: str, tmp_path: Path) -
         if part in names or ".adapters." in part:
             weight.data.copy_(find_value(part, weight, name))
     apply_freezing(model, trainable=[f"backbone.{part}" for part in names])
-    ids, mask, labels = make_batch()
+    ids, mask, labels = make_batch(METHODS[name].get("lengths", LENGTHS))
     given = batch(ids, mask)
     restrained = [part for part in model.modules() if isinstance(part, Restrained)]
     found = train(

@@ -90,6 +90,7 @@ class CellFacts:
         reads_distances: It reads vectors of distances, which positions must have
             (`nn/disentangled.py`).
         takes_prefix: A learned prefix changes all that it computes (`Prefixed`).
+        whole: All tokens of a row decide about each result, so that no token is computed alone.
         continues: The part that goes on as the trained cell that this one replaces
             (`model.stack.adds`).
         gives: {attribute: what its linear map gives, in equal shares of its rows, in this order}.
@@ -114,6 +115,7 @@ class CellFacts:
     turned: bool = True
     reads_distances: bool = False
     takes_prefix: bool = False
+    whole: bool = False
     continues: str = ""
     gives: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MAPS)
 

@@ -109,6 +109,10 @@ class Added(Starting):
         """The output of the module instead of `y`, its result for `x`."""
         return y
 
+    def find_read(self, x: Any, y: Tensor) -> Tensor:
+        """[B, T, W] what it reads behind a cell: its input `x`, its result `y`, or both."""
+        return y
+
     def fold_result(self, owner: nn.Module) -> None:
         """Change the weights of `owner` so that its result alone is what `change` makes of it."""
 

@@ -68,9 +68,12 @@ class BottleneckChange(Added):
 
     def add(self, x: Any, y: Tensor) -> Tensor:
         """[B, T, W] what it adds to y."""
-        read = x["text"] if self.parallel else self.ask(x, y)
+        read = self.find_read(x, y)
         inner = self.activation(F.linear(read, self.down, self.down_bias))
         return self.scale * F.linear(inner, self.up, self.up_bias)
+
+    def find_read(self, x: Any, y: Tensor) -> Tensor:
+        return x["text"] if self.parallel else self.ask(x, y)
 
     def ask(self, x: Any, y: Tensor) -> Tensor:
         """[B, T, W] y, or norm(x + y)."""

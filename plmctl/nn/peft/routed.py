@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from plmctl.attention.kernels.dense import Before
 from plmctl.core.errors import UsageError
-from plmctl.nn.cells.base import Prefixed
+from plmctl.nn.cells.base import Cell, Prefixed
 from plmctl.nn.env import Streams
 from plmctl.nn.peft.base import Added, attach
 
@@ -180,8 +180,11 @@ def graft(shared: nn.Module, tuned: Sequence[nn.Module], routes: Routes) -> None
 
 def _refuse_of_rows(own: nn.Module) -> None:
     """UsageError for methods that change the length of rows, or the positions of their tokens: all
-    rows of a batch have these in common.
+    rows of a batch have these in common; and for gates, which read the tokens of whole cells.
     """
+    if isinstance(own, Cell) and own.facts.whole:
+        what = "gates of methods (peft=[unipelt]) cannot be those of one row of a batch alone"
+        raise UsageError(f"{what}\n  fix: ask this task alone: plmctl eval checkpoint=...")
     if getattr(own, "prompt", None) is not None or getattr(own, "offset", False):
         what = "prompts and shifted prefixes cannot be those of one row of a batch alone"
         raise UsageError(f"{what}\n  fix: ask this task alone: plmctl eval checkpoint=...")

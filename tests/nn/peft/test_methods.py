@@ -539,8 +539,14 @@ LSTM = {  # what a model of recurrent cells has no place for
     *("adapter", "adapter_parallel", "adapter_pfeiffer", "attention_only", "compacter"),
     "feed_forward_only",
     *("adalora", "dora", "fusion", "ia3", "lora", "prefix", "prompt", "trained_adapters", "vera"),
+    "unipelt",
 }
-REFUSED = {"bart": set(), "t5": {"bitfit"}, "xlnet": {"prefix", "prompt"}, "elmo": LSTM}
+REFUSED = {
+    "bart": {"unipelt"},
+    "t5": {"bitfit", "unipelt"},
+    "xlnet": {"prefix", "prompt", "unipelt"},
+    "elmo": LSTM,
+}
 
 
 @pytest.mark.sampled(2)
