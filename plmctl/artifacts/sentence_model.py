@@ -15,7 +15,7 @@ from plmctl.artifacts.loading import Source
 from plmctl.config.build import class_of
 from plmctl.core.errors import ConfigError
 from plmctl.heads.base import POOLER
-from plmctl.heads.sentences import SENTENCE
+from plmctl.heads.sentences import LM, SENTENCE, TEXT_POOLINGS
 from plmctl.interop import sentence_folder
 from plmctl.interop.sentence_folder import LAYERS, SentenceSettings
 
@@ -55,6 +55,10 @@ def to_sentence_folder(source: Source, folder: Path, write_network: Write) -> st
     if settings is None:
         allowed = "a model that was trained on whole texts: task=bi_encoder, objective=[simcse]"
         raise ConfigError("task", (source.own_task() or {}).get("name"), allowed, fix="--to hf")
+    if (how := TEXT_POOLINGS.get(settings.pooling)) is not None and how.terms:
+        write_network(_take_network(source, LM), folder)
+        sentence_folder.write_sparse(folder, settings, vocab_size=source.vocab_size)
+        return f"sentence-transformers, {sentence_folder.SPARSE}"
     width = int(source.config["size"]["width"])
     layers: list[Layer] = []
     if settings.pooling == POOLER:
@@ -69,10 +73,18 @@ def to_sentence_folder(source: Source, folder: Path, write_network: Write) -> st
     return f"sentence-transformers, pooling {settings.pooling}"
 
 
-def _take_network(source: Source) -> Source:
-    """The model without heads."""
-    tensors = {name: t for name, t in source.tensors.items() if not name.startswith("heads.")}
-    return replace(source, config={**source.config, "heads": {}, "labels": None}, tensors=tensors)
+def _take_network(source: Source, *kept: str) -> Source:
+    """The model with the heads `kept` alone."""
+    own = tuple(f"heads.{name}." for name in kept)
+    tensors = {
+        name: tensor
+        for name, tensor in source.tensors.items()
+        if not name.startswith("heads.") or name.startswith(own)
+    }
+    heads = {name: source.config["heads"][name] for name in kept}
+    return replace(
+        source, config={**source.config, "heads": heads, "labels": None}, tensors=tensors
+    )
 
 
 def _take_pooler(tensors: Mapping[str, Tensor], head: str, width: int) -> Layer:

@@ -57,9 +57,14 @@ ACTIVATIONS: Mapping[str, str | None] = {
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 UNBOUNDED = 10**9  # a limit of tokens that is none
 WHOLE = "config_sentence_transformers.json"
-KIND = "SentenceTransformer"
+KIND, SPARSE = "SentenceTransformer", "SparseEncoder"
+# a sparse encoder: the network with its masked language model, and the weights of the vocabulary
+SPARSE_TYPES = "sentence_transformers.sparse_encoder.models."
+NETWORKS = ("Transformer", "MLMTransformer")
+SPLADE = "SpladePooling"
+SPLADE_SETTINGS = {"pooling_strategy": "max", "activation_function": "relu"}
 USE = "use it with sentence-transformers"
-ORDER = "Transformer first, then Pooling, then layers of vectors"
+ORDER = f"Transformer first, then Pooling, then layers of vectors; or {NETWORKS[-1]}, {SPLADE}"
 LIMITS = (
     "sentence_bert_config.json",
     *(f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert")),
@@ -77,6 +82,11 @@ class _Pooling(TypedDict):
     embedding_dimension: NotRequired[int]
     pooling_mode: NotRequired[str | list[str]]
     include_prompt: NotRequired[bool]
+
+
+class _Splade(TypedDict):
+    pooling_strategy: NotRequired[str]
+    activation_function: NotRequired[str]
 
 
 class _Dense(TypedDict):
@@ -101,6 +111,7 @@ class _Whole(TypedDict):
     similarity_fn_name: NotRequired[str | None]
     truncate_dim: NotRequired[int | None]
     model_type: NotRequired[str | None]
+    max_active_dims: NotRequired[int | None]
 
 
 @dataclass(frozen=True)
@@ -167,16 +178,17 @@ def read(folder: Path) -> tuple[hf.Imported, Path]:
     root = _place(folder, path)
     imported = hf.read(root)
     whole = _read(folder / WHOLE, _Whole)
+    kind = SPARSE if SPLADE in dict(modules) else KIND
     settings = SentenceSettings(
         prompts=whole.get("prompts") or {},
         default_prompt=whole.get("default_prompt_name"),
-        similarity=_read_similarity(whole, folder / WHOLE),
+        similarity=_read_similarity(whole, folder / WHOLE, kind),
         **_read_limits(root),
     )
     layers: list[_Layer] = []
     for name, path in behind:
-        if name == "Pooling":
-            settings = _read_pooling(_place(folder, path), settings)
+        if name in POOLERS:
+            settings = POOLERS[name](_place(folder, path), settings)
         elif name in READERS:
             layers.append(READERS[name](_place(folder, path)))
     if columns := whole.get("truncate_dim"):
@@ -204,8 +216,9 @@ def _list_modules(folder: Path) -> list[tuple[str, str]]:
     if unknown is not None:
         what = f"the module {unknown} is none that plmctl reads{nearest(unknown, KNOWN)}"
         raise DataError(f"{what}: {', '.join(KNOWN)}", file=file, fix=USE)
-    rest = names[2:] if names[1:2] == ["Pooling"] else names[1:]
-    if names[:1] != ["Transformer"] or {"Transformer", "Pooling"} & {*rest}:
+    first, rest = names[:1], names[2:] if {*names[1:2]} & {*POOLERS} else names[1:]
+    wrong = {*NETWORKS, *POOLERS} & {*rest} or (SPLADE in names and rest)
+    if not {*first} & {*NETWORKS} or wrong or (first == [NETWORKS[-1]] and SPLADE not in names):
         what = f"its modules are {', '.join(names) or 'none'}"
         raise DataError(f"{what}; plmctl reads {ORDER}", file=file, fix=USE)
     return modules
@@ -226,11 +239,19 @@ def _read(file: Path, kind: Any) -> Any:
     return read_json(file, kind, fix=AGAIN) if file.is_file() else {}
 
 
-def _read_similarity(whole: Mapping[str, Any], file: Path) -> str:
-    """The likeness of vectors; DataError for a kind of model, or a likeness, that is unknown."""
-    if (kind := whole.get("model_type") or KIND) != KIND:
-        raise DataError(f"model_type {kind}: plmctl reads {KIND}", file=file, fix=USE)
-    name = whole.get("similarity_fn_name") or SIMILARITIES[0]
+def _read_similarity(whole: Mapping[str, Any], file: Path, kind: str) -> str:
+    """The likeness of vectors; DataError for a kind of model other than that of its modules, or a
+    likeness that is unknown.
+    """
+    if (stated := whole.get("model_type") or kind) != kind:
+        what = f"model_type {stated}: plmctl reads {KIND} with Pooling, {SPARSE} with {SPLADE}"
+        raise DataError(what, file=file, fix=USE)
+    if kind == SPARSE and whole.get("max_active_dims"):
+        what = "max_active_dims, of which plmctl has no limit"
+        raise DataError(what, file=file, fix=f"set it to null in {WHOLE}")
+    name = whole.get("similarity_fn_name") or (
+        SIMILARITIES[1] if kind == SPARSE else SIMILARITIES[0]
+    )
     if name not in SIMILARITIES:
         allowed = f"one of {', '.join(SIMILARITIES)}{nearest(name, SIMILARITIES)}"
         raise DataError(f"similarity_fn_name {name}: {allowed}", file=file, fix=AGAIN)
@@ -262,6 +283,17 @@ def _read_pooling(folder: Path, settings: SentenceSettings) -> SentenceSettings:
         ours = [POOLINGS[name] for name in names]
     pooling = "+".join(ours) or settings.pooling
     return replace(settings, pooling=pooling, include_prompt=stated.get("include_prompt", True))
+
+
+def _read_splade(folder: Path, settings: SentenceSettings) -> SentenceSettings:
+    """The settings with weights of the vocabulary; DataError for a sum, or two logarithms."""
+    file = folder / "config.json"
+    stated = {**SPLADE_SETTINGS, **read_json(file, _Splade, fix=AGAIN)}
+    for key, ours in SPLADE_SETTINGS.items():
+        if stated[key] != ours:
+            what = f"{key}={stated[key]} is a variant that plmctl has not: {ours}"
+            raise DataError(what, file=file, fix=USE)
+    return replace(settings, pooling="splade")
 
 
 def _read_dense(folder: Path) -> _Layer:
@@ -296,7 +328,11 @@ READERS: Mapping[str, Callable[[Path], _Layer]] = {
     "LayerNorm": _read_norm,
     "Normalize": lambda _: _Layer({"_target_": f"{LAYERS}UnitLength"}, {}),
 }
-KNOWN = ("Transformer", "Pooling", *READERS, "Dropout")
+POOLERS: Mapping[str, Callable[[Path, SentenceSettings], SentenceSettings]] = {
+    "Pooling": _read_pooling,
+    SPLADE: _read_splade,
+}
+KNOWN = (*NETWORKS, *POOLERS, *READERS, "Dropout")
 
 
 def write(
@@ -329,17 +365,51 @@ def write(
             whole["truncate_dim"] = node["columns"]
         else:
             modules.append((*WRITERS[name](node), tensors))
+    _write_modules(folder, settings, whole, modules, types=TYPES)
+
+
+def write_sparse(folder: Path, settings: SentenceSettings, *, vocab_size: int) -> None:
+    """Write all of a sparse encoder but the network and its masked language model, which are in
+    `folder`.
+
+    Args:
+        folder: The folder.
+        settings: The settings of the model.
+        vocab_size: Columns of a vector.
+    """
+    whole = {
+        "model_type": SPARSE,
+        "prompts": dict(settings.prompts),
+        "default_prompt_name": settings.default_prompt,
+        "similarity_fn_name": SIMILARITIES[1],
+    }
+    own = {**SPLADE_SETTINGS, "word_embedding_dimension": vocab_size}
+    _write_modules(folder, settings, whole, [(SPLADE, own, {})], types=SPARSE_TYPES)
+
+
+def _write_modules(
+    folder: Path,
+    settings: SentenceSettings,
+    whole: Mapping[str, Any],
+    modules: Sequence[tuple[str, dict[str, Any], Mapping[str, Tensor]]],
+    *,
+    types: str,
+) -> None:
+    """Write the settings, and a folder for each module behind the network, which is `NETWORKS[0]`,
+    or `NETWORKS[1]` of a sparse encoder.
+    """
     limits = {"max_seq_length": settings.max_length, "do_lower_case": settings.lower}
     _write(folder / LIMITS[0], limits)
     _write(folder / WHOLE, whole)
-    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{TYPES}Transformer"}]
+    network = NETWORKS[types == SPARSE_TYPES]
+    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{types}{network}"}]
     for number, (name, config, tensors) in enumerate(modules, 1):
         place = f"{number}_{name}"
         admit(folder / place).mkdir()
         _write(folder / place / "config.json", config)
         if tensors:
             weights.write(folder / place, tensors)
-        listed.append({"idx": number, "name": str(number), "path": place, "type": TYPES + name})
+        listed.append({"idx": number, "name": str(number), "path": place, "type": types + name})
     _write(folder / MODULES, listed)
 
 

@@ -194,6 +194,11 @@ KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
         ("2_Dense/config.json", {"use_residual": True}, "use_residual=True is a variant"),
         ("2_Dense/config.json", {"activation_function": "os.system"}, "activation_function os.sys"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "SparseEncoder"),
+        (
+            "modules.json",
+            [{"path": "", "type": f"x.{n}"} for n in ("Transformer", "SpladePooling", "Normalize")],
+            "its modules are Transformer, SpladePooling, Normalize",
+        ),
     ],
 )
 def test_unknown_parts_are_named(
@@ -204,3 +209,55 @@ def test_unknown_parts_are_named(
     write(tmp_path / file, content if isinstance(content, list) else {**sizes, **content})
     with pytest.raises(DataError, match=words):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_sparse_encoder_weighs_the_vocabulary(
+    new: bool, with_tokenizer: Any, tmp_path: Path
+) -> None:
+    """The layouts of versions 6.2 and 5.0."""
+    folder = tmp_path / "splade"
+    model, _ = publish(folder, "BertForMaskedLM", max_position_embeddings=24)
+    with_tokenizer(folder)
+    kinds = (
+        ("base.modules.transformer.Transformer", "modules.splade_pooling.SpladePooling")
+        if new
+        else ("sparse_encoder.models.MLMTransformer", "sparse_encoder.models.SpladePooling")
+    )
+    modules = [{"path": "", "type": f"x.{kinds[0]}"}, {"path": "1", "type": f"x.{kinds[1]}"}]
+    write(folder / "modules.json", modules)
+    write(folder / "sentence_bert_config.json", {"max_seq_length": 24})
+    splade = {"pooling_strategy": "max", "activation_function": "relu"}
+    write(folder / "1/config.json", splade if new else {})
+    whole: dict[str, Any] = {"model_type": "SparseEncoder", "similarity_fn_name": None}
+    write(folder / "config_sentence_transformers.json", whole)
+    loaded = load(folder)
+    found = embed(loaded)
+    for text, vector in zip(TEXTS, found, strict=True):
+        ids = [loaded.vocab.cls, *loaded.tokenizer.encode(text), loaded.vocab.sep]
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0]
+        wanted = torch.stack([logit.clamp(min=0).log1p() for logit in logits]).max(0).values
+        np.testing.assert_allclose(vector, wanted, atol=1e-5)
+    assert 0 < (found > 0).mean() < 1
+    convert(folder, tmp_path / "ours", to="plmctl")
+    convert(tmp_path / "ours", tmp_path / "again", to="sentence-transformers")
+    again = load(tmp_path / "again")
+    np.testing.assert_array_equal(embed(again), found)
+    assert again.config["sentence"] == loaded.config["sentence"]
+    assert loaded.config["sentence"]["similarity"] == "dot"
+    written = json.loads((tmp_path / "again/modules.json").read_text())
+    assert [each["type"] for each in written] == [
+        f"sentence_transformers.sparse_encoder.models.{name}"
+        for name in ("MLMTransformer", "SpladePooling")
+    ]
+    for file, content, words in (
+        ("1/config.json", {"pooling_strategy": "sum"}, "pooling_strategy=sum is a variant"),
+        ("config_sentence_transformers.json", {"max_active_dims": 9}, "max_active_dims"),
+        ("config_sentence_transformers.json", {"model_type": KINDS[0]}, "with SpladePooling"),
+    ):
+        before = (folder / file).read_text(encoding="utf-8")
+        write(folder / file, {**json.loads(before), **content})
+        with pytest.raises(DataError, match=words):
+            load(folder)
+        (folder / file).write_text(before, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Gates of methods: each row decides how much of what a method adds it takes (UniPELT)."""
+"""Gates of methods: each row decides its share of the change by a method (UniPELT)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from plmctl.nn.starting import Starting
 
 
 class Reading:
-    """What a cell reads, while it runs: `text` [B, T, W], and `real` [B, T], its tokens that are no
-    padding; None: all of them.
+    """The input of a cell, while it runs: `text` [B, T, W], and `real` [B, T], its tokens that are
+    no padding; None: all of them.
     """
 
     def __init__(self) -> None:
@@ -130,13 +130,13 @@ class GatedPrefix(nn.Module):
 
 @part_of("peft")
 class Gated(Method):
-    """What several methods add, each times a gate of the row, `g = mean_t sigmoid(w x_t + b)`, of
+    """Changes by several methods, each times a gate of the row, `g = mean_t sigmoid(w x_t + b)`, of
     each cell or map that they change (UniPELT: Mao et al., 2022, arXiv:2110.07577, sec. 3).
 
     LoRA and prefixes are gated by what the attention reads, adapters by what they read. Differs:
     the mean is over real tokens (released code and AdapterHub: over padding, too), so that an
-    answer does not depend on the other rows of a batch. In place of LoRA's factor stands its gate:
-    alpha is the rank (as in AdapterHub).
+    answer does not depend on the other rows of a batch. A gate replaces LoRA's factor: alpha is the
+    rank (as in AdapterHub).
 
     Args:
         parts: The methods, by any names. Each adds to results, or is a prefix.
@@ -180,13 +180,13 @@ class Gated(Method):
         return ConfigError(path, error.value, error.allowed, fix=fix)
 
     def gate(self, cell: Cell, part: Method, before: Prefix | None, reading: Reading) -> bool:
-        """Whether a method has added to this cell, which gates multiply from now on.
+        """Multiply what a method has added to this cell by gates; returns whether it added.
 
         Args:
             cell: The cell.
             part: The method.
             before: The prefix that the cell had without it.
-            reading: What the cell reads.
+            reading: The input of the cell.
         """
         width, found = cell.columns(), False
         for owner in cell.modules():
