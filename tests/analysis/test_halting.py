@@ -89,6 +89,7 @@ def test_layers_of_each_token(run: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert table.rows[1][3] == f"{sum(taken) / len(taken):.2f}"
 
 
+@pytest.mark.slow  # held-out ones stay
 def test_sentences_where_nothing_was_held_out(trained: Path, tmp_path: Path) -> None:
     loaded = find_subject([trained]).runs[0].loaded
     assert batch_held_out(loaded)[1] == HELD_OUT

@@ -183,6 +183,7 @@ def test_scores_are_those_of_the_command(home: Path, model: plmctl.TrainedModel)
     assert other == json.loads(command("eval", checkpoint, *words))["metrics"]
 
 
+@pytest.mark.slow  # texts and trainings of the command stay
 def test_vectors_are_those_of_the_command(home: Path, pretrained: Callable[[str], Path]) -> None:
     run = pretrained("bert")
     model = plmctl.load(run)

@@ -293,6 +293,7 @@ def test_the_word_published_takes_the_other_form(here: Path) -> None:
     assert "no block `published`" in refused.output
 
 
+@pytest.mark.slow  # other dry runs stay
 def test_a_dry_run_says_what_cannot_be_decided(here: Path) -> None:
     done = ablate(
         "bert_sizes",

@@ -58,7 +58,7 @@ def test_it_trains_as_well_and_keeps_less(recipe: str, share: float, tmp_path: P
     losses, kept = [], []
     for words in ((), (NARROW,)):
         run = tmp_path / str(len(words))
-        train = ("pretrain", recipe, *SMALL, *words, "train.steps=8", "train.log_every=4")
+        train = ("pretrain", recipe, *SMALL, *words, "train.steps=4", "train.log_every=2")
         kept.append(json.loads(plmctl(*train, "--dry-run", "--json"))["memory"]["activations"])
         plmctl(*train, f"run.dir={run}")
         losses.append([r["loss"] for r in read_metrics(run / "metrics.jsonl") if "loss" in r])

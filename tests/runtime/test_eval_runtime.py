@@ -23,6 +23,7 @@ def scores(run: Path, *words: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow  # tests/use/test_runtimes_of_uses.py evaluates by it
 def test_onnx_gives_the_scores_and_predictions_of_pytorch(run: Path, tmp_path: Path) -> None:
     outs = [tmp_path / f"{name}.jsonl" for name in ("torch", "onnx")]
     plain, found = (
