@@ -63,9 +63,12 @@ def facts(study: StudyFolder) -> list[Block]:
 
 
 def _arms(study: StudyFolder) -> list[Block]:
-    """The settings in which the arms differ."""
-    rows = []
+    """The settings in which the arms differ; with `only`, those of the arms that run."""
+    rows, only = [], study.settings.get("only") or ()
+    known = {*only, study.settings.get("baseline"), *(job.arm for job in study.jobs if only)}
     for name, settings in (study.settings.get("arms") or {}).items():
+        if only and name not in known:
+            continue
         own = settings if isinstance(settings, dict) else {"overrides": settings}
         words = [str(word) for part in ("overrides", "finetune") for word in own.get(part) or []]
         parts = ("overrides", "finetune")

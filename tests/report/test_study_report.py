@@ -8,6 +8,8 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -52,6 +54,16 @@ def test_a_finished_study(study: Path) -> None:
     assert "Of what it is; higher is better." in text
     assert text.count("<svg") == 2  # one metric, one curve
     assert text.count("<polyline") == 3
+
+
+def test_arms_that_only_leaves_out_have_no_settings() -> None:
+    arms = {name: [f"optim.lr={name}"] for name in "abcd"}
+    settings: dict[str, Any] = {"arms": arms, "baseline": "a"}
+    study: Any = SimpleNamespace(settings=settings, jobs=[SimpleNamespace(arm="c")])  # a teacher
+    for only, wanted in ((["b"], "abc"), ([], "abcd")):
+        settings["only"] = only
+        (table,) = study_panels._arms(study)
+        assert [row[0][0] for row in table.rows] == [*wanted]
 
 
 def test_many_arms_have_a_picture_each_on_equal_axes(tmp_path: Path) -> None:
