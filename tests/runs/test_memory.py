@@ -65,7 +65,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     "words",
     [
         ("bert", "train.precision=fp32"),
-        ("gpt2", "train.precision=bf16"),
+        ("gpt2", "train.precision=bf16", "format.max_length=128"),
         pytest.param(("t5", "train.precision=fp32"), marks=pytest.mark.slow),
         pytest.param(("electra", "train.precision=bf16"), marks=pytest.mark.slow),
         pytest.param(("modern_encoder", "train.precision=fp32"), marks=pytest.mark.slow),
