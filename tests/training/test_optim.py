@@ -290,7 +290,13 @@ def muon(named, **kwargs):
     )
 
 
-def test_muon_is_torchs_on_matrices_and_adamw_on_the_rest():
+@pytest.fixture
+def torch_in_fp32(monkeypatch):
+    """torch's Muon turns in bf16 on every device; ours not on a CPU."""
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.float)
+
+
+def test_muon_is_torchs_on_matrices_and_adamw_on_the_rest(torch_in_fp32):
     named, same = parameters(), parameters()
     found = run(muon(named), named)
     other = torch.optim.Muon(
@@ -311,7 +317,7 @@ def test_muon_is_torchs_on_matrices_and_adamw_on_the_rest():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_muon_of_matrices_alone():
+def test_muon_of_matrices_alone(torch_in_fp32):
     """As torch's, where nothing is left for AdamW; a second optimizer goes on from its state."""
     named, same = parameters()[:2], parameters()[:2]
     made = muon(named)
