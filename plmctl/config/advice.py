@@ -52,13 +52,17 @@ def _find_word(path: str, words: dict[str, str]) -> str | None:
 
 
 def _spell_usual(path: str, usual: object, word: str) -> str:
-    """The setting with the value that it has without `word`; empty where none can be typed."""
+    """The setting with the value that it has without `word`, for a part or a mapping the advice to
+    leave the word out; empty where the setting has no value then.
+    """
     above, _, name = path.rpartition(".")
     node = select(usual, above) if above else usual
     value = node.get(name, MISSING) if isinstance(node, dict) else select(usual, path)
     if node is None:  # a slot without a part has no settings
         return ""
-    if isinstance(value, dict) or value == MISSING:
+    if isinstance(value, dict):
+        return "leave it out"
+    if value == MISSING:
         return ""
     fix = spell_setting(path, value)
     return "" if fix == word else fix

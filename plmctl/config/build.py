@@ -442,9 +442,7 @@ def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> 
     with contextlib.suppress(ValueError):  # one value, where lists of them are wanted
         if not (fix or is_list or fit([[value]], annotation) is None):
             fix = spell_setting(where, [[value]])
-    if value is None:
-        fix = fix or "leave it out"
-    elif not fix and str(error) == NO_MAPPING:
+    if value is not None and not fix and str(error) == NO_MAPPING:
         fix = f"{where}.<name>=..."
     return ConfigError(where, value, str(error), fix=fix)
 

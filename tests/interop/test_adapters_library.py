@@ -55,7 +55,7 @@ FUSION = {
 # a gate stands in place of the factor
 GATED_LORA = LORA | {"maps": ["query", "value"], "alpha": 3}
 UNIPELT = {
-    "_target_": f"{PEFT}.gates.Gated",
+    "_target_": f"{PEFT}.gates.GatedMethod",
     "parts": {"prefix": PREFIX, "adapter": PFEIFFER, "lora": GATED_LORA},
 }
 HOULSBY = {"cells": ["attention", "feed-forward"], "activation": "gelu", "normed": False}

@@ -21,7 +21,7 @@ from plmctl.nn.peft.base import Added, Method, find_cells
 from plmctl.nn.starting import Starting
 
 
-class Reading:
+class CellInput:
     """The input of a cell, while it runs: `text` [B, T, W], and `real` [B, T], its tokens that are
     no padding; None: all of them.
     """
@@ -35,13 +35,13 @@ class Reading:
 class _Enter:
     """States what a cell begins to read."""
 
-    reading: Reading
+    reading: CellInput
 
     def __call__(self, cell: nn.Module, inputs: tuple[Streams, Env]) -> None:
         streams, env = inputs
         if env.seq is None:
             allowed = "for models whose cells know padding: those of XLNet and Funnel do not"
-            raise ConfigError("peft", Gated.mark, allowed, fix="peft=[lora]")
+            raise ConfigError("peft", GatedMethod.mark, allowed, fix="peft=[lora]")
         self.reading.text, self.reading.real = streams["text"], env.real
 
 
@@ -49,7 +49,7 @@ class _Enter:
 class _Leave:
     """Lets go of it."""
 
-    reading: Reading
+    reading: CellInput
 
     def __call__(self, cell: nn.Module, inputs: Any, result: Any) -> None:
         self.reading.text = self.reading.real = None
@@ -58,7 +58,7 @@ class _Leave:
 class Gate(Starting):
     """`g = mean over real tokens t of sigmoid(w x_t + b)`, of each row."""
 
-    def __init__(self, reading: Reading, *, width: int, std: float) -> None:
+    def __init__(self, reading: CellInput, *, width: int, std: float) -> None:
         super().__init__()
         self.reading, self.std = reading, std
         self.weight = nn.Parameter(torch.empty(1, width))
@@ -88,7 +88,7 @@ class GatedChange(Added):
     the cell reads, and what each of its things gives has a gate of its own.
     """
 
-    def __init__(self, change: Added, reading: Reading, *, width: int, std: float) -> None:
+    def __init__(self, change: Added, reading: CellInput, *, width: int, std: float) -> None:
         super().__init__()
         self.inner, self.rows = change, dict(change.rows)
         names = list(change.rows) or ["cell"]
@@ -119,7 +119,7 @@ class GatedChange(Added):
 class GatedPrefix(nn.Module):
     """`g P_k` and `g P_v`, [B, H, P, D] each."""
 
-    def __init__(self, prefix: nn.Module, reading: Reading, *, width: int, std: float) -> None:
+    def __init__(self, prefix: nn.Module, reading: CellInput, *, width: int, std: float) -> None:
         super().__init__()
         self.inner, self.gate = prefix, Gate(reading, width=width, std=std)
 
@@ -129,7 +129,7 @@ class GatedPrefix(nn.Module):
 
 
 @part_of("peft")
-class Gated(Method):
+class GatedMethod(Method):
     """Changes by several methods, each times a gate of the row, `g = mean_t sigmoid(w x_t + b)`, of
     each cell or map that they change (UniPELT: Mao et al., 2022, arXiv:2110.07577, sec. 3).
 
@@ -153,7 +153,7 @@ class Gated(Method):
 
     def add_to(self, model: nn.Module) -> None:
         _refuse_earlier_tokens(model)
-        readings = {cell: Reading() for cell in find_cells(model)}
+        readings = {cell: CellInput() for cell in find_cells(model)}
         gated = set[Cell]()
         for name, part in self.parts.items():
             before = {cell: _find_prefix(cell) for cell in readings}
@@ -179,7 +179,7 @@ class Gated(Method):
         fix = re.sub(rf"(?:peft\.\w+\.)?\b{re.escape(error.path)}=", f"{path}=", error.fix)
         return ConfigError(path, error.value, error.allowed, fix=fix)
 
-    def gate(self, cell: Cell, part: Method, before: Prefix | None, reading: Reading) -> bool:
+    def gate(self, cell: Cell, part: Method, before: Prefix | None, reading: CellInput) -> bool:
         """Multiply what a method has added to this cell by gates; returns whether it added.
 
         Args:

@@ -24,8 +24,8 @@ QUINTIC = (3.4445, -4.7750, 2.0315)
 
 def orthogonalize(matrix: Tensor, *, iterations: int = 5) -> Tensor:
     """[R, C] -> [R, C] with the same singular vectors and singular values of about 1, by
-    Newton-Schulz in bf16, on a CPU in fp32: products in bf16 take it thirty times as long there
-    without units for bf16.
+    Newton-Schulz in bf16. On a CPU it computes in fp32: without units for bf16, products in bf16
+    take thirty times as long.
 
     `X <- aX + (bA + cAA)X, A = XX^T`, from X = matrix / |matrix|; the smallest singular values of
     square matrices stay small.

@@ -15,7 +15,7 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 from plmctl.nn.peft.base import fold
 from plmctl.nn.peft.bottleneck import Bottleneck
-from plmctl.nn.peft.gates import Gated
+from plmctl.nn.peft.gates import GatedMethod
 from plmctl.nn.peft.ia3 import LearnedScales
 from plmctl.nn.peft.lora import LowRank
 from plmctl.nn.peft.prefix import PrefixTuning
@@ -31,8 +31,8 @@ PARTS: dict[str, Any] = {
 LENGTHS = [6, 4]
 
 
-def add_gates(model: Model, *parts: str) -> Gated:
-    method = Gated(parts={name: PARTS[name]() for name in parts or PARTS})
+def add_gates(model: Model, *parts: str) -> GatedMethod:
+    method = GatedMethod(parts={name: PARTS[name]() for name in parts or PARTS})
     method.add_to(model.backbone)
     model.double()
     generator = torch.Generator().manual_seed(3)
@@ -88,7 +88,8 @@ def test_gates_are_means_over_the_real_tokens_of_a_row() -> None:
         hooks = []
         for layer in range(2):
             for letter in "af":
-                cell: Any = model.backbone.stack.blocks[letter][layer].cell  # type: ignore[union-attr, index]
+                blocks: Any = model.backbone.stack.blocks
+                cell = blocks[letter][layer].cell
                 keep = partial(keep_read, read, f"{letter}{layer}")
                 hooks.append(cell.register_forward_pre_hook(keep))
         one = Batch(torch.arange(1), {"text": seq})
@@ -124,13 +125,13 @@ def test_what_gates_cannot_multiply_is_named() -> None:
         (LowRank(maps=["query"], rank=99, alpha=1.0), r"unipelt\.parts\.own\.rank=16"),
     ):
         with pytest.raises(ConfigError, match=words):
-            Gated(parts={"own": part}).add_to(build("bert").backbone)
+            GatedMethod(parts={"own": part}).add_to(build("bert").backbone)
     with pytest.raises(ConfigError, match="one method at least"):
-        Gated(parts={"lora": None})
+        GatedMethod(parts={"lora": None})
     with pytest.raises(ConfigError, match="see later ones"):
-        Gated(parts={"lora": PARTS["lora"]()}).add_to(build("gpt2").backbone)
+        GatedMethod(parts={"lora": PARTS["lora"]()}).add_to(build("gpt2").backbone)
     model = build("xlnet")
-    Gated(parts={"lora": PARTS["lora"]()}).add_to(model.backbone)
+    GatedMethod(parts={"lora": PARTS["lora"]()}).add_to(model.backbone)
     with pytest.raises(ConfigError, match="know padding"):
         model(make_batch(LENGTHS))
     model = build("bert")
