@@ -27,6 +27,7 @@ from plmctl.core.locate import (
     Misspelt,
     Undeclared,
     Unnamed,
+    explain_own_part,
     find_module,
     is_library,
     locate,
@@ -314,11 +315,8 @@ def _refuse_library(node: Mapping[str, Any], slot: str, where: str) -> ConfigErr
     target = node["_target_"]
     own = [key for key in node if key not in MARKS]
     takes = ", ".join(["*", *own, "**more"] if own else ["**more"])
-    allowed = (
-        f"a class of a library is no part; a file own_parts.py makes it one:"
-        f' @part_of("{slot}"), of plmctl.core.parts, above'
-        f" def make({takes}): return {target}(...)"
-    )
+    made = explain_own_part(slot, f"def make({takes}): return {target}(...)")
+    allowed = f"a class of a library is no part; {made}"
     return ConfigError(where, target, allowed, fix=f"--plugin own_parts {where}=own_parts.make")
 
 
@@ -361,13 +359,12 @@ def _check_value(
         needed: Whether null counts as missing.
     """
     if not _is_plain(value) and any(targets_in(value)):
+        if isinstance(value, Mapping) and "_target_" in value:
+            return []
         items = value.items() if isinstance(value, Mapping) else enumerate(value)
         inside = item_of(annotation)
-        whole = isinstance(value, Mapping) and "_target_" in value
         return [
-            error
-            for key, item in (() if whole else items)
-            for error in _check_value(_join(where, key), item, inside)
+            error for key, item in items for error in _check_value(_join(where, key), item, inside)
         ]
     try:
         fit(value, annotation)

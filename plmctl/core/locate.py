@@ -102,6 +102,14 @@ def is_library(target: str) -> bool:
     )
 
 
+def explain_own_part(slot: str, definition: str) -> str:
+    """The words for a file of one's own that makes code of a library a part of a slot."""
+    return (
+        f'a file own_parts.py makes it one: @part_of("{slot}"), of plmctl.core.parts, above'
+        f" {definition}"
+    )
+
+
 def refuse_foreign(
     path: str, name: str, allowed: str, *, slot: str, known: Iterable[str], several: bool = False
 ) -> ConfigError:
@@ -123,10 +131,8 @@ def refuse_foreign(
 
     package = name.partition(".")[0]
     if is_library(name):
-        allowed = (
-            f"{package} is a library, whose code is no part; a file own_parts.py makes it one:"
-            f' @part_of("{slot}"), of plmctl.core.parts, above a definition that calls {name}'
-        )
+        made = explain_own_part(slot, f"a definition that calls {name}")
+        allowed = f"{package} is a library, whose code is no part; {made}"
         return ConfigError(path, name, allowed, fix=f"--plugin own_parts {spell('own_parts.make')}")
     if find_module(package):
         return ConfigError(path, name, allowed, fix=f"--plugin {package}")

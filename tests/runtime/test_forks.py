@@ -114,7 +114,7 @@ def test_a_child_collects_no_garbage_of_its_parent(
 
 
 def test_a_fork_leaves_the_collector_as_it_was() -> None:
-    """What was frozen stays so, such as the imports: to look through them takes long."""
+    """Frozen objects, such as the imports, stay frozen: a search of them takes long."""
     gc.freeze()
     frozen = gc.get_freeze_count()
     assert run_in_child(lambda: os._exit(0 if gc.isenabled() else 2)) == 0
