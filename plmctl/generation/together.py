@@ -144,6 +144,12 @@ class Together:
         self._end_if_empty()
         return self._collect({row.ticket for row, _ in ended})
 
+    def read(self, ticket: Hashable) -> list[int]:
+        """The tokens so far of the first text of an order that is being written."""
+        assert self.running is not None
+        walk = self.running.walk
+        return walk.read(next(row for row in walk.rows if row.ticket == ticket))
+
     @torch.inference_mode()
     def drop(self, gone: Callable[[Hashable], bool]) -> None:
         """Write nothing more for the orders whose ticket is `gone`."""

@@ -68,6 +68,12 @@ class TextWalk:
         self.ids, self.written = self.ids[indices], self.written[indices]
         self.scores = self.scores[indices]
 
+    def read(self, row: TextRow) -> list[int]:
+        """The tokens of a text so far."""
+        index = self.rows.index(row)
+        ids = self.ids[index]
+        return ids[len(ids) - int(self.written[index]) :].tolist()
+
     def take(self, logits: Tensor) -> tuple[Tensor, np.ndarray, list[tuple[TextRow, Hypothesis]]]:
         """Take the next token of every text, by `logits [N, V]`, which may be changed.
 

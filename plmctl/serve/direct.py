@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 from starlette.requests import Request
+from starlette.responses import Response
 
 JSON = b"application/json"
 
@@ -39,6 +40,7 @@ class DirectRoute:
         except (ValueError, RecursionError):  # no JSON, no UTF-8, a wrong field
             return None
 
-    async def answer(self, body: Any, request: Request) -> bytes:
-        """The answer of the endpoint as JSON."""
-        return self._answer.dump_json(await self.endpoint(body=body, request=request))
+    async def answer(self, body: Any, request: Request) -> bytes | Response:
+        """The answer of the endpoint as JSON, or one that it sends in parts."""
+        found = await self.endpoint(body=body, request=request)
+        return found if isinstance(found, Response) else self._answer.dump_json(found)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from plmctl.serve.direct import JSON, DirectRoute
 from plmctl.serve.errors import Refusal, as_refusal, spell_error
@@ -87,7 +88,10 @@ class Guard:
             found = await direct.answer(body, request)
         except Exception as error:
             raise as_refusal(error, request.scope["path"]) from error
-        await answer.send(200, found)
+        if isinstance(found, Response):
+            await found(request.scope, request.receive, answer)
+        else:
+            await answer.send(200, found)
 
     def _check(self, path: str, headers: Mapping[bytes, bytes]) -> bytes:
         """The kind of the body; Refusal of a wrong token, or of a length that is too large."""

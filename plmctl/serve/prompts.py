@@ -10,7 +10,7 @@ from typing import Any
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import DataError, UsageError, list_problems
-from plmctl.generation.answers import MaskAnswers, TextAnswers
+from plmctl.generation.answers import MaskAnswers, TextAnswers, trim_incomplete
 from plmctl.generation.prompts import Prompt, PromptReader
 from plmctl.generation.search import Walking
 from plmctl.generation.together import TextOrder, Together
@@ -105,6 +105,11 @@ class WritingFlow:
             answerer, prompt = self.asked.pop(ticket)
             found.append((ticket, answerer.record(prompt, texts)))
         return found
+
+    def read(self, ticket: Hashable) -> str:
+        """A text so far, without the end of a character whose bytes are not complete yet."""
+        _, prompt = self.asked[ticket]
+        return trim_incomplete(self.reader.spell(prompt, self.together.read(ticket)))
 
     def drop(self, gone: Callable[[Hashable], bool]) -> None:
         """Write nothing more for the tickets that are `gone`."""

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
 from plmctl.serve.errors import Refusal
+from plmctl.serve.streams import Watch
 
 STEP = 3  # powers of two between the sizes of requests: similar ones keep their order
 
@@ -40,6 +41,9 @@ class Flow(Protocol):
     def step(self) -> list[tuple[Any, Any]]:
         """Go on a little: (a ticket, its answer) of each question that is answered now."""
         ...
+
+    def read(self, ticket: Any) -> Any:
+        """The answer so far to a question that is not answered yet."""
 
     def drop(self, gone: Callable[[Any], bool]) -> None:
         """Forget the questions whose ticket is `gone`."""
@@ -75,6 +79,7 @@ class _Request:
     done: asyncio.Future[list[Any]]
     answers: list[Any]
     missing: int
+    watch: Watch | None = None  # learns in `loop` how the answers grow
     started: float = field(default_factory=time.monotonic)
     left: bool = False  # whether the client has left, or has waited for too long
 
@@ -124,6 +129,12 @@ class _Waiting:
     @property
     def flow(self) -> Flow | None:
         return self.engine.flow if isinstance(self.engine, Flowing) else None
+
+    def show(self, flow: Flow) -> None:
+        """Let a client that watches know the answer so far."""
+        request = self.request
+        if request.watch is not None and not request.loop.is_closed():
+            request.loop.call_soon_threadsafe(request.watch, self.place, flow.read(self))
 
 
 class BatchQueue:
@@ -177,6 +188,7 @@ class BatchQueue:
         *,
         seconds: float,
         gone: asyncio.Future[None] | None = None,
+        watch: Watch | None = None,
     ) -> list[Any]:
         """The answers to the questions of a client, in their order.
 
@@ -185,6 +197,7 @@ class BatchQueue:
             questions: The questions.
             seconds: The time until the answers.
             gone: Done when the client has left; None: it stays.
+            watch: Gets answers of a flow while they grow; None: nobody reads them.
 
         Raises:
             Refusal: The queue is full or closed, the answers take longer, or the client has left.
@@ -192,7 +205,8 @@ class BatchQueue:
         if not questions:
             return []
         loop = asyncio.get_running_loop()
-        request = _Request(loop, loop.create_future(), [None] * len(questions), len(questions))
+        answers = [None] * len(questions)
+        request = _Request(loop, loop.create_future(), answers, len(questions), watch)
         with self._changed:
             if not self._open:
                 raise Refusal(503, "the server is about to stop")
@@ -290,17 +304,20 @@ class BatchQueue:
             if gone:
                 flow.drop(lambda each: each in gone)
             answers = flow.step()
+            done = {each for each, _ in answers}
+            going = [each for each in running if each not in done | gone]
+            for each in going:
+                each.show(flow)
         except Exception:
             flow.drop(lambda each: True)
             self._answer_alone(running)
             del self._running[flow]
             return
         _wake([each.request for each, answer in answers if each.request.put(each.place, answer)])
-        done = {each for each, _ in answers}
         if done:
             self._observe([each for each in running if each in done])
-        self._running[flow] = [each for each in running if each not in done | gone]
-        if not self._running[flow]:
+        self._running[flow] = going
+        if not going:
             del self._running[flow]
 
     def _answer_alone(self, batch: Sequence[_Waiting]) -> None:

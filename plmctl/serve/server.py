@@ -17,6 +17,7 @@ from plmctl.serve.labels import LabelEngine
 from plmctl.serve.metrics import Metrics
 from plmctl.serve.models import Models, Served
 from plmctl.serve.queue import BatchQueue, Engine, QueuedItem
+from plmctl.serve.streams import Watch
 
 SHORT = 4096  # characters
 
@@ -79,8 +80,10 @@ class Server:
         engine: Engine,
         items: Sequence[Any],
         read: Callable[[Sequence[Any]], list[QueuedItem]],
+        watch: Watch | None = None,
     ) -> tuple[list[Any], int]:
-        """(the answers to what `read` makes of the items of a request, its tokens).
+        """(the answers to what `read` makes of the items of a request, its tokens); `watch` gets
+        them while they grow.
 
         Raises:
             Refusal: A text cannot be read, the queue is full, or the client has left.
@@ -88,7 +91,7 @@ class Server:
         gone = asyncio.ensure_future(_wait_for_end(request))
         try:
             questions = read(items) if _is_short(items) else await run_in_threadpool(read, items)
-            how: Any = {"seconds": self.limits.seconds, "gone": gone}
+            how: Any = {"seconds": self.limits.seconds, "gone": gone, "watch": watch}
             answers = await self.queue.ask(engine, questions, **how)
         except (DataError, UsageError, ValueError) as error:
             raise Refusal(422, list_problems(error)) from error

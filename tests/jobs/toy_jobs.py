@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from plmctl.core.terminal import remark
 from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
-from plmctl.jobs.runners import Processes
+from plmctl.jobs.runners import PRELOAD, Processes
 
 PRINTED = ["resumed from x", "step 120 40%  mlm 5.31 (18.2%)  nsp 0.69  grad 1.2  3:20 left"]
 
@@ -76,12 +77,14 @@ def journal(folder: Path, jobs: dict[str, Job], **settings: Any) -> JobJournal:
     return JobJournal(jobs, folder / "jobs", **settings)
 
 
-def run(folder: Path, jobs: dict[str, Job], *, count: int = 1) -> tuple[int, JobJournal]:
+def run(
+    folder: Path, jobs: dict[str, Job], *, count: int = 1, preload: Sequence[str] = PRELOAD
+) -> tuple[int, JobJournal]:
     kept = journal(folder, jobs)
     with show_jobs(kept):
-        return Processes(kept, count, execute, preload=("plmctl.jobs.work",)).run(), kept
+        return Processes(kept, count, execute, preload).run(), kept
 
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    sys.exit(run(place, chain(place), count=2)[0])
+    sys.exit(run(place, chain(place), count=2, preload=["plmctl.jobs.runners"])[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ import plmctl
 from plmctl.core.errors import UsageError
 from plmctl.runtime.ctranslate2 import CTranslate2Runtime
 from plmctl.serve.prompts import order_settings
+from plmctl.serve.routes.completions import cut
 from tests.command import plmctl as command_line
 from tests.serve.served import open_all, serve
 
@@ -153,12 +155,47 @@ def test_completions_have_the_form_of_openai(client: Any, folder: Path) -> None:
     assert choice["finish_reason"] == "stop"
 
 
+def read_events(reply: Any) -> tuple[list[str], list[dict[str, Any]]]:
+    """(the text of each prompt, all events) of a stream."""
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    *lines, last, end = reply.text.split("\n\n")
+    assert (last, end) == ("data: [DONE]", "")
+    events, texts = [json.loads(line.removeprefix("data: ")) for line in lines], dict[int, str]()
+    for choice in (choice for event in events for choice in event["choices"]):
+        texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
+    return [texts[number] for number in sorted(texts)], events
+
+
+@pytest.mark.parametrize("more", [{}, {"echo": True}, {"temperature": 0}, {"stop": ["fi"]}])
+def test_a_stream_has_the_whole_texts_in_parts(client: Any, more: dict[str, Any]) -> None:
+    body = {"prompt": ["a film", "fine"], "max_tokens": 9, "seed": 5, **more}
+    whole = client.post("/v1/completions", json=body).json()
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    texts, events = read_events(client.post("/v1/completions", json={**body, **options}))
+    assert texts == [choice["text"] for choice in whole["choices"]]
+    begun = [text.startswith(own) for text, own in zip(texts, body["prompt"], strict=True)]
+    assert all(begun) is bool(more.get("echo"))
+    reasons = [each["finish_reason"] for event in events for each in event["choices"]]
+    assert [*filter(None, reasons)] == [each["finish_reason"] for each in whole["choices"]]
+    assert len(reasons) > 4  # in more parts than a whole and an end
+    assert events[-1]["usage"] == whole["usage"]
+    assert len({event["id"] for event in events}) == 1
+
+
+def test_an_end_that_may_become_a_stop_waits() -> None:
+    assert cut("one, tw", ["two"], grows=True) == "one, "
+    assert cut("one, tw", ["two"]) == "one, tw"
+    assert cut("one, two, three", ["thr", "two"], grows=True) == "one, "
+    assert cut("one", ["", "nex"], grows=True) == "o"
+
+
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
         ({}, 400, "prompt: Field required"),
         ({"prompt": ["a film", " "]}, 422, "an empty prompt"),
-        ({"prompt": "a", "stream": True}, 400, "stream: Input should be False"),
+        ({"prompt": " ", "stream": True}, 422, "an empty prompt"),
+        ({"prompt": "a", "stream": True, "n": 2}, 400, "n=2: a stream has one text"),
         ({"prompt": "a", "best_of": 2}, 400, "there is no field 'best_of'"),
         ({"prompt": "a", "n": 2, "temperature": 0}, 400, "n=2: with temperature 0"),
         ({"prompt": "a", "max_tokens": 10**6}, 400, "max_tokens=1000000, at most 512"),
