@@ -257,20 +257,20 @@ def _compose_given(
 def _no_echoes(
     errors: Sequence[PlmctlError], unknown: Sequence[PlmctlError], misfits: Sequence[PlmctlError]
 ) -> list[PlmctlError]:
-    """`unknown` and `misfits`, less what is only so because a part that is needed was chosen by a
-    name that does not exist.
+    """`unknown` and `misfits`, less what is only so because a part was chosen by a name that does
+    not exist.
 
-    All of its settings look unknown then, and what it would have brought is missing.
+    Its settings may look unknown then. Where the part is needed, what it would have brought is
+    missing, too.
     """
     wrong, missing = (
         {error.path for error in some if isinstance(error, ConfigError)}
         for some in (errors, misfits)
     )
-    lost = tuple(f"{path}." for path in wrong & missing)
-    if not lost:
-        return [*unknown, *misfits]
-    return [
+    lost = tuple(f"{path}." for path in wrong)
+    kept = [
         error
         for error in unknown
         if not (isinstance(error, ConfigError) and error.path.startswith(lost))
     ]
+    return kept if wrong & missing else [*kept, *misfits]

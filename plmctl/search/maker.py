@@ -69,7 +69,7 @@ class Maker:
     def foresee(self, config: Config) -> Prospects:
         """The facts about a run before it begins, found once for runs of the same costs."""
         counted = {name: node for name, node in config.items() if name not in _FREE}
-        length = {name: config["train"][name] for name in _LONG}
+        length = {name: config["train"].get(name) for name in _LONG}
         key = json.dumps([{**counted, "train": length}, self.timed], sort_keys=True, default=str)
         if key not in self._known:
             known = foresee_finetuning if self.command == "finetune" else foresee_pretraining

@@ -114,12 +114,13 @@ def stream_unlabelled(task: Task, source: str) -> tuple[str, ExamplePieces]:
 
 
 def _find_columns(task: Task) -> dict[str, Any]:
-    """The columns of texts without labels, by their roles."""
-    return {
-        role: column
-        for role, column in task.columns.items()
-        if role not in ("label", "labels", "clusters", "id", SHARES)
-    }
+    """The columns of texts without labels, by their roles. Ids have a name there, or none: a number
+    is that of the column in files with labels.
+    """
+    left_out = {"label", "labels", "clusters", SHARES}
+    if isinstance(task.columns.get("id"), int):
+        left_out.add("id")
+    return {role: column for role, column in task.columns.items() if role not in left_out}
 
 
 def _open_stream(task: Task) -> ExamplePieces:
@@ -152,7 +153,7 @@ def _name_columns(task: Task) -> set[str]:
         listed = isinstance(column, Sequence) and not isinstance(column, str)
         several = column if listed else [column]
         names |= {role if isinstance(name, int) else name for name in several if name is not None}
-    return names
+    return names - {task.columns.get("id")}
 
 
 def _open_objects(task: Task, lines: Iterator[tuple[int, str]], live: LiveInput) -> ExamplePieces:

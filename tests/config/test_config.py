@@ -386,6 +386,10 @@ def test_what_a_misspelled_part_leaves_missing_is_no_mistake_of_its_own(run: Com
     assert "did you mean 'train.clip'" in failure(
         run, *given, "train.clipp=1", recipe=None, verb="finetune"
     )
+    text = failure(run, "optim=lam", "optim.trust=1", "optim.lr=abc")
+    assert text.startswith("optim='lam'")
+    assert "optim.trust" not in text
+    assert "optim.lr='abc'" in text
 
 
 def test_mistakes_in_a_recipe_are_found(run: Compose, tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from plmctl.config.compose import compose
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.work import work
+from plmctl.search.maker import Maker
 from plmctl.search.run import plan, search
 from plmctl.storage.gate import admit
 
@@ -358,6 +360,21 @@ def test_dry_run_counts_jobs_and_updates(searched: Any, capsys: pytest.CaptureFi
     assert search(replace(asked, provenance=replace(asked.provenance, dry_run=True))) == 0
     assert "done at about" in capsys.readouterr().out
     assert not Path("none").exists()
+
+
+def test_finetunings_of_one_cost_are_foreseen_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[Any]()
+
+    def know(spec: Any, *, timed: bool) -> int:
+        seen.append(spec.train)
+        return len(seen)
+
+    monkeypatch.setattr("plmctl.search.maker.foresee_finetuning", know)
+    words = ("task=classification", "task.path=films.csv", "checkpoint=bert-base-uncased/")
+    maker = Maker("finetune", None, words, Provenance("search"))
+    rates = (["optim.lr=1e-3"], ["optim.lr=1e-4"], ["train.epochs=7"])
+    assert [maker.foresee(maker.compose(each)) for each in rates] == [1, 1, 2]
+    assert seen[1].epochs == 7
 
 
 @pytest.mark.slow  # tests/search/test_strategies.py has both orders

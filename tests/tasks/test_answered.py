@@ -84,6 +84,23 @@ def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "number,text\nq7,fine\nq9,poor\n"),
+        ("a.jsonl", '{"number": "q7", "text": "fine"}\n{"number": "q9", "text": "poor"}\n'),
+    ],
+)
+def test_ids_are_those_of_their_column(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    known = task("classification", "task.columns.id=number")
+    _, examples = read_unlabelled(known, str(tmp_path / name))
+    assert [each.id for each in examples] == ["q7", "q9"]
+    (tmp_path / name).write_text(content.replace("number", "other"))
+    _, examples = read_unlabelled(known, str(tmp_path / name))
+    assert [each.id for each in examples] == ["0", "1"]
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "txt"])
 def test_memory_of_reading_does_not_grow_with_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
