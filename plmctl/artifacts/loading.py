@@ -14,6 +14,7 @@ from typing import Any, NotRequired, TypedDict
 from torch import Tensor
 
 from plmctl.artifacts.assemble import NODES, build_model, settle_lengths, without_weights
+from plmctl.artifacts.peft import adapterhub
 from plmctl.artifacts.peft import reading as peft_reading
 from plmctl.artifacts.trained_ranges import find_ranges
 from plmctl.config.plugins import confirm, named
@@ -66,6 +67,7 @@ SPARE = 1024  # rows at most by which a published table is longer than its token
 # files of which one has the tokens
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", "*.model", "*.spm")
 FOREIGN = (elmo, google, fairseq)  # layouts other than that of transformers
+ADAPTERS: tuple[Any, ...] = (adapterhub, peft_reading)  # layouts of libraries of adapters
 SHOWN = 3  # folders that a message lists
 
 
@@ -309,8 +311,8 @@ def open_source(
 
 def _read_published(folder: Path) -> tuple[hf.Imported, Path | None]:
     """The model of a published folder, and the folder of its tokenizer where that is another."""
-    if peft_reading.is_adapter(folder):
-        return peft_reading.read(folder)
+    if adapter := next((each for each in ADAPTERS if each.is_adapter(folder)), None):
+        return adapter.read(folder)
     if sentence_folder.is_sentence_folder(folder):
         return sentence_folder.read(folder)
     layout: Any = next((each for each in FOREIGN if each.is_checkpoint(folder)), hf)
@@ -469,7 +471,7 @@ def find(path: str | os.PathLike[str]) -> Path:
         raise UsageError(f"{path}: {what}\n  fix: {fix}")
     published = (place / "config.json").is_file() or sentence_folder.is_sentence_folder(place)
     published = published or any(each.is_checkpoint(place) for each in FOREIGN)
-    if published or peft_reading.is_adapter(place):
+    if published or any(each.is_adapter(place) for each in ADAPTERS):
         return place
     if (place / "config.yaml").is_file():
         raise DataError(
@@ -479,7 +481,7 @@ def find(path: str | os.PathLike[str]) -> Path:
         raise DataError(f"{alone} without its config.json", file=place, fix=weights.CONFIG)
     wanted = (
         "checkpoints/ of a run, config.yaml and model.safetensors of a checkpoint,"
-        " config.json of a Hugging Face folder, adapter_config.json of peft"
+        " config.json of a Hugging Face folder, adapter_config.json of peft or adapters"
     )
     raise DataError(f"neither {wanted}", file=place, fix="give the folder of a run or a model")
 

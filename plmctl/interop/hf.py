@@ -166,12 +166,17 @@ class Exported:
 
 
 def read(
-    folder: Path, *, over: Mapping[str, Tensor] = MappingProxyType({}), end: str = ""
+    folder: Path,
+    *,
+    over: Mapping[str, Tensor] = MappingProxyType({}),
+    end: str = "",
+    stated: Mapping[str, Any] = MappingProxyType({}),
 ) -> Imported:
     """Read config and weights of a Hugging Face folder.
 
     Args:
         over: Tensors that replace or extend those of the folder, by their published names.
+        stated: Settings that replace or extend those of config.json.
         end: The end of the name of the published class as which they are read; "": as config.json
             says.
 
@@ -179,7 +184,7 @@ def read(
         ConfigError: for a class or a setting that our parts cannot express.
         DataError: for missing or damaged files.
     """
-    settings = _settings(folder)
+    settings = {**_settings(folder), **stated}
     return understand(settings, lambda: weights.read(folder), folder, over=over, end=end)
 
 

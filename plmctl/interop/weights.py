@@ -100,7 +100,7 @@ def read(folder: Path) -> Tensors:
             file=folder,
             fix="download the whole model folder",
         )
-    tensors = _read_shards(file) if file.suffix == ".json" else _tensors(file)
+    tensors = _read_shards(file) if file.suffix == ".json" else read_file(file)
     refuse_narrow(tensors, file)
     return {
         name: tensor.float() if tensor.is_floating_point() else tensor
@@ -155,7 +155,7 @@ def _read_shards(index: Path) -> Tensors:
         raise DataError(what, file=index, fix=WHOLE)
     tensors: Tensors = {}
     for shard in _shards(index, sorted({*places.values()})):
-        found = _tensors(shard)
+        found = read_file(shard)
         for name in found:
             if places.get(name) != shard.name:
                 where = f"names {places[name]} for it" if name in places else "does not know it"
@@ -182,7 +182,8 @@ def _shards(index: Path, names: Sequence[str]) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def _tensors(file: Path) -> Tensors:
+def read_file(file: Path) -> Tensors:
+    """The tensors of one file, of whatever name: safetensors, or what torch has saved."""
     with file.open("rb") as start:
         if start.read(len(_POINTER)) == _POINTER:
             fix = f"git -C {shlex.quote(str(file.parent))} lfs pull"

@@ -6,11 +6,15 @@
 The library needs a `transformers` before 5, and so an environment of its own; plmctl is not needed
 there. `test_adapters_library.py` computes the same numbers from the same weights, which are waves
 of their names, and of the same batch: the first logits and the losses of ten updates by AdamW.
+`folder` has what the library saves of an adapter: its config, and the names and shapes of its
+tensors.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -55,7 +59,21 @@ METHODS: dict[str, dict[str, Any]] = {
             "lora": {"kind": "LoRAConfig", "r": 3, "alpha": 6},
         },
     },
+    "compacter": {"kind": "CompacterConfig", "reduction_factor": FACTOR},
+    "mam": {
+        "kind": "MAMConfig",
+        "parts": {
+            "prefix_tuning": {"kind": "PrefixTuningConfig", "flat": True, "prefix_length": 3},
+            "adapter": {
+                "kind": "ParBnConfig",
+                "reduction_factor": FACTOR,
+                "scaling": "learned",
+                "leave_out": [0],
+            },
+        },
+    },
 }
+POOL = "bert.encoder.layer.0.attention.self.prefix_tuning.pool."  # the first name of prefixes
 
 
 def wave(name: str, tensor: Tensor) -> Tensor:
@@ -102,19 +120,38 @@ def train(
     return {"first": first, "losses": losses}
 
 
-def run(name: str) -> dict[str, list[float]]:
-    """What the library computes with a method."""
+def make(name: str) -> tuple[Any, list[str]]:
+    """A model of the library with the adapters of a method, and their names."""
     import adapters
-    from adapters import composition
     from transformers import BertConfig, BertForMaskedLM
 
     settings = dict(METHODS[name])
-    names, lengths = settings.pop("names", ["a"]), settings.pop("lengths", LENGTHS)
+    names, _ = settings.pop("names", ["a"]), settings.pop("lengths", LENGTHS)
     config = BertConfig(**BERT, hidden_act=settings.pop("act", "gelu"))
     model: Any = BertForMaskedLM(config).double().eval()
     adapters.init(model)
     for each in names:
         model.add_adapter(each, config=configure(settings))
+    return model, names
+
+
+def save(name: str, folder: Path) -> dict[str, Any]:
+    """What the library saves: its config, and {the name of a tensor: its shape}."""
+    model, names = make(name)
+    model.save_adapter(str(folder), names[-1], with_head=False)
+    tensors = torch.load(folder / "pytorch_adapter.bin", weights_only=True)
+    return {
+        "config": json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")),
+        "tensors": {key: list(tensor.shape) for key, tensor in tensors.items()},
+    }
+
+
+def run(name: str) -> dict[str, list[float]]:
+    """What the library computes with a method."""
+    from adapters import composition
+
+    model, names = make(name)
+    lengths = METHODS[name].get("lengths", LENGTHS)
     if name == "fusion":
         fuse = composition.Fuse(*names)
         model.add_adapter_fusion(fuse)
@@ -155,8 +192,17 @@ def main() -> None:
     found |= {"transformers": transformers.__version__}
     for name in METHODS:
         found[name] = {key: [float(f"{x:.10g}") for x in own] for key, own in run(name).items()}
+        if "names" not in METHODS[name]:
+            with tempfile.TemporaryDirectory() as place:
+                found[name]["folder"] = save(name, Path(place))
         print(name, found[name]["losses"][0], found[name]["losses"][-1])
-    STORE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    text = re.sub(r"\[\s+([\d,\s]+?)\s+\]", shorten, json.dumps(found, indent=1))
+    STORE.write_text(text + "\n", encoding="utf-8")
+
+
+def shorten(found: re.Match[str]) -> str:
+    """A list of whole numbers on one line."""
+    return f"[{' '.join(found[1].split())}]"
 
 
 if __name__ == "__main__":

@@ -58,6 +58,12 @@ UNIPELT = {
     "_target_": f"{PEFT}.gates.GatedMethod",
     "parts": {"prefix": PREFIX, "adapter": PFEIFFER, "lora": GATED_LORA},
 }
+COMPACTER = {
+    "_target_": f"{PEFT}.compacter.Compacter",
+    "cells": ["attention", "feed-forward"],
+    "inner_width": 4,
+    "activation": "gelu",
+}
 HOULSBY = {"cells": ["attention", "feed-forward"], "activation": "gelu", "normed": False}
 NODES: dict[str, dict[str, Any]] = {
     "houlsby": {"own": PFEIFFER | HOULSBY},
@@ -70,6 +76,7 @@ NODES: dict[str, dict[str, Any]] = {
     "lora": {"own": LORA},
     "ia3": {"own": IA3},
     "unipelt": {"own": UNIPELT},
+    "compacter": {"own": COMPACTER},
 }
 CELLS = {"a": "attention.output", "f": "output"}
 MODULES = {
@@ -85,6 +92,7 @@ PARTS = {
     "up": "adapter_up.weight",
     "up_bias": "adapter_up.bias",
 }
+FACTORS = {"left": "W_left", "right": "W_right", "bias": "b"}
 NETWORK = {
     "vectors": "wte.weight",
     "first": "control_trans.0.weight",
@@ -116,6 +124,11 @@ def find_value(name: str, like: Tensor, method: str) -> Tensor:
         length, width = like.shape
         flat = wave(f"{PREFIXES}.control_trans", torch.empty(length * 2 * width))
         return flat.view(length, 2, width)[:, int(layer)]
+    if way.startswith("compacter"):
+        if last == "weight":  # of all layers
+            return wave("bert.shared_parameters.a.phm_rule", like)
+        map_of = "adapter_down.0" if ".down" in way else "adapter_up"
+        return wave(f"{place}.{CELLS[letter]}.adapters.a.{map_of}.{FACTORS[last]}", like)
     if way == "fusion":
         return wave(f"{place}.output.adapter_fusion_layer.a,b.{end(last)}", like)
     if way == "adapter" or "adapters" in way:
@@ -139,7 +152,7 @@ def publish_waves(folder: Path, **settings: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", NODES)
 def test_ten_updates_have_the_losses_of_the_library(name: str, tmp_path: Path) -> None:
     loaded = plmctl.load(publish_waves(tmp_path, hidden_act=METHODS[name].get("act", "gelu")))
     config = {**loaded.config, "peft": NODES[name]}

@@ -72,6 +72,7 @@ class PeftFolder:
     tensors: dict[str, Tensor]  # by their names, without the prefix
     base: Path
     imported: hf.Imported
+    named: str = "base_model_name_or_path"  # the setting that names the base
 
     @property
     def vocab_size(self) -> int:
@@ -130,7 +131,7 @@ def read(folder: Path) -> tuple[hf.Imported, Path]:
         if whole.get(name) not in plain and (kind, name) != (ADALORA.kind, "rank_pattern"):
             what = f"{name}={whole[name]} is a variant that plmctl has not"
             raise DataError(what, file=folder / SETTINGS, fix=MERGE)
-    base = _find_base(folder, settings["base_model_name_or_path"])
+    base = find_base(folder, settings["base_model_name_or_path"])
     tensors = {
         name.removeprefix(PREFIX).replace(".base_layer.", "."): tensor.float()
         for name, tensor in read_tensors(folder / WEIGHTS, fix=AGAIN).items()
@@ -153,19 +154,20 @@ def _is_learned(name: str) -> bool:
     )
 
 
-def _find_base(folder: Path, name: str | None) -> Path:
-    """The folder of the base; DataError if it is missing."""
+def find_base(folder: Path, name: str | None, key: str = "base_model_name_or_path") -> Path:
+    """The folder of the base that the adapter names by `key`; DataError if it is missing."""
     places = [] if not name else [Path(name).expanduser(), folder / name]
     cached = HubName.parse(name).folder if name and is_hub_name(name) else None
     for place in [*places, *([cached] if cached else [])]:
         if (place / "config.json").is_file():
             return place
-    what = f"its base is not here: {name or 'base_model_name_or_path names none'}"
+    what = f"its base is not here: {name or f'{key} names none'}"
     fix = f"hf download {name} --local-dir {name}" if name else f"name its folder in {SETTINGS}"
     raise DataError(what, file=folder / SETTINGS, fix=fix)
 
 
-def _read_product(adapter: PeftFolder) -> Read:
+def read_product(adapter: PeftFolder) -> Read:
+    """LoRA and its relatives."""
     layout = find_layout(adapter.settings)
     modules: dict[str, dict[str, Tensor]] = {}
     for name, tensor in adapter.tensors.items():
@@ -176,7 +178,7 @@ def _read_product(adapter: PeftFolder) -> Read:
             raise adapter.refuse(f"{name}: {layout.kind} of no linear map", MERGE)
         modules.setdefault(name.removesuffix(f".{end}"), {})[end] = tensor
     node, mark = layout.node(adapter.settings), layout.target.mark
-    chosen = _choose(adapter, {**node, "maps": _list_maps(adapter)}, modules)
+    chosen = _choose(adapter, {**node, "maps": list_maps(adapter)}, modules)
     node["maps"] = list(dict.fromkeys(role for own in chosen.values() for _, role, _ in own))
     tensors: dict[str, Tensor] = {}
     model = adapter.build(node)
@@ -195,7 +197,7 @@ def _read_product(adapter: PeftFolder) -> Read:
                 key, whole = f"{name}.{mark}.{learned.own}.{role}", modules[module][end]
                 whole = learned.fill(whole, tensors[key])
                 part = whole[place.rows] if learned.by_rows else whole
-                tensors[key] = _fit(adapter, module, part, tensors[key])
+                tensors[key] = fit(adapter, module, part, tensors[key])
     return mark, node, tensors
 
 
@@ -216,10 +218,11 @@ def _check_common(
             raise adapter.refuse(f"{name} is not what its seed draws here", MERGE)
 
 
-def _read_ia3(adapter: PeftFolder) -> Read:
+def read_ia3(adapter: PeftFolder) -> Read:
+    """Factors of results and of inputs of linear maps."""
     node: dict[str, Any] = {"_target_": "plmctl.nn.peft.ia3.LearnedScales"}
     modules = {name.removesuffix(".ia3_l"): tensor for name, tensor in adapter.tensors.items()}
-    probe = {**node, "maps": _list_maps(adapter), "inputs": []}
+    probe = {**node, "maps": list_maps(adapter), "inputs": []}
     chosen = _choose(adapter, probe, modules)
     before = {module: len(tensor) == 1 for module, tensor in modules.items()}
     for key, wanted in (("maps", False), ("inputs", True)):
@@ -240,7 +243,7 @@ def _read_ia3(adapter: PeftFolder) -> Read:
         for name, role, place in own:
             key = f"{name}.ia3.factors.{role}"
             part = factors if before[module] else factors[place.rows]
-            tensors[key] = _fit(adapter, module, part, tensors[key])
+            tensors[key] = fit(adapter, module, part, tensors[key])
     return "ia3", node, tensors
 
 
@@ -257,15 +260,21 @@ def _read_prompt(adapter: PeftFolder) -> Read:
     return (
         "prompt",
         node,
-        {f"backbone.{name}": _fit(adapter, "the prompt", vectors, reader.prompt.vectors)},
+        {f"backbone.{name}": fit(adapter, "the prompt", vectors, reader.prompt.vectors)},
     )
 
 
-def _read_prefix(adapter: PeftFolder) -> Read:
+def read_prefix(adapter: PeftFolder, *, shift: bool = True) -> Read:
+    """Keys and values of all layers from one table.
+
+    Args:
+        adapter: The adapter.
+        shift: The positions of a text are counted behind the prefix.
+    """
     node = {
         "_target_": "plmctl.nn.peft.prefix.PrefixTuning",
         "length": int(adapter.settings["num_virtual_tokens"]),
-        "shift": True,
+        "shift": shift,
     }
     model = adapter.build(node)
     names = model.methods[0].trains(model.backbone)
@@ -274,23 +283,21 @@ def _read_prefix(adapter: PeftFolder) -> Read:
         "prefix",
         node,
         {
-            f"backbone.{name}": _fit(
-                adapter, "the prefix", part, model.backbone.get_parameter(name)
-            )
+            f"backbone.{name}": fit(adapter, "the prefix", part, model.backbone.get_parameter(name))
             for name, part in zip(names, parts, strict=True)
         },
     )
 
 
 READERS: Mapping[str, Callable[[PeftFolder], Read]] = {
-    **dict.fromkeys((layout.kind for layout in LAYOUTS.values()), _read_product),
-    "IA3": _read_ia3,
+    **dict.fromkeys((layout.kind for layout in LAYOUTS.values()), read_product),
+    "IA3": read_ia3,
     "PROMPT_TUNING": _read_prompt,
-    "PREFIX_TUNING": _read_prefix,
+    "PREFIX_TUNING": read_prefix,
 }
 
 
-def _list_maps(adapter: PeftFolder) -> list[str]:
+def list_maps(adapter: PeftFolder) -> list[str]:
     """All linear maps of cells, by what they give."""
     model = adapter.build(None)
     names = [name for cell in find_cells(model.backbone) for name in cell.projections().maps]
@@ -308,10 +315,10 @@ def _choose(
     return {module: places[module] for module in modules}
 
 
-def _fit(adapter: PeftFolder, module: str, tensor: Tensor, like: Tensor) -> Tensor:
+def fit(adapter: PeftFolder, module: str, tensor: Tensor, like: Tensor) -> Tensor:
     """A tensor of the adapter; DataError if the base has another shape there."""
     if tensor.shape != like.shape:
         what = f"{module} is {list(tensor.shape)} in the adapter, {list(like.shape)} in"
         what = f"{what} {adapter.base}: the adapter belongs to another model"
-        raise adapter.refuse(what, f"name its base in {SETTINGS}: base_model_name_or_path")
+        raise adapter.refuse(what, f"name its base in {SETTINGS}: {adapter.named}")
     return tensor.contiguous()
