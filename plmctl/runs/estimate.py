@@ -40,6 +40,7 @@ from plmctl.runs.overview import remark_on_rows
 from plmctl.runs.side_tasks import count_updates
 from plmctl.runs.stage_costs import TOKENS_PER_WORD, Spent, StageCost, spend
 from plmctl.runs.task_fit import count_outputs
+from plmctl.runs.vocabulary import count_vocabulary, vocabulary_size
 from plmctl.tasks import inference
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
@@ -47,6 +48,7 @@ from plmctl.training.processes.parallel import count_shares, count_teams
 from plmctl.training.processes.world import device_of, environment
 from plmctl.use.predict import ScoreTable
 
+FEWER = "the text yields no more"
 SEVERAL = 8  # processes that could divide the model of a run with one
 
 
@@ -54,7 +56,13 @@ def show(spec: Pretrain, outline: Outline) -> None:
     """Print parameters by part, multiply-adds by module, FLOPs, memory, tokens, updates and time
     (`--json`: as one object).
     """
+    if (size := count_vocabulary(spec)) < (most := vocabulary_size(spec)):
+        outline = outline_pretraining(spec, vocab_size=size)
+        found = {"tokens of the vocabulary": f"{size:,} instead of {most:,}: {FEWER}"}
+    else:
+        found = {}
     report = estimate(spec, outline)
+    report["run"] = found | report["run"]
     if decision := spec.provenance.decision:
         report["minutes"] = decision.describe()
     if spec.provenance.json:

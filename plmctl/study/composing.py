@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.artifacts.inject import build_maker
@@ -58,9 +58,20 @@ class ComposedArm:
     tuned: Mapping[str, Sequence[Config]]  # task -> one for each point of the grid
     tuning_flops: Mapping[str, float]  # task -> of all points, at most
     evals: Mapping[str, Config]
-    flops_per_token: float
-    parameters: int
+    # (training FLOPs of a token, parameters) with a vocabulary of so many tokens; None: with as
+    # many as its text yields, as far as that is known before there are tokens
+    count: Callable[[int | None], tuple[float, int]]
     measured: frozenset[str]  # names of the metrics that validation of its pretraining gives
+
+    @property
+    def flops_per_token(self) -> float:
+        """The training FLOPs of a token, before there are tokens."""
+        return self.count(None)[0]
+
+    @property
+    def parameters(self) -> int:
+        """The parameters, before there are tokens."""
+        return self.count(None)[1]
 
 
 class Composer:
@@ -112,8 +123,12 @@ class Composer:
         budget, points = self.study.budget, self.study.points
         trained = self._count_parameters(arm.checkpoint) if arm.checkpoint is not None else None
         config = model = self._compose_pretraining(arm)
-        rate, parameters, measured = self._measure_cost(model)
-        parameters = parameters if trained is None else trained
+        rate, _, measured = self._measure_cost(model)
+
+        def count(tokens: int | None, model: Config = model) -> tuple[float, int]:
+            rate, parameters, _ = self._measure_cost(model, tokens)
+            return rate, parameters if trained is None else trained
+
         if budget and budget[0] == "flops" and arm.pretrain:
             tokens = max(1, round(arm.times * budget[1] / rate))
             config = {**config, "train": {**config["train"], "tokens": tokens}}
@@ -126,7 +141,7 @@ class Composer:
         tuned = {name: [each for each, _ in pairs] for name, pairs in all_points.items()}
         flops = {name: sum(each for _, each in pairs) for name, pairs in all_points.items()}
         inject = self._compose_injection(arm, model)
-        return ComposedArm(arm, config, inject, tuned, flops, evals, rate, parameters, measured)
+        return ComposedArm(arm, config, inject, tuned, flops, evals, count, measured)
 
     def _compose_pretraining(self, arm: Arm) -> Config:
         """Validation is on all held-out rows, since fewer would be other text under another
@@ -179,15 +194,21 @@ class Composer:
         ]
         return [*words, NONE]
 
-    def _measure_cost(self, config: Config) -> tuple[float, int, frozenset[str]]:
-        """Training FLOPs per token, parameters, and what validation measures; once a model."""
+    def _measure_cost(
+        self, config: Config, tokens: int | None = None
+    ) -> tuple[float, int, frozenset[str]]:
+        """Training FLOPs per token, parameters, and what validation measures; once a model.
+
+        Args:
+            tokens: The size of the vocabulary; None: as far as it is known before training.
+        """
         norms = config["train"]["grad_norms"]
         stages = config["train"].get("stages")
         node = {name: config[name] for name in _COSTLY} | {"norms": norms, "stages": stages}
-        key = json.dumps(node, sort_keys=True, default=str)
+        key = json.dumps([node, tokens], sort_keys=True, default=str)
         if key not in self._costs:
             spec = spec_of("pretrain", config, self.given)
-            outline = outline_pretraining(spec)
+            outline = outline_pretraining(spec, vocab_size=tokens)
             report = estimate(spec, outline)
             rate = float(report["run"]["training FLOPs per token"])
             parameters = sum(report["parameters"].values())

@@ -69,10 +69,19 @@ class StudyPlan:
         jobs = {name: job for name, job in self.jobs.items() if name in needed}
         return replace(self, jobs=jobs, cells=cells)
 
-    def flops_per_token(self, pretrain: str) -> float:
-        """The FLOPs for each token of a job that pretrains."""
+    def list_tokenizers(self, cell: StudyCell) -> list[str]:
+        """The jobs that keep the tokenizer with which a cell is trained."""
+        own = [cell.pretrain] if cell.pretrain else cell.jobs
+        before = dict.fromkeys(name for job in own for name in self.jobs[job].needs)
+        tokens = [name for name in before if self.jobs[name].verb == "tokenize"]
+        return [*([cell.pretrain] if cell.pretrain else []), *tokens]
+
+    def flops_per_token(self, pretrain: str, tokens: int | None = None) -> float:
+        """The FLOPs for each token of a job that pretrains; `tokens`: the size of its vocabulary,
+        where that is known.
+        """
         arms = (cell.arm for cell in self.cells if cell.pretrain == pretrain)
-        return next((self.arms[arm].flops_per_token for arm in arms), 0.0)
+        return next((self.arms[arm].count(tokens)[0] for arm in arms), 0.0)
 
 
 def plan(study: Study, given: Provenance, processes: int = 1) -> StudyPlan:

@@ -18,6 +18,7 @@ from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
 from plmctl.tasks.scores.below import list_below
+from plmctl.text.tokenizer import read_size
 from plmctl.use.predict import AVERAGE
 
 
@@ -128,16 +129,17 @@ class Results:
         """{arm: the curves of its pretrainings that are done}."""
         return {
             arm: [
-                read_curve(self._log(name), metric.series, by, composed.flops_per_token)
+                read_curve(self._log(name), metric.series, by, self._count(arm)[0])
                 for name in dict.fromkeys(cell.pretrain for cell in self.cells(arm))
                 if name and self._done([name])
             ]
-            for arm, composed in self.plan.arms.items()
+            for arm in self.plan.arms
         }
 
     def cost(self, arm: str) -> dict[str, float | None]:
-        """Means over the cells that are done: tokens and training FLOPs of pretraining, seconds
-        of all training; of fine-tunings the weights trained, the bytes saved, and the most memory.
+        """The parameters, and means over the cells that are done: tokens and training FLOPs of
+        pretraining, seconds of all training; of fine-tunings the weights trained, the bytes saved,
+        and the most memory.
         """
         tokens, seconds, footprints = [], [], []
         for cell in self.cells(arm):
@@ -148,14 +150,27 @@ class Results:
             if self._done(cell.jobs):
                 seconds.append(sum(self._last(name, "seconds") for name in (*pretrain, *tuned)))
                 footprints += [self._scores(name).get("footprint") for name in tuned]
-        composed = self.plan.arms[arm]
-        mean = statistics.fmean(tokens) if tokens else None if composed.arm.pretrain else 0.0
+        pretrained, (rate, parameters) = self.plan.arms[arm].arm.pretrain, self._count(arm)
+        mean = statistics.fmean(tokens) if tokens else None if pretrained else 0.0
         return {
+            "parameters": parameters,
             "tokens": mean,
-            "flops": None if mean is None else mean * composed.flops_per_token,
+            "flops": None if mean is None else mean * rate,
             "seconds": statistics.fmean(seconds) if seconds else None,
             **_summarise_footprints([each for each in footprints if each]),
         }
+
+    def _count(self, arm: str) -> tuple[float, int]:
+        """(training FLOPs of a token, parameters) with the vocabulary of an arm's runs; before
+        there are any, with the expected one.
+        """
+        runs = [
+            self.locate(job) / RUN
+            for cell in self.cells(arm)
+            for job in self.plan.list_tokenizers(cell)
+            if self._done([job])
+        ]
+        return self.plan.arms[arm].count(next(filter(None, map(read_size, runs)), None))
 
     def _value(self, metric: Metric, cell: StudyCell) -> float | None:
         names = self._find_jobs(metric.of, cell)

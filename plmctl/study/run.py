@@ -15,7 +15,7 @@ from plmctl.config.recipes import studies
 from plmctl.config.schema import Ablate
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.jobs.cluster import Cluster
-from plmctl.jobs.job import Job, remark_next
+from plmctl.jobs.job import RUN, Job, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import check_launcher, run_jobs
 from plmctl.storage.paths import SUBMITTED, refuse_file_name
@@ -30,6 +30,7 @@ from plmctl.study.rounds import Rounds
 from plmctl.study.show import describe_plan, show_plan, show_table
 from plmctl.study.table import write_table
 from plmctl.study.tokenizers import try_tokenizers
+from plmctl.text.tokenizer import read_size
 
 JOBS = "jobs"  # in the folder of a study: the folders of its jobs
 EDITED = (
@@ -106,7 +107,11 @@ def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:
     def rule(job: Job, run: Path) -> str:
         if job.verb != "pretrain" or plan.study.stop is None:
             return ""
-        return reason_to_stop(run, plan.study, plan.flops_per_token(job.name))
+        tokens = [name for name in job.needs if plan.jobs[name].verb == "tokenize"]
+        places = [*(folder / JOBS / name / RUN for name in tokens), run]
+        size = next(filter(None, map(read_size, places)), None)
+        rate = plan.flops_per_token(job.name, size)
+        return reason_to_stop(run, plan.study, rate)
 
     return JobJournal(plan.jobs, folder / JOBS, rule=rule)
 

@@ -133,10 +133,7 @@ def write_table(
         The content of table.json.
     """
     rows = make_rows(study, results, looks)
-    costs = [
-        {"arm": arm, "parameters": results.plan.arms[arm].parameters, **results.cost(arm)}
-        for arm in dict.fromkeys(study.arms)
-    ]
+    costs = [{"arm": arm, **results.cost(arm)} for arm in dict.fromkeys(study.arms)]
     missing = list_missing(results)
     alone = any(row["test"] == "none" for row in rows)
     notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]

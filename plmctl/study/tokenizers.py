@@ -5,7 +5,7 @@ of the text, and the parts that read the vocabulary are checked.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,15 +23,14 @@ from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import choose_training_texts
 from plmctl.inputs.tokenize import find_sources
+from plmctl.runs.vocabulary import USUAL, FirstTexts
 from plmctl.study.plan import StudyPlan
-from plmctl.text.document import Document
 from plmctl.text.recipe import Recipe, TooLittleText
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 
 PART = 1 << 19  # characters of a text that are read; a tokenizer is trained on all of a shorter one
 FEWER = 8  # for a longer text, the part of the texts that it is trained on, for its special tokens
-USUAL = 64  # characters that yield one more token, or fewer
 
 
 def try_tokenizers(plan: StudyPlan, given: Provenance) -> list[str]:
@@ -93,7 +92,7 @@ def _learn(config: Mapping[str, Any], given: Provenance, *, free: bool) -> _Trie
         return _Tried(None, question=question)
     recipe: Recipe = build(node, plugins=given.plugins, path="tokenizer")
     source, _ = find_sources(plain(data), data["path"])
-    part, beginning = replace(recipe, sample_bytes=PART), _Beginning(source.documents())
+    part, beginning = replace(recipe, sample_bytes=PART), FirstTexts(source.documents())
     texts = list(choose_training_texts(beginning, part))
     if beginning.is_all or recipe.sample_bytes <= PART:
         vocab = Tokenizer.learn_most(lambda: texts, recipe, remark if free else None).vocab
@@ -109,17 +108,6 @@ def _learn(config: Mapping[str, Any], given: Provenance, *, free: bool) -> _Trie
         return _Tried(Tokenizer.learn(few, smaller).vocab, recipe.vocab_size, question)
     except ConfigError:  # a size that no tokenizer of so little text can have
         return _Tried(None, question="the tokenizer, of which little text says nothing")
-
-
-class _Beginning:
-    """Documents, and whether all of them have been read."""
-
-    def __init__(self, documents: Iterator[Document]) -> None:
-        self.documents, self.is_all = documents, False
-
-    def __iter__(self) -> Iterator[Document]:
-        yield from self.documents
-        self.is_all = True
 
 
 def _build_parts(config: Mapping[str, Any], known: _Tried, given: Provenance) -> None:

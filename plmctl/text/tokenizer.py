@@ -426,3 +426,10 @@ def _read_meta(file: Path) -> _Meta:
         what = f"written by a newer plmctl (format {meta['version']}, this one reads {VERSION})"
         raise DataError(what, file=file, fix="update plmctl")
     return meta
+
+
+def read_size(run: Path) -> int | None:
+    """The size of the vocabulary of a run, by a tokenizer in its folder; None without one."""
+    places = (f"tokenizer/{META}", f"checkpoints/step-*/tokenizer/{META}")
+    found = next((file for place in places for file in run.glob(place)), None)
+    return Tokenizer.load(found.parent).vocab.size if found else None

@@ -17,6 +17,7 @@ import pytest
 from scipy import stats
 
 from plmctl.analysis.runs import RunLog, average_curves, read_curve
+from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
 from plmctl.report.latex import escape
 from plmctl.report.study_tables import make_metric_table
@@ -26,6 +27,7 @@ from plmctl.study.results import Results
 from plmctl.study.show import show_table
 from plmctl.study.study import Metric
 from plmctl.study.table import make_rows, write_table
+from plmctl.text.tokenizer import Tokenizer
 from tests.study import toy_study
 
 Planned = Callable[..., StudyPlan]
@@ -133,6 +135,20 @@ def test_a_task_states_that_lower_is_better(plan: StudyPlan, here: Path) -> None
     assert not found.lower_is_better(replace(metric, better="higher"))
     table = write_table(plan.study, found, here)
     assert table["about"]["toy"].endswith("accuracy of toy; lower is better.")
+
+
+def test_costs_are_of_the_vocabulary_that_was_trained(plan: StudyPlan, here: Path) -> None:
+    leave(plan, here)
+    before = {arm: results(plan, here).cost(arm) for arm in plan.arms}
+    tokenizer = Tokenizer.train(["the cat sees a dog"] * 9, kind="wordpiece", vocab_size=30)
+    for cell in plan.cells:
+        if cell.arm == "fast":
+            tokenizer.save(here / str(cell.pretrain) / RUN / "tokenizer")
+    after = {arm: results(plan, here).cost(arm) for arm in plan.arms}
+    assert after["slow"] == before["slow"]
+    fewer, width = 300 - tokenizer.vocab.size, 32  # a row of the table, which is tied, and a bias
+    assert before["fast"]["parameters"] - after["fast"]["parameters"] == fewer * (width + 1)
+    assert after["fast"]["flops"] < before["fast"]["flops"]
 
 
 def test_the_table(plan: StudyPlan, here: Path) -> None:

@@ -45,13 +45,18 @@ def test_a_text_too_small_for_the_vocabulary_of_an_arm(here: Path) -> None:
     assert "\n  fix: tokenizer.vocab_size=" in done.stderr
 
 
-def test_a_size_that_no_arm_asks_for_is_the_largest_that_works(here: Path) -> None:
-    toy_study.write_study(here, finetune=None, metrics=BITS, pretrain=PLAIN)
+def test_a_size_that_no_arm_asks_for_is_the_largest_that_works(
+    here: Path, planned: Callable[..., StudyPlan]
+) -> None:
+    plan = planned(finetune=None, metrics=BITS, pretrain=PLAIN)
     done = dry_run()
     assert done.exit_code == 0, done.output
-    assert re.search(
-        r"tokenizer\.vocab_size=\d+ instead of \d+: the text yields no more", done.stderr
+    found = re.search(
+        r"tokenizer\.vocab_size=(\d+) instead of \d+: the text yields no more", done.stderr
     )
+    assert found
+    arm = plan.arms["slow"]
+    assert arm.count(None) == arm.count(int(found[1])) < arm.count(8192)
 
 
 def test_the_job_that_tokenizes_knows_what_was_asked(planned: Callable[..., StudyPlan]) -> None:
