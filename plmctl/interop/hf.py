@@ -556,11 +556,11 @@ def _match_family(
         names = ", ".join(dict.fromkeys(family.model_type for family in FAMILIES))
         raise ConfigError(
             "model",
-            kind,
+            config["model"].get("_target_", "").rpartition(".")[2],
             f"no published family ({names}) has this structure; the nearest, {kind}, "
             "differs in\n    " + "\n    ".join(differences),
-            fix="train without these settings; this model can only be kept in plmctl's own format:"
-            " --to plmctl",
+            fix="--to plmctl keeps this model, and --to onnx lets other programs run its task;"
+            " or train without these settings",
         )
     return nearest_one.family, nearest_one.numbers, nearest_one.misfits
 

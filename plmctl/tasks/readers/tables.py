@@ -247,9 +247,10 @@ class Table(SplitFiles):
             columns,
             self.several,
         )
-        if not missing.near and {*TEXTS} <= {*missing.roles}:
-            both = " ".join(f"task.columns.{role}=COLUMN" for role in TEXTS)
-            fix = f"{both} # COLUMN: a column of the file, or its number from 0"
+        if not missing.near and len(missing.roles) > 1:
+            roles = (self.label_setting if role == "label" else role for role in missing.roles)
+            all_of_them = " ".join(f"task.columns.{role}=COLUMN" for role in roles)
+            fix = f"{all_of_them}  # COLUMN: {missing.otherwise[1:-1]}"
         return AbsentColumn(str(missing), missing.column, file=file, line=line, fix=fix)
 
     def _refuse_doubled(
@@ -364,13 +365,13 @@ class Table(SplitFiles):
                 for r, c in columns.items()
                 if c in row or (r != "id" and (r != "label" or labelled))
             }
-            missing = [str(c) for c in read.values() if c not in row]
+            missing = {role: str(column) for role, column in read.items() if column not in row}
             if missing:
-                role = next(role for role, column in read.items() if column not in row)
-                what = f"no field {', '.join(missing)}"
+                role = next(iter(missing))
+                what = f"no field {', '.join(missing.values())}"
                 found = [str(name) for name in row]
                 refused = self._refuse(
-                    _NoColumn(what, role, missing[0], found, "<one of those found>"),
+                    _NoColumn(what, role, missing[role], found, "<one of those found>", [*missing]),
                     columns,
                     file,
                     line,
@@ -442,8 +443,8 @@ class _NoColumn(Exception):
         column: str,
         found: Sequence[str],
         otherwise: str,
+        roles: Sequence[str],
         more: str = "",
-        roles: Sequence[str] = (),
     ) -> None:
         # another column taken for it would be read as texts in silence: the name has to be close
         self.near = find_meant(column, found, least=0.75)
@@ -516,5 +517,5 @@ def _find_columns(
         wanted = ", ".join(map(str, missing.values()))
         what = f"expected column{'s' if len(missing) > 1 else ''} {wanted}"
         otherwise = "<a column of the file, or its number from 0>"
-        raise _NoColumn(what, role, str(column), names, otherwise, sample, list(missing))
+        raise _NoColumn(what, role, str(column), names, otherwise, [*missing], sample)
     return positions
