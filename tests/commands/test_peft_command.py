@@ -211,6 +211,37 @@ def test_runs_of_one_base_are_merged(base: Path, tuned: Path, tmp_path: Path) ->
     assert "name two runs of one base" in said
 
 
+@pytest.mark.slow  # tests/artifacts/test_merging.py compares the rules with loops
+def test_a_run_of_all_weights_and_one_of_few_are_merged(
+    base: Path, tuned: Path, tmp_path: Path
+) -> None:
+    full = finetune(base, tmp_path / "full", "train.steps=2", "train.eval_every=0")
+    runs = [fold_methods(open_source(run)).tensors for run in (tuned, full)]
+    first, name = open_source(base / "plain").tensors, "backbone.stack.blocks.a.0.cell.qkv.weight"
+    words = ["average", str(tuned), str(full), "--base", str(base / "plain")]
+    merged = {}
+    for by in ("linear", "ties", "dare"):
+        plmctl(*words, "--by", by, "--out", str(tmp_path / by))
+        merged[by] = open_source(tmp_path / by).tensors[name].double()
+        answers = predictions(tmp_path / f"of-{by}", tmp_path / by)
+        sums = [sum(one["probabilities"].values()) for one in answers]
+        assert sums == pytest.approx([1] * 16, abs=1e-3)
+    start = first[name].double()
+    a, b = ((own[name].double() - start).flatten().tolist() for own in runs)
+    kept = [sorted(map(abs, own), reverse=True)[int(0.2 * len(own)) - 1] for own in (a, b)]
+    wanted = []
+    for pair in zip(a, b, strict=True):
+        large = [t for t, least in zip(pair, kept, strict=True) if abs(t) >= least]
+        same = [t for t in large if t * sum(large) > 0]
+        wanted.append(sum(same) / max(len(same), 1))
+    found = (merged["ties"] - start).flatten()
+    torch.testing.assert_close(found, torch.tensor(wanted).double(), rtol=0, atol=1e-6)
+    mean = start + (torch.tensor(a) + torch.tensor(b)).view_as(start) / 2
+    torch.testing.assert_close(merged["linear"], mean, rtol=0, atol=1e-6)
+    left_out = (merged["dare"] - start == 0).double().mean()
+    assert 0.7 < left_out < 0.9  # 0.81 of two draws of a tenth
+
+
 def test_resume_goes_on_bit_for_bit(base: Path, tuned: Path, tmp_path: Path) -> None:
     whole = newest(tuned)
     run = tmp_path / "half"
