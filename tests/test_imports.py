@@ -60,6 +60,7 @@ LATE = {
     "jobs/sweep.py": {"plmctl.jobs.cluster", "plmctl.jobs.on_cluster"},
     "jobs/sweep_job.py": {"plmctl.runs.parents", "plmctl.runs.side_tasks"},
     "report/card.py": {"plmctl.report.decided"},
+    "report/folds.py": {"plmctl.report.decided", "plmctl.tasks.intervals"},
     "report/wishes.py": {"plmctl.analysis.probing"},
     "report/write.py": {"plmctl.artifacts.assemble"},
     "report/subject.py": {"plmctl.artifacts.loading", "plmctl.report.decided"},

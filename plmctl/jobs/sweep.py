@@ -32,6 +32,7 @@ from plmctl.jobs.job import remark_next
 from plmctl.jobs.sweep_job import SweepJob, find_folder, read_last_metrics, score, write_end
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweeps
+from plmctl.report.folds import conclude_folds
 from plmctl.storage.paths import SUBMITTED, fresh
 
 SWEEP_DIR, MULTIRUN = "hydra.sweep.dir", "multirun"
@@ -268,8 +269,9 @@ def _conclude(given: Provenance, folder: Path, code: int) -> int:
     records = sweeps.read_records(folder)
     tell(json.dumps(records)) if given.json else _print_table(records, folder)
     if records:
-        remark(f"table: {sweeps.write(records, folder)}")
-        for end in sweeps.describe_end(records):
+        ends = conclude_folds(records, folder, given.plugins) + sweeps.describe_end(records)
+        remark(f"table: {sweeps.write(records, folder, ends)}")
+        for end in ends:
             remark(end)
     what = "stopped" if code else "some jobs failed"
     code = code or int(any(record["code"] for record in records))

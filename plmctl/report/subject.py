@@ -21,7 +21,7 @@ from plmctl.analysis.runs import (
 from plmctl.core.errors import DataError, PlmctlError, UsageError, did_you_mean, list_problems
 from plmctl.core.spelling import spell_line, spell_word
 from plmctl.report.studies import STUDY, StudyFolder, is_study
-from plmctl.report.sweeps import find_folders, name_jobs, read_record
+from plmctl.report.sweeps import REPEATED, find_folders, name_jobs, read_record
 from plmctl.storage.paths import find_near
 
 if TYPE_CHECKING:
@@ -224,11 +224,11 @@ def _name_runs(folders: Sequence[Path], plugins: Sequence[str]) -> list[Reported
     swept = [n for n, job in enumerate(jobs) if job]
     of_sweep = [{**jobs[n], "dir": str(folders[n])} for n in swept]
     called = dict(zip(swept, name_jobs(of_sweep), strict=True))
-    shared = dict(zip(swept, name_jobs(of_sweep, seeds=False), strict=True))
+    shared = dict(zip(swept, name_jobs(of_sweep, without=REPEATED), strict=True))
     names = [called.get(n) or folder.resolve().name for n, folder in enumerate(folders)]
     if len(set(names)) < len(names):
         names = [str(folder) for folder in folders]
-    groups = [shared[n] or "all seeds" if job.get("varied") else None for n, job in enumerate(jobs)]
+    groups = [shared[n] or "all runs" if job.get("varied") else None for n, job in enumerate(jobs)]
     return [
         ReportedRun(name, RunLog.read_started(folder), group, plugins)
         for name, folder, group in zip(names, folders, groups, strict=True)

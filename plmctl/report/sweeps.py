@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from plmctl.training.stop import STOPPED
 RECORD = "job.json"  # in each job's folder, whatever launcher ran it
 PAGE, SHEET = "sweep.md", "sweep.csv"
 ABSENT = "-"  # the value of a setting that a job does not have
-SEEDS = ("seed", "head_seed")  # runs that differ in these alone are one run, repeated
+FOLD = "task.fold"
+REPEATED = ("seed", "head_seed", FOLD)  # runs that differ in these alone are one run, repeated
 FEW = 3  # metrics that are shown; the file of comma-separated values has all
 
 
@@ -82,18 +83,19 @@ def _read_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     return {name: {**records[name], "job": place} for place, name in enumerate(order)}
 
 
-def name_jobs(jobs: Sequence[dict[str, Any]], *, seeds: bool = True) -> list[str]:
+def name_jobs(jobs: Sequence[dict[str, Any]], *, without: Collection[str] = ()) -> list[str]:
     """A name for each job, of the same settings in the same order: the settings that any job
-    varies, with their values in this one. Without `seeds` its repetitions share a name.
+    varies, with their values in this one. Jobs that differ in settings of `without` alone share a
+    name.
     """
-    varied = [key for key in list_varied(jobs) if seeds or key not in SEEDS]
+    varied = [key for key in list_varied(jobs) if key not in without]
     return [" ".join(f"{key}={find_value(job, key)}" for key in varied) for job in jobs]
 
 
 def list_varied(jobs: Sequence[dict[str, Any]]) -> list[str]:
     """The settings that any of the jobs varies; those of repetitions are the last."""
     keys = dict.fromkeys(_key(text) for job in jobs for text in job.get("varied") or ())
-    return sorted(keys, key=SEEDS.__contains__)
+    return sorted(keys, key=REPEATED.__contains__)
 
 
 def find_value(job: dict[str, Any], key: str) -> str:
@@ -125,7 +127,7 @@ def _name_choice(value: dict[str, Any], files: Mapping[str, Path]) -> str:
 
 def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """(head, rows): a row for each job, then one for each group of jobs that differ only in their
-    seeds.
+    seeds or folds.
     """
     names = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
     shown = (
@@ -139,11 +141,11 @@ def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str
         values = [f"{job['metrics'][key]:.4g}" if key in job["metrics"] else "-" for key in shown]
         rows.append([str(job["job"]), name or " ".join(job["overrides"]), _status(job), *values])
     groups: dict[str, list[dict[str, Any]]] = {}
-    for job, name in zip(jobs, name_jobs(jobs, seeds=False), strict=True):
+    for job, name in zip(jobs, name_jobs(jobs, without=REPEATED), strict=True):
         groups.setdefault(name, []).append(job)
     for shared, group in groups.items():
         if len(group) > 1 and any(
-            _key(text) in SEEDS for job in group for text in job.get("varied") or ()
+            _key(text) in REPEATED for job in group for text in job.get("varied") or ()
         ):
             done = [job["metrics"] for job in group if _status(job) == "ok"]
             spreads = [
@@ -155,12 +157,12 @@ def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str
     return ["job", "varied", "status", *shown], rows
 
 
-def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
-    """Write the table as Markdown, and all metrics and varied settings as comma-separated values;
-    return the Markdown.
+def write(jobs: Sequence[dict[str, Any]], folder: Path, ends: Sequence[str]) -> Path:
+    """Write the table as Markdown with the lines `ends` behind it, and all metrics and varied
+    settings as comma-separated values; return the Markdown.
     """
     blocks: list[Block] = [Heading(counted(len(jobs), "job"), 1), TableBlock(*make_table(jobs))]
-    blocks += [Paragraph(line) for line in describe_end(jobs)]
+    blocks += [Paragraph(line) for line in ends]
     write_text(own(folder) / PAGE, render_markdown(blocks, charts=""))
     varied = list_varied(jobs)
     metrics = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
@@ -178,7 +180,7 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
 def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     """The fine-tuning with the best score on dev, the first of equals, and the number of jobs that
     learned nothing. Their score is no more than 1% above the most frequent label (Dodge et al.,
-    2020; Mosbach et al., 2021, there on train).
+    2020; Mosbach et al., 2021, there on train). Scores of different folds do not compare.
     """
     named = [
         job for job in jobs if not job["code"] and (job.get("best") or [""])[0] in job["metrics"]
@@ -186,11 +188,12 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     lines = _list_unlike([job for job in jobs if not job["code"]])
     if len(named) < 2 or len({job["best"][0] for job in named}) > 1:  # tasks do not compare
         return lines
-    name, larger = named[0]["best"]
-    top = (max if larger else min)(named, key=lambda job: job["metrics"][name])
-    value = f"{name.removeprefix('valid/')} {top['metrics'][name]:.4g}"
-    name = name_jobs(jobs)[list(jobs).index(top)]
-    lines += [f"best on dev: job {top['job']}, {value}: {name}; {top['dir']}"]
+    if FOLD not in list_varied(jobs):
+        name, larger = named[0]["best"]
+        top = (max if larger else min)(named, key=lambda job: job["metrics"][name])
+        value = f"{name.removeprefix('valid/')} {top['metrics'][name]:.4g}"
+        name = name_jobs(jobs)[list(jobs).index(top)]
+        lines += [f"best on dev: job {top['job']}, {value}: {name}; {top['dir']}"]
     known = [job for job in named if {"valid/accuracy", "valid/majority"} <= set(job["metrics"])]
     failed = [
         job

@@ -1,0 +1,160 @@
+"""Cross-validation by a sweep over `task.fold`: the mean over folds, and the score of all rows."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plmctl.analysis.runs import read_predictions
+from plmctl.core.errors import DataError, PlmctlError, list_problems
+from plmctl.core.terminal import counted
+from plmctl.report.sweeps import FOLD, find_value, list_varied, name_jobs
+from plmctl.report.text import format_number
+from plmctl.storage.gate import own
+from plmctl.tasks.predictions import Row, beside, write_rows
+
+FILE = "out_of_fold"  # in the folder of the sweep
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """The predictions of the folds of one setting, in the order of the training examples.
+
+    Args:
+        score: The metric over all rows.
+        interval: Its 95% interval over rows; None for a metric without one.
+        rows: A row for each example, with the columns of its file.
+    """
+
+    score: float
+    interval: Interval | None
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class FoldedSetting:
+    """One setting of a sweep, with a run for each fold.
+
+    Args:
+        name: The settings that the sweep varies besides the fold; "" where it varies no other.
+        metric: The metric that chooses checkpoints.
+        larger: Whether a larger value of it is better.
+        folds: The number of folds.
+        scores: The score of dev by fold.
+        runs: The folder of the run by fold.
+    """
+
+    name: str
+    metric: str
+    larger: bool
+    folds: int
+    scores: Mapping[int, float]
+    runs: Mapping[int, Path]
+
+    @property
+    def mean(self) -> float:
+        """The mean over folds."""
+        return statistics.fmean(self.scores.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether each fold has a run."""
+        return len(self.scores) == self.folds
+
+    def spell_mean(self) -> str:
+        """`0.85 ± 0.02`: the mean, and the sample deviation over folds."""
+        values = list(self.scores.values())
+        spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
+        return f"{self.mean:.4g}{spread}"
+
+    def spell_folds(self) -> str:
+        """`3 folds`, or `2 of 3 folds`."""
+        done = "" if self.complete else f"{len(self.scores)} of "
+        return f"{done}{counted(self.folds, 'fold')}"
+
+    def pool(self, plugins: Sequence[str] = ()) -> OutOfFold:
+        """The predictions of all folds together; DataError where a row has none or several."""
+        from plmctl.report.decided import read_task  # brings torch
+        from plmctl.tasks.intervals import find_intervals
+
+        folder = self.runs[min(self.runs)]
+        task = read_task(folder, plugins)
+        if task is None:
+            raise DataError("its config.yaml names no task or no model", file=folder)
+        examples = task.splits.whole().read("train")
+        found = [
+            (row["id"], {**row, "fold": fold})
+            for fold, run in self.runs.items()
+            for row in read_predictions(run).get("dev", ())
+        ]
+        by_id = dict(found)
+        wanted = {example.id for example in examples}
+        if len(wanted) < len(examples) or len(by_id) < len(found) or by_id.keys() != wanted:
+            raise DataError("its folds do not predict every row once", file=task.splits.path)
+        predictions = [by_id[example.id] for example in examples]
+        path = task.splits.path
+        source = str(path) if isinstance(path, (str, Path)) and Path(path).is_file() else None
+        interval = find_intervals(task, predictions).get(self.metric)
+        score = task.score(predictions)[self.metric]
+        return OutOfFold(score, interval, beside(source, examples, predictions))
+
+
+def find_folded(jobs: Sequence[dict[str, Any]]) -> list[FoldedSetting]:
+    """The settings of the jobs of a sweep over folds, without jobs that failed; empty of other
+    sweeps.
+    """
+    if FOLD not in list_varied(jobs):
+        return []
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for job, name in zip(jobs, name_jobs(jobs, without=(FOLD,)), strict=True):
+        if not job.get("code") and (job.get("best") or [""])[0] in job["metrics"]:
+            groups.setdefault(name, []).append(job)
+    settings = list[FoldedSetting]()
+    for name, group in groups.items():
+        key, larger = group[0]["best"]
+        by_fold = {int(find_value(job, FOLD)): job for job in group}
+        scores = {fold: float(job["metrics"][key]) for fold, job in sorted(by_fold.items())}
+        runs = {fold: Path(by_fold[fold]["dir"]) for fold in scores}
+        folds = int(find_value(group[0], "task.folds"))
+        metric = key.removeprefix("valid/")
+        settings.append(FoldedSetting(name, metric, larger, folds, scores, runs))
+    return settings
+
+
+def conclude_folds(
+    jobs: Sequence[dict[str, Any]], folder: Path, plugins: Sequence[str] = ()
+) -> list[str]:
+    """A line for each setting of a sweep over folds, and one for the best setting; writes the
+    out-of-fold predictions of each into `folder`.
+    """
+    settings, lines = find_folded(jobs), list[str]()
+    for number, setting in enumerate(settings):
+        mean = f"{setting.metric} {setting.spell_mean()} over {setting.spell_folds()}"
+        line = f"{setting.name}: {mean}".removeprefix(": ")
+        if not setting.complete:
+            lines.append(f"{line}; the score of all rows together needs every fold")
+            continue
+        try:
+            pooled = setting.pool(plugins)
+        except PlmctlError as error:
+            lines.append(f"{line}; no score of all rows together: {list_problems(error)}")
+            continue
+        end = f"-{number}" if len(settings) > 1 else ""
+        file = write_rows(own(folder) / f"{FILE}{end}.jsonl", pooled.rows)
+        all_rows = f"{pooled.score:.4g}{spell_interval(pooled.interval)}"
+        rows = counted(len(pooled.rows), "row")
+        lines.append(f"{line}; {all_rows} over all {rows}, each predicted once: {file}")
+    complete = [setting for setting in settings if setting.complete]
+    if len(complete) > 1 and len({(each.metric, each.folds) for each in complete}) == 1:
+        best = (max if complete[0].larger else min)(complete, key=lambda each: each.mean)
+        lines.append(f"best mean over folds: {best.metric} {best.mean:.4g}: {best.name}")
+    return lines
+
+
+def spell_interval(interval: Interval | None) -> str:
+    """` (95% interval 0.81 to 0.89)`; "" for None."""
+    return f" (95% interval {' to '.join(map(format_number, interval))})" if interval else ""
