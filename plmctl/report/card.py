@@ -33,7 +33,7 @@ from plmctl.runs.own_rate import scale_rate
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_json
 from plmctl.storage.settings_file import to_yaml
-from plmctl.tasks.scores.below import list_below
+from plmctl.tasks.scores.below import list_unbeaten
 from plmctl.training.averaged import read_average
 
 NAME = "README.md"
@@ -329,7 +329,7 @@ def _evaluate(
         tables.append(Paragraph(why))
     if metrics := task.get("metrics"):
         lower = result.get("lower") or ()
-        below = list_below(scores, read_baselines(folder), metrics[0], lower=lower)
+        below = list_unbeaten(scores, read_baselines(folder), metrics[0], lower=lower)
         tables += [Paragraph(f"{line}.") for line in below]
     if evaluated and how:
         tables.append(Paragraph(f"Scores are {how}."))

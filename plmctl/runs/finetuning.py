@@ -34,7 +34,7 @@ from plmctl.tasks.baselines import score_baselines
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.scores.below import FILE as BASELINES
-from plmctl.tasks.scores.below import list_below
+from plmctl.tasks.scores.below import UNBEATEN, list_unbeaten
 from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.checkpoint import load_exactly, read
@@ -222,8 +222,8 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         extra: dict[str, Any] = {"predictions": str(folder)} if metrics else {}
         if line := baselines.describe(task.metrics[0]):
             extra = {"baselines": Told(line), **extra}
-        if below := list_below(metrics, baselines.scores, task.metrics[0], lower=lower):
-            extra |= {"below the baselines": Told("; ".join(below), len(below))}
+        if lines := list_unbeaten(metrics, baselines.scores, task.metrics[0], lower=lower):
+            extra |= {UNBEATEN: Told("; ".join(lines), len(lines))}
         title, as_json = f"{task.name}: {best.name}", given.json
         taken = footprint.record() if as_json else footprint.describe()
         extra = {"footprint": taken, **extra}

@@ -17,7 +17,7 @@ from plmctl.jobs.journal import State
 from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
-from plmctl.tasks.scores.below import list_below
+from plmctl.tasks.scores.below import list_unbeaten
 from plmctl.text.tokenizer import read_size
 from plmctl.use.predict import AVERAGE
 
@@ -60,31 +60,31 @@ class Results:
             )
         return own != other
 
-    def list_below(self) -> list[str]:
-        """The fine-tunings that are done and score below models without pretraining, by arm."""
+    def list_unbeaten(self) -> list[str]:
+        """The fine-tunings that are done and score no better than without pretraining, by arm."""
         found: dict[str, list[str]] = {}
         for arm in self.plan.arms:
             for cell in self.cells(arm):
                 for task in cell.tuned:
                     for name in self._find_jobs(task, cell):
-                        if self._done([name]) and self._is_below(name, task, cell):
+                        if self._done([name]) and self._is_unbeaten(name, task, cell):
                             found.setdefault(task, []).append(arm)
         counts = {
             task: ", ".join(f"{arm} ({arms.count(arm)})" for arm in dict.fromkeys(arms))
             for task, arms in found.items()
         }
         return [
-            f"{task}: {count} scored below models without pretraining of the same examples (in"
-            " brackets how many runs): such runs have learned less than can be counted"
+            f"{task}: {count} scored no better than models without pretraining (in brackets how"
+            " many runs): simple models of the same examples answer at least as well"
             for task, count in counts.items()
         ]
 
-    def _is_below(self, name: str, task: str, cell: StudyCell) -> bool:
+    def _is_unbeaten(self, name: str, task: str, cell: StudyCell) -> bool:
         file = self.locate(name) / RUN / BASELINES
         first = self.plan.arms[cell.arm].tuned[task][0]["task"]["metrics"][0]
         scores = self._scores(name).get("metrics") or {}
         return file.is_file() and bool(
-            list_below(scores, read_json(file), first, lower=self._list_lower(name))
+            list_unbeaten(scores, read_json(file), first, lower=self._list_lower(name))
         )
 
     def list_held_out(self) -> list[str]:

@@ -7,14 +7,14 @@ from pathlib import Path
 from plmctl.artifacts.loading import Loaded
 from plmctl.storage.reading import read_json
 from plmctl.tasks.scores.below import FILE as BASELINES
-from plmctl.tasks.scores.below import list_below
+from plmctl.tasks.scores.below import UNBEATEN, list_unbeaten
 from plmctl.tasks.task import Task
 from plmctl.use.answering import AnsweredSplit
 from plmctl.use.predict import Told
 
 
 def compare_simple(loaded: Loaded, task: Task, answered: AnsweredSplit) -> dict[str, Told]:
-    """Whether the scores of the run's own split are below those of models without pretraining."""
+    """The scores of the run's own split that are no better than those without pretraining."""
     folders = [loaded.source.folder, *loaded.source.folder.parents[:2]]
     file = next((own / BASELINES for own in folders if (own / BASELINES).is_file()), None)
     if file is None or not task.metrics:
@@ -24,8 +24,9 @@ def compare_simple(loaded: Loaded, task: Task, answered: AnsweredSplit) -> dict[
         for split, own in read_json(file).items()
         if split == answered.name and _has_examples(file.parent, split, len(answered.predictions))
     }
-    lines = list_below({answered.name: answered.metrics}, simple, task.metrics[0])
-    return {"below the baselines": Told("; ".join(lines), len(lines))} if lines else {}
+    lower = task.directions.lower
+    lines = list_unbeaten({answered.name: answered.metrics}, simple, task.metrics[0], lower=lower)
+    return {UNBEATEN: Told("; ".join(lines), len(lines))} if lines else {}
 
 
 def _has_examples(run: Path, split: str, count: int) -> bool:

@@ -148,6 +148,13 @@ def test_a_page_begins_with_how_good_how_sure_and_what_next(tmp_path: Path) -> N
     curve = [{"step": step, "valid/accuracy": value} for step, value in enumerate((0.5, 0.8, 0.7))]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve))
     assert "Update 1 of 2 was the best" in draw_results(folder)[1]
+    losses = [{**line, "valid/accuracy": 0.8, "valid/loss": 3 - line["step"]} for line in curve]
+    losses.append({"step": 3, "valid/accuracy": 0.8, "valid/loss": 1.5})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in losses))
+    assert "Update 2 of 3 was the best" in draw_results(folder)[1]  # as the trainer keeps it
+    kept = {**result, "checkpoint": "runs/t/checkpoints/step-1"}
+    (folder / "result.json").write_text(json.dumps(kept))
+    assert "Update 1 of 3 was the best" in draw_results(folder)[1]
     titles = [panel.title for panel in load_panels(Subject())]
     order = ("Result", "Confusion", "Most confidently wrong", "Curves", "Throughput", "Settings")
     assert sorted(order, key=titles.index) == list(order)

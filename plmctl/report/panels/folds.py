@@ -12,7 +12,7 @@ from plmctl.report.text import format_number
 
 ABOUT = (
     "Deviation: over folds, whose training sets share most rows (Bengio and Grandvalet, 2004). All"
-    " rows: the score of the predictions of all folds. Each is by a model that has not seen its row."
+    " rows: the score of the predictions of all folds, each by a model that has not seen its row."
 )
 HEAD = ("setting", "folds", "metric", "mean ± deviation", "all rows", "95% interval", "rows")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
+from plmctl.analysis.runs import Curve
 from plmctl.core.spelling import spell_line, spell_setting
 from plmctl.core.terminal import counted
 from plmctl.report.charts import Level, draw_levels
@@ -13,7 +15,7 @@ from plmctl.report.panel import panel_of
 from plmctl.report.panels.curves import find_floors
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number
-from plmctl.tasks.scores.below import list_below
+from plmctl.tasks.scores.below import list_unbeaten
 from plmctl.tasks.scores.metrics import is_larger_better
 
 SPLITS = ("test", "dev")  # the first that a run has is the one of its result
@@ -40,7 +42,7 @@ def panel(subject: Subject) -> list[Block]:
     drawn = [*_draw_scores(subject.runs), *_draw_losses(subject.runs)]
     if not drawn:
         return []
-    below = [Paragraph(f"{run.name}: {line}.") for run in subject.runs for line in _below(run)]
+    below = [Paragraph(f"{run.name}: {line}.") for run in subject.runs for line in _unbeaten(run)]
     if len(subject.runs) > 1:
         return [*drawn, *below]
     run = subject.runs[0]
@@ -101,7 +103,7 @@ def _judge(run: ReportedRun) -> list[str]:
         count = ((run.result or {}).get("examples") or {}).get(split)
         of = f", of {counted(count, 'example')}" if count else ""
         lines.append(f"{metric} {format_number(value)}, 95% interval {low} to {high}{of}. {SEED}")
-        if (best := _find_best(run, split, metric)) and not _below(run):
+        if (best := _find_best(run, split, metric)) and not _unbeaten(run):
             name, reached = best
             text = REACHED if ends[0] <= reached <= ends[1] else SURE
             lines.append(text.format(name=name, value=reached))
@@ -112,9 +114,20 @@ def _judge_length(run: ReportedRun, metric: str) -> list[str]:
     curve = run.log.series.get(f"valid/{metric}", ())
     if len(curve) < 3:
         return []
-    best = (max if _is_larger_better(run, metric) else min)(curve, key=lambda point: point[1])
+    best = _find_kept(run, metric, curve)
     text = RISING if best == curve[-1] else EARLY
     return [text.format(best=best[0], last=curve[-1][0])]
+
+
+def _find_kept(run: ReportedRun, metric: str, curve: Curve) -> tuple[float, float]:
+    """The point of the checkpoint that the run has kept; where no file names it, the best point, of
+    equal ones that with the lowest loss.
+    """
+    kept = Path(str((run.result or {}).get("checkpoint") or "")).name
+    sign = -1 if _is_larger_better(run, metric) else 1
+    losses = dict(run.log.series.get("valid/loss", ()))
+    best = min(curve, key=lambda point: (sign * point[1], losses.get(point[0], math.inf)))
+    return next((point for point in curve if kept == f"step-{point[0]:.0f}"), best)
 
 
 def _next(run: ReportedRun) -> str:
@@ -139,11 +152,11 @@ def _find_best(run: ReportedRun, split: str, metric: str) -> tuple[str, float] |
     return choose(known.items(), key=lambda item: item[1], default=None)
 
 
-def _below(run: ReportedRun) -> list[str]:
-    """A line for each split on which the run is below models without pretraining."""
+def _unbeaten(run: ReportedRun) -> list[str]:
+    """A line for each split on which the run is no better than models without pretraining."""
     scores, lower = (run.result or {}).get("metrics") or {}, (run.result or {}).get("lower") or ()
     metric = _metric(run)
-    return list_below(scores, run.baselines, metric, lower=lower) if metric else []
+    return list_unbeaten(scores, run.baselines, metric, lower=lower) if metric else []
 
 
 def _is_larger_better(run: ReportedRun, metric: str) -> bool:

@@ -1,4 +1,4 @@
-"""A score below that of models without pretraining is said in plain words."""
+"""A score no better than that of models without pretraining is said in plain words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plmctl.report.card import make_card
 from plmctl.report.panels.results import panel
 from plmctl.report.subject import find_subject
 from plmctl.storage.atomic import write_json
-from plmctl.tasks.scores.below import FILE, list_below
+from plmctl.tasks.scores.below import FILE, UNBEATEN, list_unbeaten
 from plmctl.use.answering import AnsweredSplit
 from plmctl.use.predict import tell_numbers
 from plmctl.use.simple_models import compare_simple
@@ -27,24 +27,36 @@ SIMPLE = {"dev": {"most frequent": {"accuracy": 0.5}, "words": {"accuracy": 0.8}
     [
         (0.4, ["most frequent 0.5000", "words 0.8000"]),
         (0.7, ["words 0.8000"]),
-        (0.8, []),
+        (0.8, ["words 0.8000"]),
         (0.9, []),
     ],
 )
 def test_models_without_pretraining_that_are_better_are_named(
     value: float, named: list[str]
 ) -> None:
-    lines = list_below({"dev": {"accuracy": value}, "test": {"accuracy": 0.0}}, SIMPLE, "accuracy")
+    lines = list_unbeaten(
+        {"dev": {"accuracy": value}, "test": {"accuracy": 0.0}}, SIMPLE, "accuracy"
+    )
     assert len(lines) == bool(named)
     for name in ("most frequent 0.5000", "words 0.8000"):
         assert any(name in line for line in lines) is (name in named)
 
 
+@pytest.mark.parametrize("value", [0.908613, 0.9086134453781513])
+def test_equal_scores_are_no_better_and_not_worse(value: float) -> None:
+    """A file has six digits of a score."""
+    simple = {"dev": {"words": {"accuracy": 0.9086134453781513}}}
+    (line,) = list_unbeaten({"dev": {"accuracy": value}}, simple, "accuracy")
+    assert "is no better than without pretraining (words 0.9086)" in line
+    assert "worse" not in line
+    assert "as well" in line
+
+
 def test_less_is_better_of_a_loss() -> None:
     simple = {"dev": {"words": {"hamming_loss": 0.2}}}
-    assert list_below({"dev": {"hamming_loss": 0.1}}, simple, "hamming_loss") == []
-    assert len(list_below({"dev": {"hamming_loss": 0.3}}, simple, "hamming_loss")) == 1
-    assert list_below({"dev": {"f1": None}}, {"dev": {"words": {"f1": 1.0}}}, "f1") == []
+    assert list_unbeaten({"dev": {"hamming_loss": 0.1}}, simple, "hamming_loss") == []
+    assert len(list_unbeaten({"dev": {"hamming_loss": 0.3}}, simple, "hamming_loss")) == 1
+    assert list_unbeaten({"dev": {"f1": None}}, {"dev": {"words": {"f1": 1.0}}}, "f1") == []
 
 
 def test_pages_and_cards_say_it(tmp_path: Path) -> None:
@@ -53,7 +65,7 @@ def test_pages_and_cards_say_it(tmp_path: Path) -> None:
     config = {**fabricated.CONFIG, "task": task}
     assert "worse than without" not in str(panel(find_subject([folder])))
     (folder / FILE).write_text(json.dumps(SIMPLE))
-    assert "worse than without any pretrained model" in str(panel(find_subject([folder])))
+    assert "worse than without pretraining" in str(panel(find_subject([folder])))
     assert "(words 0.8000)" in make_card(folder, config)
 
 
@@ -61,8 +73,8 @@ def test_eval_has_it_among_the_remarks_of_json(tmp_path: Path) -> None:
     write_json(tmp_path / FILE, SIMPLE)
     write_json(tmp_path / "result.json", {"examples": {"dev": 2}})
     loaded: Any = SimpleNamespace(source=SimpleNamespace(folder=tmp_path))
-    task: Any = SimpleNamespace(metrics=["accuracy"])
+    task: Any = SimpleNamespace(metrics=["accuracy"], directions=SimpleNamespace(lower=[]))
     answered = AnsweredSplit("dev", [], [{}, {}], {"accuracy": 0.6}, {})
     told = tell_numbers(compare_simple(loaded, task, answered))
-    assert told["below the baselines"] == 1
-    assert "(words 0.8000)" in told["remarks"]["below the baselines"]
+    assert told[UNBEATEN] == 1
+    assert "(words 0.8000)" in told["remarks"][UNBEATEN]

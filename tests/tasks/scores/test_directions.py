@@ -18,7 +18,7 @@ from plmctl.config.compose import compose
 from plmctl.runs.parents import build_task
 from plmctl.runs.side_tasks import choose_metric
 from plmctl.tasks.scores.base import Scores
-from plmctl.tasks.scores.below import list_below
+from plmctl.tasks.scores.below import list_unbeaten
 from plmctl.tasks.scores.label_sets import SetScores
 from plmctl.tasks.scores.metrics import sounds_like_error
 from plmctl.tasks.task import Task
@@ -134,8 +134,8 @@ def test_runs_tell_their_direction(tmp_path: Path) -> None:
     assert find_best(rounds)["round"] == 1
     assert find_best([{**row, "lower": False} for row in rounds])["round"] == 0
     scores, simple = {"dev": {"apart": 0.5}}, {"dev": {"words": {"apart": 0.4}}}
-    assert len(list_below(scores, simple, "apart", lower=["apart"])) == 1
-    assert list_below(scores, simple, "apart") == []
+    assert len(list_unbeaten(scores, simple, "apart", lower=["apart"])) == 1
+    assert list_unbeaten(scores, simple, "apart") == []
 
 
 class Own(Scores):
