@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plmctl.config.build import MISSING, build
 from plmctl.config.command import About, Command, Result
+from plmctl.config.first_session import first_words
 from plmctl.config.plugins import option
+from plmctl.config.spec import key_of
 from plmctl.core.errors import AbsentData, ConfigError, DataError, UsageError
-from plmctl.core.spelling import spell_setting
+from plmctl.core.spelling import spell_setting, spell_word
 from plmctl.core.terminal import WARN, counted, remark
 from plmctl.core.values import Amount, Batch, Count, Rate, Share
 from plmctl.storage.resumable import new_folder, write_folder
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from plmctl.tasks.task import Task
     from plmctl.use.ensemble import Member
 
+# settings of a fine-tuning that say what it reads, not how it learns
+DATA = ("task", "task.path", "task.dev_share", "task.folds", "task.fold")
 _KINDS = "tasks with one label for a text or a pair (classification, cloze, GLUE's)"
 
 
@@ -160,12 +164,14 @@ class Label(Command):
 
     def _write_uncertain(self, found: _Found, guesses: Sequence[Guess]) -> Result:
         from plmctl.datasets.label import choose_uncertain, name_columns, spell_table
+        from plmctl.tasks.predictions import beside
 
         names = name_columns(found.task.columns)
         asked = choose_uncertain(guesses, count=self.uncertain or 0, by=self.uncertain_by)
+        own = beside(self.input, [guess.example for guess in asked], [{}] * len(asked))
         job = {**self._describe_job(), **found.decided}
         with write_folder(found.out, job, {"asked": len(asked)}) as made:
-            made.write("train.csv", spell_table(found.labelled, asked, names))
+            made.write("train.csv", spell_table(found.labelled, asked, names, own))
             if found.dev:
                 made.write("dev.csv", spell_table(found.dev, [], names))
         table, passed = found.out / "train.csv", found.texts - len(guesses)
@@ -284,6 +290,14 @@ class Label(Command):
         )
         return {"made by": "plmctl data label", **{name: self[name] for name in names}}
 
+    def _list_settings(self) -> list[str]:
+        """The words of the run that say how it learned, and its checkpoint; none of its data."""
+        run = Path(self.labelled_from or self._checkpoints[0])
+        words = [word for word in first_words(run) if key_of(word) not in DATA]
+        own = [word for word in words if not key_of(word).startswith(("task.columns", "run."))]
+        known = any(key_of(word) in ("checkpoint", "init") for word in own)
+        return [*map(spell_word, own), *([] if known else ["checkpoint=<a run>"])]
+
     def _spell_next(self, task: Classification, names: Mapping[str, str] | None = None) -> str:
         """The fine-tuning on what was written, in columns of these names."""
         pair = task.columns.get("text2") is not None
@@ -293,5 +307,5 @@ class Label(Command):
         own = (each for each in own if pair or each[0] != "text2")
         columns = [spell_setting(f"task.columns.{role}", column) for role, column in own]
         words = [f"task={name}", spell_setting("task.path", self.out), *columns, *soft]
-        words.append("checkpoint=<a run>")
+        words += self._list_settings()
         return f"next: plmctl finetune {' '.join(words)}{option(self.plugins)}"

@@ -131,23 +131,33 @@ def name_columns(columns: Mapping[str, Any]) -> dict[str, str]:
 
 
 def spell_table(
-    labelled: Sequence[Example], asked: Sequence[Guess], names: Mapping[str, str]
+    labelled: Sequence[Example],
+    asked: Sequence[Guess],
+    names: Mapping[str, str],
+    own: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """A table for people: rows whose label is to be filled in, and behind them labelled examples.
-    Each of the first has the guess of the models and its probability, too.
+    Each of the first has the guess of the models and its probability, too. Behind them stand the
+    other columns of its file, such as an id.
 
     Args:
         labelled: The labelled examples.
         asked: The texts without a label.
         names: {role: the name of its column}.
+        own: The columns that the file of `asked` has of each.
     """
     fields = [guess.example.fields for guess in asked] + [each.fields for each in labelled]
     roles = [role for role in TEXTS if any(role in own for own in fields)]
     behind: list[list[Any]] = [["", guess.label, round(guess.sure, 4)] for guess in asked]
     behind += [[example.label, "", ""] for example in labelled]
-    rows = [[*(names[role] for role in roles), names["label"], "guess", "probability"]]
-    for own, end in zip(fields, behind, strict=True):
-        rows.append([*(own.get(role, "") for role in roles), *end])
+    head = [*(names[role] for role in roles), names["label"], "guess", "probability"]
+    more = [name for name in dict.fromkeys(name for row in own for name in row) if name]
+    more = [name for name in more if name not in {*names.values(), *roles}]
+    rows = [[*head, *(f"source_{name}" if name in head else name for name in more)]]
+    rest = [[row.get(name, "") for name in more] for row in own]
+    rest += [[""] * len(more)] * (len(fields) - len(own))
+    for each, end, kept in zip(fields, behind, rest, strict=True):
+        rows.append([*(each.get(role, "") for role in roles), *end, *kept])
     spelt = (spell_row([guard(str(cell)) for cell in row]) for row in rows)
     return MARK + "".join(f"{row}\n" for row in spelt)
 

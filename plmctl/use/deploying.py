@@ -37,7 +37,7 @@ from plmctl.core.extras import EXTRAS, find_version, require_library
 from plmctl.core.machine import cpu_sums_int8, describe_cpu, list_cpu_flags
 from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line
-from plmctl.core.terminal import WARN, remark
+from plmctl.core.terminal import WARN, counted, remark
 from plmctl.runtime.base import Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.runtime.graph import TOLERANCE, TensorGraph, check, export
@@ -140,12 +140,15 @@ def _deploy(
     with open_folder(target) as partial:
         if left is not None:
             write_decision(left, partial)
+        remark(f"1: PyTorch answers {counted(len(split.examples), 'row')} of {split.name}")
         before = measure_answers(EagerRuntime(), loaded, task, split, partial)
+        remark(f"2: the graph is written for {to} in fp32")
         graph = _export(loaded, task, split)
         card = _describe(loaded, task, graph, to)
-        after = _write(graph, card | {"numbers": "fp32"}, partial, loaded, task, split)
+        plain = after = _write(graph, card | {"numbers": "fp32"}, partial, loaded, task, split)
         difference = _refuse_difference(before, after)
         if keep is not None:
+            remark(f"3: 8 bits are written for {to}, and their answers measured")
             card |= {"numbers": "int8", "ranges": RANGES[to] if ranges is None else TRAINED}
             if ranges is not None:
                 rounded = round_model(loaded.model, ranges)
@@ -163,7 +166,7 @@ def _deploy(
         write_text(partial / CONFIG, to_yaml(loaded.config))
         write_tokenizer(loaded, task, partial)
         write_json(partial / CARD, card | facts)
-    remark_scores(task, split, target, before, after)
+    remark_scores(task, split, target, before, after, plain)
 
 
 def open_folded(
@@ -418,9 +421,27 @@ def write_tokenizer(loaded: Loaded, task: Task, folder: Path, *, framed: bool = 
 
 
 def remark_scores(
-    task: Task, split: Split, target: Path, before: RuntimeScores, after: RuntimeScores
+    task: Task,
+    split: Split,
+    target: Path,
+    before: RuntimeScores,
+    after: RuntimeScores,
+    plain: RuntimeScores,
 ) -> None:
+    """Print the score and the speed of the file, of PyTorch, and of fp32 where it has 8 bits.
+
+    Args:
+        task: The task.
+        split: The rows that are scored.
+        target: The folder.
+        before: The answers of PyTorch.
+        after: The answers of the file.
+        plain: The answers of the file in fp32; `after` where it has no 8 bits.
+    """
     metric = task.metrics[0]
     scores = f"{metric} {after.metrics[metric]:.4f} on {split.name}"
     rates = f"{after.rate:,.0f} rows/s, PyTorch {before.rate:,.0f}"
+    if plain is not after:
+        slower = ": 8 bits are slower here, so leave out --int8" if after.rate < plain.rate else ""
+        rates += f", the file in fp32 {plain.rate:,.0f}{slower}"
     remark(f"{target}: {scores}, PyTorch {before.metrics[metric]:.4f}; {rates}")

@@ -18,7 +18,7 @@ from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.extras import require_library
 from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line, spell_setting
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import counted, remark
 from plmctl.generation.greedy import Greedy
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.runtime.graph import TOLERANCE
@@ -83,13 +83,16 @@ def deploy_writer(
         task, split = _open_split(loaded, source, data)
         own, task.search = task.search, Greedy()
         with open_folder(target) as partial:
+            remark(f"1: PyTorch answers {counted(len(split.examples), 'row')} of {split.name}")
             before = measure_answers(EagerRuntime(), loaded, task, split, partial)
             card: dict[str, Any] = {"about": "a model that plmctl trained, and that writes texts"}
             card |= {"format": to, "numbers": "fp32", "task": loaded.own_task().get("name")}
-            after = _write(card, partial, loaded, task, split)
+            remark(f"2: the model is written for {to} in fp32, and its answers measured")
+            plain = after = _write(card, partial, loaded, task, split)
             card |= _refuse_difference(before, after)
             if int8:
                 card |= {"numbers": "int8", "weights": "8 bits with a scale for each row"}
+                remark(f"3: 8 bits are written for {to}, and their answers measured")
                 after = _write(card, partial, loaded, task, split)
                 refuse_loss(task, before, after, keep)
             scores = describe_scores(task, split, before, after, keep if int8 else None)
@@ -99,7 +102,7 @@ def deploy_writer(
             write_text(partial / CONFIG, to_yaml(loaded.config))
             write_tokenizer(loaded, task, partial, framed=loaded.model.backbone.writes == "target")
             write_json(partial / CARD, card)
-        remark_scores(task, split, target, before, after)
+        remark_scores(task, split, target, before, after, plain)
         _advise_search(to, own, target, loaded)
 
 

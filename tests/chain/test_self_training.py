@@ -19,7 +19,7 @@ from plmctl.artifacts.loading import find
 from plmctl.chain.self_training import describe, find_threshold, spell_row
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.datasets.label import Guess, choose_guesses, choose_uncertain, make_guess
+from plmctl.datasets.label import Guess, choose_guesses, choose_uncertain, make_guess, spell_table
 from plmctl.jobs.job import Job
 from plmctl.storage.formulas import unguard
 from plmctl.tasks.answers.label_loss import LabelLoss
@@ -221,6 +221,17 @@ def test_uncertain_texts_wait_for_a_label_in_front_of_the_labelled(
     )
     assert '=a "fine", play' in [example.fields["text"] for example in examples]
     assert len(examples) == 21
+
+
+def test_a_table_for_people_keeps_the_columns_of_its_file() -> None:
+    asked = [Guess(Example("0", {"text": "good"}), "+", 0.6, {"+": 0.6, "-": 0.4})]
+    own = [{"ticket": "T-9", "body": "good", "label": "", "guess": "?"}]
+    names = {"text": "body", "text2": "text2", "label": "label"}
+    done = [Example("1", {"text": "bad"}, "-")]
+    rows = list(csv.reader(spell_table(done, asked, names, own)[1:].splitlines()))
+    assert rows[0] == ["body", "label", "guess", "probability", "ticket", "source_guess"]
+    assert rows[1] == ["good", "", "'+", "0.6", "T-9", "?"]
+    assert rows[2] == ["bad", "'-", "", "", "", ""]
 
 
 def test_the_threshold_of_a_fix_goes_into_the_line_that_goes_on() -> None:

@@ -538,9 +538,28 @@ def test_confusion(tmp_path: Path) -> None:
     assert table.rows == [
         ["a", "1", "1", "50.0%"],
         ["b", "0", "2", "100.0%"],
-        ["precision", "100.0%", "66.7%", "75.0%"],
+        ["precision", "100.0%", "66.7%", "accuracy 75.0%"],
     ]
     assert table.shade == [[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], []]
+
+
+def test_each_class_has_its_scores(tmp_path: Path) -> None:
+    rows = [guess(0, "a", 0.9, "a"), guess(1, "a", 0.8), guess(2, "a", 0.8), guess(3, "b", 0.6)]
+    task = {**LABELS, "class_weights": None}
+    found = find_subject([fabricated.tuned(tmp_path / "r", task, {"dev": {}}, rows)])
+    blocks = classes.per_class(found)
+    (table,) = tables(blocks)
+    assert table.head == ["class", "precision", "recall", "F1", "rows"]
+    assert table.rows == [
+        ["a", "100.0%", "33.3%", "50.0%", "3"],
+        ["b", "33.3%", "100.0%", "50.0%", "1"],
+    ]
+    said = words(blocks)
+    assert "Fewer than 20 rows, so that one row changes much: a (3), b (1)." in said
+    assert "Most rows are missed of: a (33.3%). task.class_weights=balanced" in said
+    task["class_weights"] = "balanced"
+    found = find_subject([fabricated.tuned(tmp_path / "s", task, {"dev": {}}, rows)])
+    assert "class_weights" not in words(classes.per_class(found))
 
 
 def test_many_classes_show_what_is_confused_most(tmp_path: Path) -> None:

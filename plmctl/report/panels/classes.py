@@ -16,6 +16,7 @@ from plmctl.tasks.scores.metrics import find_ranks
 
 CLASSES = 20  # rows of a matrix; of more classes, the pairs that are confused most often
 MOST = 10  # mistakes
+FEW, LOW = 20, 0.5  # rows of a class, and its recall, below which a remark says so
 FAR = "Scores that are furthest from the gold ones."
 RANKED = "Scores whose rank among all, from 0 to 1, is furthest from that of the gold ones."
 SURE = "Wrong answers by the probability that the model gives them."
@@ -62,8 +63,47 @@ def draw_matrix(labels: Sequence[str], counts: Mapping[tuple[str, str], int]) ->
         for name, n in zip(labels, columns, strict=True)
     ]
     right = sum(counts.get((name, name), 0) for name in labels)
-    rows.append(["precision", *precision, format_percent(right / max(1, sum(columns)))])
+    right_share = format_percent(right / max(1, sum(columns)))
+    rows.append(["precision", *precision, f"accuracy {right_share}"])
     return TableBlock(["gold \\ guess", *labels, "recall"], rows, [*shade, []])
+
+
+@panel_of(SplitPredictions, order=10.1, title="Classes")
+def per_class(found: SplitPredictions) -> list[Block]:
+    """Precision, recall, F1 and the number of rows of each class, and remarks on weak classes."""
+    rows = found.rows
+    if not has_class_probabilities(rows[0]) or not isinstance(rows[0].get("gold"), str):
+        return []
+    gold = Counter(str(row["gold"]) for row in rows)
+    guessed = Counter(str(row["guess"]) for row in rows)
+    right = Counter(str(row["gold"]) for row in rows if row["gold"] == row["guess"])
+    lines = [
+        [
+            name,
+            *(
+                format_percent(right[name] * weight / total) if total else ""
+                for weight, total in (
+                    (1, guessed[name]),
+                    (1, gold[name]),
+                    (2, gold[name] + guessed[name]),
+                )
+            ),
+            f"{gold[name]:,}",
+        ]
+        for name in rows[0]["probabilities"]
+    ]
+    notes = []
+    if few := [f"{name} ({n})" for name, n in gold.items() if n < FEW]:
+        notes.append(f"Fewer than {FEW} rows, so that one row changes much: {', '.join(few)}.")
+    missed = {name: right[name] / n for name, n in gold.items() if right[name] < LOW * n}
+    if missed:
+        said = ", ".join(f"{name} ({format_percent(share)})" for name, share in missed.items())
+        notes.append(f"Most rows are missed of: {said}.")
+    weights = (found.run.log.config.get("task") or {}).get("class_weights", "")
+    if missed and weights is None:
+        notes.append("task.class_weights=balanced gives rare classes more weight in training.")
+    table = TableBlock(["class", "precision", "recall", "F1", "rows"], lines)
+    return [table, *([Paragraph(" ".join(notes))] if notes else [])]
 
 
 @panel_of(SplitPredictions, order=14, title="Calibration")
