@@ -30,7 +30,7 @@ from plmctl.chain.listing import list_parts, name_paper, name_system
 from plmctl.config.build import build
 from plmctl.config.command import Command, Tool, all_commands, list_commands, load_command
 from plmctl.config.glossary import known_fields
-from plmctl.config.headers import header
+from plmctl.config.headers import Header, header
 from plmctl.config.launcher import Launching
 from plmctl.config.published import name_other_block
 from plmctl.config.recipes import (
@@ -126,11 +126,14 @@ def rows(name: str) -> list[str]:
             for field, (known, _) in known_fields().items()
         ]
     parts = part_files(name.removeprefix("parts: "))
-    # [CLS] [SEP] would be read as a link
-    return [
-        row([f"`{part}`", header(file).about.replace("] [", "] \\[")])
-        for part, file in parts.items()
-    ]
+    return [row([f"`{part}`", describe_part(header(file))]) for part, file in parts.items()]
+
+
+def describe_part(found: Header) -> str:
+    """The line of a part, and where to get the data that it reads."""
+    data = found.text("Data")
+    text = found.about + (f"; data: {data}" if data else "")
+    return text.replace("] [", "] \\[")  # [CLS] [SEP] would be read as a link
 
 
 def class_row(name: str) -> str:

@@ -61,7 +61,8 @@ NAMES = set(list_commands()) | {name.partition(" ")[0] for name in list_commands
 def commands(page: str) -> Iterator[str]:
     """The command lines of a page: lines of its shell blocks, and those inside of sentences."""
     for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
-        for line in block.replace("\\\n", " ").splitlines():
+        for line in block.replace("\\\n", " ").replace("$run", "tnews").splitlines():
+            line = line.strip()
             if re.match(r"plmctl \w", line):
                 yield line.split("# ")[0].strip()
     for line in re.findall(r"`(plmctl [^`]*)`", prose(page)):
@@ -152,6 +153,16 @@ def test_there_are_enough_commands() -> None:
         assert any(page.startswith("docs/commands/") for page in shown), name
     for verb in ("pretrain", "finetune", "predict", "generate", "distill", "ablate", "convert"):
         assert any(line.startswith(f"plmctl {verb} ") for line in commands(README)), verb
+
+
+def test_no_shell_expands_brackets_of_a_setting() -> None:
+    """zsh looks for files of the name [a], and bash makes two words of {a,b}."""
+    for page, text in PAGES.items():
+        for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            if page.startswith((LOGS, "recipes/")):
+                continue
+            bare = re.findall(r"(?<=\s)[\w.@+]+=[\[{]\S*", re.sub(r"(?<=\s)# .*", "", block))
+            assert not bare, f"{page}: quote {bare}"
 
 
 def test_readme_is_short_and_grows_with_no_part() -> None:

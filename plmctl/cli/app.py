@@ -105,6 +105,8 @@ class Commands(TyperGroup):
         """Parse the words as Typer does, once the commands of plug-ins are known."""
         known = self.commands
         assert isinstance(known, KnownCommands)
+        if not (known.prefix or ctx.resilient_parsing or "".join(args).isascii()):
+            self._refuse_look_alikes(args)
         if not known.prefix and (plugins := _find_plugins(args)):
             self.commands = KnownCommands(plugins=plugins)
             args = _behind_command(args)
@@ -112,6 +114,22 @@ class Commands(TyperGroup):
             self.commands = KnownCommands()
         with _report_broken():
             return super().parse_args(ctx, args)
+
+    def _refuse_look_alikes(self, args: list[str]) -> None:
+        """End where a sign only looks like one of a command line."""
+        from plmctl.cli.signs import refuse_look_alikes
+
+        command: Any = self
+        for word in args:
+            command = getattr(command, "commands", {}).get(word, command)
+        params = [each for each in command.params if each.param_type_name == "option"]
+        valued = [each for each in params if not each.is_flag]
+        with _report_broken():
+            refuse_look_alikes(
+                args,
+                {"--help", "-h", *(name for each in params for name in each.opts)},
+                {name for each in valued for name in each.opts},
+            )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command as Typer does; a word that is none may be one of a plug-in."""

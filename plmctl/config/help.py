@@ -31,6 +31,7 @@ from plmctl.core.terminal import print_meanings, tell
 from plmctl.storage.settings_file import read_part_text
 
 FIELDS = "fields"  # the word that asks for the glossary
+_LONG = 40  # characters of a meaning that is shown once
 
 
 def explain(
@@ -100,6 +101,8 @@ def _explain_part(file: Path, plugins: Sequence[str], *, as_json: bool) -> None:
         _show_settings(settings, as_json=True)
         return
     tell(f"{file}\n{header(file).about}")
+    if source := header(file).text("Data"):
+        tell(f"data: {source}")
     for target in targets(file):
         tell(f"\n{target.rpartition('.')[2]}: {inspect.getdoc(locate(target, plugins)) or ''}")
     if picture := _draw(file, plugins):
@@ -115,9 +118,19 @@ def _show_settings(settings: Sequence[Setting], *, as_json: bool) -> None:
             del node["hint"]
         tell(json.dumps(nodes, indent=1, ensure_ascii=False))
     else:
-        print_meanings(
-            [(f"{setting.path}={setting.default}", _describe(setting)) for setting in settings]
-        )
+        print_meanings(list(_describe_once(settings)))
+
+
+def _describe_once(settings: Sequence[Setting]) -> Iterator[tuple[str, str]]:
+    """(a setting with its default, its meaning) of each; a long meaning that comes again is that of
+    the first setting that has it.
+    """
+    first: dict[str, str] = {}
+    for setting in settings:
+        text = _describe(setting)
+        owner = first.setdefault(text, setting.path)
+        again = owner != setting.path and len(setting.meaning) > _LONG
+        yield f"{setting.path}={setting.default}", f"as {owner}" if again else text
 
 
 def _find_settings(

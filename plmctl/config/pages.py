@@ -51,6 +51,8 @@ def show(what: str, *, as_json: bool) -> None:
     """
     name, pages = what.removeprefix("docs/").removesuffix(".md").strip("/"), list_pages()
     listed = [page for page in pages if page.name.startswith(f"{name}/")] if name else pages
+    if not name.isascii():  # names are English: 中文 is a word of a title or of a first sentence
+        listed = [page for page in pages if name in f"{page.title} {page.about}"]
     chosen = None if listed else _find(name, pages)
     text = _CLASS.sub(_read_docstring, chosen.file.read_text(encoding="utf-8")) if chosen else ""
     if as_json:

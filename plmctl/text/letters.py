@@ -26,6 +26,13 @@ UNSPACED = (
     "\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"
 )
 _UNSPACED = re.compile(f"[{UNSPACED}]")
+# letters and signs of Chinese and Japanese text, which has no space between them
+_LETTERS = f"{CJK}々〆〇\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+_SIGNS = "\u3001-\u3004\u3008-\u301f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
+_GAP = re.compile(
+    f"(?<=[{_LETTERS}]) (?=[{_LETTERS}“”‘’…—·])|(?<=[“”‘’…—·]) (?=[{_LETTERS}])"
+    f"|(?<=[{_SIGNS}]) | (?=[{_SIGNS}])"
+)
 # a character with all that may compose with it: marks, and vowels and ends of Korean syllables
 _CLUSTERS = re.compile(r".(?:(?!\w)[^\x00-\u02ff\s]|[\u1160-\u11ff])*", re.DOTALL)
 _PLANES = ((0x300, 0x20000), (0xE0100, 0xE01F0))  # where marks are
@@ -68,6 +75,13 @@ def find_words(text: str, *, joints: str = "", without: str = "") -> Iterator[re
     """The words of a text, from left to right; as `word_pattern`, and faster."""
     pattern = _compile("", joints, without) if text.isascii() else word_pattern(joints, without)
     return pattern.finditer(text)
+
+
+def close_gaps(text: str) -> str:
+    """Take the spaces between two Chinese or Japanese letters out of a text, and those before and
+    behind a full-width sign.
+    """
+    return text if text.isascii() else _GAP.sub("", text)
 
 
 @cache

@@ -24,6 +24,7 @@ from plmctl.text.backend import (
     cut_before_spaces,
     cut_nowhere,
 )
+from plmctl.text.letters import close_gaps
 from plmctl.text.roles import Roles
 from plmctl.text.trial import try_out
 
@@ -69,6 +70,7 @@ class Rust:
             if token.special
         ]
         self.spec: dict[str, Any] = json.loads(tokenizer.to_str())
+        self._spaced = (self.spec.get("decoder") or {}).get("type") == "WordPiece"
         self.cut: Cut = _safe_cut(self.spec)
         self._unknown = _find_unknown(self.spec["model"])
         self.reserve(())
@@ -146,8 +148,11 @@ class Rust:
         return encoding.ids, [_trim(text, start, end) for start, end in encoding.offsets]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`, special tokens included."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=False)
+        """The text of `ids`, special tokens included. WordPiece makes each Han character a word,
+        and its spaces are no text.
+        """
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=False)
+        return close_gaps(text) if self._spaced else text
 
     def normalize(self, text: str) -> str:
         """`text` as it is before it is split: in lower case, without accents, ..."""

@@ -10,13 +10,13 @@ from collections.abc import Collection, Sequence
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.text import segment
 from plmctl.text.backend import Cut, Span, cut_nowhere
+from plmctl.text.letters import close_gaps
 from plmctl.text.rust import Rust
 from plmctl.text.segment import Segmenter
 from plmctl.text.sentences import CHINESE, CJK
 
 FILE = "segmenter.txt"  # in a tokenizer's folder: the name of the segmenter
 _STRETCH = re.compile(f"[{CJK}]+")
-_BETWEEN = re.compile(f"(?<=[{CJK}]) (?=[{CJK}])")
 
 
 class SegmentedBackend:
@@ -52,7 +52,7 @@ class SegmentedBackend:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, without spaces between Chinese characters."""
-        return _BETWEEN.sub("", self.inner.decode(ids))
+        return close_gaps(self.inner.decode(ids))
 
     def normalize(self, text: str) -> str:
         """As `inner`."""

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from plmctl.core.errors import DataError
+from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import remark
 
 COMMA = ","
@@ -18,6 +19,13 @@ LOOKED = 100  # lines
 FEW = 10  # rows: signs of a text divide fewer of them alike by chance
 DIVIDING = re.compile(r"(?<!\d),\S|,[^\s\d]")  # no comma of prose, nor of a decimal number
 BETWEEN_WORDS = re.compile(r"(?<!\d),|,(?!\d)")  # no comma of a decimal number
+# signs that people write between cells and that divide none, as patterns of re and of sed -E
+WIDE = {"，": "，", "；": "；", "、": "、", "｜": "｜", COMMA: COMMA, "  ": "  +"}
+NAMES = {
+    "，": "the full-width comma ，",
+    "；": "the full-width semicolon ；",
+    "  ": "several spaces",
+}
 QUOTED = re.compile(r'"[^"]*("|$)')
 
 
@@ -81,3 +89,35 @@ def _refuse_chance(file: Path, lines: Sequence[str], sign: str) -> None:
 @cache
 def _say(file: Path, separator: str) -> None:
     remark(f"{file}: its cells stand between {OTHERS[separator]}")
+
+
+def explain_undivided(
+    file: Path, first: str, lines: Sequence[str], *, begins: bool = False
+) -> tuple[str, str]:
+    """(what is wrong, a command that mends it) with a table of one cell a line whose first line has
+    signs that divide nothing; two empty texts where no such sign stands there.
+
+    Args:
+        file: The table.
+        first: Its first line.
+        lines: The lines behind it.
+        begins: Whether the label stands before the text.
+    """
+    signs = [sign for sign in WIDE if sign != COMMA or not file.name.lower().endswith(".csv")]
+    wide = next((sign for sign in signs if re.search(rf"\S{WIDE[sign]}\S", first)), "")
+    if not wide or not all(re.search(WIDE[wide], each) for each in lines):
+        return "", ""
+    what = f"{NAMES.get(wide, wide)} in the first line divides no cells"
+    if wide == COMMA:
+        copy = spell_word(str(file.with_suffix(".csv")))
+        return what, f"cp {spell_word(str(file))} {copy}  # then task.path={copy}"
+    free = next((own for own in (COMMA, *OTHERS) if not any(own in each for each in lines)), ";")
+    pattern, width = WIDE[wide], len(re.split(WIDE[wide], first))
+    if not any(len(re.split(pattern, each)) > width for each in lines):
+        change = f"s/{pattern}/{free}/g"
+    elif width == 2:  # texts have such signs, and the label has none
+        change = f"s/{pattern}/{free}/" if begins else f"s/(.*){pattern}/\\1{free}/"
+    else:
+        return what, "save it again as CSV, which puts a text with commas in it into quotes"
+    new = spell_word(str(file.with_name(f"{file.name.partition('.')[0]}-cells.csv")))
+    return what, f"sed -E '{change}' {spell_word(str(file))} > {new}  # then task.path={new}"

@@ -27,6 +27,10 @@ def test_every_page_is_listed_with_its_first_words() -> None:
     assert len(lines) == len(listed)
     assert any(line.startswith("howto/resume  ") for line in lines)
     (first, *_), others = command("docs", "start").splitlines(), command("docs", "start/")
+    assert [line.split()[0] for line in command("docs", "中文").splitlines()] == [
+        "zh/getting-started",
+        "zh/chinese-text",
+    ]
     assert first.startswith("start/install ")
     assert len(others.splitlines()) == len([name for name in names if name.startswith("start/")])
 

@@ -349,3 +349,12 @@ def test_pictures_show_what_a_pattern_is() -> None:
     middle = drawing("window")[12]  # no wider than the picture
     assert middle.startswith(".")
     assert middle.endswith(".")
+
+
+def test_a_task_names_its_data_and_a_long_meaning_once() -> None:
+    lines = said("help", "tnews").splitlines()
+    address = "https://storage.googleapis.com/cluebenchmark/tasks/tnews_public.zip"
+    assert lines[2].startswith(f"data: {address}; its folder is task.path")
+    columns = [line.split("  ")[-1].strip() for line in lines if "task.columns." in line]
+    assert columns[0].startswith("names of columns, or numbers from 0; slice:")
+    assert {*columns[1:]} == {"as task.columns.text"}

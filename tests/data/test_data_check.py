@@ -18,6 +18,7 @@ from plmctl.data.check import labels, overlap, text, tokens
 from plmctl.data.check.characters import CharacterCounts
 from plmctl.data.check.finding import Finding, LengthHistogram, Report, format_percent, shorten
 from plmctl.data.check.hashes import Repeats, hash_stretches, hash_texts, mix_bits
+from plmctl.data.check.labels import find_alike_labels
 from plmctl.data.check.overlap import OverlapCounter
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
@@ -593,3 +594,11 @@ def test_over_long_examples() -> None:
 def test_a_quote_can_be_printed() -> None:
     """JSON can spell half a surrogate pair, no terminal and no page can show it."""
     assert shorten("a  \ud800 \n b").encode() == "a \ufffd b".encode()
+
+
+def test_a_rare_label_may_be_another_one() -> None:
+    known = ["财务", "財務", "账号", "技术", "VIP", "ｖｉｐ ", "售后", "其他"]
+    assert find_alike_labels(["財務", "ｖｉｐ ", "其他"], known) == {
+        "財務": ["财务", "账号"],
+        "ｖｉｐ ": ["VIP"],
+    }

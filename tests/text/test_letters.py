@@ -328,3 +328,22 @@ def test_tokens_of_text_without_spaces_are_counted_by_character(tmp_path: Path) 
 def test_syllables_that_fall_apart_are_shown_in_parts() -> None:
     pairs = (("다", "\u1103\u1161"), ("é", "e"))
     assert "(다 to \u1103 \u1161, é to e)" in str(ChangedLetters(9, 2, pairs))
+
+
+def test_written_chinese_and_japanese_have_no_spaces_between_pieces() -> None:
+    texts = [
+        "我今天買了iPhone。真的？「好」，他說：“走！”",
+        "カタカナを使います、ね。",
+        "𠮷野家…〇",
+    ]
+    known = [*texts, "hello , world don't “stop” it"]
+    tokenizer = Tokenizer.train(known, kind="wordpiece", vocab_size=70)
+    for text in texts:
+        ids = tokenizer.encode(text)
+        spelled = tokenizer.decode(ids)
+        assert spelled.replace("了 iphone", "了iphone") == text.lower()
+        assert tokenizer.encode(spelled) == ids
+        for at in range(len(ids)):  # the beginning stays as it is written
+            assert spelled.startswith(tokenizer.decode(ids[:at]))
+    for text in ("hello , world", "hello “ stop ” it", "我 hello 他", "한국 말 을"):
+        assert letters.close_gaps(text) == text

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ from plmctl.data.check.finding import (
     judge,
     shorten,
 )
+from plmctl.text.hanzi import find_form
 from plmctl.text.letters import normalize_spaces
 from plmctl.text.segmented import count_words
 from plmctl.text.sentences import CJK
@@ -191,6 +192,8 @@ def _judge_classes(labels: Mapping[str, Counter[str]], *, one_each: bool) -> lis
     )
     summary += ", ..." if len(train) > 8 else ""
     few = f": {', '.join(rare[:5])}" if rare else ""
+    alike = find_alike_labels(rare, train)
+    few += "".join(f"; {label} may be {' or '.join(others)}" for label, others in alike.items())
     unseen = {name: sorted(set(counts) - set(train)) for name, counts in labels.items()}
     strange = {name: counts for name, counts in unseen.items() if counts}
     return [
@@ -213,7 +216,7 @@ def _judge_classes(labels: Mapping[str, Counter[str]], *, one_each: bool) -> lis
             look=0,
             bad=max(1, len(train) / 2),
             advice="Too few to learn or to score: merge them, drop them, or collect more.",
-            numbers={"labels": rare},
+            numbers={"labels": rare, "alike": alike},
         ),
         Finding(
             "labels that train lacks",
@@ -228,6 +231,30 @@ def _judge_classes(labels: Mapping[str, Counter[str]], *, one_each: bool) -> lis
             numbers=strange,
         ),
     ]
+
+
+def find_alike_labels(rare: Sequence[str], known: Iterable[str]) -> dict[str, list[str]]:
+    """{a rare label: the others that it may be}: equal but for case, width, spaces and dashes, or
+    with characters of simplified text where the other has those of traditional text.
+    """
+    names = {label: fold_name(label) for label in known}
+    found = {
+        label: sorted(
+            other
+            for other, name in names.items()
+            if other != label and (name == names[label] or _differ_in_form(name, names[label]))
+        )
+        for label in rare
+    }
+    return {label: others for label, others in found.items() if others}
+
+
+def _differ_in_form(one: str, other: str) -> bool:
+    """Whether two texts may be the same in simplified and in traditional characters."""
+    different = [(a, b) for a, b in zip(one, other, strict=False) if a != b]
+    forms = {(find_form(a), find_form(b)) for a, b in different}
+    same = forms in ({("simplified", "traditional")}, {("traditional", "simplified")})
+    return len(one) == len(other) and same
 
 
 def _labels(examples: Sequence[LabelledExample]) -> Counter[str]:

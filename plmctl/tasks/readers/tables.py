@@ -27,9 +27,11 @@ from plmctl.tasks.readers.merged_labels import MergedLabels
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
 from plmctl.text.quotes import LENIENT
+from plmctl.text.separators import explain_undivided
 from plmctl.text.tabular import OBJECTS, Cells, Row, cells_of, kind_of, objects_of, show_row
 
 TEXTS = ("text", "text2")  # the roles of the columns that are read
+UNLABELLED = "write the label, or drop the line"  # the fix of such a row
 SHARES = "probabilities"  # the role of a column with {label: its probability}
 
 
@@ -216,6 +218,10 @@ class Table(SplitFiles):
         try:
             positions = _find_columns(file, columns, known, first, labelled)
         except _NoColumn as missing:
+            what, fix = _explain_undivided(file, names, first, columns)
+            if len(known) == 1 and what:
+                told = f"{missing}\n  {what}"
+                raise AbsentColumn(told, missing.column, file=file, line=line, fix=fix) from None
             flags = find_flags(known, [cells for _, cells in chain(first, rows)])
             raise self._refuse(missing, columns, file, flags=flags) from None
         return names, chain(first, rows), positions
@@ -324,7 +330,7 @@ class Table(SplitFiles):
             note = f"{rest}, which are left out; the first is {file}:{longer[0]}"
             self.notes[str(file)] = note
         if broken and not self.lenient:
-            raise explain_broken(file, broken, first)
+            raise explain_broken(file, broken, first, rows=number + 1)
         if lost := self._lost[str(file)]:
             broken["an open quote"] = lost
         self.skipped[str(file)] = sum(map(len, broken.values()))
@@ -403,7 +409,7 @@ class Table(SplitFiles):
             yield _example(cells, number, f"{file}:{line}")
         if empty:
             raise explain_broken(
-                file, {EMPTY: empty}, EMPTY, lenient=False, fix="write the label, or drop the line"
+                file, {EMPTY: empty}, EMPTY, rows=number + 1, lenient=False, fix=UNLABELLED
             )
 
 
@@ -481,6 +487,21 @@ def _read_shares(cell: Any, place: str) -> dict[str, float]:
         what = f"{json.dumps(shares)[:80]} is no object of probabilities that add up to 1"
         raise DataError(what, file=place, fix='{"yes": 0.8, "no": 0.2}')
     return {str(label): float(p) for label, p in shares.items()}
+
+
+def _explain_undivided(
+    file: Path, names: Sequence[str] | None, rows: Sequence[Cells], columns: Mapping[str, Column]
+) -> tuple[str, str]:
+    """(problem, fix) of a table whose only column is several between signs that divide none; two
+    empty texts where no such signs are.
+    """
+    lines = [show_row(file, cells) for _, cells in rows]
+    first = lines.pop(0) if names is None else names[0]
+    label, text = (columns.get(role) for role in ("label", "text"))
+    place = first.find(label) if isinstance(label, str) else label
+    other = first.find(text) if isinstance(text, str) else text
+    begins = place is not None and other is not None and 0 <= place < other
+    return explain_undivided(file, first, lines, begins=begins)
 
 
 def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str, Column]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.spelling import spell
 from plmctl.tasks.readers.column_settings import spell_role
+from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
 
 # task, what is set, (the names of the columns; the first row; the second row), the fix
@@ -122,3 +124,35 @@ def test_columns_are_spelt_as_hydra_reads_them() -> None:
     assert spell_role("choice1", "x", columns) == "task.columns.choice1=x"
     spelt = spell_role("choice1", "x", columns, ["choices"])
     assert shlex.split(spelt) == ["task.columns.choices=['a, b',x]"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "cause", "texts"),
+    [
+        ("t.csv", ["正文，部门", "登录不了，账号", "地址错了，财务"], "comma ，", "登录不了"),
+        ("t.csv", ["正文，部门", "登录,不了，账号", "地址错了，财务"], "comma ，", "登录,不了"),
+        ("t.csv", ["正文，部门", "我，登录不了，账号", "地址错了，财务"], "，", "我，登录不了"),
+        ("t.csv", ["部门，正文", "账号，我，登录不了", "财务，地址错了"], "，", "我，登录不了"),
+        ("t.csv", ["正文；部门", "登录不了；账号", "地址错了；财务"], "semicolon ；", "登录不了"),
+        (
+            "t.tsv",
+            ["正文    部门", "登录 不了   账号", "地址错了  财务"],
+            "several spaces",
+            "登录 不了",
+        ),
+        ("t.tsv", ["正文,部门", "登录不了,账号", "地址错了,财务"], ", in the first", "登录不了"),
+    ],
+)
+def test_signs_that_divide_no_cells_are_named(
+    name: str, rows: list[str], cause: str, texts: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text("\n".join(rows) + "\n")
+    reader = Table(splits={"train": ["*"]})
+    columns = {"text": "正文", "label": "部门"}
+    with pytest.raises(DataError, match="expected columns 正文, 部门") as found:
+        reader.read_file(tmp_path / name, columns)
+    assert cause in str(found.value)
+    command, _, setting = str(found.value).partition("\n  fix: ")[2].partition("  # then ")
+    subprocess.run(command, shell=True, check=True, timeout=20)
+    read = reader.read_file(Path(setting.removeprefix("task.path=")), columns)
+    assert [(read[0].fields["text"], read[0].label), read[1].label] == [(texts, "账号"), "财务"]

@@ -243,7 +243,8 @@ def test_short_rows_are_an_error_or_counted(tmp_path):
     with pytest.raises(
         DataError,
         match=(
-            r"(?s)train.tsv:3: 1 column where 2 are needed: 'broken'.* in 1 line \(3\);"
+            r"(?s)train.tsv:3: 1 column where 2 are needed: 'broken'; of 4 rows,"
+            r" .* in 1 line \(3\);"
             r" the label is empty in 1 line \(5\).*task.reader.lenient=true"
         ),
     ):
@@ -354,7 +355,7 @@ def test_finding_files(tmp_path):
     [
         ('{"sentence": null, "label": 1}', "2: field sentence is null, not a text"),
         ('{"sentence": ["a", "b"], "label": 1}', "2: field sentence is a list, not a text"),
-        ('{"sentence": "a", "label": null}', "2: the label is empty\n  fix: # write the label"),
+        ('{"sentence": "a", "label": null}', "2: the label is empty; 1 of 2 rows\n  fix: # write"),
         ('{"sentence": "a", "label": [1]}', "2: field label is a list, not a text"),
         ('[{"sentence": "a", "label": 1}]', "2: a JSON object is needed on each line, found list"),
     ],
