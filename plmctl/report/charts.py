@@ -13,6 +13,7 @@ from plmctl.analysis.runs import Curve, Run, average_curves, list_common_steps
 from plmctl.report.style import (
     LETTER,
     LIGHT,
+    RULES,
     WIDTH,
     draw_frame,
     draw_rule,
@@ -30,6 +31,7 @@ Point = TypeVar("Point", bound=tuple[float, ...])
 
 _HEIGHT, _ROW = 250, 36
 _LEFT, _TOP, _BOTTOM = 54, 52, 44  # the edges of the lines
+_NAME = 19  # the height of a name above its level
 _EDGE = 16  # on the right, and of pictures without an axis on the left
 _LINE = 16  # from one line of text to the next
 
@@ -83,7 +85,7 @@ def draw_lines(
     )
     rules, names = _levels(marks, frame)
     parts = [
-        *_axes(frame, x, y),
+        *_axes(frame, x, "" if y == title else y),
         *(_shade(each, frame) for each in drawn if len(each.band) > 1),
         *rules,
         *(_guide(curve, frame) for curve in dashed.values()),
@@ -226,7 +228,7 @@ def _map(value: float, ticks: Sequence[float], first: float, last: float) -> flo
 
 def _axes(frame: _Frame, x: str, y: str) -> list[str]:
     bottom, right = _HEIGHT - _BOTTOM, WIDTH - _EDGE
-    out = [draw_text(_EDGE / 2, _TOP - 14, escape(y))]
+    out = [draw_text(_EDGE / 2, _TOP - 14, escape(y))] if y else []
     for value in frame.y_ticks:
         level = frame.y(value)
         out.append(draw_rule("grid", (_LEFT, level), (right, level)))
@@ -263,13 +265,23 @@ def _shade(each: _Series, frame: _Frame) -> str:
 
 
 def _levels(marks: Mapping[str, float], frame: _Frame) -> tuple[list[str], list[str]]:
-    """(dashed lines, their names above them, or above the name of the line below)."""
-    rules, names, above = [], [], math.inf
-    for name, level in sorted(marks.items(), key=lambda mark: mark[1]):
+    """(dashed lines, their names above them, or above the name of the line below); names at the
+    upper edge stand below it, since the name of the axis is above.
+    """
+    drawn = sorted(marks.items(), key=lambda mark: mark[1])
+    places, above, below = list[float](), math.inf, _TOP + _LINE - 3.0
+    for _, level in drawn:
+        above = min(frame.y(level) - 4, above - _LINE)
+        places.append(above)
+    for number in reversed(range(len(places))):
+        if places[number] < max(_TOP, below - _LINE):
+            places[number] = below
+        below = places[number] + _LINE
+    rules, names = [], []
+    for (name, level), place in zip(drawn, places, strict=True):
         at = frame.y(level)
-        above = min(at - 4, above - _LINE)
         rules.append(draw_rule("mark", (_LEFT, at), (WIDTH - _EDGE, at)))
-        names.append(draw_text(_LEFT + 4, f"{above:g}", f"{escape(name)}: {level:.4g}"))
+        names.append(draw_text(_LEFT + 4, f"{place:g}", f"{escape(name)}: {level:.4g}"))
     return rules, _rim(names)
 
 
@@ -342,6 +354,7 @@ class Level:
     ends: Sequence[float] = ()  # an interval around it, such as a deviation to both sides
     points: Sequence[float] = ()
     series: int = 0  # the number of its colour
+    text: str = ""  # its number in words; by default with the ends of the interval
 
 
 def draw_levels(
@@ -352,9 +365,10 @@ def draw_levels(
     marks: Mapping[str, float] | None = None,
     start: float | None = None,
 ) -> str:
-    """One SVG: each level is a dot on a line below its name, with its interval and its points
-    as small dots. `marks` are dashed vertical lines. With `start`, the axis includes it and lines
-    go from there to the dots, as bars; otherwise they go across, as their lengths mean nothing.
+    """One SVG: each level is a dot on a line below its name, with its interval, and its points as
+    small dots below. `marks` are dashed vertical lines that cross no name. With `start`, the axis
+    includes it and lines go from there to the dots, as bars; otherwise they go across, as their
+    lengths mean nothing.
     """
     marks = marks or {}
     numbers = [n for level in levels for n in (level.value, *level.ends, *level.points)]
@@ -373,13 +387,18 @@ def draw_levels(
         parts.append(draw_text(at, bottom + 16, shorten_number(value), "middle"))
     for row, (name, value) in enumerate(marks.items()):
         at, y = locate(value), 46 + _LINE * row
-        parts.append(draw_rule("mark", (at, y + 4), (at, bottom)))
+        parts.append(draw_rule("mark", (at, y + 4), (at, top)))
+        tops = [top + _ROW * number for number in range(len(levels))]
+        path = "".join(f"M{at} {each + _NAME}V{each + _ROW}" for each in tops)
+        style, strokes = RULES["mark"]
+        parts.append(draw_shape("path", f'class="{style}" {strokes}', d=path))
         anchor = "end" if at > WIDTH / 2 else "start"
         parts.append(draw_text(at, y, f"{escape(name)}: {value:.4g}", anchor))
-    begin = None if start is None else locate(start)
+    origin = None if start is None else locate(start)
     for number, level in enumerate(levels):
-        parts += _draw_level(level, top + _ROW * number, locate, begin)
-    parts.append(draw_text(WIDTH / 2, bottom + 36, escape(x), "middle"))
+        parts += _draw_level(level, top + _ROW * number, locate, origin)
+    axis = escape(shorten_text(x, WIDTH))
+    parts.append(draw_text(WIDTH / 2, bottom + 36, axis, "middle"))
     return draw_frame(parts, title=title, height=bottom + 46)
 
 
@@ -388,7 +407,8 @@ def _draw_level(
 ) -> list[str]:
     y, x = top + 26, locate(level.value)
     between = " to ".join(f"{end:.4g}" for end in level.ends)
-    label = f"{level.name}: {level.value:.4g}{between and f' ({between})'}"
+    number = level.text or f"{level.value:.4g}{between and f' ({between})'}"
+    label = f"{level.name}: {number}"
     out = _rim([draw_text(_EDGE, top + 14, escape(shorten_text(label, WIDTH - 2 * _EDGE)))])
     across = draw_rule("grid", (_EDGE, y), (WIDTH - _EDGE, y))
     out.append(across if begin is None else draw_rule("stem", (begin, y), (x, y)))
@@ -398,7 +418,7 @@ def _draw_level(
         colour = style_series(level.series)
         out.append(draw_shape("line", colour, x1=low, y1=y, x2=high, y2=y, **look))
     for point in level.points:
-        dot = {"cx": locate(point), "cy": y, "r": 2.5, "fill": "currentColor"}
+        dot = {"cx": locate(point), "cy": y + 7, "r": 2.5, "fill": "currentColor"}
         out.append(draw_shape("circle", style_series(1), **dot))
     title, dot = f"<title>{escape(label)}</title>", {"cx": x, "cy": y, "r": 5}
     colour = style_series(level.series)

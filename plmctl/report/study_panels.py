@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.analysis.runs import Run, RunLog, average_curves, read_curve
+from plmctl.analysis.statistics import summarise
 from plmctl.core.errors import first_problem
 from plmctl.core.progress import clock
 from plmctl.report.charts import Level, draw_levels, draw_means
@@ -18,10 +18,13 @@ from plmctl.report.study_tables import (
     describe_verdict,
     explain_table,
     format_budget,
+    format_equal,
+    format_spread,
     make_cost_table,
     make_metric_table,
+    name_level,
 )
-from plmctl.report.text import clip, format_number
+from plmctl.report.text import clip, format_number, name_files
 
 TOGETHER = 6  # arms in one picture: as many as have colours
 STATES = ("done", "stopped early", "failed", "still going", "not finished")
@@ -35,6 +38,7 @@ MEANS = (
     " seed; in brackets the number of seeds. Arms that share a run share its curve."
 )
 DASHED = "Dashed: {baseline}."
+SEEDS = "{}: mean ± sd; small dots: seeds"
 LAST = "Measured once in a run: the mean, deviation and seeds at its end."
 BEFORE = (
     "Jobs of the study as it was before it was edited: they are in no curve, table or cost above."
@@ -86,28 +90,54 @@ def findings(study: StudyFolder) -> list[Block]:
         return []
     rows: Sequence[Mapping[str, Any]] = table["rows"]
     blocks: list[Block] = [*count_verdicts(rows)]
-    for number, metric in enumerate(dict.fromkeys(row["metric"] for row in rows)):
+    names = name_files(row["metric"] for row in rows)
+    for metric, name in names.items():
         own = [row for row in rows if row["metric"] == metric]
         about = (table.get("about") or {}).get(metric)  # tables of older versions say nothing of it
         blocks += [Heading(metric, 3), *([Paragraph(about)] if about else [])]
         blocks.append(make_metric_table(own))
-        known = [
-            Level(row["arm"], row["mean"], _spread(row), list(row["values"].values()))
-            for row in own
-            if row["mean"] is not None
-        ]
-        if known:
-            base = next((row["mean"] for row in own if row["arm"] == table["baseline"]), None)
-            marks = {} if base is None else {"baseline": base}
-            svg = draw_levels(known, title=metric, x="mean, deviation, seeds", marks=marks)
-            blocks.append(Chart(f"levels-{number}", svg))
+        blocks += _draw_metric(metric, name, own, table)
     notes = [Paragraph(note) for note in table.get("notes") or []]
     return [*blocks, Paragraph(explain_table(table)), *notes]
 
 
-def _spread(row: Mapping[str, Any]) -> list[float]:
-    """The mean less and plus the deviation; empty without one."""
-    return [row["mean"] - row["sd"], row["mean"] + row["sd"]] if row["sd"] else []
+def _draw_metric(
+    metric: str, name: str, rows: Sequence[Mapping[str, Any]], table: Mapping[str, Any]
+) -> list[Block]:
+    """The arms with their seeds, and the differences with their intervals."""
+    levels = [
+        _level(row["arm"], row["mean"], row["sd"], list(row["values"].values()))
+        for row in rows
+        if row["mean"] is not None
+    ]
+    baseline = table["baseline"]
+    base = next((level.value for level in levels if level.name == baseline), None)
+    marks = {} if base is None else {baseline: base}
+    differences = [_level_difference(row) for row in rows if row["difference"] is not None]
+    blocks: list[Block] = []
+    if levels:
+        svg = draw_levels(levels, title=f"{metric} by arm", x=SEEDS.format(metric), marks=marks)
+        blocks.append(Chart(f"levels-{name}", svg))
+    if differences:
+        title, x = f"{metric}: arm minus {baseline}", f"difference, {name_level(table)} interval"
+        svg = draw_levels(differences, title=title, x=x, marks={"no difference": 0.0})
+        blocks.append(Chart(f"differences-{name}", svg))
+    return blocks
+
+
+def _level(arm: str, mean: float, deviation: float | None, values: Sequence[float]) -> Level:
+    """The mean of an arm, the mean less and plus the deviation, and its seeds."""
+    ends = [mean - deviation, mean + deviation] if deviation else []
+    return Level(arm, mean, ends, values, text=format_spread(mean, deviation))
+
+
+def _level_difference(row: Mapping[str, Any]) -> Level:
+    """The difference of an arm with its interval."""
+    if row["low"] is None:
+        return Level(row["arm"], row["difference"])
+    ends = [row["low"], row["high"]]
+    text, low, high = format_equal([row["difference"], *ends])
+    return Level(row["arm"], row["difference"], ends, text=f"{text} ({low} to {high})")
 
 
 def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
@@ -133,7 +163,7 @@ def curves(study: StudyFolder) -> list[Block]:
         if job.verb == "pretrain" and job.arm and job.log.series:
             by_arm.setdefault(job.arm, []).append(job.log)
     lines, levels = list[Block](), list[Block]()
-    for number, name in enumerate(_list_losses(list(by_arm.values()))):
+    for name, file in name_files(_list_losses(list(by_arm.values()))).items():
         groups, ends = dict[str, list[Run]](), list[Level]()
         for arm, logs in by_arm.items():
             runs: list[Run] = [
@@ -142,21 +172,16 @@ def curves(study: StudyFolder) -> list[Block]:
             if len(average_curves(runs)) > 1:
                 groups[f"{arm} ({len(runs)})" if len(runs) > 1 else arm] = runs
             elif runs:
-                ends.append(_level_end(arm, [run[-1][2] for run in runs]))
-        lines += _draw_arms(groups, name, f"curves-{number}", study) if groups else []
+                values = [run[-1][2] for run in runs]
+                ends.append(_level(arm, *summarise(values), values))
+        lines += _draw_arms(groups, name, f"curves-{file}", study) if groups else []
         if ends:
-            svg = draw_levels(ends, title=name, x="mean, deviation, seeds")
-            levels.append(Chart(f"ends-{number}", svg))
+            svg = draw_levels(ends, title=f"{name} by arm", x=SEEDS.format(name))
+            levels.append(Chart(f"ends-{file}", svg))
     return [
         *([Paragraph(MEANS), *lines] if lines else []),
         *([Paragraph(LAST), *levels] if levels else []),
     ]
-
-
-def _level_end(arm: str, values: Sequence[float]) -> Level:
-    mean = statistics.fmean(values)
-    ends = _spread({"mean": mean, "sd": statistics.stdev(values) if len(values) > 1 else None})
-    return Level(arm, mean, ends, values)
 
 
 def _draw_arms(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ READING = (
     " this scale."
 )
 TESTED = "p: the paired test, corrected by Holm for {family} of this table."
+ALONE = " Intervals are not corrected for the number of comparisons: each has its level alone."
 UNTESTED = "There is no p here: it needs two seeds of an arm and of the baseline, and a spread."
 DETECTABLE = (
     " Detectable: the smallest true difference that so many seeds with this spread show with"
@@ -39,6 +41,7 @@ def explain_table(table: Mapping[str, Any]) -> str:
     rows, looks = table["rows"], table.get("looks") or []
     count = count_tested(table)
     tested = TESTED.format(family=name_family(count)) if count else UNTESTED
+    tested += ALONE if count > 1 else ""
     text = READING.format(level=name_level(table), tested=tested, alpha=ALPHA)
     if any(row.get("detectable") is not None for row in rows):
         text += DETECTABLE.format(power=POWER)
@@ -168,6 +171,23 @@ def format_aligned(values: Sequence[float | None], digits: int, sign: str = "-")
         "" if value is None else f"{value:{sign},.{behind}f}" if plain else known[value]
         for value in values
     ]
+
+
+def format_equal(values: Sequence[float]) -> list[str]:
+    """A number and its interval, with signs and equally many digits behind the point.
+
+    The length of the interval has three significant digits; a length of 10 or more has none
+    behind the point.
+
+    Args:
+        values: The number, the low and the high end of its interval.
+    """
+    _, low, high = values
+    length = high - low
+    places = (2 - math.floor(math.log10(length)) if length < 10 else 0) if length > 0 else 3
+    if places > 8:
+        return [format_figures(value, 3, "+") for value in values]
+    return [f"{value:+,.{places}f}" for value in values]
 
 
 def _behind(number: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from typing import Any
 
 SPELLED = 1e15  # from here on, a double has no digit after the point, and no reader counts digits
@@ -48,3 +50,13 @@ def clip(text: str, most: int = 240) -> str:
 def name_part(name: str, text: str) -> str:
     """`text`, behind the name of the part of a model that it is about, if that has one."""
     return f"{name}: {text}" if name else text
+
+
+def name_files(names: Iterable[str]) -> dict[str, str]:
+    """{a name: its part of a file name}, such as {"loss/mlm": "loss-mlm"}; no two are equal."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        word = re.sub(r"[^\w.]+", "-", name.lower()).strip("-.")
+        number = len(found)
+        found[name] = f"{word}-{number}" if not word or word in found.values() else word
+    return found

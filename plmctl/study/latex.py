@@ -8,9 +8,12 @@ from typing import Any
 
 from plmctl.report.latex import escape, format_table, join_cells
 from plmctl.report.study_tables import (
+    ALONE,
     count_seeds,
     count_tested,
     format_aligned,
+    format_equal,
+    format_figures,
     format_number,
     format_p,
     name_family,
@@ -26,7 +29,7 @@ MEANS = r"Mean $\pm$ standard deviation over {seeds}{bold}."
 BOLD = "; best means in bold"
 DIFFERENCES = (
     " Difference from {baseline}, with its {level} interval by Student's $t$ over pairs of equal"
-    " seeds{welch}; $p$: the paired test, corrected by Holm for {count}."
+    " seeds{welch}; $p$: the paired test, corrected by Holm for {count}.{alone}"
 )
 NAMED = 4  # cells that the caption names where a study is not complete; the comment has all
 
@@ -90,10 +93,6 @@ def _list_cells(
         return [shown[start : start + len(rows)] for start in range(0, len(shown), len(rows))]
 
     (means,), (deviations,) = align(4, "mean"), align(2, "sd")
-    (differences,), (lows, highs) = (
-        align(3, "difference", sign="+"),
-        align(3, "low", "high", sign="+"),
-    )
     cells = []
     for place, row in enumerate(rows):
         number = [f"${row['n']}$"] if counted else []
@@ -102,11 +101,20 @@ def _list_cells(
             continue
         spread = means[place] + (rf" \pm {deviations[place]}" if deviations[place] else "")
         spread = rf"\mathbf{{{spread}}}" if format_number(row["mean"]) == best else spread
-        between = rf"\ [{lows[place]}, {highs[place]}]" if lows[place] else ""
-        difference = f"${differences[place]}{between}$" if differences[place] else ""
+        difference = _spell_difference(row["difference"], row["low"], row["high"])
         p = {"": "", "-": "--"}.get(shown := format_p(row), f"${shown}$")
         cells.append([*number, f"${spread}$", difference, p])
     return cells
+
+
+def _spell_difference(difference: float | None, low: float | None, high: float | None) -> str:
+    """A difference and its interval in equal digits; "" without a difference."""
+    if difference is None:
+        return ""
+    if low is None or high is None:
+        return f"${_spell(format_figures(difference, 3, '+'))}$"
+    first, *ends = map(_spell, format_equal([difference, low, high]))
+    return rf"${first}\ [{', '.join(ends)}]$"
 
 
 def _spell(number: str) -> str:
@@ -122,8 +130,11 @@ def _explain(record: Mapping[str, Any], bold: bool) -> str:
         none = "no comparison, since none has a spread over two seeds yet"
         count = name_family(number) if number else none
         baseline, level = escape(str(record["baseline"])), escape(name_level(record))
+        alone = ALONE if number > 1 else ""
         welch = " (Welch's where the seeds differ)" if _is_unpaired(record) else ""
-        text += DIFFERENCES.format(baseline=baseline, level=level, welch=welch, count=count)
+        text += DIFFERENCES.format(
+            baseline=baseline, level=level, welch=welch, count=count, alone=alone
+        )
     cells = list(dict.fromkeys(c for job in record["missing"] for c in job["cells"].split("; ")))
     if not cells:
         return text

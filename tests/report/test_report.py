@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,6 +12,7 @@ from plmctl.analysis.runs import RunLog
 from plmctl.core.errors import DataError
 from plmctl.report.charts import Level, choose_ticks, draw_levels, draw_lines, thin
 from plmctl.report.style import DARK, DARK_INK, DARK_SERIES, INK, LIGHT, SERIES
+from plmctl.report.text import name_files
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -158,7 +160,33 @@ def test_levels_are_drawn_where_they_belong():
     assert min(dots) in [
         float(line.get("x1")) for line in tree.findall(f"{SVG}line") if line.get("stroke-dasharray")
     ]
+    # the dashes end where names stand, and seeds are below the mean
+    path = next(each.get("d") for each in tree.findall(f"{SVG}path"))
+    dashes = [tuple(map(float, each)) for each in re.findall(r"M\S+ (\S+?)V([\d.]+)", path)]
+    assert len(dashes) == 2
+    names = [float(text.get("y")) for text in tree.iter(f"{SVG}text") if ": " in (text.text or "")]
+    assert not any(begin < name - 4 < end for begin, end in dashes for name in names)
+    heights = {dot.get("r"): float(dot.get("cy")) for dot in tree.findall(f"{SVG}circle")[:3]}
+    assert heights["2.5"] > heights["5"] + 2.5
     ElementTree.fromstring(draw_levels([], title="t", x="x"))
+
+
+def test_names_of_levels_at_the_upper_edge_leave_the_name_of_the_axis_free() -> None:
+    curve = {"probe": [(0.0, 0.5), (1.0, 0.8)]}
+    marks = {"a": 1.0, "b": 1.0, "c": 0.5}
+    tree = ElementTree.fromstring(draw_lines(curve, title="t", x="x", y="share", marks=marks))
+    places = {text.text: float(text.get("y")) for text in tree.iter(f"{SVG}text")}
+    edges = sorted(places[name] for name in ("share", "a: 1", "b: 1", "c: 0.5"))
+    assert places["share"] == edges[0]
+    assert min(low - high for high, low in itertools.pairwise(edges)) >= 13
+    # a name of the axis that is the title again is left out
+    same = ElementTree.fromstring(draw_lines(curve, title="share", x="x", y="share"))
+    assert [text.text for text in same.iter(f"{SVG}text")].count("share") == 1
+
+
+def test_parts_of_file_names_are_unlike() -> None:
+    found = name_files(["Loss/mlm", "loss mlm", "/"])
+    assert found == {"Loss/mlm": "loss-mlm", "loss mlm": "loss-mlm-1", "/": "-2"}
 
 
 def test_only_bars_that_begin_at_the_start_have_a_length() -> None:

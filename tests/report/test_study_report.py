@@ -52,7 +52,7 @@ def test_a_finished_study(study: Path) -> None:
     assert "show with 80% probability" in text
     assert "The study has taken 1:02:03 of wall-clock time." in text
     assert "Of what it is; higher is better." in text
-    assert text.count("<svg") == 2  # one metric, one curve
+    assert text.count("<svg") == 3  # one metric with its differences, one curve
     assert text.count("<polyline") == 3
 
 
@@ -89,7 +89,7 @@ def test_losses_that_were_measured_once_are_levels(tmp_path: Path) -> None:
         file.write_text(json.dumps({"step": 800 + number, "valid/loss/mlm": value}) + "\n")
         ends[value] = file
     chart = next(b for b in study_panels.curves(find_subject([folder])) if isinstance(b, Chart))
-    assert chart.name == "ends-0"
+    assert chart.name == "ends-valid-loss-mlm"
     assert chart.svg.count('r="5"') == 3
     assert chart.svg.count('r="2.5"') == len(ends)
 

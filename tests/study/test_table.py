@@ -233,14 +233,15 @@ def test_the_table_for_a_paper() -> None:
         r"\caption{Rates \{x\} \textasciitilde{} \$y\$. Mean $\pm$ standard deviation over 3 seeds;"
         r" best means in bold. Difference from a\_b \& c, with its 95\% interval by Student's $t$"
         r" over pairs of equal seeds; $p$: the paired test, corrected by Holm for all"
-        r" 2 comparisons.}",
+        r" 2 comparisons. Intervals are not corrected for the number of comparisons: each has its"
+        r" level alone.}",
         r"\begin{tabular}{lrrr}",
         r"\toprule",
         r"arm & mean $\pm$ sd & difference [95\% interval] & $p$ \\",
         r"\midrule",
         r"\multicolumn{4}{l}{\emph{loss} $\downarrow$} \\",
         r"a\_b \& c & $2.0 \pm 0.10$ &  &  \\",
-        r"50\% \textbackslash{} \#1 & $\mathbf{1.5 \pm 0.25}$ & $-0.5\ [-0.625, -0.375]$"
+        r"50\% \textbackslash{} \#1 & $\mathbf{1.5 \pm 0.25}$ & $-0.500\ [-0.625, -0.375]$"
         r" & $0.0001$ \\",
         r"\midrule",
         r"\multicolumn{4}{l}{\emph{steps\textasciicircum{}2} $\uparrow$} \\",
@@ -267,8 +268,8 @@ def test_the_numbers_of_a_column_have_equally_many_digits_behind_the_point() -> 
     lines = format_latex({**RECORD, "rows": rows}, []).splitlines()
     assert [line for line in lines if line.startswith(("a &", "b &", "c &", "d &"))] == [
         r"a & $0.5000 \pm 0.033$ &  &  \\",
-        r"b & $0.5556 \pm 0.002$ & $+0.0556\ [-0.0709, +0.1820]$ & $0.2000$ \\",
-        r"c & $\mathbf{12.3457 \pm 0.010}$ & $+11.8457\ [+11.8000, +11.9001]$ & $0.0100$ \\",
+        r"b & $0.5556 \pm 0.002$ & $+0.056\ [-0.071, +0.182]$ & $0.2000$ \\",
+        r"c & $\mathbf{12.3457 \pm 0.010}$ & $+11.846\ [+11.800, +11.900]$ & $0.0100$ \\",
         r"d & -- &  &  \\",
     ]
 
