@@ -81,7 +81,7 @@ class LabelEngine:
         return QueuedItem((name, own), min(task.max_length, 2 + size // BYTES))
 
     def answer(self, questions: Sequence[tuple[str, Example]]) -> list[dict[str, Any]]:
-        """The prediction for each example."""
+        """The prediction for each example; `truncated` says that its text was cut."""
         places: dict[str, list[int]] = {}
         for place, (name, _) in enumerate(questions):
             places.setdefault(name, []).append(place)
@@ -98,8 +98,10 @@ class LabelEngine:
         for name, own in places.items():
             served, split = self.tasks[name], splits[name]
             found = served.task.predict(logits[name], split.rows, split.examples)
-            for place, answer in zip(own, served.decide(found), strict=True):
+            cut = inference.find_cut(split.rows)
+            for number, (place, answer) in enumerate(zip(own, served.decide(found), strict=True)):
                 answers[place] = {key: answer[key] for key in answer if key not in OWN}
+                answers[place] |= {"truncated": True} if number in cut else {}
         return [answers[place] for place in range(len(questions))]
 
 

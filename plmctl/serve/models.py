@@ -45,6 +45,18 @@ class Served:
         """Whether the task of the model reads two texts."""
         return self.task is not None and self.task.columns.get("text2") is not None
 
+    @property
+    def longest(self) -> int | None:
+        """Tokens of a text at most, special ones included; None: any number."""
+        if self.vectors is not None:
+            return self.vectors.longest
+        return None if self.task is None else self.task.max_length
+
+    def describe_lengths(self) -> dict[str, int | None]:
+        """The most tokens of a text, and those of its task, to which a labelled text is cut."""
+        own = {} if self.task is None else {"max_length": self.task.max_length}
+        return {"max_model_len": self.longest, **own}
+
     def warm_up(self) -> None:
         """Label a text before the first request does: a runtime exports, measures or compiles the
         model then, which takes longer than clients wait. A task of other columns has no such text.

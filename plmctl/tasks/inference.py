@@ -217,8 +217,17 @@ def spell_truncation(counts: Counter[str]) -> str:
 
 def count_cut(rows: Rows) -> int:
     """The number of rows that have lost tokens, of their text or of their question."""
+    return int(_is_cut(rows).sum())
+
+
+def find_cut(rows: Rows) -> set[int]:
+    """The numbers of the examples whose text or question has lost tokens."""
+    return {*rows.values["example"][_is_cut(rows)].tolist()}
+
+
+def _is_cut(rows: Rows) -> np.ndarray:
     lost = rows.values["cut"] + rows.values.get("question_cut", 0)
-    return int((lost > 0).sum())
+    return np.asarray(lost > 0)
 
 
 def describe_overlap(train: Sequence[Example], other: Sequence[Example]) -> str:

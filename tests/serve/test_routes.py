@@ -184,6 +184,17 @@ def test_words_get_tags(client: TestClient) -> None:
     assert post(client, "/tag", inputs=["a fine film"])[0] == found
 
 
+def test_cut_texts_and_lengths_are_named(client: TestClient) -> None:
+    texts = ["a fine film", "a fine film " * 400]
+    reply = client.post("/predict", json={"inputs": texts, "model": "films"})
+    assert reply.headers["x-truncated"] == "1"
+    assert [{each["label"] for each in own} for own in reply.json()] == [{"a", "b"}] * 2
+    assert "x-truncated" not in client.post("/predict", json={"inputs": texts[:1]}).headers
+    (own,) = [each for each in client.get("/info").json()["models"] if "max_length" in each][:1]
+    listed = {each["id"]: each for each in client.get("/v1/models").json()["data"]}
+    assert own["max_model_len"] == listed[own["id"]]["max_model_len"] >= own["max_length"] > 0
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [

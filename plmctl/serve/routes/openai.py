@@ -71,5 +71,5 @@ def make_router(server: Server) -> APIRouter:
 
 
 def _describe(served: Any) -> dict[str, Any]:
-    longest = served.vectors and served.vectors.longest
-    return {"id": served.name, "object": "model", "owned_by": "plmctl", "max_model_len": longest}
+    own = {"id": served.name, "object": "model", "owned_by": "plmctl"}
+    return {**own, "max_model_len": served.longest}
