@@ -213,7 +213,9 @@ class Evaluate(TaskUser, Command):
         if given.submission:
             self._refuse_perturbed("a leader board asks for the texts as they stand")
         if own is None:
-            self._refuse_perturbed("it changes texts of tasks that a model was fine-tuned on")
+            self._refuse_perturbed(
+                "only texts of a task of fine-tuning can be changed, not of this one"
+            )
         elif own.columns.get("text") is None:
             self._refuse_perturbed("this task has no column with texts")
         runtime = open_runtime(self.runtime, precision, self.plugins, loaded)

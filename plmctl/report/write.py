@@ -135,6 +135,11 @@ def _check_subject(subject: Subject, card: Path | None) -> None:
             f"{option}: of runs, not of a study\n"
             f"  fix: plmctl report {spell_word(str(subject.study.folder))}/jobs/<job>/run"
         )
+    files = {f"--probe {name}": labels.file for name, labels in wishes.probes.items()}
+    files |= {f"--word {word}": file for word, file in wishes.words.items()}
+    for option, file in files.items():
+        if not file.is_file():
+            raise DataError("no such file", file=f"{option}={file}")
 
 
 def _remark_on_plugins(run: ReportedRun) -> None:
