@@ -31,9 +31,10 @@ def list_unbeaten(
             continue
         known = {name: of[metric] for name, of in simple.get(split, {}).items() if metric in of}
         ahead = {name: sign * _subtract(other, value) for name, other in known.items()}
-        if not (named := [name for name, gain in ahead.items() if gain >= 0]):
-            continue
         worse = any(gain > 0 for gain in ahead.values())
+        named = [name for name, gain in ahead.items() if gain > 0 or (gain == 0 and not worse)]
+        if not named:
+            continue
         how, end = ("worse than", "better") if worse else ("no better than", "as well")
         others = ", ".join(f"{name} {known[name]:.4f}" for name in named)
         lines.append(

@@ -27,6 +27,7 @@ SIMPLE = {"dev": {"most frequent": {"accuracy": 0.5}, "words": {"accuracy": 0.8}
     [
         (0.4, ["most frequent 0.5000", "words 0.8000"]),
         (0.7, ["words 0.8000"]),
+        (0.5, ["words 0.8000"]),  # the equal one is not better
         (0.8, ["words 0.8000"]),
         (0.9, []),
     ],
