@@ -545,7 +545,8 @@ def test_confusion(tmp_path: Path) -> None:
 
 
 def test_each_class_has_its_scores(tmp_path: Path) -> None:
-    rows = [guess(0, "a", 0.9, "a"), guess(1, "a", 0.8), guess(2, "a", 0.8), guess(3, "b", 0.6)]
+    rows = [guess(0, "a", 0.9, "a"), guess(1, "a", 0.8), guess(2, "a", 0.8)]
+    rows += [guess(number, "b", 0.6) for number in range(3, 8)]
     task = {**LABELS, "class_weights": None}
     found = find_subject([fabricated.tuned(tmp_path / "r", task, {"dev": {}}, rows)])
     blocks = classes.per_class(found)
@@ -553,11 +554,14 @@ def test_each_class_has_its_scores(tmp_path: Path) -> None:
     assert table.head == ["class", "precision", "recall", "F1", "rows"]
     assert table.rows == [
         ["a", "100.0%", "33.3%", "50.0%", "3"],
-        ["b", "33.3%", "100.0%", "50.0%", "1"],
+        ["b", "71.4%", "100.0%", "83.3%", "5"],
     ]
     said = words(blocks)
-    assert "Fewer than 20 rows, so that one row changes much: a (3), b (1)." in said
+    assert "Fewer than 20 rows, so that one row changes much: a (3), b (5)." in said
     assert "Most rows are missed of: a (33.3%). task.class_weights=balanced" in said
+    even = [guess(0, "a", 0.8), guess(1, "b", 0.6)]  # no class is rare
+    found = find_subject([fabricated.tuned(tmp_path / "e", task, {"dev": {}}, even)])
+    assert "class_weights" not in words(classes.per_class(found))
     task["class_weights"] = "balanced"
     found = find_subject([fabricated.tuned(tmp_path / "s", task, {"dev": {}}, rows)])
     assert "class_weights" not in words(classes.per_class(found))

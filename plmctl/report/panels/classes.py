@@ -100,7 +100,8 @@ def per_class(found: SplitPredictions) -> list[Block]:
         said = ", ".join(f"{name} ({format_percent(share)})" for name, share in missed.items())
         notes.append(f"Most rows are missed of: {said}.")
     weights = (found.run.log.config.get("task") or {}).get("class_weights", "")
-    if missed and weights is None:
+    rare = any(gold[name] * len(gold) < len(rows) for name in missed)
+    if rare and weights is None:
         notes.append("task.class_weights=balanced gives rare classes more weight in training.")
     table = TableBlock(["class", "precision", "recall", "F1", "rows"], lines)
     return [table, *([Paragraph(" ".join(notes))] if notes else [])]
