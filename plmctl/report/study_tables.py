@@ -18,6 +18,7 @@ READING = (
 )
 TESTED = "p: the paired test, corrected by Holm for {family} of this table."
 ALONE = " Intervals are not corrected for the number of comparisons: each has its level alone."
+SHARED = " {name} has the p of {same}: its numbers are the same in another unit."
 UNTESTED = "There is no p here: it needs two seeds of an arm and of the baseline, and a spread."
 DETECTABLE = (
     " Detectable: the smallest true difference that so many seeds with this spread show with"
@@ -47,6 +48,8 @@ def explain_table(table: Mapping[str, Any]) -> str:
         text += DETECTABLE.format(power=POWER)
     if any(row.get("test") == "no spread" for row in rows):
         text += NO_SPREAD
+    for name, same in {row["metric"]: row["p_of"] for row in rows if row.get("p_of")}.items():
+        text += SHARED.format(name=name, same=same)
     for line in list_equal(table):
         text += f" {line}."
     if looks:
@@ -70,8 +73,8 @@ def name_level(table: Mapping[str, Any]) -> str:
 
 
 def count_tested(table: Mapping[str, Any]) -> int:
-    """How many comparisons have a p, for which Holm's correction is."""
-    return sum(row["p"] is not None for row in table["rows"])
+    """How many comparisons have a p of their own, for which Holm's correction is."""
+    return sum(row["p"] is not None and not row.get("p_of") for row in table["rows"])
 
 
 def name_family(count: int) -> str:

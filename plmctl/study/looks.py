@@ -57,7 +57,7 @@ class Looks:
 
     def test(self) -> dict[Comparison, Evidence]:
         """Every comparison that was looked at."""
-        return evaluate_looks(self.made, self.study.comparisons)
+        return self.study.share_tests(evaluate_looks(self.made, self.study.comparisons))
 
     def list_open(self) -> list[str]:
         """The arms with an expectation that is undecided."""

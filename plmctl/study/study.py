@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from plmctl.analysis.sequences import Comparison
+from plmctl.analysis.sequences import Comparison, Evidence
 from plmctl.config.spec import key_of
 from plmctl.core.values import Amount, Count, Rule
 from plmctl.runs.prospects import is_falling
@@ -225,6 +225,21 @@ class Study:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """Every metric of every arm but the baseline."""
+        """Every metric of every arm but the baseline; one of a metric with the numbers of another
+        is no further comparison.
+        """
         others = [arm for arm in self.arms if arm != self.baseline]
-        return [(metric, arm) for metric in self.metrics for arm in others]
+        own = [name for name in self.metrics if self.find_same(name) == name]
+        return [(metric, arm) for metric in own for arm in others]
+
+    def find_same(self, name: str) -> str:
+        """The first metric with the numbers of this one, perhaps in another unit."""
+        metric = self.metrics[name]
+        same = ((other.of, other.key) == (metric.of, metric.key) for other in self.metrics.values())
+        return next(other for other, is_same in zip(self.metrics, same, strict=True) if is_same)
+
+    def share_tests(self, tested: Mapping[Comparison, Evidence]) -> dict[Comparison, Evidence]:
+        """The tests of all metrics: one with the numbers of another has its test."""
+        places = [(name, arm) for name in self.metrics for arm in self.arms]
+        shared = {(name, arm): (self.find_same(name), arm) for name, arm in places}
+        return {place: tested[first] for place, first in shared.items() if first in tested}

@@ -59,7 +59,8 @@ def make_rows(study: Study, results: Results, looks: Looks | None = None) -> lis
         if arm != study.baseline
         and (difference := compare(values[name, arm], values[name, study.baseline]))
     }
-    tested = looks.test() if looks else _test_once(differences)
+    family = {cell: differences[cell] for cell in study.comparisons if cell in differences}
+    tested = looks.test() if looks else study.share_tests(_test_once(family))
     return [
         _row(study, cell, values[cell], differences.get(cell), tested.get(cell)) for cell in cells
     ]
@@ -102,6 +103,7 @@ def _row(
         "test": difference.test if difference else "",
         "p": tested.p if tested else None,
         "p_holm": tested.p_holm if tested else None,
+        "p_of": same if tested and (same := study.find_same(name)) != name else "",
         "expected": expected,
         "verdict": judge_tested(expected, tested) if judged else "",
         "published": published.values[arm] if known else None,

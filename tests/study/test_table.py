@@ -20,7 +20,7 @@ from plmctl.analysis.runs import RunLog, average_curves, read_curve
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
 from plmctl.report.latex import escape
-from plmctl.report.study_tables import make_metric_table
+from plmctl.report.study_tables import count_tested, explain_table, make_metric_table
 from plmctl.study.latex import format_latex
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
@@ -135,6 +135,23 @@ def test_a_task_states_that_lower_is_better(plan: StudyPlan, here: Path) -> None
     assert not found.lower_is_better(replace(metric, better="higher"))
     table = write_table(plan.study, found, here)
     assert table["about"]["toy"].endswith("accuracy of toy; lower is better.")
+
+
+def test_a_metric_in_another_unit_is_no_further_comparison(plan: StudyPlan, here: Path) -> None:
+    leave(plan, here)
+    alone = make_rows(plan.study, results(plan, here))
+    metrics = plan.study.metrics
+    loss = replace(metrics["perplexity"], exp=False, expect={}, published=None)
+    study = replace(plan.study, metrics={"loss": loss, **metrics})
+    rows = make_rows(study, results(replace(plan, study=study), here))
+    found = {row["metric"]: row for row in rows if row["arm"] == "fast"}
+    assert found["perplexity"]["p_of"] == "loss"
+    assert found["perplexity"]["p_holm"] == found["loss"]["p_holm"]
+    toy = next(row for row in alone if row["metric"] == "toy" and row["arm"] == "fast")
+    assert found["toy"]["p_holm"] == toy["p_holm"]  # as without the loss
+    table = {"rows": rows, "baseline": "slow"}
+    assert count_tested(table) == 3
+    assert "perplexity has the p of loss" in explain_table(table)
 
 
 def test_costs_are_of_the_vocabulary_that_was_trained(plan: StudyPlan, here: Path) -> None:
