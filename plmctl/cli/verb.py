@@ -20,7 +20,7 @@ from plmctl.config.command import About, Command
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError, find_meant, nearest
 from plmctl.core.pasted import spell_fix
-from plmctl.core.spelling import spell_setting, spell_word
+from plmctl.core.spelling import spell, spell_word
 
 # parameters that say which settings a command composes
 LINE = ("words", "config_dir", "plugin", "json", "dry_run", "resume")
@@ -206,7 +206,7 @@ def name_argument(setting: str, words: Sequence[str], *, several: bool = False) 
     given = [word for word in words if word.startswith(f"{setting}=")]
     if several and len(bare) > 1 and not given:
         others = [word for word in words if word not in bare]
-        return [spell_setting(setting, bare), *others]
+        return [f"{setting}={spell(bare)}", *others]
     if bare and len(bare) + len(given) > 1:
         both = " ".join([*bare, *given])
         first = spell_word(f"{setting}={bare[0]}")

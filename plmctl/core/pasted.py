@@ -26,7 +26,7 @@ _PIECE = re.compile(  # quotes (an apostrophe inside a word is none), a placehol
     r"|(?P<space>\s)|(?P<more>[\[({])|(?P<less>[\])}])|.",
     re.DOTALL,
 )
-_CHANGED = re.compile(r"""[\s<>|;&(){}$`*?!#'"]""")  # by a shell, outside quotes
+_CHANGED = re.compile(r"""[][\s<>|;&(){}$`*?!#'"]""")  # by a shell, outside quotes
 _CHOICES = re.compile(r"<([\w-]+)((?: or [\w-]+)+)>")
 _PLACEHOLDER = re.compile(
     rf"{_QUOTED.pattern}|<(?:(?:an?|the|its|your|of|whole) )*(?P<name>[^<>]*)>", re.DOTALL

@@ -79,7 +79,7 @@ def spell_word(text: str) -> str:
 
     A placeholder, <a or b>, is no shell's business where it is a whole value: a user replaces it.
     """
-    if re.fullmatch(r"[\w./,:+=@%^\[\]~-]+", _PLACEHOLDER.sub("x", text)):
+    if re.fullmatch(r"[\w./,:+=@%^~-]+", _PLACEHOLDER.sub("x", text)):  # zsh reads [ and ]
         return text
     if "'" in text and not re.search(r"[$`!\\]", text):
         return '"' + text.replace('"', '\\"') + '"'

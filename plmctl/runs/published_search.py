@@ -10,7 +10,7 @@ from typing import Any
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.compose import attempt
 from plmctl.core.errors import raise_all
-from plmctl.core.spelling import spell_setting
+from plmctl.core.spelling import spell, spell_word
 from plmctl.core.terminal import remark
 from plmctl.generation.published import FILE, to_settings
 
@@ -34,14 +34,14 @@ def choose_search(spec: Any, loaded: Loaded) -> Any:
         for key, value in settings.items()
         if key not in given.keys and not (own and key.startswith("search"))
     }
-    words = tuple(spell_setting(key, value) for key, value in found.items())
+    words = tuple(f"{key}={spell(value)}" for key, value in found.items())
     where = f"{loaded.source.folder}: {FILE}"
     if unread:
         shown = ", ".join(f"{key}={stated[key]!r}" for key in unread)
         remark(f"{where} has settings that no search here has; they are not used: {shown}")
     if not words:
         return spec
-    remark(f"{where} says how it writes: {' '.join(words)}")
+    remark(f"{where} says how it writes: {' '.join(map(spell_word, words))}")
     composition = attempt(replace(given, overrides=(*words, *given.overrides)))
     raise_all(composition.errors)
     return composition.spec

@@ -41,7 +41,7 @@ OPTIONS, VALUED = {"--help", "-h", "--dry-run", "--plugin"}, {"--plugin"}
         ("finetune task.path=“我的 表.csv” seed=1", "“", "finetune 'task.path=我的 表.csv' seed=1"),
         ("finetune checkpoint＝「runs/a」", "「", "finetune checkpoint=runs/a"),
         ("data check “notes.txt”", "“", "data check notes.txt"),
-        ("pretrain noise=[token_mask，span_mask]", "，", "pretrain noise=[token_mask,span_mask]"),
+        ("pretrain noise=[token_mask，span_mask]", "，", "pretrain 'noise=[token_mask,span_mask]'"),
     ],
 )
 def test_look_alikes_are_named_and_the_fix_runs(line: str, sign: str, fix: str) -> None:

@@ -343,7 +343,7 @@ def test_commas_sweep_paths_only_with_multirun(
         ("+objective.mlm.sharp=3", "must be true or false"),
         (
             "objective=[mlm,nsp,mlm]",
-            "mlm is named twice, and counts once\n  fix: objective=[mlm,nsp]",
+            "mlm is named twice, and counts once\n  fix: 'objective=[mlm,nsp]'",
         ),
     ],
 )
@@ -387,7 +387,7 @@ def test_what_a_misspelled_part_leaves_missing_is_no_mistake_of_its_own(run: Com
         run, *given, "train.clipp=1", recipe=None, verb="finetune"
     )
     text = failure(run, "optim=lam", "optim.trust=1", "optim.lr=abc")
-    assert text.startswith("optim='lam'")
+    assert "optim='lam'" in text
     assert "optim.trust" not in text
     assert "optim.lr='abc'" in text
 
@@ -511,7 +511,7 @@ def test_config_errors_carry_their_path(run: Compose) -> None:
         ("pretrain", "model.stack.cells={x:1}", "there is no 'x' there"),
         ("finetune", "task.search=beam", "fix: search@task.search=beam"),
         ("finetune", "task.pair_loss=angle", "fix: pair_loss@task.loss=angle"),
-        ("pretrain", "noise.text_infill.rate=0.3", "noise=[token_mask,text_infill] noise.text"),
+        ("pretrain", "noise.text_infill.rate=0.3", "'noise=[token_mask,text_infill]' noise.text"),
         ("pretrain", "train.steps=1.5", "fix: train.steps=2"),
         ("pretrain", "train.steps=0.2", "fix: train.steps=1"),
         (

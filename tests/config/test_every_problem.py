@@ -98,7 +98,7 @@ def test_files_of_a_task_that_cannot_be_made(
 def test_of_a_list_the_fix_has_the_nearest_items(wrong: str) -> None:
     done = CliRunner().invoke(make_app(), ["eval", "checkpoint=x", f"calibrate={wrong}"])
     fixed = wrong.strip("[]").replace("mpr", "mper")
-    assert f"\n  fix: calibrate=[{fixed}]\n" in done.output
+    assert f"\n  fix: 'calibrate=[{fixed}]'\n" in done.output
 
 
 def test_every_corpus_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_a_wrong_name_is_led_to_the_right_one_or_to_none(word: str, hint: str) -
     ("words", "said"),
     [
         (["model.stack.cells.a=null"], r"cells\.a=null: must be a part .*\n  fix: # leave it out"),
-        (["noise=[null]"], r"noise='null': null is no part; .*\n  fix: noise=\[\]"),
+        (["noise=[null]"], r"noise='null': null is no part; .*\n  fix: 'noise=\[\]'"),
         (
             ["data.sources={a:{path:x,format:null}}"],
             r"a\.format=null: must be a part, with _target_",

@@ -226,7 +226,7 @@ def test_an_objective_with_a_target_of_its_own(
         check_contract(config("noise=[token_mask]", "objective=[tone]"), [PLUGIN], [conf])
     told = (
         "needs 'targets.tone' (tone of a token, IGNORE at padding), which nothing here"
-        " gives\n  fix: noise=[tones]"
+        " gives\n  fix: 'noise=[tones]'"
     )
     assert str(caught.value) == f"objective.tone: {told}"
 

@@ -237,11 +237,11 @@ def test_each_fix_of_the_source_is_a_line_that_a_shell_reads_as_words() -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("noise=[token_mask] or noise=[span_mask]", "noise=[token_mask]  # or noise=[span_mask]"),
+        ("noise=[token_mask] or noise=[span_mask]", "'noise=[token_mask]'  # or noise=[span_mask]"),
         ("init=<a run of bert>, or init=null", "init=RUN_OF_BERT  # or init=null"),
         ("search=<beam or sample> search.count=2", "search=beam search.count=2  # or sample"),
         ("a larger file, or train.steps=9", "train.steps=9  # or a larger file"),
-        ("name them: task.path=[a,b]", "task.path=[a,b]  # name them"),
+        ("name them: task.path=[a,b]", "'task.path=[a,b]'  # name them"),
         ("give task.path=a (a folder)", "task.path=a  # (a folder)"),
         ("task.columns={text: <one>, label: b}", "'task.columns={text: ONE, label: b}'"),
         ("model.a={x:1,y:2}, as published", "'model.a={x:1,y:2}'  # as published"),
