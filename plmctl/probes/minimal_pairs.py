@@ -36,7 +36,8 @@ class MinimalPairs(PairScorer, Probe):
     Args:
         path: A file, or a folder of files: JSON lines, .tsv or .csv, also as .gz, with
             `sentence_good` and `sentence_bad`, or `good` and `bad`. Paradigms are named by `UID` or
-            `paradigm`, else by the file; phenomena by `linguistics_term` or `phenomenon`.
+            `paradigm`, else by the file; phenomena by `linguistics_term` or `phenomenon`,
+            pairs in `out` by `pairID`, `pair_id` or `id`, else by their line.
         score: The way to score. "next": from left to right, of XLNet "order"; "bare": the same with
             no token before the sentence, whose first token is not scored; "masks": each token
             masked in turn; "shifted": the same in masked next-token prediction; "words": the later
@@ -98,7 +99,7 @@ class MinimalPairs(PairScorer, Probe):
         """A row for each pair, with both scores and whether the pair counts as right."""
         judged = self.judge(good, bad)
         for pair, *scores, right in zip(pairs, good, bad, judged, strict=True):
-            names = {"paradigm": pair.paradigm, "good": pair.good, "bad": pair.bad}
+            names = {"paradigm": pair.paradigm, "id": pair.id, "good": pair.good, "bad": pair.bad}
             both = dict(zip(("score_good", "score_bad"), map(float, scores), strict=True))
             yield {**names, **both, "right": float(right)}
 

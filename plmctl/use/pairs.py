@@ -25,6 +25,7 @@ from plmctl.use.likelihood import Likelihood, Scoring, Way, choose_way, find_way
 PATTERNS = ("*.jsonl", "*.jsonl.gz", "*.tsv", "*.tsv.gz", "*.csv", "*.csv.gz")
 GOOD, BAD = ("sentence_good", "good"), ("sentence_bad", "bad")
 # BLiMP's names and ZhoBLiMP's
+ID = ("pairID", "pair_id", "id")
 PARADIGM, PHENOMENON = ("UID", "paradigm"), ("linguistics_term", "phenomenon")
 # nearer than that share of them, two sums of fp32 numbers are the same
 ROUNDING = 1e-6
@@ -38,6 +39,7 @@ class Pair(NamedTuple):
     bad: str
     paradigm: str
     phenomenon: str
+    id: str = ""
 
 
 class ScoredPairs(NamedTuple):
@@ -248,7 +250,9 @@ def _read_file(file: Path) -> Iterator[Pair]:
             fix = "name the columns good and bad, in the first line of a table"
             raise DataError(message, file=file, line=number, fix=fix)
         paradigm = _take(row, PARADIGM) or stem
-        yield Pair(good.strip(), bad.strip(), paradigm, _take(row, PHENOMENON) or paradigm)
+        phenomenon = _take(row, PHENOMENON) or paradigm
+        name = next((str(row[key]) for key in ID if row.get(key) is not None), str(number))
+        yield Pair(good.strip(), bad.strip(), paradigm, phenomenon, name)
 
 
 def _take(row: Mapping[Any, Any], names: Sequence[str]) -> str | None:

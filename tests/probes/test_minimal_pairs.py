@@ -308,17 +308,19 @@ def test_n_grams_stand_beside_the_model(tmp_path) -> None:
 
 
 def test_a_row_of_the_table_that_is_written_has_both_scores() -> None:
-    pairs = [Pair("They sleep.", "They sleeps.", "u", "t"), Pair("He.", "She.", "v", "t")]
+    pairs = [Pair("They sleep.", "They sleeps.", "u", "t", "7"), Pair("He.", "She.", "v", "t")]
     rows = list(
         MinimalPairs(path="x")._spell(pairs, np.array([-1.0, -3.0]), np.array([-2.0, -2.5]))
     )
-    first = {"paradigm": "u", "good": "They sleep.", "bad": "They sleeps."}
+    first = {"paradigm": "u", "id": "7", "good": "They sleep.", "bad": "They sleeps."}
     assert rows[0] == {**first, "score_good": -1.0, "score_bad": -2.0, "right": 1.0}
     assert (rows[1]["paradigm"], rows[1]["right"]) == ("v", 0.0)
 
 
 def test_files_of_blimp_and_of_two_columns(tmp_path: Path) -> None:
-    first = {"sentence_good": "a b", "sentence_bad": "b a", "UID": "u", "linguistics_term": "t"}
+    first = {"sentence_good": "a b", "sentence_bad": "b a", "UID": "u", "linguistics_term": "t"} | {
+        "pairID": 8
+    }
     rows = [first, {**first, "sentence_bad": "a b"}, {**first, "sentence_good": " "}]
     with gzip.open(tmp_path / "u.jsonl.gz", "wt") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
@@ -326,9 +328,9 @@ def test_files_of_blimp_and_of_two_columns(tmp_path: Path) -> None:
     pairs, left = MinimalPairs(path=str(tmp_path)).read()
     assert left == 2
     assert pairs == [
-        Pair("他来", "来他", "own", "own"),
-        Pair("他去", "去他", "own", "own"),
-        Pair("a b", "b a", "u", "t"),
+        Pair("他来", "来他", "own", "own", "2"),
+        Pair("他去", "去他", "own", "own", "3"),
+        Pair("a b", "b a", "u", "t", "8"),
     ]
     assert len(MinimalPairs(path=str(tmp_path), pairs=1).read()[0]) == 2
 
