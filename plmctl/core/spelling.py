@@ -79,7 +79,9 @@ def spell_word(text: str) -> str:
 
     A placeholder, <a or b>, is no shell's business where it is a whole value: a user replaces it.
     """
-    if re.fullmatch(r"[\w./,:+=@%^~-]+", _PLACEHOLDER.sub("x", text)):  # zsh reads [ and ]
+    plain = _PLACEHOLDER.sub("x", text)
+    # zsh reads [ and ]; a word with a placeholder is spelled again when that has its name
+    if re.fullmatch(r"[\w./,:+=@%^~-]+" if plain == text else r"[][\w./,:+=@%^~-]+", plain):
         return text
     if "'" in text and not re.search(r"[$`!\\]", text):
         return '"' + text.replace('"', '\\"') + '"'

@@ -113,4 +113,5 @@ def _format_csv(table: TableBlock) -> str:
 def _format_latex(title: str, table: TableBlock) -> str:
     columns = "".join("r" if number else "l" for number in find_numbers(table))
     head, *body = [join_cells([*map(escape, row)]) for row in (table.head, *table.rows)]
-    return NEEDS + "\n" + format_table(escape(title), columns, head, [r"\midrule", *body])
+    caption = escape(f"{title}. {table.note}" if table.note else title)
+    return NEEDS + "\n" + format_table(caption, columns, head, [r"\midrule", *body])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -22,10 +23,15 @@ _SPECIAL = {
     **dict.fromkeys("\u200b\u200d\ufe0e\ufe0f", ""),  # join or colour the sign next to them
 }
 
+_MINUS = re.compile(r"(?<![\w.)−-])-(?=\.?\d)")
+
 
 def escape(text: str) -> str:
-    """`text` in one line, its letters as LaTeX prints them; an emoji is its name in brackets."""
-    return "".join(_SPECIAL.get(sign) or _name(sign) for sign in " ".join(text.split()))
+    """`text` in one line, its letters as LaTeX prints them. Negative numbers have a minus; an emoji
+    is its name in brackets.
+    """
+    line = _MINUS.sub("−", " ".join(text.split()))
+    return "".join(_SPECIAL.get(sign) or _name(sign) for sign in line)
 
 
 def _name(sign: str) -> str:

@@ -45,6 +45,7 @@ class TableBlock:
     rows: Sequence[Sequence[str]]
     # a shade for each cell, 0 to 1; a hint for the eye, Markdown has none
     shade: Sequence[Sequence[float]] | None = None
+    note: str = ""  # an explanation for a table that stands without its page
 
     @classmethod
     def of_filled(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> TableBlock:

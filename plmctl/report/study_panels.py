@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from plmctl.analysis.runs import Run, RunLog, average_curves, read_curve
@@ -95,7 +96,7 @@ def findings(study: StudyFolder) -> list[Block]:
         own = [row for row in rows if row["metric"] == metric]
         about = (table.get("about") or {}).get(metric)  # tables of older versions say nothing of it
         blocks += [Heading(metric, 3), *([Paragraph(about)] if about else [])]
-        blocks.append(make_metric_table(own))
+        blocks.append(replace(make_metric_table(own), note=explain_table(table)))
         blocks += _draw_metric(metric, name, own, table)
     notes = [Paragraph(note) for note in table.get("notes") or []]
     return [*blocks, Paragraph(explain_table(table)), *notes]

@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 from plmctl.artifacts.assemble import build_model, build_objective, row_lengths, without_weights
 from plmctl.artifacts.loading import open_source, without_spare_rows
 from plmctl.artifacts.model_facts import stated_pooling
-from plmctl.config.build import class_of
+from plmctl.config.build import build, class_of, plain
 from plmctl.config.model_settings import model_settings
 from plmctl.config.part_help import name_part
 from plmctl.config.schema import Finetune, Pretrain
 from plmctl.config.spec import thaw
 from plmctl.config.stage_settings import check_updates
 from plmctl.config.text_checks import check_data, check_token_batches, refuse_decided
+from plmctl.config.texts import sources
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
+from plmctl.data.located import locate
+from plmctl.data.shards import is_tokens
 from plmctl.heads.base import WORDS, about_of
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
@@ -38,10 +41,11 @@ from plmctl.runs.teachers import (
     refuse_long_rows,
 )
 from plmctl.runs.unfreezing import check_unfreezing, group_layers
-from plmctl.runs.vocabulary import count_vocabulary, known_vocabulary, vocabulary_size
+from plmctl.runs.vocabulary import find_size
 from plmctl.tasks.capabilities import noise_of
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.vocab import Vocab
 from plmctl.training.device.precision import choose
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.frozen_outputs import FrozenPart
@@ -288,3 +292,33 @@ def _refuse_long_prompts(spec: Finetune, task: Task, model: Model) -> None:
         raise ConfigError(
             "task.max_length", task.lengths.longest, allowed, fix=f"task.max_length={left}"
         )
+
+
+def known_vocabulary(spec: Any) -> Vocab | None:
+    """The vocabulary that a pretraining run would have, if there is one already."""
+    known = [spec.tokenizer.get("path"), spec.init]
+    known += [
+        part.get("path") for node in sources(spec).values() for part in node["corpora"].values()
+    ]
+    for path in known:
+        if path and (path is known[0] or is_tokens(path)):
+            return Tokenizer.load(locate(path)).vocab
+    return None
+
+
+def vocabulary_size(spec: Any, known: Vocab | None = None) -> int:
+    """The size of the vocabulary that a pretraining run would have at most: that of a `known`
+    one, else `tokenizer.vocab_size`.
+    """
+    if (known := known or known_vocabulary(spec)) is not None:
+        return known.size
+    recipe: Any = build(spec.tokenizer, {}, spec.plugins, path="tokenizer")
+    return int(recipe.vocab_size)
+
+
+def count_vocabulary(spec: Any) -> int:
+    """As `vocabulary_size`, and fewer tokens where a short text yields no more."""
+    if (known := known_vocabulary(spec)) is not None:
+        return known.size
+    recipe: Any = build(spec.tokenizer, {}, spec.plugins, path="tokenizer")
+    return find_size(recipe, plain(spec.data))

@@ -32,7 +32,7 @@ from plmctl.nn.narrow import narrow_streams
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.nn.tables import Padded, count, real
 from plmctl.noise.base import Chain
-from plmctl.runs.check import Outline, outline_pretraining
+from plmctl.runs.check import Outline, count_vocabulary, outline_pretraining, vocabulary_size
 from plmctl.runs.contract.stand_in import TINY
 from plmctl.runs.device_speed import Speed
 from plmctl.runs.memory import count_optimizer, divide, divide_cells
@@ -40,7 +40,6 @@ from plmctl.runs.overview import remark_on_rows
 from plmctl.runs.side_tasks import count_updates
 from plmctl.runs.stage_costs import TOKENS_PER_WORD, Spent, StageCost, spend
 from plmctl.runs.task_fit import count_outputs
-from plmctl.runs.vocabulary import count_vocabulary, vocabulary_size
 from plmctl.tasks import inference
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose

@@ -1,23 +1,18 @@
-"""The size of the vocabulary that a pretraining has, before its tokens exist."""
+"""The size of the vocabulary that a text yields, before its tokens exist."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from plmctl.config.build import build, plain
-from plmctl.config.texts import sources
 from plmctl.core.errors import PlmctlError
-from plmctl.data.located import locate
-from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import choose_training_texts
 from plmctl.inputs.tokenize import find_sources
 from plmctl.text.document import Document
 from plmctl.text.recipe import Recipe, TooLittleText
 from plmctl.text.tokenizer import Tokenizer
-from plmctl.text.vocab import Vocab
 
 SHORT = 1 << 19  # characters of a text of which a tokenizer is trained for its size alone
 USUAL = 64  # characters that yield one more token, or fewer
@@ -25,36 +20,15 @@ USUAL = 64  # characters that yield one more token, or fewer
 _yields: dict[tuple[str, str], int] = {}  # {(recipe, hash of the text): tokens that it yields}
 
 
-def known_vocabulary(spec: Any) -> Vocab | None:
-    """The vocabulary that a pretraining run would have, if there is one already."""
-    known = [spec.tokenizer.get("path"), spec.init]
-    known += [
-        part.get("path") for node in sources(spec).values() for part in node["corpora"].values()
-    ]
-    for path in known:
-        if path and (path is known[0] or is_tokens(path)):
-            return Tokenizer.load(locate(path)).vocab
-    return None
+def find_size(recipe: Recipe, data: Mapping[str, Any]) -> int:
+    """The tokens that a text yields, `recipe.vocab_size` at most.
 
+    For that a tokenizer is trained on texts of at most SHORT characters.
 
-def vocabulary_size(spec: Any, known: Vocab | None = None) -> int:
-    """The size of the vocabulary that a pretraining run would have at most: that of a `known`
-    one, else `tokenizer.vocab_size`.
+    Args:
+        recipe: The recipe of the tokenizer.
+        data: The settings of the text.
     """
-    if (known := known or known_vocabulary(spec)) is not None:
-        return known.size
-    recipe: Any = build(spec.tokenizer, {}, spec.plugins, path="tokenizer")
-    return int(recipe.vocab_size)
-
-
-def count_vocabulary(spec: Any) -> int:
-    """As `vocabulary_size`, and fewer tokens where a short text yields no more. For that a
-    tokenizer is trained on texts of at most SHORT characters.
-    """
-    if (known := known_vocabulary(spec)) is not None:
-        return known.size
-    recipe: Recipe = build(spec.tokenizer, {}, spec.plugins, path="tokenizer")
-    data = plain(spec.data)
     path, several = data["path"], data["mixture"] or data["sources"]
     if several or path is None or str(path).startswith("hf:") or recipe.path is not None:
         return recipe.vocab_size

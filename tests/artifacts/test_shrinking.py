@@ -188,7 +188,7 @@ def test_of_two_stacks_one_is_named() -> None:
     ):
         shrink_source(teacher, {"decodr": "first"})
     with pytest.raises(
-        ConfigError, match=r"no stack 'decoder'; there is stack\n  fix: kept_layers=\[0,2\]"
+        ConfigError, match=r"no stack 'decoder'; there is stack\n  fix: 'kept_layers=\[0,2\]'"
     ):
         shrink_source(source("bert")[0], {"decoder": [0, 2]})
     student = built(shrink_source(teacher, {"decoder": [0, 2]}))

@@ -173,7 +173,7 @@ def test_texts_without_labels_are_refused(run: Path, tmp_path: Path) -> None:
     [
         (["checkpoint=[{run},{run}]"], "several checkpoints"),
         (["checkpoint={run}", "--submission"], "a leader board"),
-        (["checkpoint={run}", "task=lm", "data.path={run}"], "fine-tuned on"),
+        (["checkpoint={run}", "task=lm", "data.path={run}"], "only texts of a task of fine-tuning"),
     ],
 )
 def test_what_has_no_table_of_perturbations_is_refused(

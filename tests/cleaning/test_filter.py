@@ -153,7 +153,7 @@ def test_rules_are_chosen_and_set(corpus: Path, tmp_path: Path) -> None:
     plmctl(*words, f"out={tmp_path}/out")
     assert len(read_out(tmp_path / "out")) == 18
     told = plmctl("data", "filter", str(corpus), "rule=[]", f"out={tmp_path}/no", code=2)
-    assert "fix: rule=[length,gopher]" in told
+    assert "fix: 'rule=[length,gopher]'" in told
     told = plmctl("data", "filter", str(corpus), "rule=[lenght]", f"out={tmp_path}/no", code=2)
     assert "did you mean 'length'" in told
 
@@ -180,7 +180,7 @@ def test_evaluation_sets_are_blocked_by_files_and_by_a_task(tmp_path: Path) -> N
     plmctl(*words, *task, "block_split=dev", f"out={tmp_path}/dev")
     assert ITEM in read_out(tmp_path / "dev")[0]["text"]
     told = plmctl(*words[:3], "rule=[length]", *task, f"out={tmp_path}/no", code=2)
-    assert "fix: rule=[length,blocked]" in told
+    assert "fix: 'rule=[length,blocked]'" in told
 
 
 def test_a_rule_of_a_stranger(

@@ -222,10 +222,10 @@ def test_print_config(here: Path) -> None:
         (("bert_sizes", "until=decided"), "seeds=[0,1,2,3,4,5,6,7,8,9]"),
         (("bert_sizes", "data.path=/no/such/file"), "/no/such/file"),
         (("bert_sizes", "finetune.tasks.sst2=null"), "fix: finetune.tasks.sst2.path=null"),
-        (("bert_sizes", "finetune.train.epochs="), "train.epochs=VALUE]"),
+        (("bert_sizes", "finetune.train.epochs="), "train.epochs=VALUE]'"),
         (
             ("albert_sharing", "finetune.train.epochs=2"),
-            "fix: finetune.overrides=[task.max_length=64,train.epochs=2]",
+            "fix: 'finetune.overrides=[task.max_length=64,train.epochs=2]'",
         ),
     ],
 )

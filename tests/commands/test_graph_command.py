@@ -248,7 +248,7 @@ MISTAKES = {
     ),
     "graph_loss=one_vs_al": "fix: graph_loss=one_vs_all",
     "graph_score=transe graph_score.norm=3": "must be one of 1, 2",
-    "sides=[]": "fix: sides=[head,tail]",
+    "sides=[]": "fix: 'sides=[head,tail]'",
     "sides=[head]": "reciprocal=True: false where only heads",
     "sides=[up]": "must be one of head, tail",
     "dropout=1": "less than 1",

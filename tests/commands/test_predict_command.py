@@ -276,7 +276,7 @@ def test_answers_never_replace_their_texts(run: Path, tmp_path: Path) -> None:
         (["input={folder}", "out={out}.csv"], 2, "fix: input='"),
         (["input=[-,{texts}]", "out={out}"], 2, "fix: input=-"),
         (["input={texts}", "task=lm", "out={out}.csv"], 2, "fix: plmctl eval task=lm"),
-        (["input={texts}", "by=number", "out={out}.csv"], 2, "fix: checkpoint=[RUN,ANOTHER]"),
+        (["input={texts}", "by=number", "out={out}.csv"], 2, "fix: 'checkpoint=[RUN,ANOTHER]'"),
         (["input={none}", "out={out}.csv"], 3, "no such file"),
         (["out={out}.csv"], 2, "input"),
     ],

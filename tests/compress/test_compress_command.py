@@ -221,7 +221,7 @@ def test_a_target_out_of_reach_is_answered_before_any_training(
         (("target=size:2x", "checkpoint=nowhere"), 3, "there is no such run"),
         (("target=size:2x", "distill=tinybrt"), 2, "tinybert"),
         (("target=size:2x", "pruning=[neuron]"), 2, "neurons"),
-        (("target=size:2x", "pruning=[magnitude]"), 2, "fix: pruning=[heads,neurons]"),
+        (("target=size:2x", "pruning=[magnitude]"), 2, "fix: 'pruning=[heads,neurons]'"),
         (("target=size:2x", "keep=1.2"), 2, "at most 1"),
     ],
 )

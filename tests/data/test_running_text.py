@@ -84,7 +84,7 @@ def test_splits_of_enwik8_meet_without_a_gap(tmp_path: Path) -> None:
         read(file, lines="running", span=(low, high)) for low, high in itertools.pairwise(cuts)
     ]
     assert "".join(parts) == text
-    fix = rf"has {len(text)} .*\n  fix: data.bytes=\[0,{len(text)}\]"
+    fix = rf"has {len(text)} .*\n  fix: 'data.bytes=\[0,{len(text)}\]'"
     with pytest.raises(DataError, match=fix):
         read(file, lines="running", span=(0, len(text) + 7))
 
@@ -93,8 +93,8 @@ def test_splits_of_enwik8_meet_without_a_gap(tmp_path: Path) -> None:
     ("span", "lines", "words"),
     [
         ([0, 5], "auto", "null where data.lines=auto: .*\n  fix: data.lines=running"),
-        ([9, 5], "running", r"two numbers: .*\n  fix: data.bytes=\[5,9\]"),
-        ([5, 5], "running", r"two numbers: .*\n  fix: data.bytes=\[0,90000000\]"),
+        ([9, 5], "running", r"two numbers: .*\n  fix: 'data.bytes=\[5,9\]'"),
+        ([5, 5], "running", r"two numbers: .*\n  fix: 'data.bytes=\[0,90000000\]'"),
         ([5], "running", "two numbers"),
     ],
 )

@@ -277,4 +277,4 @@ def test_cutoffs_beyond_the_vocabulary_are_refused_before_the_run(tmp_path: Path
     words = [word.replace("[20,60]", "[20,9000]") for word in WORDS]
     said = say("pretrain", "transformer_xl", f"data.path={text}", *words, code=2)
     assert "model.embedding.table.cutoffs=[20, 9000]: ids below 8,192" in said
-    assert "fix: model.embedding.table.cutoffs=[20]" in said
+    assert "fix: 'model.embedding.table.cutoffs=[20]'" in said

@@ -140,7 +140,7 @@ def test_vectors_of_a_second_base_send_to_its_own_settings(tmp_path: Path) -> No
     ("marks", "fix"),
     [
         ("entity", "dictionary=NAMES out=linked  # then data.path=linked/text.jsonl"),
-        ("meaning", "lexicons=[meaning:NAMES] out=linked  # then data.path=linked/text.jsonl"),
+        ("meaning", "'lexicons=[meaning:NAMES]' out=linked  # then data.path=linked/text.jsonl"),
     ],
 )
 def test_text_without_marks_is_sent_to_linking(marks: str, fix: str) -> None:

@@ -84,7 +84,7 @@ def test_the_head_of_bert_has_the_activation_of_its_cells() -> None:
     with pytest.raises(
         ConfigError,
         match=r"(?s)nearest, bert, differs in\s+heads\.mlm\.activation=gelu \(published: silu\)"
-        r".*fix: --to plmctl  # train .*kept in plmctl's own format",
+        r".*fix: --to plmctl  # keeps this model, and --to onnx",
     ):
         hf.export(config, tensors_of(model), pad=0)
 
@@ -125,7 +125,7 @@ def test_a_cell_without_a_published_name_is_said() -> None:
     cell = "model.stack.cells.s=DepthwiseConvolution (it has no published name)"
     assert cell in str(error.value)
     assert "fix: --to plmctl  # " in str(error.value)
-    assert "can only be kept in plmctl's own format" in str(error.value)
+    assert "keeps this model, and --to onnx" in str(error.value)
 
 
 def random_model(recipe: str, activation: str, *words: str) -> tuple[Model, dict[str, Any]]:

@@ -223,7 +223,7 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
     assert "fix: model.encoder.embedding.languages=2" in refusal(
         "mass_translation", "model.encoder.embedding.languages=1"
     )
-    assert "fix: noise=[autoencode]" in refusal("mass_translation", "noise=[sequence_span]")
+    assert "fix: 'noise=[autoencode]'" in refusal("mass_translation", "noise=[sequence_span]")
     bart = ["objective=[back_translation]", "model.encoder.embedding.languages=2"]
     assert "fix: format=sentences" in refusal("bart", *bart)
     assert "needs the language of every text" in refusal("bart", *bart, "format=sentences")

@@ -158,14 +158,14 @@ def test_three_relations_and_a_head_of_two_outputs() -> None:
     said = refused("bert", "format=sentence_structure")
     assert "heads.nsp.num_classes=2: 3, as many as the format tells apart" in said
     assert "2 = B is from another document" in said
-    assert "fix: objective=[mlm,sentence_structure] # or format=sentence_" in said
+    assert "fix: 'objective=[mlm,sentence_structure]' # or format=sentence_" in said
 
 
 def test_two_relations_and_a_head_of_three_outputs() -> None:
     said = refused("structbert", "format=sentence_order")
     assert "heads.sentence_structure.num_classes=3: 2, as many as" in said
     assert "format=sentence_structure" in said
-    assert "fix: objective=[mlm,word_structure,nsp]" in said
+    assert "fix: 'objective=[mlm,word_structure,nsp]'" in said
 
 
 def test_a_head_of_the_wrong_size_is_named() -> None:
@@ -221,7 +221,7 @@ def test_documents_of_one_sentence_have_nothing_to_swap(recipe: str, tmp_path: P
         in said
     )
     assert "a blank line ends a document" in said
-    assert "format=full_sentences objective=[mlm]" in said
+    assert "format=full_sentences 'objective=[mlm]'" in said
     assert not list((tmp_path / "run").glob("checkpoints/*"))
 
 

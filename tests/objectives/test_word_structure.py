@@ -153,7 +153,7 @@ def test_without_a_noise_that_shuffles_it_is_refused() -> None:
     assert made.exit_code == 2
     said = " ".join(made.stderr.split())
     assert "objective.word_structure: needs 'targets.shuffle'" in said
-    assert "fix: noise=[token_shuffle]" in said
+    assert "fix: 'noise=[token_shuffle]'" in said
 
 
 def test_validation_must_shuffle_too() -> None:

@@ -83,7 +83,7 @@ def test_the_fix_names_settings_that_give_the_field() -> None:
         }
     )
     assert "fix: format=sentence_pair" in errors[0]
-    assert "fix: noise=[token_mask]" in errors[1]
+    assert "fix: 'noise=[token_mask]'" in errors[1]
     assert "no part in conf/ gives it" in errors[2]
     assert "fix: # a format of your own that provides 'targets.nothing'" in errors[2]
     assert "a name that `fields` of no part introduces" in errors[2]

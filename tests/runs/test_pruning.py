@@ -154,16 +154,16 @@ def test_mistakes_are_named_before_any_work(table: Path, base: Path, tmp_path: P
     assert "pruning.magnitude.sparsity=1.0: must be 0 or more, and less than 1" in said
     said = refused("pruning=magnitude", "pruning.magnitude.only=['*.x.*']")
     assert "pruning.magnitude.only='*.x.*': matches no matrix of a layer" in said
-    assert "fix: pruning.magnitude.only=['*']" in said
-    assert "fix: peft=[]" in refused("pruning=magnitude", "peft=lora")
-    assert "fix: stabiliser=[]" in refused("pruning=magnitude", "stabiliser=swa")
+    assert "fix: \"pruning.magnitude.only=['*']\"" in said
+    assert "fix: 'peft=[]'" in refused("pruning=magnitude", "peft=lora")
+    assert "fix: 'stabiliser=[]'" in refused("pruning=magnitude", "stabiliser=swa")
     said = refused("pruning=ticket", f"pruning.ticket.weights_from={base}")
     assert "this one has no pruned weights" in said
     said = refused("pruning=heads", "train.compile=true")
     assert "train.compile=True: false: heads measures" in said
     said = refused("pruning=l0", "stabiliser=quantised")
-    assert "fix: stabiliser=[]" in said
-    assert "fix: pruning=[magnitude]" in refused("pruning=[magnitud]")
+    assert "fix: 'stabiliser=[]'" in said
+    assert "fix: 'pruning=[magnitude]'" in refused("pruning=[magnitud]")
     assert not (tmp_path / "x").exists()
 
 
@@ -171,7 +171,7 @@ def test_a_model_without_attention_has_no_heads(tmp_path: Path) -> None:
     words = ["elmo", *TINY, "pruning=heads", "train.steps=2", f"run.dir={tmp_path / 'x'}"]
     said = plmctl("pretrain", *words, "--dry-run", code=2)
     assert "pruning: needs a model with trained heads of attention" in said
-    assert "fix: pruning=[]" in said
+    assert "fix: 'pruning=[]'" in said
 
 
 def test_pruned_weights_have_codes_when_all_zeros_are_chosen(

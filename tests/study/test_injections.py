@@ -158,7 +158,7 @@ def test_the_model_of_all_arms_must_be_given() -> None:
 
 
 def test_settings_of_injections_that_nothing_uses(here: Path) -> None:
-    with pytest.raises(UsageError, match=r"inject=.*no arm injects.*\n  fix: inject="):
+    with pytest.raises(UsageError, match=r"inject=.*no arm injects.*\n  fix: 'inject="):
         parsed("electra_tying", "inject=[words=rare]")
 
 

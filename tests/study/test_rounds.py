@@ -203,7 +203,7 @@ def test_looks_are_at_one_study(planned: Planned, here: Path) -> None:
     other = {**UNTIL["arms"], "same": ["optim.lr=3e-3"]}
     for changes, words in (
         (STUDY, "looked at after every round"),
-        ({**UNTIL, "seeds": [0, 1, 2, 3, 4, 5, 6]}, r"fix: seeds=\[0,1,2,3,4,5\]"),
+        ({**UNTIL, "seeds": [0, 1, 2, 3, 4, 5, 6]}, r"fix: 'seeds=\[0,1,2,3,4,5\]'"),
         ({**UNTIL, "arms": other}, "arms, metrics or data have changed"),
     ):
         plan = planned(**changes)

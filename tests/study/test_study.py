@@ -96,7 +96,7 @@ def test_rounds_need_an_expectation_among_the_arms_that_run(parsed: Parsed) -> N
     arms: dict[str, Any] = {"slow": [], "fast": ["optim.lr=1"], "third": ["optim.lr=2"]}
     text = message(parsed, *words, arms=arms, baseline="slow", metrics=metrics)
     assert "an arm of which something is expected, and only leaves them out" in text
-    assert "fix: only=[fast]  # or leave until out" in text
+    assert "fix: 'only=[fast]'  # or leave until out" in text
 
 
 METRIC = {"toy": {"of": "toy", "key": "accuracy"}}
@@ -307,7 +307,7 @@ def test_a_setting_that_no_study_has(parsed: Parsed) -> None:
 def test_brackets_without_quotes_and_a_word_for_a_mapping(here: Path, parsed: Parsed) -> None:
     told = message(parsed, "arms=x")
     assert told == "arms='x': must be a mapping of names to values\n  fix: arms.NAME=..."
-    assert "\n  fix: arms.fast=[KEY=VALUE]" in message(parsed, "arms.fast=x")
+    assert "\n  fix: 'arms.fast=[KEY=VALUE]'" in message(parsed, "arms.fast=x")
     assert "\n  fix: metrics.perplexity.of=..." in message(parsed, "metrics.perplexity=x")
     assert message(parsed, "budget=x").endswith("\n  fix: budget.steps=...")
     file = here / "brackets.yaml"

@@ -127,7 +127,7 @@ def test_the_threshold_has_the_best_score() -> None:
         ([{**row("yes", 0.3), "gold": None}], "these texts have no labels\n  fix: split=dev"),
         (
             [{"gold": 0, "guess": 0, "probabilities": [0.2, 0.8]}],
-            r"chooses among 2 labels.*\n  fix: calibrate=\[temperature\]",
+            r"chooses among 2 labels.*\n  fix: 'calibrate=\[temperature\]'",
         ),
     ],
 )

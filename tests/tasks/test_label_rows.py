@@ -247,7 +247,7 @@ def test_a_head_of_other_labels_is_new_and_said_so(
 
     out = run("a")
     assert "heads.class is new: its 2 rows have no names (LABEL_0, ...)" in out
-    assert "task.label_names=[no,yes] takes it" in out
+    assert "'task.label_names=[no,yes]' takes it" in out
     assert "nothing is new in the model" in run("b", "task.label_names=[no,yes]")
     words[-1] = f"checkpoint={tmp_path / 'b'}"
     data = write_texts(tmp_path / "other", ["cat", "dog"])
@@ -262,17 +262,17 @@ def test_published_names_are_asked_for_in_evaluation(tmp_path: Path) -> None:
     ask = ["eval", "task=classification", f"task.path={data}", "device=cpu", "--json"]
     out = plmctl(*ask, f"checkpoint={plain}", code=2)
     assert "the names of the 2 labels of its head" in out
-    assert "fix: task.label_names=[0,1]" in out
+    assert "fix: 'task.label_names=[0,1]'" in out
     assert evaluated(*ask[1:3], f"checkpoint={plain}", "task.label_names=[0,1]")["accuracy"] == 0.5
     data = write_texts(tmp_path / "words", ["no", "yes"])
     out = plmctl(
         "eval", f"task.path={data}", ask[1], f"checkpoint={plain}", "task.label_names=[0,1]", code=3
     )
-    assert "fix: task.label_names=[no,yes]" in out
+    assert "fix: 'task.label_names=[no,yes]'" in out
     upper = publish(tmp_path / "upper", "Sequence", ["NO", "YES"], [0.0, 3.0])
     out = plmctl("eval", f"task.path={data}", ask[1], f"checkpoint={upper}", code=3)
     assert "label 'no' differs from 'NO' in case" in out
-    assert "fix: task.label_names=[no,yes]" in out
+    assert "fix: 'task.label_names=[no,yes]'" in out
 
 
 def test_a_teacher_answers_in_the_order_of_the_student(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_teacher_answers_in_the_order_of_the_student(tmp_path: Path) -> None:
     words[3] = f"teacher={plain}"
     out = plmctl("distill", *words, f"run.dir={tmp_path / 'b'}", code=2)
     assert "have no names (LABEL_0, ...)" in out
-    assert "fix: task.label_names=[negative,positive]" in out
+    assert "fix: 'task.label_names=[negative,positive]'" in out
 
 
 def test_rows_of_unknown_parts_are_left_out() -> None:

@@ -14,9 +14,9 @@ FOUND = [("other", "x.tsv:2"), ("same", "x.tsv:3")]
 def test_it_is_named_with_the_setting_and_a_fix_that_works(names: list[str]) -> None:
     with pytest.raises(DataError) as raised:
         label_ids(FOUND, names, learned=False)
-    said, _, fix = str(raised.value).partition("\n  fix: task.label_names=")
+    said, _, fix = str(raised.value).partition("\n  fix: 'task.label_names=")
     assert said.startswith("x.tsv:3: label 'same' is none of the names in task.label_names")
-    mended = fix.strip("[]").split(",")
+    mended = fix.strip("[]'").split(",")
     assert label_ids(FOUND, mended, learned=False) == [mended.index("other"), mended.index("same")]
 
 

@@ -197,10 +197,10 @@ def test_each_label_has_the_threshold_of_its_best_f1() -> None:
         task.score(apply_decision(task, rows, own))["macro_f1"] for own in (found, together)
     )
     assert each > all_
-    with pytest.raises(UsageError, match=r"one for all.*\n  fix: calibrate=\[thresholds\]"):
+    with pytest.raises(UsageError, match=r"one for all.*\n  fix: 'calibrate=\[thresholds\]'"):
         fit_decision(task, rows, ["threshold", "thresholds"], split="dev")
     one = [{"gold": "a", "guess": "a", "probabilities": {"a": 0.7, "b": 0.3}}]
-    with pytest.raises(UsageError, match=r"guesses one label.*\n  fix: calibrate=\[threshold\]"):
+    with pytest.raises(UsageError, match=r"guesses one label.*\n  fix: 'calibrate=\[threshold\]'"):
         fit_decision(task, one, ["thresholds"], split="dev")
 
 

@@ -411,7 +411,7 @@ def test_mistakes_are_named_before_any_work(table: Path, base: Path, tmp_path: P
 
     said = refused("stabiliser=[ema,swa]")
     assert "one of ema, swa" in said
-    assert "fix: stabiliser=[ema]" in said
+    assert "fix: 'stabiliser=[ema]'" in said
     assert "stabiliser=[mixout]" in refused("stabiliser=[mixot]")
     said = refused("stabiliser=[reinitialise]", "stabiliser.reinitialise.layers=5")
     assert "stabiliser.reinitialise.layers=5: at most 2" in said

@@ -222,8 +222,8 @@ def test_a_tracker_of_a_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     [
         ("wandbb", (), r"<module>\.<class> of a --plugin package \(did you mean 'wandb'\?\)"),
         ("own_parts.sheet.Sheet", (), "fix: --plugin own_parts$"),
-        ("torch.nn.Linear", (), r"fix: --plugin own_parts run\.trackers=\[own_parts\.make\]"),
-        ("wandbx.Run", (), r"there is no package wandbx\n  fix: run\.trackers=\[wandb\]"),
+        ("torch.nn.Linear", (), r"fix: --plugin own_parts 'run\.trackers=\[own_parts\.make\]'"),
+        ("wandbx.Run", (), r"there is no package wandbx\n  fix: 'run\.trackers=\[wandb\]'"),
         ("own_parts.sheet.Shet", ("own_parts",), "did you mean 'Sheet'"),
         ("own_parts.blockwise.Blockwise", ("own_parts",), "a subclass of Tracker"),
     ],

@@ -98,7 +98,7 @@ def test_scores_have_no_name_among_them(tmp_path: Path) -> None:
 def test_the_fix_that_is_proposed_works(tmp_path: Path) -> None:
     table(tmp_path, "review\tstars", *rows(LONG, "15"))
     with pytest.raises(
-        DataError, match=r"fix: task.columns.text=COLUMN  # COLUMN: a column of the file"
+        DataError, match=r"fix: task.columns.text=COLUMN task.columns.label=COLUMN  # COLUMN: a col"
     ):
         read("classification", tmp_path)
     assert len(read("classification", tmp_path, *NUMBERS)[1]) == 12

@@ -185,7 +185,9 @@ def test_a_column_of_several_that_is_there_twice_is_refused(tmp_path):
     reader = Choices(splits=SPLITS)
     (tmp_path / "train.csv").write_text("q,a,b,b,label\n1,2,3,4,0\n", encoding="utf-8")
     columns = {"text": "q", "choices": ["a", "b"], "label": "label"}
-    with pytest.raises(DataError, match=r"csv:1: .* 2 and 3\n  fix: task.columns.choices=\[a,2\]$"):
+    with pytest.raises(
+        DataError, match=r"csv:1: .* 2 and 3\n  fix: 'task.columns.choices=\[a,2\]'$"
+    ):
         reader.read(tmp_path, "train", columns)
 
 
