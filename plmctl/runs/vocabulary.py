@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ USUAL = 64  # characters that yield one more token, or fewer
 _yields: dict[tuple[str, str], int] = {}  # {(recipe, hash of the text): tokens that it yields}
 
 
-def find_size(recipe: Recipe, data: Mapping[str, Any]) -> int:
+def find_size(recipe: Recipe, data: dict[str, Any]) -> int:
     """The tokens that a text yields, `recipe.vocab_size` at most.
 
     For that a tokenizer is trained on texts of at most SHORT characters.
