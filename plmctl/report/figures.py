@@ -14,6 +14,7 @@ from plmctl.core.extras import require_library
 from plmctl.core.terminal import WARN, counted, remark
 from plmctl.report.latex import escape, format_table, join_cells
 from plmctl.report.page import Block, Chart, Folded, Heading, TableBlock, find_numbers
+from plmctl.report.text import spell_file
 from plmctl.storage.atomic import write_bytes
 from plmctl.storage.gate import admit, own
 
@@ -100,8 +101,7 @@ def _find_all(blocks: Sequence[Block], part: str = "") -> Iterator[tuple[str, Ch
 
 
 def _name(kind: str, number: int, title: str) -> str:
-    words = re.sub(r"[^\w.]+", "-", title.lower()).strip("-.")
-    return f"{kind}-{number:02d}-{words[:60]}"
+    return f"{kind}-{number:02d}-{spell_file(title)[:60]}"
 
 
 def _format_csv(table: TableBlock) -> str:

@@ -52,11 +52,16 @@ def name_part(name: str, text: str) -> str:
     return f"{name}: {text}" if name else text
 
 
+def spell_file(name: str) -> str:
+    """A name as a part of a file name, "loss/mlm" as "loss-mlm"; it may be empty."""
+    return re.sub(r"[^\w.]+", "-", name.lower()).strip("-.")
+
+
 def name_files(names: Iterable[str]) -> dict[str, str]:
     """{a name: its part of a file name}, such as {"loss/mlm": "loss-mlm"}; no two are equal."""
     found: dict[str, str] = {}
     for name in dict.fromkeys(names):
-        word = re.sub(r"[^\w.]+", "-", name.lower()).strip("-.")
+        word = spell_file(name)
         number = len(found)
         found[name] = f"{word}-{number}" if not word or word in found.values() else word
     return found

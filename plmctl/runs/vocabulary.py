@@ -14,7 +14,9 @@ from plmctl.text.document import Document
 from plmctl.text.recipe import Recipe, TooLittleText
 from plmctl.text.tokenizer import Tokenizer
 
-SHORT = 1 << 19  # characters of a text of which a tokenizer is trained for its size alone
+SHORT = (
+    1 << 19
+)  # characters of a text that are read; a tokenizer is trained on all of a shorter one
 USUAL = 64  # characters that yield one more token, or fewer
 
 _yields: dict[tuple[str, str], int] = {}  # {(recipe, hash of the text): tokens that it yields}

@@ -127,14 +127,13 @@ class Results:
 
     def runs(self, metric: Metric, by: str) -> dict[str, list[Run]]:
         """{arm: the curves of its pretrainings that are done}."""
-        return {
-            arm: [
-                read_curve(self._log(name), metric.series, by, self._count(arm)[0])
-                for name in dict.fromkeys(cell.pretrain for cell in self.cells(arm))
-                if name and self._done([name])
-            ]
-            for arm in self.plan.arms
-        }
+        found: dict[str, list[Run]] = {}
+        for arm in self.plan.arms:
+            names = dict.fromkeys(cell.pretrain for cell in self.cells(arm))
+            done = [name for name in names if name and self._done([name])]
+            rate = self._count(arm)[0] if done else 0.0
+            found[arm] = [read_curve(self._log(name), metric.series, by, rate) for name in done]
+        return found
 
     def cost(self, arm: str) -> dict[str, float | None]:
         """The parameters, and means over the cells that are done: tokens and training FLOPs of

@@ -104,13 +104,16 @@ def _remark_next(what: str, settings: Ablate) -> None:
 def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:
     """How the jobs of a plan stand in the folder of its study."""
 
+    sizes: dict[str, int] = {}  # {a job: the size of its vocabulary}, as soon as it is known
+
     def rule(job: Job, run: Path) -> str:
         if job.verb != "pretrain" or plan.study.stop is None:
             return ""
         tokens = [name for name in job.needs if plan.jobs[name].verb == "tokenize"]
         places = [*(folder / JOBS / name / RUN for name in tokens), run]
-        size = next(filter(None, map(read_size, places)), None)
-        rate = plan.flops_per_token(job.name, size)
+        if job.name not in sizes and (size := next(filter(None, map(read_size, places)), None)):
+            sizes[job.name] = size
+        rate = plan.flops_per_token(job.name, sizes.get(job.name))
         return reason_to_stop(run, plan.study, rate)
 
     return JobJournal(plan.jobs, folder / JOBS, rule=rule)

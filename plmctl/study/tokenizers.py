@@ -23,13 +23,12 @@ from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import choose_training_texts
 from plmctl.inputs.tokenize import find_sources
-from plmctl.runs.vocabulary import USUAL, FirstTexts
+from plmctl.runs.vocabulary import SHORT, USUAL, FirstTexts
 from plmctl.study.plan import StudyPlan
 from plmctl.text.recipe import Recipe, TooLittleText
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 
-PART = 1 << 19  # characters of a text that are read; a tokenizer is trained on all of a shorter one
 FEWER = 8  # for a longer text, the part of the texts that it is trained on, for its special tokens
 
 
@@ -92,9 +91,9 @@ def _learn(config: Mapping[str, Any], given: Provenance, *, free: bool) -> _Trie
         return _Tried(None, question=question)
     recipe: Recipe = build(node, plugins=given.plugins, path="tokenizer")
     source, _ = find_sources(plain(data), data["path"])
-    part, beginning = replace(recipe, sample_bytes=PART), FirstTexts(source.documents())
+    part, beginning = replace(recipe, sample_bytes=SHORT), FirstTexts(source.documents())
     texts = list(choose_training_texts(beginning, part))
-    if beginning.is_all or recipe.sample_bytes <= PART:
+    if beginning.is_all or recipe.sample_bytes <= SHORT:
         vocab = Tokenizer.learn_most(lambda: texts, recipe, remark if free else None).vocab
         return _Tried(vocab, vocab.size)
     few = texts[: max(1, len(texts) // FEWER)]
@@ -102,7 +101,7 @@ def _learn(config: Mapping[str, Any], given: Provenance, *, free: bool) -> _Trie
         return _Tried(Tokenizer.learn(few, recipe).vocab, recipe.vocab_size)
     except TooLittleText as error:
         smaller = replace(recipe, vocab_size=error.size)
-    much = recipe.vocab_size * USUAL > PART
+    much = recipe.vocab_size * USUAL > SHORT
     question = f"whether the text yields {recipe.vocab_size:,} tokens" if much else ""
     try:
         return _Tried(Tokenizer.learn(few, smaller).vocab, recipe.vocab_size, question)

@@ -76,7 +76,7 @@ def test_texts_and_names_keep_their_signs(
     monkeypatch.chdir(tmp_path)
     for name in ("我的\u3000文件.txt", "“真”", "a.txt，seed=1"):
         Path(name).write_text("x")
-    refuse_look_alikes(words, OPTIONS, VALUED)
+    assert refuse_look_alikes(words, OPTIONS, VALUED) is None  # type: ignore[func-returns-value]
 
 
 def test_a_command_line_is_read_whole() -> None:

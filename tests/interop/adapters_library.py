@@ -136,7 +136,7 @@ def make(name: str) -> tuple[Any, list[str]]:
 
 
 def save(name: str, folder: Path) -> dict[str, Any]:
-    """What the library saves: its config, and {the name of a tensor: its shape}."""
+    """The folder that the library saves: its config, and {the name of a tensor: its shape}."""
     model, names = make(name)
     model.save_adapter(str(folder), names[-1], with_head=False)
     tensors = torch.load(folder / "pytorch_adapter.bin", weights_only=True)
@@ -147,7 +147,7 @@ def save(name: str, folder: Path) -> dict[str, Any]:
 
 
 def run(name: str) -> dict[str, list[float]]:
-    """What the library computes with a method."""
+    """The results of the library with a method."""
     from adapters import composition
 
     model, names = make(name)

@@ -81,7 +81,7 @@ def test_an_arm_whose_special_tokens_its_noise_lacks(here: Path) -> None:
 
 
 def test_of_a_long_text_its_beginning_is_tried(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizers, "PART", 4096)
+    monkeypatch.setattr(tokenizers, "SHORT", 4096)
     write_arm(here, "tokenizer.vocab_size=30000")
     done = dry_run()
     assert done.exit_code == 0, done.output

@@ -9,11 +9,11 @@ from typing import Any, NotRequired, TypedDict
 
 from torch import Tensor
 
+from plmctl.artifacts.peft.reading import AGAIN
 from plmctl.core.errors import DataError
 from plmctl.interop import weights
 from plmctl.storage.reading import read_json
 
-AGAIN = "download the adapter again"
 HEAD, HEAD_WEIGHTS = "head_config.json", ("model_head.safetensors", "pytorch_model_head.bin")
 HEADLESS = "save it without: model.save_adapter(folder, name, with_head=False)"
 # {(kind of head, its layers, whether a pooler stands before it): (the end of the published class,

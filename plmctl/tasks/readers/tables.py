@@ -218,8 +218,9 @@ class Table(SplitFiles):
         try:
             positions = _find_columns(file, columns, known, first, labelled)
         except _NoColumn as missing:
-            what, fix = _explain_undivided(file, names, first, columns)
-            if len(known) == 1 and what:
+            alone = len(known) == 1
+            what, fix = _explain_undivided(file, names, first, columns) if alone else ("", "")
+            if what:
                 told = f"{missing}\n  {what}"
                 raise AbsentColumn(told, missing.column, file=file, line=line, fix=fix) from None
             flags = find_flags(known, [cells for _, cells in chain(first, rows)])
