@@ -14,9 +14,8 @@ from plmctl.text.document import Document
 from plmctl.text.recipe import Recipe, TooLittleText
 from plmctl.text.tokenizer import Tokenizer
 
-SHORT = (
-    1 << 19
-)  # characters of a text that are read; a tokenizer is trained on all of a shorter one
+# characters of a text that are read; a tokenizer is trained on all of a shorter one
+SHORT = 1 << 19
 USUAL = 64  # characters that yield one more token, or fewer
 
 _yields: dict[tuple[str, str], int] = {}  # {(recipe, hash of the text): tokens that it yields}

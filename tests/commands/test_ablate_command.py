@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.config.recipes import load, recipe_names, recipes_dir
+from plmctl.runs import vocabulary
 from plmctl.study import bases, tokenizers
 from tests.knowledge.tables import write_knowledge
 from tests.marks import mark_slow
@@ -131,7 +132,8 @@ def test_shipped_studies_plan_without_any_file(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tokenizers, "PART", 4096)  # characters
+    for module in (vocabulary, tokenizers):
+        monkeypatch.setattr(module, "SHORT", 4096)  # characters
     # neither Chinese text nor text with marked entities comes with Python
     files = {"chinese_units": "zhwiki.txt", "kbert": "lexicon.spo", "ebert": "vectors"}
     needed = (files | dict.fromkeys(LINKED, "linked")).get(name)
