@@ -24,7 +24,7 @@ from plmctl.config.schema import Converted, Graph
 from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import DataError, UsageError, did_you_mean, list_some
 from plmctl.core.spelling import spell_setting
-from plmctl.core.terminal import DETAIL, WARN, remark
+from plmctl.core.terminal import DETAIL, WARN, remark, remark_once
 from plmctl.interop import elmo, fairseq, google, hf, sentence_folder, weights
 from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_tables
@@ -532,4 +532,6 @@ def _best(checkpoints: Path) -> Path:
             damaged.append(f"{folder}: {problem}")
     for line in damaged:
         remark(f"{line}; {chosen.name} is taken", WARN)
+    if chosen != newest:
+        remark_once(f"{chosen} is taken: it validated best ({newest.name} is the newest)")
     return chosen

@@ -25,6 +25,7 @@ _LETTER = (
     '<text x="4" y="30" font-family="sans-serif" font-size="24">{}</text></svg>'
 )
 SCALE = 3.0  # pixels of a PNG for one of the picture
+_PLAIN = str.maketrans({"−": "-", ",": None})
 _OURS = re.compile(r"(figure|table)-\d+-.*\.(svg|png|pdf|csv|tex)")
 
 
@@ -105,9 +106,23 @@ def _name(kind: str, number: int, title: str) -> str:
 
 
 def _format_csv(table: TableBlock) -> str:
+    """Cells of a column of numbers are plain ones, and a deviation has a column of its own."""
+    columns = list[tuple[str, ...]]()
+    for number, head, *cells in zip(find_numbers(table), table.head, *table.rows, strict=True):
+        columns += _split(head, cells) if number else [(head, *cells)]
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([table.head, *table.rows])
+    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
     return text.getvalue()
+
+
+def _split(head: str, cells: list[str]) -> Iterator[tuple[str, ...]]:
+    """`1,024 ± 3.5` as 1024 and 3.5, of the columns `<head>` and `<head>, sd`."""
+    unit = " (%)" if all("%" in cell for cell in cells if cell) and any(cells) else ""
+    plain = [cell.translate(_PLAIN).replace("%" * bool(unit), "").partition("±") for cell in cells]
+    mean, _, deviation = head.partition(" ± ")
+    yield f"{mean}{unit}", *(number.strip() for number, _, _ in plain)
+    if any(sign for _, sign, _ in plain):
+        yield f"{deviation or f'{mean}, sd'}{unit}", *(spread.strip() for _, _, spread in plain)
 
 
 def _format_latex(title: str, table: TableBlock) -> str:

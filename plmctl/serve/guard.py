@@ -21,6 +21,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 LINGER, SURPLUS = 10.0, 8  # seconds, and bodies of the longest length, that are read for nothing
+TRUNCATED = "x-truncated"
 OPEN = ("/health", "/v1/models")  # without a token: probes, and clients that ask for names first
 
 
@@ -91,7 +92,7 @@ class Guard:
         if isinstance(found, Response):
             await found(request.scope, request.receive, answer)
         else:
-            await answer.send(200, found)
+            await answer.send(200, found, _describe_cut(request))
 
     def _check(self, path: str, headers: Mapping[bytes, bytes]) -> bytes:
         """The kind of the body; Refusal of a wrong token, or of a length that is too large."""
@@ -103,6 +104,12 @@ class Guard:
         if length.isdigit() and int(length) > self.longest_body:
             raise _too_long(self.longest_body)
         return headers.get(b"content-type", b"")
+
+
+def _describe_cut(request: Request) -> dict[str, str]:
+    """The header with the numbers of the texts that were cut: no published form has a field."""
+    numbers = getattr(request.state, "cut", [])
+    return {TRUNCATED: ",".join(map(str, numbers))} if numbers else {}
 
 
 def _too_long(longest: int) -> Refusal:

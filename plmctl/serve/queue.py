@@ -65,10 +65,11 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class QueuedItem:
-    """A question, and about how many tokens it has."""
+    """A question, about how many tokens it has, and whether its text was cut."""
 
     content: Any
     tokens: int
+    cut: bool = False
 
 
 @dataclass(eq=False)

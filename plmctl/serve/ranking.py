@@ -47,4 +47,5 @@ async def rank_texts(
         assert vectors is not None
         found, _ = await server.answer(request, vectors, [query, *texts], vectors.read)
         scores = [float(found[0] @ vector) for vector in found[1:]]
+        request.state.cut = [number - 1 for number in request.state.cut if number]
     return sorted(enumerate(scores), key=lambda pair: (-pair[1], pair[0])), served.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -83,7 +83,7 @@ class Server:
         watch: Watch | None = None,
     ) -> tuple[list[Any], int]:
         """(the answers to what `read` makes of the items of a request, its tokens); `watch` gets
-        them while they grow.
+        them while they grow. `request.state.cut` is set to the numbers of items that were cut.
 
         Raises:
             Refusal: A text cannot be read, the queue is full, or the client has left.
@@ -97,7 +97,13 @@ class Server:
             raise Refusal(422, list_problems(error)) from error
         finally:
             gone.cancel()
+        pairs = enumerate(zip(questions, answers, strict=True))
+        request.state.cut = [number for number, (own, found) in pairs if own.cut or _is_cut(found)]
         return answers, sum(question.tokens for question in questions)
+
+
+def _is_cut(answer: Any) -> bool:
+    return isinstance(answer, Mapping) and bool(answer.get("truncated"))
 
 
 def _is_short(items: Sequence[Any]) -> bool:

@@ -72,7 +72,7 @@ class VectorEngine:
         if line.cut and not cut:
             what = f"the text has more tokens than the model reads, {self.longest}"
             raise DataError(what, file="input", line=number)
-        return QueuedItem(line, len(line.ids))
+        return QueuedItem(line, len(line.ids), line.cut)
 
     def _take_ids(self, ids: Sequence[int], number: int) -> EmbeddingLine:
         size = self.loaded.source.vocab_size

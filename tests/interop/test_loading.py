@@ -55,7 +55,9 @@ def test_a_checkpoint_has_model_tokenizer_and_config(checkpoint: Path) -> None:
     ]
 
 
-def test_a_run_gives_its_best_checkpoint_or_the_newest(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_run_gives_its_best_checkpoint_or_the_newest(
+    checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     source = open_source(checkpoint)
     run = tmp_path / "run"
     writer = Checkpoints(
@@ -66,7 +68,9 @@ def test_a_run_gives_its_best_checkpoint_or_the_newest(checkpoint: Path, tmp_pat
     for step in (1, 2, 3):
         progress = Progress(step=step, best_step=2 if step > 1 else None).to_json()
         writer.save(Snapshot(dict(source.tensors), {}, {}, {}, {"progress": progress}), step=step)
-    assert find(run).name == "step-2"
+    assert find(run).name == find(run).name == "step-2"
+    (said,) = caplog.messages
+    assert said.endswith("step-2 is taken: it validated best (step-3 is the newest)")
     (run / "checkpoints/step-2/model.safetensors").write_bytes(b"")
     assert find(run).name == "step-3"
     assert find(run / "checkpoints").name == "step-3"

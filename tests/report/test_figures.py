@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
 from plmctl.report.charts import draw_lines
-from plmctl.report.figures import check_figures, find_missing, write_figures
+from plmctl.report.figures import _format_csv, check_figures, find_missing, write_figures
 from plmctl.report.page import Chart, Folded, Heading, TableBlock
 from tests.report import fabricated
 
@@ -94,3 +94,15 @@ def test_letters_without_a_font_are_found() -> None:
     convert = pytest.importorskip("vl_convert")
     assert find_missing("A plain table, ≥ 5 → 6 ± é\n", convert) == ""
     assert find_missing("x\U0010fffd\U0010fffd", convert) == "\U0010fffd"
+
+
+def test_numbers_of_a_csv_file_are_plain() -> None:
+    table = TableBlock(
+        ["arm", "mean ± sd", "kept", "speed", "gain"],
+        [["a", "4.9 ± 0.01", "81.2%", "1,024", "−0.5%"], ["b", "−1", "", "7", "2"]],
+    )
+    assert _format_csv(table).splitlines() == [
+        "arm,mean,sd,kept (%),speed,gain",
+        "a,4.9,0.01,81.2,1024,-0.5%",
+        "b,-1,,,7,2",
+    ]

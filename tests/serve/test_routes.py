@@ -190,6 +190,13 @@ def test_cut_texts_and_lengths_are_named(client: TestClient) -> None:
     assert reply.headers["x-truncated"] == "1"
     assert [{each["label"] for each in own} for own in reply.json()] == [{"a", "b"}] * 2
     assert "x-truncated" not in client.post("/predict", json={"inputs": texts[:1]}).headers
+    for path, body in (
+        ("/embed", {"inputs": texts}),
+        ("/v1/embeddings", {"input": texts}),
+        ("/classify", {"input": texts, "model": "films"}),
+        ("/rerank", {"query": "film", "texts": texts}),
+    ):
+        assert client.post(path, json=body).headers["x-truncated"] == "1", path
     (own,) = [each for each in client.get("/info").json()["models"] if "max_length" in each][:1]
     listed = {each["id"]: each for each in client.get("/v1/models").json()["data"]}
     assert own["max_model_len"] == listed[own["id"]]["max_model_len"] >= own["max_length"] > 0

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
 
 from plmctl import __version__
 from plmctl.serve.errors import Refusal
@@ -19,9 +18,6 @@ from plmctl.serve.ranking import rank_texts
 from plmctl.serve.routes.fields import Body, Record, Text, list_texts
 from plmctl.serve.server import Server
 from plmctl.serve.vectors import shorten
-
-# a header with the numbers of the texts that were cut: the published form has no field for it
-TRUNCATED = "x-truncated"
 
 
 class PredictRequest(Body):
@@ -68,12 +64,7 @@ def make_router(server: Server) -> APIRouter:
         server.check_count(items)
         found, _ = await server.answer(request, engine, items, partial(engine.read, served.name))
         answers = [_rank_labels(answer) for answer in found]
-        cut = [str(number) for number, answer in enumerate(found) if answer.get("truncated")]
-        spelt = answers[0] if alone else answers
-        if not cut:
-            return spelt
-        content, headers = TypeAdapter(Any).dump_json(spelt), {TRUNCATED: ",".join(cut)}
-        return Response(content, media_type="application/json", headers=headers)
+        return answers[0] if alone else answers
 
     @router.post("/embed", summary="A vector for each text")
     async def embed(body: EmbedRequest, request: Request) -> list[list[float]]:
