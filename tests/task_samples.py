@@ -393,6 +393,7 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     "extractive_summarization": _by_row(
         lambda n: {"source": [say(n), say(n + 1)], "target": say(n)}, "task.max_length=32"
     ),
+    "sentence_translations": _by_row(lambda n: {"source": say(n), "target": say(2 * n + 1)}),
     "dialogue": _by_row(write_talk, *WRITING),
     **dict.fromkeys(("tagging", "conll2003", "conll2000", "chunking"), _by_row(tag_words)),
     **dict.fromkeys(("pos", "dependency"), write_bank),

@@ -18,6 +18,7 @@ from plmctl.distill.base import (
     Predictions,
     Question,
     Teacher,
+    find_written,
     record_model,
 )
 from plmctl.models.base import Model, Once
@@ -82,6 +83,28 @@ class Mean(Logits):
         """[p, K] `sum_i w_i softmax(z_i / temperature)`."""
         by_part = [part.probabilities(positions, temperature) for part in self.parts]
         return torch.stack([w * p for w, p in zip(self.weights, by_part, strict=True)]).sum(0)
+
+
+class TextVectors(Teacher):
+    """The vectors that a model has of one text of each training example, computed before the
+    training; so the model may have another tokenizer than the student.
+
+    Args:
+        vectors: [examples, W] by `values.example`.
+        measures: The sizes of the model.
+    """
+
+    def __init__(self, *, vectors: Tensor, measures: Measures) -> None:
+        super().__init__()
+        self.vectors: Tensor
+        self.register_buffer("vectors", vectors, persistent=False)
+        self.measures = replace(measures, records=frozenset({LOGITS}))
+
+    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
+        vectors = self.vectors[batch.require("values.example")]
+        real = find_written("text", batch).real
+        labelled = torch.ones(len(vectors), dtype=torch.bool, device=vectors.device)
+        return Predictions(real, {head: Logits(vectors, labelled) for head in question.heads})
 
 
 class Several(Teacher):

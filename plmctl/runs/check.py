@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from plmctl.artifacts.assemble import build_model, build_objective, row_lengths, without_weights
@@ -18,6 +19,7 @@ from plmctl.config.texts import sources
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.data.located import locate
 from plmctl.data.shards import is_tokens
+from plmctl.distill.base import Teacher
 from plmctl.heads.base import WORDS, about_of
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
@@ -38,11 +40,12 @@ from plmctl.runs.teachers import (
     check_teacher,
     outline_lesson,
     outline_teachers,
+    outline_text_teachers,
     refuse_long_rows,
 )
 from plmctl.runs.unfreezing import check_unfreezing, group_layers
 from plmctl.runs.vocabulary import find_size
-from plmctl.tasks.capabilities import noise_of
+from plmctl.tasks.capabilities import find_lesson, noise_of
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
@@ -156,15 +159,22 @@ def check_finetuning(spec: Finetune, task: Task) -> Outline:
     check_first_vectors(spec)
     check_tasks(spec, task)
     check_teacher(spec)
-    if teachers := outline_teachers(spec):
-        refuse_long_rows(teachers, {"task.max_length": task.lengths.longest})
-    objective = outline_lesson(spec, model, task, teachers)
+    objective = outline_lesson(spec, model, task, _outline_teachers(spec, model, task))
     check_cache(spec, task)
     build_regulariser(spec, model, task)
     _check_tuning(spec, model, task)
     outline = Outline(model, objective)
     check_team(*outline, spec.train.tensor_parallel)
     return outline
+
+
+def _outline_teachers(spec: Finetune, model: Model, task: Task) -> Sequence[Teacher]:
+    """The teachers without weights; raise where they cannot read the rows of the task."""
+    if find_lesson(task):
+        return outline_text_teachers(spec, model)
+    if teachers := outline_teachers(spec):
+        refuse_long_rows(teachers, {"task.max_length": task.lengths.longest})
+    return teachers
 
 
 def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:

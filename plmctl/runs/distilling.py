@@ -5,6 +5,7 @@ say what came of it.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -31,14 +32,19 @@ from plmctl.runs.teachers import load_teacher, teachers_of
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import batches, inference
+from plmctl.tasks.capabilities import find_lesson
 from plmctl.tasks.readers.label_text import spell_label
+from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World
 from plmctl.training.trainer import Result
 from plmctl.use.calibrating import decide_again
-from plmctl.use.predict import ScoreTable, predict
+from plmctl.use.embedding_lines import find_longest, lay_out_text
+from plmctl.use.predict import BATCH, ScoreTable, predict
+from plmctl.use.sentence_vectors import choose_pooling, embed_texts
+from plmctl.use.vectors import make_batch
 
 
 def distill(spec: Finetune | Pretrain) -> int:
@@ -84,7 +90,7 @@ class Trial(NamedTuple):
     """The batches and the measure for teachers and student."""
 
     scores: list[dict[str, float]]  # the scores of each model
-    timed: dict[int, Batch]  # by the number of rows
+    timed: Sequence[Mapping[int, Batch]]  # a batch for each model and number of rows
     forward: Forward
     metric: str
     largest_is_best: bool
@@ -125,6 +131,8 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
     task.fit_labels(train := task.read("train"))
     dev = task.read("dev") if task.splits.has("dev") else None
     name, examples = ("train", train) if dev is None else ("dev", dev)
+    if find_lesson(task):
+        return _on_vectors(task, examples, loaded, precision, scored=dev is not None)
     split = inference.encode_split(task, name, examples, loaded[-1].tokenizer)
     answer = [_answers(task, each) for each in loaded]
     scores = [
@@ -135,7 +143,28 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
     middle = np.argsort(np.abs(length - np.median(length)), kind="stable")
     timed = {rows: batches.collate(split.rows, middle[:rows]) for rows in BATCHES}
     forward: Forward = task.logits if all(answer) else _run_backbone
-    return Trial(scores, timed, forward, task.metrics[0], task.directions.larger(task.metrics[0]))
+    every, metric = [timed] * len(loaded), task.metrics[0]
+    return Trial(scores, every, forward, metric, task.directions.larger(metric))
+
+
+def _on_vectors(
+    task: Task, examples: list[Example], loaded: list[Loaded], precision: Precision, *, scored: bool
+) -> Trial:
+    """On the texts of examples, each model by its own tokenizer and pooling."""
+    split = inference.encode_split(task, "dev", examples, loaded[-1].tokenizer)
+    texts = [text for example in examples for text in task.texts(example)]
+    scores, timed = list[dict[str, float]](), list[dict[int, Batch]]()
+    for each in loaded:
+        pooling = choose_pooling(each, None, path="teacher")
+        how: Any = {"batch_size": BATCH, "precision": precision}
+        vectors = embed_texts(each, texts, pooling, **how) if scored else np.zeros(0)
+        answers = {task.facts.head: vectors}
+        scores.append(task.score(task.predict(answers, split.rows, examples)) if scored else {})
+        longest = find_longest(each)
+        lines = [lay_out_text(text, each, longest) for text in texts[: max(BATCHES)]]
+        spelling = each.source.spelling
+        timed.append({rows: make_batch(lines[:rows], spelling) for rows in BATCHES})
+    return Trial(scores, timed, _run_backbone, task.metrics[0], True)
 
 
 def _score(
@@ -196,7 +225,7 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Trial:
         some = replace(feed, eval=few)
         batch = next(next(iter(open_held_out(some, corpus, world, fields).values())))
         timed[len(batch.key)] = batch
-    return Trial(scores, timed, _run_backbone, "loss", False)
+    return Trial(scores, [timed] * len(models), _run_backbone, "loss", False)
 
 
 def _run_backbone(model: Model, batch: Batch) -> Hidden:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -46,10 +46,11 @@ from plmctl.runs.side_training import (
 )
 from plmctl.runs.stabilising import read_epoch, stabilise
 from plmctl.runs.teachers import add_teacher
+from plmctl.runs.text_teachers import Lessons
 from plmctl.runs.trained_adapters import take_adapters
 from plmctl.runs.unfreezing import make_stages
 from plmctl.tasks import inference
-from plmctl.tasks.capabilities import noise_of
+from plmctl.tasks.capabilities import find_lesson, noise_of
 from plmctl.tasks.inference import Split
 from plmctl.tasks.readers.label_text import SETTING, describe_names
 from plmctl.tasks.task import Task
@@ -57,6 +58,7 @@ from plmctl.text import unknown
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints, load_tensors, read_base
+from plmctl.training.device.precision import choose
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.frozen_outputs import FrozenOutputs, FrozenPart
 from plmctl.training.regularisers.base import Regulariser
@@ -125,7 +127,7 @@ def plan(session: Session) -> FinetuningPlan:
             session.say(line)
     before = {"before_epoch": kept.before_epoch} if kept else {}
     batches = mix_batches(session, make_batches(session, task, tokenizer, rows, **before), sides)
-    objective = _build_objective(session, model, task, sides, rows, tokenizer)
+    objective = _build_objective(session, model, task, sides, data["train"], tokenizer)
     epoch = batches.updates_per_epoch
     budget = budget_of(spec.train, updates_per_epoch=epoch)
     short = describe_shortness(spec, budget.steps, model.backbone.width, epoch)
@@ -168,12 +170,16 @@ def _build_objective(
     model: Model,
     task: Task,
     sides: Sequence[SideData],
-    rows: Rows,
+    split: Split,
     tokenizer: Tokenizer,
 ) -> Objective:
     """The objective of a task with its teachers, other tasks and stabilisers."""
-    spec, device = session.spec, session.world.device
-    objective = add_teacher(spec, model, task, say=session.say, rows=len(rows.key))
+    spec, device, rows = session.spec, session.world.device, split.rows
+    lessons = None
+    if lesson := find_lesson(task):
+        lessons = Lessons([lesson(each) for each in split.examples], choose("fp32", device))
+    how: Any = {"say": session.say, "rows": len(rows.key), "lessons": lessons}
+    objective = add_teacher(spec, model, task, **how)
     trainable = model.trainable(spec.train.trainable)
     apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
     return stabilise(

@@ -37,6 +37,7 @@ from plmctl.runs.side_tasks import with_side_tasks
 from plmctl.runs.task_fit import fit_language_heads
 from plmctl.runs.teachers import with_tokenizer
 from plmctl.storage.paths import fresh, refuse_file_name
+from plmctl.tasks.capabilities import find_lesson
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
@@ -92,7 +93,9 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
         spec, task = shorten_rows(spec, task)
         check_splits(spec, task)
         check_texts(spec)
-        spec = with_tokenizer(with_side_tasks(spec, task), spec.checkpoint)
+        spec = with_side_tasks(spec, task)
+        if not find_lesson(task):
+            spec = with_tokenizer(spec, spec.checkpoint)
     with checking_parents(spec):
         return spec, task, check_finetuning(spec, task)
 

@@ -61,22 +61,28 @@ class ModelColumn:
 
 @torch.no_grad()
 def measure_latencies(
-    models: Sequence[Model], batches: Mapping[int, Batch], forward: Forward, *, precision: Precision
+    models: Sequence[Model],
+    batches: Sequence[Mapping[int, Batch]],
+    forward: Forward,
+    *,
+    precision: Precision,
 ) -> list[dict[int, float]]:
-    """For each model {rows: milliseconds of `forward`}: rounds in which all take turns, after one
-    to warm up.
+    """For each model {rows: milliseconds of `forward` on its batch of them}: rounds in which all
+    take turns, after one to warm up.
 
     The lower quartile of the rounds: whatever else the machine does only ever adds to one.
     """
     latencies: list[dict[int, float]] = [{} for _ in models]
-    for rows, batch in batches.items():
-        batch = batch.to(precision.device)
-        for model in models:
+    for rows in batches[0]:
+        pairs = [
+            (m, own[rows].to(precision.device)) for m, own in zip(models, batches, strict=True)
+        ]
+        for model, batch in pairs:
             _measure_time(model, batch, forward, precision)
         rounds: list[list[float]] = []
         began, spent = time.perf_counter(), 0.0
         while spent <= ENOUGH or len(rounds) < (ROUNDS if spent <= PATIENCE else 3):
-            rounds.append([_measure_time(model, batch, forward, precision) for model in models])
+            rounds.append([_measure_time(*pair, forward, precision) for pair in pairs])
             spent = time.perf_counter() - began
         for latency, times in zip(latencies, zip(*rounds, strict=True), strict=True):
             latency[rows] = round(1000 * statistics.quantiles(times, n=4)[0], 3)

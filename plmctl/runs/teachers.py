@@ -33,10 +33,12 @@ from plmctl.data.shards import is_tokens
 from plmctl.distill.base import LOGITS, Measures, Teacher
 from plmctl.distill.cache import Cached
 from plmctl.distill.distillation import Distillation
-from plmctl.distill.teachers import Frozen, Several
+from plmctl.distill.teachers import Frozen, Several, TextVectors
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
+from plmctl.runs.text_teachers import Lessons, outline_vectors
+from plmctl.tasks.capabilities import find_lesson
 from plmctl.tasks.readers.label_text import SETTING, spell_names
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
@@ -49,13 +51,20 @@ def teachers_of(spec: Any) -> list[str]:
 
 
 def add_teacher(
-    spec: Any, model: Model, objective: Objective, *, say: Callable[[str], None], rows: int = 0
+    spec: Any,
+    model: Model,
+    objective: Objective,
+    *,
+    say: Callable[[str], None],
+    rows: int = 0,
+    lessons: Lessons | None = None,
 ) -> Objective:
     """`objective` itself with distill=none, else what `distill` makes of it.
 
     Args:
         model: The student.
         rows: The number of rows that the student reads, for `teacher_cache`.
+        lessons: The texts that teachers embed; None: they read the rows of the student.
     """
     if not spec.get("distill"):
         return objective
@@ -65,6 +74,9 @@ def add_teacher(
         backbone = loaded.model.backbone
         shape = f"{backbone.num_layers} layers of {backbone.width}"
         say(f"teacher {path}: {count(loaded.model) / 1e6:.2f} M parameters, {shape}")
+        if lessons is not None:
+            teachers.append(lessons.embed(loaded, _name(loaded.source), say))
+            continue
         teacher: Teacher = Frozen(model=loaded.model, name=_name(loaded.source))
         if folder := spec.get("teacher_cache"):
             place, known = Path(folder).expanduser(), identity(loaded.source)
@@ -83,10 +95,12 @@ def load_teacher(spec: Any, path: str) -> Loaded:
 
 def outline_teachers(spec: Any) -> list[Frozen]:
     """The teachers of a run, without weights."""
-    paths = teachers_of(spec) if spec.get("distill") else ()
-    sources = [without_spare_rows(open_source(path, plugins=spec.plugins)) for path in paths]
-    with without_weights():
-        return [_outline(source, spec.plugins) for source in sources]
+    return [Frozen(model=each.model, name=_name(each.source)) for each in _outline(spec)]
+
+
+def outline_text_teachers(spec: Any, model: Model) -> list[TextVectors]:
+    """The teachers of a run that embed texts, without weights."""
+    return [outline_vectors(each, _name(each.source), model) for each in _outline(spec)]
 
 
 def outline_lesson(
@@ -168,6 +182,8 @@ def check_cache(spec: Any, task: Task) -> None:
     why = ""
     if not spec.teacher:
         why = "there is no teacher whose answers would be kept"
+    elif find_lesson(task):
+        why = "the teacher embeds each text once, before the first update"
     elif not issubclass(class_of(spec.distill, spec.plugins), Distillation):
         why = "this method takes the teacher apart, and no answers of it"
     elif not task.facts.has_classes:
@@ -282,10 +298,17 @@ def _together(teachers: Sequence[Teacher], spec: Any) -> Teacher | None:
     return teachers[0] if teachers else None
 
 
-def _outline(source: Source, plugins: Sequence[str]) -> Frozen:
-    vocab = source.tokenizer.vocab
-    model = build_model(source.config, vocab_size=source.vocab_size, vocab=vocab, plugins=plugins)
-    return Frozen(model=model, name=_name(source))
+def _outline(spec: Any) -> list[Loaded]:
+    """The models that teach, without weights."""
+    paths = teachers_of(spec) if spec.get("distill") else ()
+    sources = [without_spare_rows(open_source(path, plugins=spec.plugins)) for path in paths]
+    with without_weights():
+        return [Loaded(_build(source, spec.plugins), source) for source in sources]
+
+
+def _build(source: Source, plugins: Sequence[str]) -> Model:
+    vocab, size = source.tokenizer.vocab, source.vocab_size
+    return build_model(source.config, vocab_size=size, vocab=vocab, plugins=plugins)
 
 
 def _name(source: Source) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -47,12 +47,28 @@ class Explained(Protocol):
 
 
 @runtime_checkable
+class Embedded(Protocol):
+    """A task that learns vectors of texts from a teacher with a tokenizer of its own; each text of
+    an example is a row, in the order of `texts`.
+    """
+
+    def lesson(self, example: Example) -> str:
+        """The text of an example whose vector the teacher gives."""
+        ...
+
+
+@runtime_checkable
 class Submitted(Protocol):
     """A task whose leader board has a file format of its own."""
 
     def submit(self, predictions: Predictions) -> str:
         """The content of the file."""
         ...
+
+
+def find_lesson(task: object) -> Callable[[Example], str] | None:
+    """The text of an example that a teacher embeds; None: it reads the rows of the student."""
+    return task.lesson if isinstance(task, Embedded) else None
 
 
 def noise_of(task: Task, vocab: Vocab) -> Noise | None:

@@ -80,6 +80,7 @@ BERT = (2e-5, 5e-5)
 # SBERT's epochs; those of STS are four
 CLUE = {"c3": 8, "cluewsc2020": 50, "cmnli": 2, "drcd": 2}  # epochs of its baselines
 SENTENCES = {"sentence_classes": 1, "sentence_triplets": 1, "sentence_scores": 4}
+SENTENCES |= {"sentence_translations": 5}
 WRITING = ("comet", "dialogue", "question_generation", "seq2seq", "summarization", "translation")
 WRITING += ("abstractive_summarization", "tree_writing")
 # they predict tokens: the head is the checkpoint's own
