@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import typer.testing
+from torch.onnx._internal._lazy_import import onnxscript_apis
 
 # where no bytecode may lie beside the sources, each process that a test starts would compile torch
 # anew: two of its four seconds
@@ -33,6 +34,14 @@ os.fsync = lambda handle: None
 
 # a test of a command would spend a tenth of its time with making all commands anew
 typer.testing._get_command = functools.cache(typer.testing._get_command)
+
+
+# each export to ONNX would read the source of all of its 500 operators anew: a third of its time
+def _read_once() -> list[object]:
+    return onnxscript_apis.__getattr__("get_torchlib_ops")()
+
+
+onnxscript_apis.get_torchlib_ops = functools.cache(_read_once)
 
 # it takes hold of pytest's stderr, and closes it when Hydra sets logging up anew
 with contextlib.suppress(ImportError):
@@ -70,6 +79,15 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
     """Tokens that a test makes stay out of the user's cache."""
     patch = pytest.MonkeyPatch()
     patch.setenv("PLMCTL_CACHE", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_measurement() -> object:
+    """The rate of the processor is measured once, although other tests run beside."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr("plmctl.training.device.peak.TRIES", 1)
     yield
     patch.undo()
 

@@ -72,6 +72,9 @@ _RULES = {
     ),
 }
 RULES = {name: re.compile("|".join(rules), re.I) for name, rules in _RULES.items()}
+# a part of whatever breaks a rule: to look for it takes a tenth of the time
+PARTS = {"ask": "asked", "give": "given", "keep": "kept", "say": "said", "beside": "beside"}
+PARTS |= {"place": "place", "find": "found", "there": "there"}
 _SHORT = "".join(rf"(?<!\b{word}\.)" for word in (r"e\.g", r"i\.e", "sec", "al", "eq", "vs", "app"))
 _END = re.compile(rf"(?<=[.!?]){_SHORT}[\"')]?\s+(?=[A-Z*`\"'(\[{{<])")
 _SECTION = re.compile(r"(Args|Returns|Raises|Yields|Attributes|Example|Examples):$")
@@ -253,7 +256,10 @@ def broken(unit: Unit) -> Iterator[tuple[str, str]]:
     command = r"\bplmctl \S.*?(?=\s\([A-Za-z]|$)"  # up to a remark in brackets
     text = re.sub(command, "X", unit.text) if unit.kind == "settings" else unit.text
     for at, sentence in enumerate(split_sentences(text)):
+        lower = sentence.lower()
         for name, rule in RULES.items():
+            if PARTS.get(name, "") not in lower:
+                continue
             if name == "noun first" and (at or unit.kind != "argument"):
                 continue
             short = unit.kind == "message" and len(sentence.split()) < 5  # "of 12", behind a number
@@ -293,6 +299,7 @@ def test_examples_of_the_rules() -> None:
     }
     assert not rules("page", "What does it cost? One line tells both files apart. It takes place.")
     assert rules("docstring", " ".join(["word"] * 26)) == {"long"}
+    assert all(part in rule for name, part in PARTS.items() for rule in _RULES[name])
     assert not rules("docstring", f"{'word ' * 20}(Graves, 2016, arXiv:1603.08983, sec. 2.1).")
 
 

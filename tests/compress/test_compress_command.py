@@ -12,19 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from plmctl.artifacts.loading import load_source, open_source
-from plmctl.compress import bench, files
+from plmctl.compress import bench, climb, files
+from plmctl.compress.bench import Bench
+from plmctl.compress.files import files_of
+from plmctl.compress.form import PACKED, Form
 from plmctl.compress.shape import Shape
 from plmctl.compress.training import Changes
 from plmctl.nn.tables import count
+from plmctl.runtime.base import Program
 from plmctl.storage.packed import pack_arrays
 from plmctl.training.pruning.base import Pruning
 from tests.command import plmctl
 from tests.films import train_films
 
-WORDS = ("keep=0.01", "to=onnx", "train.steps=4", "train.save_every=1")
+WORDS = ("keep=0.01", "train.steps=4", "train.save_every=1")
+ONNX = (*WORDS, "to=onnx")
 WIDTH, LAYERS, HEADS, INNER = 32, 2, 2, 48
 UNITS = ["num_heads", "inner_width"]
 
@@ -43,12 +49,40 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train_films(tmp_path_factory.mktemp("films"))
 
 
+# a graph takes seconds for each shape; tests/use/test_deploying.py and the next test write some
+@pytest.fixture(
+    scope="module",
+    params=[PACKED, pytest.param(Form("onnx"), marks=pytest.mark.slow)],
+    ids=Form.describe,
+)
+def form(request: pytest.FixtureRequest) -> Iterator[Form]:
+    """The only form of files that is tried."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(climb, "list_forms", lambda libraries: [request.param])
+        yield request.param
+
+
 @pytest.fixture(scope="module")
-def small(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(run: Path, form: Form, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A third of the multiply-adds."""
     out = tmp_path_factory.mktemp("compressed") / "small"
     plmctl("compress", str(run), "target=flops:3x", *WORDS, f"out={out}")
     return out
+
+
+def test_a_graph_has_the_costs_and_answers_of_its_model(run: Path, tmp_path: Path) -> None:
+    """Written for its costs, before any training."""
+    bench = Bench(str(run), 4, memory=False)
+    shape = Shape(1, LAYERS, Fraction(1, HEADS))
+    source = shape.cut(open_source(run))
+    written = files_of(bench, Form("openvino", 32)).write_cut(source, tmp_path)
+    program = Program(load_source(source).model, bench.task.logits)
+    for batch in bench.batches[:2]:
+        wanted, found = program(batch)["class"], written.answer(batch)["class"]
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    costs = bench.cost(written.answer, written.model, 1, written.opening)
+    assert (costs.parameters, costs.memory) == (count(program.model), None)
+    assert 0 < costs.flops < bench.measure_run().flops / 3
 
 
 def read_table(out: Path) -> dict[str, Any]:
@@ -100,13 +134,14 @@ def test_a_library_that_is_missing_is_no_result(
     assert read_table(tmp_path / "o")["rungs"][0]["score"] is not None
 
 
-def test_the_target_is_reached_and_the_folder_answers(small: Path) -> None:
+def test_the_target_is_reached_and_the_folder_answers(small: Path, form: Form) -> None:
     table = read_table(small)
     chosen = table["rungs"][table["chosen"]]
     assert chosen["shape"] == {"layers": 1, "all_layers": 2, "width": 0.5, "units": UNITS}
     assert table["run"]["costs"]["flops"] / chosen["costs"]["flops"] >= 3
-    scores = json.loads((small / "model/model.json").read_text())["scores"]
-    assert scores["after"]["accuracy"] == pytest.approx(chosen["score"], abs=1e-4)
+    if form != PACKED:
+        scores = json.loads((small / "model/model.json").read_text())["scores"]
+        assert scores["after"]["accuracy"] == pytest.approx(chosen["score"], abs=1e-4)
     found = json.loads(
         plmctl("eval", f"checkpoint={small / 'model'}", f"out={small / 'o'}", "--json")
     )
@@ -126,9 +161,8 @@ def test_the_prediction_is_the_file(small: Path) -> None:
     assert predicted["size"] == pytest.approx(chosen["costs"]["size"], rel=0.02)
 
 
-@pytest.mark.slow  # its jobs are those of tests/jobs
 def test_stopped_anywhere_it_ends_in_the_same_table(
-    run: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, small: Path, form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, before, steps = tmp_path / "small", Pruning.after_step, []
     shutil.copytree(small, out)
@@ -150,7 +184,7 @@ def test_stopped_anywhere_it_ends_in_the_same_table(
         said = plmctl(*line, code=130)
     assert "finished stays so. To go on:\n  plmctl compress " in said
     with monkeypatch.context() as patch:
-        patch.setattr(files, "deploy", stop)
+        patch.setattr(files, "convert" if form == PACKED else "deploy", stop)
         plmctl(*line, code=130)
     plmctl(*line)
     assert read_table(out) == read_table(small)
@@ -164,7 +198,6 @@ def stop(*args: Any, **settings: Any) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.slow  # the target test runs the same command
 def test_a_dry_run_writes_nothing_and_says_the_same_sizes(run: Path, small: Path) -> None:
     words = (f"out={small.parent / 'dry'}", "--dry-run", "--json")
     found = json.loads(plmctl("compress", str(run), "target=flops:3x", *WORDS, *words))
@@ -196,14 +229,15 @@ def test_four_bits_are_a_way_to_a_small_file(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_target_out_of_reach_is_answered_before_any_training(
-    run: Path, small: Path, tmp_path: Path
+    run: Path, small: Path, form: Form, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     shutil.copytree(small, out)
     line = ("compress", str(run), "target=flops:1000x", *WORDS, f"out={out}")
     said = plmctl(*line, code=1)
     assert "nothing reaches the target" in said
-    assert "1 of 2 layers, 50% of heads and neurons (onnx, 8 bits) is predicted to need" in said
+    smallest = f"1 of 2 layers, 50% of heads and neurons ({form.describe()})"
+    assert f"{smallest} is predicted to need" in said
     assert not (out / "model").exists()
     assert len([*out.glob("jobs/finetune-*")]) == 1  # that of the other target
     nearer = said.partition("nearer targets:\n")[2].splitlines()[0]
@@ -236,7 +270,7 @@ def test_mistakes(run: Path, tmp_path: Path, words: tuple[str, ...], code: int, 
 def test_changed_rows_are_measured_again_and_no_rows_are_refused(tmp_path: Path) -> None:
     """A finished step is that of the files that it read."""
     own = train_films(tmp_path)
-    line = ("compress", str(own), "target=latency:1.1x", *WORDS, f"out={tmp_path / 'out'}")
+    line = ("compress", str(own), "target=latency:1.1x", *ONNX, f"out={tmp_path / 'out'}")
     plmctl(*line)
     before = read_table(tmp_path / "out")["run"]["score"]
     rows = (tmp_path / "dev.tsv").read_text().splitlines()

@@ -61,19 +61,19 @@ def test_the_text_is_that_without_a_draft(
     monkeypatch.setattr(decode, "Speculation", Watched)
     chosen = written = 0
     searches = (Greedy(), Greedy(no_repeat_ngram=2), DRAWN)
+    wanted = [(search, ids, write(model, ids, search)) for search in searches for ids in prompts()]
     for share in (0.0, 0.15, 1.0):  # the model itself, one near to it, and another one
         draft = Draft(blend(model, made(words, seed=9), share), tokens)
-        for search in searches:
-            for ids in prompts():
-                ((plain,),), ((found,),) = (write(model, ids, search, own) for own in (None, draft))
-                assert found.ids == plain.ids
-                assert found.finished == plain.finished
-                assert found.score == pytest.approx(plain.score, abs=1e-9)
-                count = used[-1].count
-                if share == 0 and search is searches[0]:  # all but the first of each pass
-                    texts = len(found.ids) + found.finished - 1  # the last one is not read
-                    assert count.passes == -(-max(0, texts) // (tokens + 1))
-                chosen, written = chosen + count.chosen, written + len(found.ids)
+        for search, ids, ((plain,),) in wanted:
+            ((found,),) = write(model, ids, search, draft)
+            assert found.ids == plain.ids
+            assert found.finished == plain.finished
+            assert found.score == pytest.approx(plain.score, abs=1e-9)
+            count = used[-1].count
+            if share == 0 and search is searches[0]:  # all but the first of each pass
+                texts = len(found.ids) + found.finished - 1  # the last one is not read
+                assert count.passes == -(-max(0, texts) // (tokens + 1))
+            chosen, written = chosen + count.chosen, written + len(found.ids)
     assert 0 < chosen < written
 
 

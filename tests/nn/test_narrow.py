@@ -15,7 +15,7 @@ from tests.command import plmctl
 
 SMALL = ("size=tiny", "size.num_layers=2", "size.width=64", "size.num_heads=2")
 SMALL += ("size.inner_width=128", "train.batch_size=8", "tokenizer.vocab_size=300")
-SMALL += ("train.threads=1", "train.eval_every=0", "train.precision=bf16")
+SMALL += ("train.threads=1", "train.eval_every=0", "format.max_length=32", "train.precision=bf16")
 NARROW = "train.stream=bf16"
 
 
@@ -54,11 +54,14 @@ def test_names_and_weights_stay() -> None:
 @pytest.mark.parametrize(
     ("recipe", "share"), [("gpt2", 0.95), pytest.param("t5", 1.0, marks=pytest.mark.slow)]
 )
-def test_it_trains_as_well_and_keeps_less(recipe: str, share: float, tmp_path: Path) -> None:
+def test_it_trains_as_well_and_keeps_less(
+    recipe: str, share: float, small_text: Path, tmp_path: Path
+) -> None:
     losses, kept = [], []
     for words in ((), (NARROW,)):
         run = tmp_path / str(len(words))
-        train = ("pretrain", recipe, *SMALL, *words, "train.steps=4", "train.log_every=2")
+        train = ("pretrain", recipe, f"data.path={small_text}", *SMALL, *words)
+        train += ("train.steps=4", "train.log_every=2")
         kept.append(json.loads(plmctl(*train, "--dry-run", "--json"))["memory"]["activations"])
         plmctl(*train, f"run.dir={run}")
         losses.append([r["loss"] for r in read_metrics(run / "metrics.jsonl") if "loss" in r])

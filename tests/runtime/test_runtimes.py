@@ -152,7 +152,7 @@ def test_a_wrong_graph_is_refused() -> None:
         lambda model, batch: {"class": cell.program.compute(model, batch)["class"] + next(passes)},
     )
     with pytest.raises(UsageError, match="its 'class' differ from those of PyTorch"):
-        OnnxRuntime().answer(program, next(cell.batches()))
+        OpenVinoRuntime().answer(program, next(cell.batches()))
 
 
 @pytest.mark.parametrize("kind", [OnnxRuntime, OpenVinoRuntime])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import textwrap
@@ -13,12 +14,13 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError
 from plmctl.data.shards import Shards
-from plmctl.text.corpus import load_documents
+from plmctl.text.corpus import extract_paragraphs, load_topics
 from plmctl.text.layout import TextLayout, detect_layout
 from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import Tokenizer
 
-PARAGRAPHS = [text for document in list(load_documents())[:20] for text in document.paragraphs]
+PAGES = filter(None, (extract_paragraphs(text) for _, text in sorted(load_topics().items())))
+PARAGRAPHS = [text for page in itertools.islice(PAGES, 20) for text in page]
 SENTENCES = [s.strip(" .") for text in PARAGRAPHS for s in text.split(". ") if len(s) > 20][:400]
 CODE = "def f(x):\n    if x:\n\treturn  x\n\n    return 0\n\n\nclass A:\n    pass\n"
 draws = random.Random(3)

@@ -91,7 +91,7 @@ def test_attacks_change_the_same_words(run: Path, tmp_path: Path) -> None:
 
 def test_python_computes_by_a_library(run: Path, tmp_path: Path) -> None:
     texts = ["a fine film", "a dull film indeed", "not a plot"]
-    plain, other = face.load(run), face.load(run, runtime="onnx")
+    plain, other = face.load(run), face.load(run, runtime="openvino")
     rows = [model.predict(texts) for model in (plain, other)]
     for one, same in zip(*rows, strict=True):
         assert one["guess"] == same["guess"]
