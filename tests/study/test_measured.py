@@ -29,9 +29,12 @@ def count(name: str) -> str:
     return measured.count(name, FILES[name])
 
 
-def test_every_entry_has_its_section() -> None:
-    pages = [page.read_text(encoding="utf-8") for page in LOGS.glob("*.md")]
-    headings = set(re.findall(r"^## (.*)$", "\n".join(pages), re.MULTILINE))
+def test_every_entry_has_its_section_and_every_logged_study_its_entry() -> None:
+    logs = "\n".join(page.read_text(encoding="utf-8") for page in LOGS.glob("*.md"))
+    headings = set(re.findall(r"^## (.*)$", logs, re.MULTILINE))
+    assert {*re.findall(r"^(?:`?plmctl ablate |`recipes/studies/)(\w+)", logs, re.MULTILINE)} <= {
+        *ENTRIES
+    }
     assert all(entry["where"] in headings for entries in ENTRIES.values() for entry in entries)
     assert measured.spell(ENTRIES) == (recipes_dir() / "studies/measured.json").read_text()
 
