@@ -1,5 +1,5 @@
-"""One process of test_parts_of_processes, `python -m toy_parts <folder> save|load`: its tensors are
-divided among all processes.
+"""One process of test_parts_of_processes, `python -m toy_parts <folder> load|save [here|beside]`:
+its tensors are divided among all processes, and saved by them or by others beside them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def refuse(*given: Any, **named: Any) -> None:
     raise AssertionError("a whole tensor was gathered")
 
 
-def main(folder: str, verb: str) -> None:
+def main(folder: str, verb: str, where: str = "here") -> None:
     from torch.distributed.tensor import DTensor
 
     world = join("cpu")
@@ -55,7 +55,7 @@ def main(folder: str, verb: str) -> None:
     DTensor.full_tensor = DTensor.redistribute = refuse  # type: ignore[method-assign]
     checkpoints = Checkpoints(Path(folder) / "checkpoints")
     if verb == "save":
-        with Saves(checkpoints, world, background=True) as saves:
+        with Saves(checkpoints, world, background=where == "beside") as saves:
             for step in (1, 2):
                 states = {f"exp_avg/{name}": tensor for name, tensor in tensors.items()}
                 snapshot = Snapshot(
