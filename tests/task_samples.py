@@ -344,6 +344,13 @@ def evaluate_retrieval(folder: Path) -> Sample:
     return Sample((f"task.path={folder}",), verb="eval")
 
 
+def evaluate_candidates(folder: Path) -> Sample:
+    """Questions with candidates."""
+    rows = [{"query": say(n)[:20], "candidates": [say(n), say(n + 1)], "labels": [1, 0]}
+            for n in range(8)]  # fmt: skip
+    return Sample((f"task.path={_write_lines(folder / 'dev.jsonl', rows)}",), verb="eval")
+
+
 def entail(n: int) -> Row:
     """A premise, what it entails and what it contradicts, on two lines."""
     label = ("entailment", "contradiction")[n % 2]
@@ -417,6 +424,7 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     "word_analogies": evaluate_analogies,
     "sts": evaluate_sentences,
     "retrieval": evaluate_retrieval,
+    "reranking": evaluate_candidates,
     "simcse_nli": _by_row(entail),
     "fact_completion": evaluate_facts,
 }

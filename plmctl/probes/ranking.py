@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from plmctl.artifacts.loading import Loaded, load
@@ -138,6 +139,15 @@ def _find_first(
     )
 
 
+def score_pairs(opened: Opened, task: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    """[pairs] the score of a cross-encoder for each question with a text."""
+    loaded, precision = opened.loaded, opened.precision
+    rows = task.encode_pairs(pairs, loaded.tokenizer)
+    how: Any = {"batch_size": opened.batch_size, "device": precision.device}
+    with torch.no_grad(), precision.autocast():
+        return inference.run(loaded.model, task, rows, **how)[0]["score"]
+
+
 def _order_again(
     opened: Opened,
     task: CrossEncoder,
@@ -145,20 +155,14 @@ def _order_again(
     corpus: dict[str, str],
     first: Sequence[Ranked],
 ) -> list[Ranked]:
-    loaded, precision = opened.loaded, opened.precision
     names, texts = list(corpus), list(corpus.values())
     ordered = []
     for start in range(0, len(queries), AT_ONCE):
         some = list(zip(queries, first, strict=True))[start : start + AT_ONCE]
         pairs = [(query, texts[number]) for query, own in some for number in own.numbers]
-        rows = task.encode_pairs(pairs, loaded.tokenizer)
-        with torch.no_grad(), precision.autocast():
-            logits, _ = inference.run(
-                loaded.model, task, rows, batch_size=opened.batch_size, device=precision.device
-            )
-        at = 0
+        every, at = score_pairs(opened, task, pairs), 0
         for _, own in some:
-            scores = logits["score"][at : at + len(own.numbers)]
+            scores = every[at : at + len(own.numbers)]
             at += len(own.numbers)
             best = task.order(scores, [names[number] for number in own.numbers])
             ordered.append(Ranked(own.numbers[best.numbers], best.scores))

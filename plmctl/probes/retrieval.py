@@ -111,7 +111,7 @@ class Retrieval(Probe):
             for name, of_set in ({**own, MEAN: average(own)} if len(own) > 1 else own).items()
         }
         extra: dict[str, Any] = {"checkpoint": opened.folder, "pooling": pooling.words}
-        extra["likeness"] = self._choose_likeness(pooling)
+        extra["likeness"] = choose_likeness(self.likeness, pooling)
         searched = f"{counted(texts, 'text')} for {counted(questions, 'question')}"
         extra["searched"] = Told(searched, texts)
         if ungraded:
@@ -153,12 +153,6 @@ class Retrieval(Probe):
         for name, search in searches.items():
             yield name, rank_others(search, examples, [*corpus], top=self.depth)
 
-    def _choose_likeness(self, pooling: SentencePooling) -> str:
-        if self.likeness is not None:
-            return self.likeness
-        trained = "" if pooling.settings is None else pooling.settings.similarity
-        return "dot" if pooling.sparse or trained == "dot" else "cosine"
-
     def _search(
         self,
         opened: Opened,
@@ -169,29 +163,64 @@ class Retrieval(Probe):
         top: int,
     ) -> Iterator[Ranked]:
         """The `top` best texts of a corpus for each question, by vectors."""
-        names, texts = list(corpus), list(corpus.values())
-        how: Any = {
-            "batch_size": opened.batch_size,
-            "precision": opened.precision,
-            "max_length": self.max_length,
-        }
-        asked: Any = {**how, "prompts": ["query"]}
-        shown: Any = {**how, "prompts": ["document", "passage", "corpus"]}
-        model = opened.loaded
+        names = list(corpus)
+        q, d = read_vectors(
+            opened,
+            pooling,
+            queries,
+            list(corpus.values()),
+            max_length=self.max_length,
+            dimensions=self.dimensions,
+            likeness=choose_likeness(self.likeness, pooling),
+        )
         if pooling.sparse:
-            found = embed_terms(model, queries, pooling, **asked)
-            return search_terms(found, embed_terms(model, texts, pooling, **shown), names, top=top)
-        lines = [lay_out_text(text, model, None) for text in texts if pooling.weighs]
-        pooling = count_weights(pooling, model, lines, source=str(self.path))
-        vectors = [
-            take_columns(each, self.dimensions, path="task.dimensions")
-            for each in (
-                embed_texts(model, queries, pooling, **asked),
-                embed_texts(model, texts, pooling, **shown),
-            )
-        ]
-        q, d = map(unit, vectors) if self._choose_likeness(pooling) == "cosine" else vectors
+            return search_terms(q, d, names, top=top)
         return search_vectors(q, d, names, top=top, index=self.index)
+
+
+def choose_likeness(stated: str | None, pooling: SentencePooling) -> str:
+    """The likeness of two vectors: the `stated` one, else that of the training, else "cosine"."""
+    if stated is not None:
+        return stated
+    trained = "" if pooling.settings is None else pooling.settings.similarity
+    return "dot" if pooling.sparse or trained == "dot" else "cosine"
+
+
+def read_vectors(
+    opened: Opened,
+    pooling: SentencePooling,
+    queries: Sequence[str],
+    texts: Sequence[str],
+    *,
+    max_length: int | None,
+    dimensions: int | None,
+    likeness: str,
+) -> tuple[Any, Any]:
+    """The vectors of questions and of texts, each with its prompt, whose product is the likeness;
+    `TermVectors` of a sparse pooling. Tokens weigh by their counts in the texts.
+    """
+    model = opened.loaded
+    how: Any = {
+        "batch_size": opened.batch_size,
+        "precision": opened.precision,
+        "max_length": max_length,
+    }
+    asked: Any = {**how, "prompts": ["query"]}
+    shown: Any = {**how, "prompts": ["document", "passage", "corpus"]}
+    if pooling.sparse:
+        terms = embed_terms(model, queries, pooling, **asked)
+        return terms, embed_terms(model, texts, pooling, **shown)
+    lines = [lay_out_text(text, model, None) for text in texts if pooling.weighs]
+    pooling = count_weights(pooling, model, lines, source="task.path")
+    vectors = [
+        take_columns(each, dimensions, path="task.dimensions")
+        for each in (
+            embed_texts(model, queries, pooling, **asked),
+            embed_texts(model, texts, pooling, **shown),
+        )
+    ]
+    q, d = map(unit, vectors) if likeness == "cosine" else vectors
+    return q, d
 
 
 def average(sets: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -8,6 +8,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,17 +19,23 @@ from typer.testing import CliRunner
 
 from plmctl.artifacts.loading import Loaded, load
 from plmctl.cli.app import make_app
+from plmctl.config.build import build, plain
+from plmctl.config.compose import compose
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.heads.classify import Classify
 from plmctl.heads.features import HIDDEN
+from plmctl.models.base import Model
 from plmctl.probes.base import Opened
+from plmctl.probes.ranking import score_pairs
+from plmctl.probes.reranking import Reranking
 from plmctl.probes.retrieval import Retrieval
 from plmctl.probes.sentence_similarity import ScoredPair, SentenceSimilarity, average
 from plmctl.training.device.precision import choose
 from plmctl.use.embedding_lines import EmbeddingLine
 from plmctl.use.sentence_vectors import SentencePooling, choose_pooling, embed_texts
 from plmctl.use.vectors import make_batch
-from tests.tasks.test_ranking import trec, write_corpus
+from tests.tasks.test_ranking import make_task, trec, write_corpus
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 PAIRS = [
@@ -379,3 +386,99 @@ def test_sets_of_retrieval_that_cannot_be(tmp_path: Path) -> None:
         Retrieval(path=[str(tmp_path / "a"), str(tmp_path)]).find_sets("dev")
     with pytest.raises(ConfigError, match=r"task\.beside"):
         Retrieval(path="x", beside=["bm52"])
+
+
+CANDIDATES: list[dict[str, Any]] = [
+    {"query": "return the string", "candidates": ["a class", "a string", "a list", "a string"],
+     "labels": [0, 1, 0, 0]},
+    {"query": "a list of values", "candidates": ["import it", "values in a list"],
+     "labels": [0, 1]},
+    {"query": "an object", "candidates": ["no", "none"], "labels": [0, 0]},
+    {"query": "a name", "candidates": ["the name"], "labels": [1]},
+    {"id": "e", "query": "the file", "positive": ["a file"], "negative": ["a", "the class"]},
+]  # fmt: skip
+
+
+def write_candidates(file: Path) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in CANDIDATES))
+    return file
+
+
+@pytest.mark.parametrize("pooling", ["mean", "splade", None])
+@pytest.mark.parametrize("questions", ["clean", "raw"])
+def test_reranking_is_that_of_loops(
+    pooling: str | None, questions: str, loaded: Loaded, tmp_path: Path
+) -> None:
+    """By vectors, and with None by a cross-encoder."""
+    if pooling is None:
+        node = plain(
+            compose("finetune", None, ["task=cross_encoder", "task.path=x", "checkpoint=null"]).task
+        )
+        torch.manual_seed(0)
+        head = Classify(width=loaded.model.backbone.width, num_classes=1, dropout=0.0)
+        model = Model(backbone=loaded.model.backbone, heads={"score": head}).eval()
+        source = replace(loaded.source, config={**loaded.config, "task": node})
+        loaded = Loaded(model, source)
+    precision = choose("fp32", torch.device("cpu"))
+    opened = Opened(loaded, precision, "x", out=str(tmp_path / "out.jsonl"))
+    file, names = write_candidates(tmp_path / "dev.jsonl"), ["map", "mrr", "ndcg@2"]
+    probe = Reranking(path=str(file), questions=questions, metrics=names, pooling=pooling,
+                      beside=["bm25"])  # type: ignore[arg-type]  # fmt: skip
+    table = probe.measure(opened)
+    kept = [0, 1, 4] if questions == "clean" else [0, 1, 2, 3, 4]
+    wanted: dict[str, list[float]] = {name: [] for name in names}
+    for row in (CANDIDATES[n] for n in kept):
+        texts = row.get("candidates") or [*row["positive"], *row["negative"]]
+        grades = row.get("labels") or [1, 0, 0]
+        if pooling is None:
+            task = build(node, {"pooling": "first"}, path="task")
+            scores = [float(score_pairs(opened, task, [(row["query"], t)])[0]) for t in texts]
+        else:
+            q, *d = embed_texts(
+                loaded, [row["query"], *texts], SentencePooling(pooling), batch_size=9,
+                precision=precision,
+            )  # fmt: skip
+            scores = [float(q @ t) if pooling == "splade" else 1 - cosine(q, t) for t in d]
+        # of equal scores the larger name first
+        order = sorted(range(len(texts)), key=lambda n, s=scores: (-round(s[n], 5), -n))
+        for name, own in wanted.items():
+            ranked, relevant = [grades[n] for n in order], [g for g in grades if g]
+            own.append(trec(name, ranked, relevant) if relevant else 0.0)
+    assert table.metrics["model"] == pytest.approx({n: np.mean(own) for n, own in wanted.items()})
+    assert table.extra["ordered"].value == (9 if questions == "clean" else 12)
+    assert ("left out" in table.extra) == (questions == "clean")
+    assert table.metrics["bm25"]["map"] > 0
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows[: len(kept)]] == ["e" if n == 4 else str(n) for n in kept]
+
+
+def test_candidates_that_cannot_be(tmp_path: Path, loaded: Loaded) -> None:
+    file = tmp_path / "dev.jsonl"
+    opened = Opened(loaded, choose("fp32", torch.device("cpu")), "x")
+    file.write_text('{"query": "a", "candidates": ["b"], "labels": [1, 0]}\n')
+    with pytest.raises(DataError, match=r"dev\.jsonl:1: 1 candidates and 2 labels"):
+        Reranking(path=str(file)).measure(opened)
+    file.write_text('{"query": "a", "candidates": ["b"], "labels": [1]}\n')
+    with pytest.raises(DataError, match=r"right and wrong(.|\n)*fix: task\.questions=raw"):
+        Reranking(path=str(file)).measure(opened)
+    file.write_text('{"query": "a", "texts": ["b"]}\n')
+    with pytest.raises(DataError, match=r'positive(.|\n)*"candidates"'):
+        Reranking(path=str(file)).measure(opened)
+
+
+def test_a_ranker_learns_from_candidates(tmp_path: Path) -> None:
+    rows = CANDIDATES[:4]
+    file = tmp_path / "train.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = make_task("cross_encoder", file, "task.dev_share=0", "task.negatives=9")
+    examples = task.read("train")
+    assert [e.fields["query"] for e in examples] == [
+        "return the string",
+        "a list of values",
+        "a name",
+    ]
+    texts = [[*e.fields["positives"].values()] for e in examples]
+    assert texts == [["a string"], ["values in a list"], ["the name"]]
+    # a candidate that is right as well is not wrong
+    assert [*examples[0].fields["negatives"].values()] == ["a class", "a list"]
+    assert task.splits.reader.why[str(file)] == "1 question without a right candidate"

@@ -29,6 +29,7 @@ EVAL_ONLY = (
     "word_analogies",
     "sts",
     "retrieval",
+    "reranking",
     "wnlampro",
     "fact_completion",
     "minimal_pairs",

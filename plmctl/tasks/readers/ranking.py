@@ -14,6 +14,8 @@ from plmctl.core.terminal import counted
 from plmctl.core.values import fit
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.column_settings import Column
+from plmctl.tasks.readers.judged import SHOWN as SHOWN_JUDGED
+from plmctl.tasks.readers.judged import has_candidates, read_judged
 from plmctl.tasks.readers.squad import SquadFiles
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
@@ -38,7 +40,8 @@ class RankingFiles(Table):
 
     A table has `columns` query, positive and negatives (null: it has none); in JSON the last two
     may be lists, and `negatives` may be several columns. SQuAD's JSON is read as questions with
-    their paragraph. A folder with corpus.jsonl, queries.jsonl and qrels/<split>.tsv (BEIR: Thakur
+    their paragraph, JSON lines of `query`, `candidates` and `labels` as they are (`judged.py`). A
+    folder with corpus.jsonl, queries.jsonl and qrels/<split>.tsv (BEIR: Thakur
     et al., 2021), or with collection.tsv, queries.<split>.tsv and qrels.<split>.tsv (MS MARCO:
     Bajaj et al., 2016), is read as such; judged documents of grade 0 are negatives. Questions
     without a relevant document are left out and counted.
@@ -80,6 +83,8 @@ class RankingFiles(Table):
     ) -> list[Example]:
         if kind_of(file) == ".json":
             return read_squad(file)
+        if has_candidates(file):
+            return self._read_judged(file)
         several = columns.get("negatives")
         many: dict[str, Any] = {}
         if isinstance(several, list | tuple):
@@ -91,6 +96,31 @@ class RankingFiles(Table):
         read = super().read_file(file, given | many, header=header, labelled=False)
         numbers: dict[str, str] = {}
         return [_from_row(e, list(many), numbers, labelled) for e in read]
+
+    def _read_judged(self, file: Path) -> list[Example]:
+        """The questions with candidates that are right; the others are left out and counted."""
+        numbers: dict[str, str] = {}
+        examples = []
+        every = list(read_judged(file))
+        for each in every:
+            right: dict[str, int] = {}
+            wrong: list[str] = []
+            for text, grade in zip(each.texts, each.grades, strict=True):
+                if grade > 0:
+                    right[text] = grade
+                else:
+                    wrong.append(text)
+            known, others = _name(list(right), numbers), _name(wrong, numbers)
+            if right:
+                grades = {name: right[text] for name, text in known.items()}
+                made = make_question(each.id, each.query, known, others, each.place, grades)
+                examples.append(made)
+        if left := len(every) - len(examples):
+            self.skipped[str(file)] = left
+            self.why[str(file)] = f"{counted(left, 'question')} without a right candidate"
+        if not examples:
+            raise DataError("no question has a right candidate", file=file, fix=SHOWN_JUDGED)
+        return examples
 
     def cell(self, role: str, value: Any) -> Any:
         lists = role == "positive" or role.startswith("negative")
