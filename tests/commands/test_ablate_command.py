@@ -126,7 +126,7 @@ LINKED = (
 STARTED = {"bertram", "extend"}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", mark_slow(sorted({*STUDIES} - STARTED), SLOW))
 def test_shipped_studies_plan_without_any_file(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

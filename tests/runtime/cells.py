@@ -22,7 +22,7 @@ from tests.tasks.test_head_matrix import BACKBONES, EXAMPLES, MARKED, WRITE, _re
 MODERN = [
     "position=rotary",
     "model.embedding.segments=0",
-    "model.stack.layout=saf*2",
+    "model.stack.layout=saf",
     "model.stack.cells.s.adjacent=0.2",
     "model.stack.cells.f._target_=plmctl.nn.cells.glu.GLU",
     "model.stack.residual._target_=plmctl.nn.residual.PreNorm",

@@ -30,6 +30,13 @@ class Ring:
         self.held, self.itself = held, self
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _frozen() -> None:
+    """What other tests left is looked through once, not by each collection."""
+    gc.collect()
+    gc.freeze()
+
+
 def open_onnx(folder: Path) -> Any:
     """A session that has added two arrays."""
     onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
@@ -100,7 +107,6 @@ def test_a_child_collects_no_garbage_of_its_parent(
     open_library: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     """It has none of the threads for which the model of a library would wait."""
-    gc.collect()
     gc.disable()  # no collection between here and the fork
     try:
         Ring(open_library(tmp_path))

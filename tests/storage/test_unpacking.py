@@ -27,16 +27,16 @@ PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "FREE", 1 << 20)
+    monkeypatch.setattr(unpacking, "FREE", 1 << 18)
 
 
 @pytest.mark.parametrize("suffix", sorted(PACKED))
 def test_a_bomb_is_refused_and_text_is_read(tmp_path: Path, suffix: str) -> None:
     file, pack = tmp_path / f"a{suffix}", PACKED[suffix]
-    file.write_bytes(pack(b"x" * (4 << 20)))
+    file.write_bytes(pack(b"x" * (1 << 20)))
     with pytest.raises(DataError, match="unpacks to more than 200 times its size"):
         open_data(file, unpacking.UNPACK[suffix]).read()
-    text = np.random.default_rng(0).integers(97, 123, 3 << 20).astype(np.uint8).tobytes()
+    text = np.random.default_rng(0).integers(97, 123, 3 << 18).astype(np.uint8).tobytes()
     file.write_bytes(pack(text))
     with open_data(file, unpacking.UNPACK[suffix]) as stream:
         assert stream.read() == text
@@ -62,7 +62,7 @@ def test_every_reader_of_packed_files_is_bounded(
     tmp_path: Path, name: str, read: Callable[[Path], object]
 ) -> None:
     start = b"<mediawiki>" if "xml" in name else b""
-    (tmp_path / name).write_bytes(gzip.compress(start + b" word\n" * (1 << 20)))
+    (tmp_path / name).write_bytes(gzip.compress(start + b" word\n" * (1 << 18)))
     with pytest.raises(DataError, match="unpacks to more"):
         read(tmp_path / name)
 
