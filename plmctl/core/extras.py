@@ -23,6 +23,7 @@ class Extra(NamedTuple):
 EXTRAS = {
     "chinese": Extra(("jieba",), "words of Chinese text: data.segment=jieba"),
     "roformer": Extra(("rjieba",), "words of Chinese text in the tokenizer of RoFormer"),
+    "moses": Extra(("sacremoses",), "the tokenizers of XLM and FlauBERT"),
     "zstd": Extra(("zstandard",), "text in .zst files"),
     "retrieval": Extra(("bm25s",), "finding passages by BM25"),
     "faiss": Extra(("faiss-cpu",), "searching vectors: task.index=faiss"),

@@ -41,6 +41,7 @@ from plmctl.interop.family import (
     drop_aliases,
     find_token_tables,
 )
+from plmctl.interop.flaubert import FlaubertFamily
 from plmctl.interop.fnet import FNetFamily
 from plmctl.interop.funnel import FunnelBaseFamily, FunnelFamily
 from plmctl.interop.gpt1 import GPTFamily
@@ -80,6 +81,7 @@ from plmctl.interop.t5 import T5Family
 from plmctl.interop.transfo_xl import TransfoXLFamily
 from plmctl.interop.umt5 import UMT5Family
 from plmctl.interop.weights import modernize_names
+from plmctl.interop.xlm import XLMFamily
 from plmctl.interop.xlm_roberta import CamembertFamily, XLMRobertaFamily
 from plmctl.interop.xlnet import XLNetFamily
 from plmctl.storage.atomic import write_text
@@ -129,6 +131,8 @@ FAMILIES: tuple[Family, ...] = (
     MobileBertFamily(),
     FunnelFamily(),
     FunnelBaseFamily(),
+    XLMFamily(),
+    FlaubertFamily(),
 )
 
 

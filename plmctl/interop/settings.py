@@ -23,6 +23,7 @@ MOST = {
     "table_width": 1 << 16,
     "head_width": 1 << 16,
     "segments": 1 << 12,
+    "languages": 1 << 12,
 }
 
 
@@ -116,7 +117,7 @@ class Activation(Key):
     the key "" none is.
     """
 
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[Any, str] = field(default_factory=dict)
 
     def take(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         theirs = settings.get(self.key, self.default)

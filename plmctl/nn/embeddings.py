@@ -25,7 +25,8 @@ class Embedding(nn.Module):
 
     `segments = 0` omits the segment table (RoBERTa, GPT), `norm = None` the norm (GPT). Rows
     without a segment track have segment 0, as all rows where there is only one. `languages` is
-    another such table, by tracks.language (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1).
+    another such table, by tracks.language (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1);
+    rows without this track have `usual_language`.
     `norm_first` adds positions after the norm, as the decoder of Blenderbot's smallest model does
     (Roller et al., 2021, arXiv:2004.13637). With `table_width` E, tables, positions and norm have E
     columns and a linear map leads from E to W: the factorised embedding (Lan et al., 2020,
@@ -47,6 +48,7 @@ class Embedding(nn.Module):
         dropout: DropoutRate,
         segments: int = 0,
         languages: int = 0,
+        usual_language: int = 0,
         norm: Callable[..., nn.Module] | None = None,
         table_width: int | None = None,
         scaled: bool = False,
@@ -61,6 +63,9 @@ class Embedding(nn.Module):
             first = "project_first" if project_first else "norm_first"
             allowed = f"false: with {first}, dropout is elsewhere"
             raise ConfigError("model.embedding.mapped", True, allowed)
+        if usual_language and usual_language >= languages:
+            allowed = f"less than languages={languages}"
+            raise ConfigError("model.embedding.usual_language", usual_language, allowed)
         inner = table_width or width
         self.width, self.table_width = width, inner
         self.factor = inner**0.5 if scaled else 1.0
@@ -68,6 +73,7 @@ class Embedding(nn.Module):
         self.token = make(vocab_size=vocab_size, width=inner)
         self.segment = nn.Embedding(segments, inner) if segments else None
         self.language = nn.Embedding(languages, inner) if languages else None
+        self.usual_language = usual_language
         self.tracks = nn.ModuleList(make(width=inner, vocab_size=vocab_size) for make in tracks)
         self.project_first = project_first and inner != width
         self.norm = norm(width=width if project_first else inner) if norm else nn.Identity()
@@ -92,11 +98,12 @@ class Embedding(nn.Module):
         """[B, T, W]; `vectors` [B, T, E] replace those of the token table."""
         x = self.token(seq.ids) if vectors is None else vectors
         x = x if self.factor == 1.0 else x * self.factor
-        for kinds, name in ((self.segment, "segment"), (self.language, "language")):
+        tables = (self.segment, "segment", 0), (self.language, "language", self.usual_language)
+        for kinds, name, usual in tables:
             if kinds is not None:
                 kind = seq.tracks.get(name)
                 only = kind is None or kinds.num_embeddings == 1
-                x = x + (kinds.weight[0] if only else kinds(kind))
+                x = x + (kinds.weight[usual] if only else kinds(kind))
         for part in self.tracks:
             x = x + part(seq)
         real = None if seq.full else seq.real

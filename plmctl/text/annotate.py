@@ -13,6 +13,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import segment
 from plmctl.text.roles import find_joined
 from plmctl.text.sentences import CHINESE, CJK
+from plmctl.text.suffixed import LAST
 from plmctl.text.tokenizer import Tokenizer
 
 # texts, ids [N], length of each text -> [N]
@@ -70,7 +71,7 @@ def choose_tracks(tokenizer: Tokenizer, wanted: Wanted) -> dict[str, np.dtype[An
     """The dtype of each track of a token directory: word starts, if the vocabulary's own table is
     not enough, and tags.
     """
-    words = wanted.segment is not None or tokenizer.kind == "char"
+    words = wanted.segment is not None or tokenizer.kind in _BY_CONTEXT
     return {
         **({"word_start": np.dtype(bool)} if words else {}),
         **dict.fromkeys(wanted.tags, np.dtype(np.int32)),
@@ -81,9 +82,9 @@ def choose_word_starts(tokenizer: Tokenizer, segmenter: str | None) -> Track | N
     """The function that computes the track of word starts, or None if the table of the vocabulary
     is enough.
     """
-    if segmenter is None and tokenizer.kind != "char":
+    if segmenter is None and tokenizer.kind not in _BY_CONTEXT:
         return None
-    base = _character_words(tokenizer) if tokenizer.kind == "char" else _table_words(tokenizer)
+    base = _BY_CONTEXT.get(tokenizer.kind, _table_words)(tokenizer)
     return base if segmenter is None else _start_segmented_words(tokenizer, base, segmenter)
 
 
@@ -112,6 +113,25 @@ def _character_words(tokenizer: Tokenizer) -> Track:
         return starting
 
     return starts
+
+
+def _ended_words(tokenizer: Tokenizer) -> Track:
+    """A piece begins a word if the one before it ends a word, or is special or unknown."""
+    pieces, vocab = tokenizer.pieces(range(tokenizer.vocab.size)), tokenizer.vocab
+    ends = np.array([piece.endswith(LAST) for piece in pieces]) | vocab.special
+    ends[[] if vocab.unk is None else vocab.unk] = True
+
+    def starts(texts: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        starting = np.ones(len(ids), bool)
+        starting[1:] = ends[ids[:-1]]
+        starting[_firsts(lengths)] = True
+        return starting
+
+    return starts
+
+
+# kinds of tokenizers whose words depend on the tokens before and after
+_BY_CONTEXT = {"char": _character_words, "suffix_bpe": _ended_words}
 
 
 def _firsts(lengths: np.ndarray) -> np.ndarray:

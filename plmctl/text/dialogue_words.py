@@ -7,14 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from tokenizers import models
-
 from plmctl.text.backend import Cut, Span, cut_at_spaces
+from plmctl.text.suffixed import LAST, UNKNOWN, SuffixedPieces
 
 JOINED = "@@"  # the end of a piece that another one of its word follows
 NEW_LINE = "__newln__"  # the word for the end of a line
-_LAST = "</w>"  # the end of the last piece of a word, in the list of merges
-_UNKNOWN = "\uffff"  # a letter that the list of merges lacks
 _WORD = re.compile(r"\S+\n?")
 # an apostrophe stands alone, other punctuation begins a word
 _PART = re.compile(r"'|[.,!?()]?[^.,!?()'\n]+|[.,!?()]|\n")
@@ -28,22 +25,15 @@ class DialogueWords:
         tokens: The tokens of its vocab.json.
     """
 
+    kind = "wordpiece"
+
     def __init__(self, merges: str, tokens: Iterable[str]) -> None:
         self.cut: Cut = cut_at_spaces
-        lines = merges.split("\n")[1:-1]
-        pairs = [(pair[0], pair[1]) for line in lines if len(pair := line.split()) == 2]
         known = [
-            token.removesuffix(JOINED) if token.endswith(JOINED) else f"{token}{_LAST}"
+            token.removesuffix(JOINED) if token.endswith(JOINED) else f"{token}{LAST}"
             for token in tokens
         ]
-        merged = [part for left, right in pairs for part in (left, right, left + right)]
-        pieces = dict.fromkeys([_UNKNOWN, *known, *merged])
-        self._pieces = models.BPE(
-            {piece: number for number, piece in enumerate(pieces)},
-            pairs,
-            unk_token=_UNKNOWN,
-            end_of_word_suffix=_LAST,
-        )
+        self._pieces = SuffixedPieces(merges.split("\n")[1:-1], known)
 
     def cut_pieces(self, text: str) -> tuple[list[str], list[Span]]:
         """The pieces of `text`, and the span of each."""
@@ -72,11 +62,9 @@ class DialogueWords:
 
     def _cut_word(self, word: str) -> list[tuple[str, int]]:
         """(piece, letters of it) of a word."""
-        tokens = self._pieces.tokenize(word)
-        names = [token.value.removesuffix(_LAST) for token in tokens]
-        sizes = [1 if name == _UNKNOWN else len(name) for name in names]
-        ends = [JOINED] * (len(names) - 1) + [""]
+        own = self._pieces.cut(word)
+        ends = [JOINED] * (len(own) - 1) + [""]
         return [
-            (name if name == _UNKNOWN else name + end, size)
-            for name, end, size in zip(names, ends, sizes, strict=True)
+            (name if name == UNKNOWN else name.removesuffix(LAST) + end, size)
+            for (name, size), end in zip(own, ends, strict=True)
         ]

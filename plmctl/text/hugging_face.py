@@ -80,6 +80,8 @@ class _Config(TypedDict):
     tokenizer_class: NotRequired[str | None]
     extra_ids: NotRequired[Annotated[int, Rule(lambda n: 0 <= n <= 10_000, "between 0 and 10000")]]
     do_lower_case: NotRequired[bool | None]
+    do_lowercase: NotRequired[bool | None]
+    do_lowercase_and_remove_accent: NotRequired[bool | None]
     split_by_punct: NotRequired[bool | None]
     strip_accents: NotRequired[bool | None]
     tokenize_chinese_chars: NotRequired[bool]
@@ -127,7 +129,9 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
         backend = Rust.read(read_bytes(files["tokenizer.json"], fix=AGAIN), files["tokenizer.json"])
         kind = backend.kind
     elif parts := numbered_files.find_parts(files, model, config, _read_type(folder)):
-        numbered, special = numbered_files.read(parts, config, added, folder)
+        numbered, special = numbered_files.read(
+            parts, config, added, folder, _json(folder / "config.json")
+        )
         return numbered, special, numbered.kind
     elif "vocab.txt" in files:
         backend, kind = _from_vocab_txt(files["vocab.txt"], config), "wordpiece"

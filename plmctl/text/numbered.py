@@ -3,7 +3,7 @@
 M2M-100: one sentencepiece model; tokens of languages, `__en__`, follow the pieces (Fan et al.,
 2021, arXiv:2010.11125). Marian: one model cuts sources and another one targets; `>>fra<<` at the
 beginning of a source is one token (Tiedemann and Thottingal, 2020: OPUS-MT). Blenderbot-small: see
-`dialogue_words.py`. (Released code.)
+`dialogue_words.py`; XLM and FlauBERT: see `moses_words.py`. (Released code.)
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Protocol
 from plmctl.text.added import check_ids
 from plmctl.text.backend import Cut, Span
 from plmctl.text.dialogue_words import DialogueWords
+from plmctl.text.moses_words import RULES, MosesWords
 from plmctl.text.sentence_piece import SentencePiece
 
 NUMBERS, MERGES, SOURCE, TARGET = "vocab.json", "merges.txt", "source.spm", "target.spm"
-PARTS = (SOURCE, TARGET, MERGES)  # the files that cut a text, as plmctl stores them
+PARTS = (SOURCE, TARGET, MERGES, RULES)  # the files that cut a text, as plmctl stores them
 LANGUAGE = re.compile(r"__[a-z]+__")  # M2M-100's tokens of languages
 _CODE = re.compile(r">>.*?<<", re.DOTALL)  # Marian's
 
@@ -28,6 +29,11 @@ class Cutter(Protocol):
     """The part that cuts a text into pieces."""
 
     cut: Cut
+
+    @property
+    def kind(self) -> str:
+        """The kind of tokenizer, by which words are found."""
+        ...
 
     def cut_pieces(self, text: str) -> tuple[list[str], list[Span]]:
         """The pieces of `text`, and for each its span of characters."""
@@ -70,7 +76,7 @@ class NumberedBackend:
     @property
     def kind(self) -> str:
         """The kind of tokenizer by the rule that cuts."""
-        return self._cutter.kind if isinstance(self._cutter, SentencePiece) else "wordpiece"
+        return self._cutter.kind
 
     @property
     def of_targets(self) -> NumberedBackend | None:
@@ -124,6 +130,8 @@ def _open_cutters(
     parts: Mapping[str, bytes], tokens: Collection[str]
 ) -> tuple[Cutter, Cutter | None]:
     """The cutter of sources, and that of targets where it is another one."""
+    if RULES in parts:
+        return MosesWords(parts[MERGES].decode(), parts[RULES], tokens), None
     if MERGES in parts:
         return DialogueWords(parts[MERGES].decode(), tokens), None
     other = SentencePiece(parts[TARGET]) if TARGET in parts else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from plmctl.core.values import Whole
 from plmctl.storage.atomic import write_bytes, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.reading import read_bytes, read_json
-from plmctl.text import languages
+from plmctl.text import languages, moses_words
 from plmctl.text.added import AGAIN
 from plmctl.text.languages import list_languages, name_languages
 from plmctl.text.numbered import LANGUAGE, MERGES, NUMBERS, SOURCE, TARGET, NumberedBackend
@@ -27,6 +28,18 @@ _M2M_CLASS = "M2M100Tokenizer"
 # the special tokens where no file names them
 _MARIAN = Roles(eos="</s>", pad="<pad>", unk="<unk>", single=("A", "eos"), pair=("A", "B", "eos"))
 _M2M_100 = replace(_MARIAN, bos="<s>", sep="</s>")
+_XLM = Roles(
+    bos="<s>",
+    eos="</s>",
+    pad="<pad>",
+    unk="<unk>",
+    cls="</s>",
+    sep="</s>",
+    mask="<special1>",
+    single=("bos", "A", "sep"),
+    pair=("bos", "A", "sep", "B", "sep"),
+)
+_SPECIAL = re.compile(r"<special\d+>")  # XLM's tokens without a meaning yet
 _BLENDERBOT = Roles(
     bos="__start__",
     eos="__end__",
@@ -56,6 +69,8 @@ def find_parts(
         return {}
     if model is not None and MERGES not in files:
         return {NUMBERS: files[NUMBERS], SOURCE: model}
+    if MERGES in files and moses_words.name_class(config, kind):
+        return {NUMBERS: files[NUMBERS], MERGES: files[MERGES]}
     small = kind == "blenderbot-small" or str(config.get("tokenizer_class")).startswith(_SMALL)
     if small and MERGES in files:
         return {NUMBERS: files[NUMBERS], MERGES: files[MERGES]}
@@ -67,6 +82,7 @@ def read(
     config: Mapping[str, Any],
     added: Sequence[Mapping[str, Any]],
     folder: Path,
+    model: Mapping[str, Any],
 ) -> tuple[NumberedBackend, Roles]:
     """The tokenizer of these files, and the roles of its special tokens.
 
@@ -75,6 +91,7 @@ def read(
         config: The content of tokenizer_config.json.
         added: The tokens that the folder adds, with their ids.
         folder: The folder, for messages.
+        model: The content of its config.json.
 
     Raises:
         DataError: A file is missing, or a target has a vocabulary of its own.
@@ -93,10 +110,17 @@ def read(
         name: read_bytes(file, fix=AGAIN) for name, file in parts.items() if name != NUMBERS
     }
     usual = _BLENDERBOT if MERGES in parts else _MARIAN if TARGET in parts else _M2M_100
+    if name := moses_words.name_class(config, model.get("model_type")):
+        usual, numbers = _XLM, numbers | _number_added(added, numbers, folder)
+        rules = moses_words.read_rules(name, config, model)
+        contents[moses_words.RULES] = json.dumps(rules).encode()
     special = _name(usual, config)
     if usual is _M2M_100:
         numbers |= _number_languages(config, added, len(numbers))
         special = name_languages(special, {**config, "tokenizer_class": _M2M_CLASS}, numbers)
+    if usual is _XLM:
+        spare = [t for t in numbers if _SPECIAL.fullmatch(t) and t != special.mask]
+        special = replace(special, unused=tuple(spare))
     unknown = special.unk or ""
     if lost := [t for t in (special.pad, unknown, special.eos) if t not in numbers]:
         what = f"no {', '.join(map(str, lost))} among its {len(numbers):,} tokens"
@@ -113,7 +137,9 @@ def write(folder: Path, backend: NumberedBackend, special: Roles, model_max_leng
     names = {f"{name}_token": getattr(special, name) for name in NAMES if getattr(special, name)}
     config: dict[str, Any] = {"model_max_length": model_max_length, **names}
     numbers, parts = backend.numbers, dict(backend.parts)
-    if MERGES in parts:
+    if moses_words.RULES in parts:
+        config |= moses_words.write_rules(json.loads(parts.pop(moses_words.RULES)))
+    elif MERGES in parts:
         config["tokenizer_class"] = f"{_SMALL}Tokenizer"
     elif TARGET in parts:
         config["tokenizer_class"] = "MarianTokenizer"
@@ -139,6 +165,19 @@ def _name(usual: Roles, config: Mapping[str, Any]) -> Roles:
         if spelled is not None and getattr(usual, name) is not None:
             own[name] = spelled
     return replace(usual, **own)
+
+
+def _number_added(
+    added: Sequence[Mapping[str, Any]], known: Mapping[str, int], folder: Path
+) -> dict[str, int]:
+    """The ids of special tokens that a folder adds; DataError for one that stands for text."""
+    new = {str(t["content"]): int(t["id"]) for t in added if t["content"] not in known}
+    words = [t["content"] for t in added if t["content"] in new and not t.get("special")]
+    if words:
+        what = f"it adds {', '.join(map(repr, words[:3]))} to the words of its vocabulary"
+        fix = "take a tokenizer without them"
+        raise DataError(f"{what}, which plmctl does not read here", file=folder, fix=fix)
+    return new
 
 
 def _number_languages(

@@ -13,6 +13,7 @@ import numpy as np
 
 from plmctl.text.letters import has_unspaced, is_letter
 from plmctl.text.sentences import CHINESE
+from plmctl.text.suffixed import LAST
 from plmctl.text.vocab import ROLES, Vocab
 
 # T5's spelling, BERT's spelling
@@ -247,6 +248,8 @@ _STARTS = {
     "byte_bpe": _byte_starts,
     "word": lambda token: True,
     # words: see annotate.py
+    "suffix_bpe": lambda token: True,
+    # words: see annotate.py
     "char": lambda token: not _joins(token),
 }
 
@@ -263,5 +266,6 @@ _SPELLED = {
     "bpe": lambda token: token.removeprefix("▁"),
     "byte_bpe": _spelled_in_bytes,
     "word": lambda token: token,
+    "suffix_bpe": lambda token: token.removesuffix(LAST),
     "char": lambda token: token,
 }

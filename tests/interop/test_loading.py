@@ -111,8 +111,8 @@ def test_an_unsupported_architecture_lists_the_supported_ones(published) -> None
             r"one of .*\(did you mean 'BertForSequenceClassification'",
         ),
         (
-            {"architectures": ["XLMModel"], "model_type": "xlm"},
-            r"model_type='xlm': a family that plmctl reads: albert, bart, bert, .*gpt2, .*t5",
+            {"architectures": ["CTRLModel"], "model_type": "ctrl"},
+            r"model_type='ctrl': a family that plmctl reads: albert, bart, bert, .*gpt2, .*t5",
         ),
     ):
         (folder / "config.json").write_text(json.dumps(settings | change))

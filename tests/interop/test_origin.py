@@ -40,8 +40,10 @@ SMALL: dict[str, Any] = {
 MORE: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 8},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "flaubert": {"emb_dim": 16},
     "marian": {"decoder_start_token_id": 0},
     "mpnet": {"pad_token_id": 1},
+    "xlm": {"emb_dim": 16},
     "reformer": {
         "axial_pos_embds_dim": [8, 8],
         "axial_pos_shape": [4, 8],

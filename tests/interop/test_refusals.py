@@ -132,8 +132,8 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
         r"no model_type; the nearest family is .*; its setting hidden_size is missing here",
     ),
     "an unknown family": (
-        lambda folder: change(folder, architectures=None, model_type="xlm", n_langs=3),
-        r"'xlm'.*the nearest family is bert; the first setting that differs is n_langs=3",
+        lambda folder: change(folder, architectures=None, model_type="ctrl", n_langs=3),
+        r"'ctrl'.*the nearest family is bert; the first setting that differs is n_langs=3",
     ),
     "an activation": (
         lambda folder: change(folder, architectures=None, model_type="x", hidden_act="mish"),
