@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import torch
 import typer.testing
-from torch.onnx._internal._lazy_import import onnxscript_apis
 
 # where no bytecode may lie beside the sources, each process that a test starts would compile torch
 # anew: two of its four seconds
@@ -37,11 +36,11 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 
 # each export to ONNX would read the source of all of its 500 operators anew: a third of its time
-def _read_once() -> list[object]:
-    return onnxscript_apis.__getattr__("get_torchlib_ops")()
+with contextlib.suppress(ImportError):
+    from torch.onnx._internal._lazy_import import onnxscript_apis
 
-
-onnxscript_apis.get_torchlib_ops = functools.cache(_read_once)
+    read_operators = functools.partial(onnxscript_apis.__getattr__, "get_torchlib_ops")
+    onnxscript_apis.get_torchlib_ops = functools.cache(lambda: read_operators()())
 
 # it takes hold of pytest's stderr, and closes it when Hydra sets logging up anew
 with contextlib.suppress(ImportError):
