@@ -23,7 +23,7 @@ from plmctl.probes.retrieval import choose_likeness, read_vectors
 from plmctl.probes.sentence_similarity import PATTERNS
 from plmctl.tasks.predictions import write_rows
 from plmctl.tasks.ranking import BM25
-from plmctl.tasks.readers.judged import SHOWN, Judged, read_judged
+from plmctl.tasks.readers.judged import SHOWN, JudgedQuery, read_judged
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.retrieval import Retriever
 from plmctl.tasks.scores.ranking import check_ranking_metrics, order_ties, score_rankings, take_best
@@ -98,7 +98,7 @@ class Reranking(Probe):
             extra["rankings"] = str(write_rows(out, written))
         return ScoreTable(f"reranking: {opened.split}", scores, extra)
 
-    def _judge(self, opened: Opened, asked: Sequence[Judged]) -> tuple[dict[str, Any], Scores]:
+    def _judge(self, opened: Opened, asked: Sequence[JudgedQuery]) -> tuple[dict[str, Any], Scores]:
         """(a description, the scores): those of a cross-encoder, or products of vectors."""
         loaded, node = opened.loaded, opened.loaded.own_task()
         if self.pooling is None and node:
@@ -122,7 +122,7 @@ class Reranking(Probe):
         return how, _multiply(q, d, asked, sparse=pooling.sparse)
 
 
-def _multiply(q: Any, d: Any, asked: Sequence[Judged], *, sparse: bool) -> Scores:
+def _multiply(q: Any, d: Any, asked: Sequence[JudgedQuery], *, sparse: bool) -> Scores:
     """By vectors of questions, and of all candidates one after the other."""
     search: Any = search_terms if sparse else search_vectors
     for number, (own, each) in enumerate(zip(_parts(asked), asked, strict=True)):
@@ -133,27 +133,27 @@ def _multiply(q: Any, d: Any, asked: Sequence[Judged], *, sparse: bool) -> Score
         yield scores
 
 
-def _score_pairs(opened: Opened, task: Any, asked: Sequence[Judged]) -> Scores:
+def _score_pairs(opened: Opened, task: Any, asked: Sequence[JudgedQuery]) -> Scores:
     for start in range(0, len(asked), AT_ONCE):
         some = asked[start : start + AT_ONCE]
         scores = score_pairs(opened, task, [(e.query, text) for e in some for text in e.texts])
         yield from (scores[own] for own in _parts(some))
 
 
-def _score_words(asked: Sequence[Judged]) -> Scores:
+def _score_words(asked: Sequence[JudgedQuery]) -> Scores:
     """By BM25 with the counts of the candidates of all questions."""
     retriever = Retriever([text for each in asked for text in each.texts])
     for own, each in zip(_parts(asked), asked, strict=True):
         yield retriever.score(each.query)[own]
 
 
-def _parts(asked: Sequence[Judged]) -> list[np.ndarray]:
+def _parts(asked: Sequence[JudgedQuery]) -> list[np.ndarray]:
     """The numbers of the candidates of each question among all."""
     ends = accumulate(len(each.texts) for each in asked)
     return [np.arange(end - len(each.texts), end) for end, each in zip(ends, asked, strict=True)]
 
 
-def _rank(asked: Sequence[Judged], scores: Iterable[np.ndarray]) -> Iterator[dict[str, Any]]:
+def _rank(asked: Sequence[JudgedQuery], scores: Iterable[np.ndarray]) -> Iterator[dict[str, Any]]:
     """A prediction for each question; candidates are named by their numbers, from 0."""
     for each, own in zip(asked, scores, strict=True):
         names = [*map(str, range(len(each.texts)))]

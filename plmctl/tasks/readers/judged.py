@@ -15,7 +15,7 @@ from plmctl.text.tabular import OBJECTS, kind_of, objects_of
 SHOWN = '{"query": "...", "candidates": ["...", "..."], "labels": [1, 0]}'
 
 
-class Judged(NamedTuple):
+class JudgedQuery(NamedTuple):
     """A question, its candidates and their grades; a grade above 0 is right."""
 
     id: str
@@ -52,14 +52,14 @@ def has_candidates(file: Path) -> bool:
     return {"candidates", "labels"} <= set(first)
 
 
-def read_judged(file: Path) -> Iterator[Judged]:
+def read_judged(file: Path) -> Iterator[JudgedQuery]:
     """The questions of a file; DataError naming the first line that is none."""
     for number, (line, value) in enumerate(objects_of(file)):
         try:
             query, texts, grades = _read(value)
         except ValueError as error:
             raise DataError(str(error), file=file, line=line, fix=SHOWN) from error
-        yield Judged(str(value.get("id", number)), query, texts, grades, f"{file}:{line}")
+        yield JudgedQuery(str(value.get("id", number)), query, texts, grades, f"{file}:{line}")
 
 
 def _read(value: Mapping[str, Any]) -> tuple[str, list[str], list[int]]:
