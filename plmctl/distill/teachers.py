@@ -104,7 +104,9 @@ class TextVectors(Teacher):
         vectors = self.vectors[batch.require("values.example")]
         real = find_written("text", batch).real
         labelled = torch.ones(len(vectors), dtype=torch.bool, device=vectors.device)
-        return Predictions(real, {head: Logits(vectors, labelled) for head in question.heads})
+        return Predictions(
+            real, {name: Logits(vectors, labelled) for name in question.counts(batch)}
+        )
 
 
 class Several(Teacher):

@@ -158,7 +158,7 @@ def _on_vectors(
         pooling = choose_pooling(each, None, path="teacher")
         how: Any = {"batch_size": BATCH, "precision": precision}
         vectors = embed_texts(each, texts, pooling, **how) if scored else np.zeros(0)
-        answers = {task.facts.head: vectors}
+        answers = dict.fromkeys(task.facts.logit_names, vectors)
         scores.append(task.score(task.predict(answers, split.rows, examples)) if scored else {})
         longest = find_longest(each)
         lines = [lay_out_text(text, each, longest) for text in texts[: max(BATCHES)]]

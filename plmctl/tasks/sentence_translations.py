@@ -27,6 +27,8 @@ from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.scores.translation_matching import METRICS, match, score_matches
 from plmctl.tasks.task import Task, TaskSettings
 
+LABEL = "translation"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceTranslationsSettings(TaskSettings):
@@ -57,13 +59,14 @@ class SentenceTranslations(Task):
     fields: Mapping[str, Field] = {
         "values.place": PLACE,
         "values.text": Field("[n]", "int", "number of the text; equal texts have the same"),
-        "labels.sentence": Field("[N]", "int", "0 at a row whose vector is learnt"),
+        "labels.translation": Field("[N]", "int", "0 at a row whose vector is learnt"),
     }
     embeds = True
     facts = TaskFacts(
-        needs=frozenset({"text", "labels.sentence", "values.example", "values.place"})
+        needs=frozenset({"text", "labels.translation", "values.example", "values.place"})
         | {"values.group", "values.text"},
         head=SENTENCE,
+        own_label=LABEL,
         chooses=False,
         contrasts=True,
         pipeline="sentence-similarity",
@@ -120,19 +123,19 @@ class SentenceTranslations(Task):
         numbers: dict[str, int] = {}
         text = [numbers.setdefault(each, len(numbers)) for own in texts for each in own]
         rows = encode.add_values(rows, text=np.array(text))
-        return replace(rows, labels={**rows.labels, SENTENCE: np.zeros(len(text), np.int64)})
+        return replace(rows, labels={**rows.labels, LABEL: np.zeros(len(text), np.int64)})
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        return {SENTENCE: embed_text(model, batch, self.pooling)}  # [B, W]
+        return {LABEL: embed_text(model, batch, self.pooling)}  # [B, W]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         beside = {name: batch.require(f"values.{name}") for name in ("place", "text")}
-        return Contrast(self.compare, dict(logits), beside).output(SENTENCE)
+        return Contrast(self.compare, dict(logits), beside).output(LABEL)
 
     def compare(self, vectors: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Output:
         """The loss of all pairs of an update, a sentence with its first translation."""
         first, second = (beside["place"] == place for place in (0, 1))
-        unit = F.normalize(vectors[SENTENCE], dim=-1)
+        unit = F.normalize(vectors[LABEL], dim=-1)
         scores = multiply(unit[first], unit[second]) / self.temperature  # [E, E]
         same = [
             text[:, None] == text for text in (beside["text"][side] for side in (first, second))
@@ -140,13 +143,13 @@ class SentenceTranslations(Task):
         there, back = (info_nce(each, same[0] | same[1]) for each in (scores, scores.T))
         count, right = 2 * len(scores), there[1] + back[1]
         total = torch.stack([there[0], back[0]]).sum()
-        return Output({SENTENCE: Term(total, count=count)}, {"acc/sentence": (right, count)})
+        return Output({LABEL: Term(total, count=count)}, {f"acc/{LABEL}": (right, count)})
 
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
         place = rows.values["place"]
-        found, back = match(*(logits[SENTENCE][place == side] for side in (0, 1)))
+        found, back = match(*(logits[LABEL][place == side] for side in (0, 1)))
         return [
             {"id": e.id, "gold": str(n), "guess": str(found[n]), "back": str(back[n])}
             for n, e in enumerate(examples)

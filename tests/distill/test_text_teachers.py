@@ -85,7 +85,7 @@ def test_a_student_learns_the_vector_of_the_source(lesson: Any) -> None:
     made: Any = {"objective": task, "model": model, "student": Measures.of(model, "the student")}
     made["teacher"] = TextVectors(vectors=vectors, measures=measures)
     objective = Distillation(**made, signals={"vectors": LogitMSE(weight=1.0)}, hard=0.0)
-    assert objective.counts(batch) == {"vectors/sentence": 9}
+    assert objective.counts(batch) == {"vectors/translation": 9}
 
     def update(loss: Tensor) -> float:
         for weights, gradient in zip(learnt, torch.autograd.grad(loss, learnt), strict=True):
@@ -100,7 +100,7 @@ def test_a_student_learns_the_vector_of_the_source(lesson: Any) -> None:
 
     learnt = list(model.parameters())
     start = {name: weights.clone() for name, weights in model.state_dict().items()}
-    name = "vectors/sentence"
+    name = "vectors/translation"
     found = [update(objective(model, batch).terms[name].total / 9) for _ in range(10)]
     model.load_state_dict(start)
     wanted = [update(mean_square()) for _ in range(10)]
@@ -131,8 +131,8 @@ def test_without_a_teacher_a_pair_is_nearer_than_others(lesson: Any) -> None:
 
     output = task.loss(task.logits(model, batch), batch)
     wanted = rank(pairs) + rank([(v, u) for u, v in pairs])
-    assert float(output.terms["sentence"].total.detach()) == pytest.approx(wanted, rel=1e-9)
-    assert output.terms["sentence"].count == 8
+    assert float(output.terms["translation"].total.detach()) == pytest.approx(wanted, rel=1e-9)
+    assert output.terms["translation"].count == 8
 
 
 def test_translations_are_matched_both_ways() -> None:
