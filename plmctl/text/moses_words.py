@@ -124,11 +124,7 @@ class MosesWords:
         return "".join(f"{p} " if p in whole else p for p in pieces).replace(LAST, " ").strip()
 
     def normalize(self, text: str) -> str:
-        """`text` as it is before it is cut into words."""
-        return self._change(text)
-
-    def _change(self, text: str) -> str:
-        """`text` with plain signs, and without control characters."""
+        """`text` with plain signs and without control characters, before it is cut into words."""
         if self.rules["name"] == FLAUBERT:
             text = text.replace("``", '"').replace("''", '"')
             text = unicodedata.normalize("NFC", text)
@@ -138,7 +134,7 @@ class MosesWords:
         return text.translate(_ROMANIAN) if self.rules["language"] == "ro" else text
 
     def _find_words(self, text: str) -> list[str]:
-        words = self._words.tokenize(self._change(text), return_str=False, escape=False)
+        words = self._words.tokenize(self.normalize(text), return_str=False, escape=False)
         if self.rules["name"] == XLM and self.rules["lower"]:
             letters = unicodedata.normalize("NFD", " ".join(words).lower())
             kept = (each for each in letters if unicodedata.category(each) != "Mn")

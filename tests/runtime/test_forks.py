@@ -32,7 +32,7 @@ class Ring:
 
 @pytest.fixture(autouse=True, scope="module")
 def _frozen() -> None:
-    """What other tests left is looked through once, not by each collection."""
+    """The objects that other tests left are looked through once, not by each collection."""
     gc.collect()
     gc.freeze()
 
