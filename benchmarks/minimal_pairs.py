@@ -37,7 +37,7 @@ def score(given: argparse.Namespace, way: Way, texts: list[str]) -> tuple[np.nda
     """(the log-likelihood of each sentence, seconds)."""
     loaded, precision = load(given.run), choose(given.precision, torch.device("cpu"))
     way, head = choose_way(find_ways(loaded.model, loaded.vocab), way)
-    scoring = make_scoring(way, loaded.model, head, loaded.vocab)
+    scoring = make_scoring(way, loaded.model, head, loaded.tokenizer)
     scorer = Likelihood(loaded.model, scoring, precision.device, tokens=given.tokens)
     ids = loaded.tokenizer.encode_batch(texts)
     started = time.perf_counter()

@@ -79,7 +79,7 @@ def test_a_model_of_lm_eval(checkpoint, monkeypatch) -> None:
     adapter, loaded = Plmctl(str(checkpoint)), plmctl.load(checkpoint)
     ways = find_ways(loaded.model, loaded.vocab)
     way, head = next(iter(ways.items()))
-    scoring = make_scoring(way, loaded.model, head, loaded.vocab)
+    scoring = make_scoring(way, loaded.model, head, loaded.tokenizer)
     scorer = Likelihood(loaded.model, scoring, loaded.precision.device)
     pairs = [("", "the cat sat"), ("the cat", " sat"), ("the cat ", "sat")]
     found = adapter.loglikelihood([SimpleNamespace(args=pair) for pair in pairs])

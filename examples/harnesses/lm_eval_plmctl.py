@@ -58,7 +58,7 @@ class Plmctl(LM):
         self.batch_size = int(batch_size)
         model, vocab = self.model.model, self.model.vocab
         way, head = choose_way(find_ways(model, vocab), score)
-        self.scoring = make_scoring(way, model, head, vocab)
+        self.scoring = make_scoring(way, model, head, self.model.tokenizer)
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """(log-likelihood, whether greedy writing gives it) of each continuation."""

@@ -266,7 +266,7 @@ class InContext(Probe):
         examples, pool, names = self.read_all(opened.split)
         model, tokenizer = loaded.model.to(device).eval(), loaded.tokenizer
         way, head = choose_way(find_ways(model, tokenizer.vocab), self.score)
-        scoring = make_scoring(way, model, head, tokenizer.vocab)
+        scoring = make_scoring(way, model, head, tokenizer)
         room = measure_room(scoring, model.backbone.max_length)
         seeds = list(dict.fromkeys(self.seeds or [self.seed]))
         drawn = {

@@ -146,7 +146,7 @@ class Surprisal(Probe):
                 why = f"sentence {own[0].sentence} has {len(ids):,} tokens"
                 raise DataError(f"{why}; the model reads {longest - 2:,}", fix="shorter sentences")
         head = find_ways(model, vocab)[way]
-        scoring = make_scoring(way, model, head, vocab)
+        scoring = make_scoring(way, model, head, tokenizer)
         done = ProgressLine("sentences", len(sentences))
         logs = Likelihood(model, scoring, device, done=done).score_tokens(
             [ids for ids, _ in divided]

@@ -134,6 +134,19 @@ def _ended_words(tokenizer: Tokenizer) -> Track:
 _BY_CONTEXT = {"char": _character_words, "suffix_bpe": _ended_words}
 
 
+def find_word_starts(tokenizer: Tokenizer) -> Callable[[np.ndarray], np.ndarray]:
+    """A function of the ids [N] of one text, [N] bool: the tokens that begin a word, where a mark
+    is a word, too. Byte-level pieces follow the rule by which the tokenizer cuts a text before its
+    pieces.
+
+    Differs: Whole word masking knows only words between spaces for these, as fairseq.
+    """
+    if tokenizer.kind == "byte_bpe":
+        return tokenizer.find_parts
+    starts = _BY_CONTEXT.get(tokenizer.kind, _table_words)(tokenizer)
+    return lambda ids: starts([], ids, np.array([len(ids)]))
+
+
 def _firsts(lengths: np.ndarray) -> np.ndarray:
     """Where each text that has tokens begins."""
     return (np.cumsum(lengths) - lengths)[lengths > 0]

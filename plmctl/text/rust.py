@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import tokenizers
 from tokenizers import AddedToken, processors
 
@@ -154,6 +155,17 @@ class Rust:
         text = self.tokenizer.decode(list(ids), skip_special_tokens=False)
         return close_gaps(text) if self._spaced else text
 
+    def find_parts(self, ids: np.ndarray) -> np.ndarray:
+        """[N] bool: the byte-level tokens of a text that begin a part, as the tokenizer cuts it
+        before its pieces: a word with the space before it, digits, marks (GPT-2's pattern).
+        """
+        pieces = [self.tokens[i] for i in ids]
+        text = self.tokenizer.decoder.decode(pieces)
+        parts = [part for part, _ in self.tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+        # counted from the end: the tokenizer may add a space before the text
+        begins, cuts = _count_to_end(pieces), _count_to_end(parts)
+        return np.isin(begins, cuts) | (np.arange(len(begins)) == 0)
+
     def normalize(self, text: str) -> str:
         """`text` as it is before it is split: in lower case, without accents, ..."""
         rules = self.tokenizer.normalizer
@@ -219,6 +231,11 @@ def _add_segment(special: Roles, order: tuple[str, ...], index: int) -> str:
     if role in "AB":
         return f"${role}:{number}"
     return f"{special.spell(role)}:{2 if role == 'cls' and 'A' in before else number}"
+
+
+def _count_to_end(parts: Sequence[str]) -> np.ndarray:
+    """[N] the characters from the begin of each part to the end of the last one."""
+    return np.cumsum([len(part) for part in reversed(parts)])[::-1]
 
 
 def _find_unknown(model: dict[str, Any]) -> str | None:

@@ -131,6 +131,14 @@ class Tokenizer:
         special = self.vocab.special
         return self._backend.decode([int(i) for i in ids if not (skip_special and special[i])])
 
+    def find_parts(self, ids: np.ndarray) -> np.ndarray:
+        """[N] bool: the tokens of a text that begin a part, as a byte-level tokenizer cuts it
+        before its pieces; a tokenizer with tokens for whole names knows only words.
+        """
+        own = self._backend
+        whole = self.vocab.word_start[ids]
+        return own.find_parts(ids) if isinstance(own, rust.Rust) else whole
+
     def normalize(self, text: str) -> str:
         """`text` as it is before it is split: in lower case, without accents, ..."""
         return self._backend.normalize(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby, islice
 from typing import Literal, NamedTuple, Protocol
 
@@ -22,6 +22,8 @@ from plmctl.models.base import Hidden, Model
 from plmctl.models.capabilities import read_at
 from plmctl.models.xlnet import TARGETS
 from plmctl.tasks.layouts import encode
+from plmctl.text.annotate import find_word_starts
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 
 PIECE = 1024  # positions whose logits are in memory together
@@ -104,15 +106,20 @@ class TextScoring:
 
     Args:
         head: The head.
-        vocab: The vocabulary.
+        tokenizer: The tokenizer.
         segment: The segment of all tokens, by which some patterns choose what a token sees.
         streams: The streams of states that predict.
     """
 
     head: ScoringHead
-    vocab: Vocab
+    tokenizer: Tokenizer
     segment: int = 0
     streams: Sequence[str] = ("last",)
+
+    @property
+    def vocab(self) -> Vocab:
+        """The vocabulary."""
+        return self.tokenizer.vocab
 
     def batch(self, ids: Tensor) -> Batch:
         seq = make_full(ids, segment=torch.full_like(ids, self.segment))
@@ -231,11 +238,15 @@ class MaskedScoring(TextScoring):
 
 class WordScoring(MaskedScoring):
     """As `MaskedScoring`, with the later pieces of the same word masked, too. Otherwise they give
-    the word away (Kauf and Ivanova, 2023, 2023.acl-short.80, PLL-word-l2r).
+    the word away (Kauf and Ivanova, 2023, 2023.acl-short.80, PLL-word-l2r). A mark is a word.
     """
 
+    @cached_property
+    def _find_starts(self) -> Callable[[np.ndarray], np.ndarray]:
+        return find_word_starts(self.tokenizer)
+
     def list_masked(self, ids: Sequence[int]) -> Iterator[range]:
-        begins = self.vocab.word_start[np.asarray(ids, np.int64)]
+        begins = self._find_starts(np.asarray(ids, np.int64))
         ends = [*(np.flatnonzero(begins[1:]) + 1).tolist(), len(ids)]
         at = 0
         for place in range(len(ids)):
@@ -292,7 +303,7 @@ class DecoderScoring(TextScoring):
         return Batch(torch.arange(len(ids), device=ids.device), seqs)
 
 
-WAYS: Mapping[Way, Callable[[ScoringHead, Vocab, int], Scoring]] = {
+WAYS: Mapping[Way, Callable[[ScoringHead, Tokenizer, int], Scoring]] = {
     "next": CausalScoring,
     "bare": BareScoring,
     "shifted": ShiftedScoring,
@@ -421,12 +432,14 @@ def cut_by_tokens(rows: Iterable[tuple[int, ...]], most: int) -> Iterator[list[t
             yield group
 
 
-def make_scoring(way: Way, model: Model, head: str, vocab: Vocab, segment: int = 0) -> Scoring:
+def make_scoring(
+    way: Way, model: Model, head: str, tokenizer: Tokenizer, segment: int = 0
+) -> Scoring:
     """The way to score text by a head of a model, all of it in one segment; from left to right, in
     the first one in which tokens see no later ones.
     """
     causal = (find_causal_segment(model) or 0) if way == "next" else 0
-    return WAYS[way](head_of(model, head), vocab, segment or causal)
+    return WAYS[way](head_of(model, head), tokenizer, segment or causal)
 
 
 def find_causal_segment(model: Model) -> int | None:

@@ -19,7 +19,6 @@ from plmctl.tasks.readers import files
 from plmctl.text.tabular import named_rows
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import KNOWING, refuse_unknown, unknown_share
-from plmctl.text.vocab import Vocab
 from plmctl.use.likelihood import Likelihood, Scoring, Way, choose_way, find_ways, make_scoring
 
 PATTERNS = ("*.jsonl", "*.jsonl.gz", "*.tsv", "*.tsv.gz", "*.csv", "*.csv.gz")
@@ -161,7 +160,7 @@ class PairScorer:
         Args:
             done: A function that gets the number of scored sentences.
         """
-        way, scoring = self._make_scoring(model, tokenizer.vocab)
+        way, scoring = self._make_scoring(model, tokenizer)
         texts = list_sentences(pairs)
         ids = tokenizer.encode_batch(texts)
         self._check_length(texts, ids, model.backbone.max_length)
@@ -175,16 +174,16 @@ class PairScorer:
         self, model: Model, tokenizer: Tokenizer, pairs: Sequence[Pair]
     ) -> tuple[int, int]:
         """(rows that a model reads to score pairs, their tokens)."""
-        _, scoring = self._make_scoring(model, tokenizer.vocab)
+        _, scoring = self._make_scoring(model, tokenizer)
         ids = tokenizer.encode_batch(list_sentences(pairs))
         rows = [len(row.ids) for each in ids for row in scoring.rows(each)]
         return len(rows), sum(rows)
 
-    def _make_scoring(self, model: Model, vocab: Vocab) -> tuple[Way, Scoring]:
+    def _make_scoring(self, model: Model, tokenizer: Tokenizer) -> tuple[Way, Scoring]:
         """(the way to score, what scores)."""
-        way, head = choose_way(find_ways(model, vocab), self.score)
+        way, head = choose_way(find_ways(model, tokenizer.vocab), self.score)
         self._check_segment(model)
-        return way, make_scoring(way, model, head, vocab, self.segment)
+        return way, make_scoring(way, model, head, tokenizer, self.segment)
 
     def divide(
         self, pairs: Sequence[Pair], texts: Sequence[str], sums: np.ndarray, lengths: Sequence[int]

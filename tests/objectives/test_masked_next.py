@@ -122,7 +122,7 @@ def test_minimal_pairs_in_both_modes_as_loops(toy):
         hidden = [[*row[: t + 1], vocab.mask, *row[t + 2 :]] for t in range(len(ids))]
         expected["shifted"].append(sum(logp(hidden[t], 0, t, ids[t]) for t in range(len(ids))))
     for way, values in expected.items():
-        scoring = make_scoring(way, model, ways[way], vocab)
+        scoring = make_scoring(way, model, ways[way], toy)
         with torch.no_grad():
             found = Likelihood(model, scoring, torch.device("cpu"), 64).score(sentences)
         assert found == pytest.approx(values, abs=1e-9)

@@ -73,7 +73,7 @@ def test_a_prompt_shows_examples_with_their_answers(folder: Path, gpt_toy) -> No
 def test_scores_as_a_loop(normalise: str, gpt_toy) -> None:
     vocab = gpt_toy.vocab
     model = make("gpt2", vocab)
-    scoring = make_scoring("next", model, find_ways(model, vocab)["next"], vocab)
+    scoring = make_scoring("next", model, find_ways(model, vocab)["next"], gpt_toy)
     own = part(normalise=normalise, label_words={"0": "no", "1": "maybe"}, shots=1)
     shown = [Example("1", {"text": "b"}, "1")]
     prompt = own.make_prompt(Example("0", {"text": "a"}, "0"), shown, ["0", "1"], gpt_toy, None)

@@ -22,7 +22,7 @@ from plmctl.probes.minimal_pairs import MinimalPairs
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.use.likelihood import Likelihood, WordScoring, choose_way, find_ways, make_scoring
 from plmctl.use.pairs import Pair
-from tests.tasks.conftest import SIZE
+from tests.tasks.conftest import SIZE, Toy
 
 TINY = ["size=tiny", "size.width=16", "size.inner_width=32", "size.num_layers=2"]
 TEXTS = ["the souvenirs were sold", "she was", "he", "the souvenirs was sold", "你好 whatever"]
@@ -39,7 +39,7 @@ def make(recipe: str, vocab, *words: str):
 
 
 def score(model, way, vocab, ids, tokens=64, segment=0):
-    reading = make_scoring(way, model, find_ways(model, vocab)[way], vocab, segment)
+    reading = make_scoring(way, model, find_ways(model, vocab)[way], Toy(vocab), segment)
     with torch.no_grad():
         return Likelihood(model, reading, torch.device("cpu"), tokens).score(ids)
 
@@ -111,7 +111,7 @@ def test_later_pieces_of_a_word_are_hidden(toy) -> None:
     starts[[10, 20, 30]] = True
     vocab = replace(toy.vocab, word_start=starts)
     ids = [10, 11, 12, 20, 30, 31]  # three pieces, one, two
-    reading = WordScoring(None, vocab)
+    reading = WordScoring(None, Toy(vocab))
     hidden = [
         [place - 1 for place, token in enumerate(row.ids) if token == vocab.mask]
         for row in reading.rows(ids)
@@ -205,7 +205,7 @@ def test_a_word_that_a_head_does_not_know_is_the_unknown_one(toy) -> None:
     words = ["model=two_way", "objective=[bilm]", "format=blocks", "noise=[]", "eval.noise=null"]
     model = make("bert", toy.vocab, *words, "objective.bilm.words=200")
     ids = [[10, 300, 12], [10, toy.vocab.unk, 12]]
-    found = make_scoring("forward", model, "bilm", toy.vocab).losses(
+    found = make_scoring("forward", model, "bilm", toy).losses(
         torch.ones(2, 16, dtype=torch.float64), torch.tensor([300, toy.vocab.unk])
     )
     assert found[0] == found[1]
@@ -229,7 +229,7 @@ def test_scores_of_tokens_have_the_sum_of_their_sentence(toy, gpt_toy) -> None:
     bare = replace(gpt_toy.vocab, bos=None, eos=None)  # the first token is not scored
     for name, vocab, way in (("bert", toy.vocab, "words"), ("gpt2", bare, "next")):
         model, sentences = make(name, vocab), [[10, 11, 12], [10], [13, 11]]
-        reading = make_scoring(way, model, find_ways(model, vocab)[way], vocab)
+        reading = make_scoring(way, model, find_ways(model, vocab)[way], Toy(vocab))
         scorer = Likelihood(model, reading, torch.device("cpu"))
         with torch.no_grad():
             tokens, sums = scorer.score_tokens(sentences), scorer.score(sentences)

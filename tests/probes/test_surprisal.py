@@ -25,7 +25,7 @@ def test_the_bits_of_a_word_are_those_of_its_pieces(gpt_toy) -> None:
     words = [TimedWord("1", place, word) for place, word in enumerate(text, start=1)]
     words += [TimedWord("2", 1, "whatever")]
     found = Surprisal(path="x").find_surprisal(model, gpt_toy, words, "next", CPU)
-    scoring = make_scoring("next", model, find_ways(model, gpt_toy.vocab)["next"], gpt_toy.vocab)
+    scoring = make_scoring("next", model, find_ways(model, gpt_toy.vocab)["next"], gpt_toy)
     logs = Likelihood(model, scoring, CPU).score_tokens([gpt_toy.encode(" ".join(text))])[0]
     pieces = [1, 3, 2, 3]  # of three letters, and the mark
     expected = [-part.sum() / np.log(2) for part in np.split(logs, np.cumsum(pieces)[:-1])]

@@ -18,6 +18,8 @@ SPECIAL = 5  # pad, unk, cls, sep, mask
 
 
 class Toy:
+    kind = "wordpiece"
+
     def __init__(self, vocab: Vocab) -> None:
         self.vocab = vocab
 

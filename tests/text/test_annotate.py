@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.parts import part_of
@@ -17,7 +18,7 @@ from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
 from plmctl.text import segment
-from plmctl.text.annotate import Wanted, choose_tracks, choose_word_starts
+from plmctl.text.annotate import Wanted, choose_tracks, choose_word_starts, find_word_starts
 from plmctl.text.inputs import read_lines
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS
@@ -268,3 +269,25 @@ def test_a_manifest_knows_its_segmenter(tmp_path: Path) -> None:
             ]
         )
     assert settings == [None, FAKE]
+
+
+PARTED = [
+    "Don't they're 's Robert. isn't it?? A-B, 12.5 km (x)",
+    "Здравствуй, мир! 你好,世界 naïve 😀😀 e\u0301",
+    "two  spaces\nand\ta line",
+    " before",
+    "",
+]
+
+
+@pytest.mark.parametrize("kind", ["byte_bpe", "wordpiece"])
+def test_words_are_the_parts_that_the_library_cuts(kind: str, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(TEXTS[:300], kind=kind, vocab_size=400)
+    tokenizer.export_hf(tmp_path, model_max_length=64)
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    find = find_word_starts(Tokenizer.load(tmp_path))
+    for text in PARTED:
+        encoding = library.encode(text, add_special_tokens=False)
+        owner = encoding.word_ids
+        expected = [n == 0 or owner[n] != owner[n - 1] for n in range(len(owner))]
+        assert find(np.array(encoding.ids, np.int64)).tolist() == expected, text
