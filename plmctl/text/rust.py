@@ -156,8 +156,8 @@ class Rust:
         return close_gaps(text) if self._spaced else text
 
     def find_parts(self, ids: np.ndarray) -> np.ndarray:
-        """[N] bool: the byte-level tokens of a text that begin a part, as the tokenizer cuts it
-        before its pieces: a word with the space before it, digits, marks (GPT-2's pattern).
+        """[N] bool: the byte-level tokens of a text that begin a part. Parts are words with the
+        space before them, digits, and marks (GPT-2's pattern).
         """
         pieces = [self.tokens[i] for i in ids]
         text = self.tokenizer.decoder.decode(pieces)
