@@ -16,6 +16,7 @@ from plmctl.core.errors import UsageError
 from plmctl.training.processes.launch import launch
 from plmctl.training.processes.watch import RANKS, Watch
 from plmctl.training.processes.world import World, check_alike
+from tests.forked import fork_processes
 from tests.training import toy_process
 from tests.training.toy import curve
 
@@ -24,8 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    fork_processes(monkeypatch)
 
     def start(processes, name, *argv):
         words = [str(tmp_path / name), *map(str, argv)]

@@ -1,22 +1,18 @@
 """A run whose weights are divided: any number of processes goes on from its checkpoints."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from plmctl.training.checkpoint import Checkpoints, read
 from plmctl.training.processes.launch import launch
 from plmctl.training.processes.world import World
+from tests.forked import fork_processes
 from tests.training.toy_joined import make, state_of
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    fork_processes(monkeypatch)
 
     def start(processes, *words):
         argv = [str(tmp_path), *map(str, words)]

@@ -1,7 +1,6 @@
 """Tensors that are divided among processes: each writes its blocks, any number reads them."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -9,15 +8,13 @@ import torch
 from plmctl.training import checkpoint
 from plmctl.training.checkpoint import Checkpoints
 from plmctl.training.processes.launch import launch
+from tests.forked import fork_processes
 from tests.training.toy_parts import DIVIDED, ROWS, whole_of
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    fork_processes(monkeypatch)
 
     def start(processes, *verb):
         words = [str(tmp_path), *verb]

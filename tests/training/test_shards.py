@@ -4,8 +4,6 @@ bytes, and processes that run other cells are stopped.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -13,9 +11,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.training.optim.shards import list_rows
 from plmctl.training.processes.launch import launch
 from plmctl.training.processes.parallel import check_parallel, count_shares
+from tests.forked import fork_processes
 from tests.training.toy_shards import OPTIMIZERS
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +20,7 @@ def seen(tmp_path_factory):
     """The findings of each of two processes."""
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("OMP_NUM_THREADS", "1")
+        fork_processes(patch)
         assert launch(2, [str(folder)], module="tests.training.toy_shards") == 0
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 

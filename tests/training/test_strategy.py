@@ -14,6 +14,7 @@ import torch
 
 from plmctl.training.processes.launch import launch
 from plmctl.training.strategy import choose
+from tests.forked import fork_processes
 from tests.marks import mark_slow
 from tests.training import toy_strategy
 from tests.training.toy_strategy import (
@@ -25,8 +26,6 @@ from tests.training.toy_strategy import (
     make_module,
     optimizer_of,
 )
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +45,7 @@ def left(tmp_path_factory):
             toy_strategy.main(*words)
             return folder
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", str(ROOT))
-            patch.setenv("OMP_NUM_THREADS", "1")
+            fork_processes(patch)
             assert launch(processes, words, module="tests.training.toy_strategy") == 0
         return folder
 

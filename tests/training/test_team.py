@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -22,10 +20,9 @@ from plmctl.training.log import read_metrics
 from plmctl.training.processes.launch import launch
 from plmctl.training.processes.parallel import check_parallel
 from plmctl.training.processes.world import World
+from tests.forked import fork_processes
 from tests.training import toy
 from tests.training.toy_team import CELLS, HEADS, make_run, state_of
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +32,7 @@ def run(tmp_path_factory):
     def start(processes, *words):
         folder = tmp_path_factory.mktemp("team")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", str(ROOT))
-            patch.setenv("OMP_NUM_THREADS", "1")
+            fork_processes(patch)
             argv = [str(folder), *words]
             assert launch(processes, argv, module="tests.training.toy_team") == 0
         return folder, [torch.load(folder / f"{rank}.pt") for rank in range(processes)]

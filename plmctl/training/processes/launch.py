@@ -11,8 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import torch
-
 from plmctl.core.children import TAKE_UP, child_environment, describe_end
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import FAIL, WARN, remark
@@ -135,10 +133,17 @@ def _make_environment(processes: int, meeting: Rendezvous | None) -> dict[str, s
         "MASTER_PORT": str(port),
         **({TAKE_UP: "1"} if meeting else {}),
         # the caller has set the share of one process
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(torch.get_num_threads()),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or _count_own_threads(),
         LAUNCHED: "1",
         **child_environment(),
     }
+
+
+def _count_own_threads() -> str:
+    """The threads of torch in this process, which imports torch here at the earliest."""
+    import torch
+
+    return str(torch.get_num_threads())
 
 
 def _name_lost(rank: int, code: int, others: str) -> None:

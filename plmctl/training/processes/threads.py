@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-import torch
-
 # whoever sets it (torchrun, `launch`, the user) decides the number of threads
 THREADS = "OMP_NUM_THREADS"
 
@@ -14,6 +12,8 @@ def count_threads(wanted: int | None, processes: int) -> int:
     """The threads of each process: the number in the environment, else `wanted`, else an equal
     share of torch's threads.
     """
+    import torch  # the job of a cluster reads THREADS alone
+
     if THREADS in os.environ:
         return torch.get_num_threads()
     return wanted or max(1, torch.get_num_threads() // processes)
