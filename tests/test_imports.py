@@ -78,12 +78,6 @@ def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-@cache
-def nodes(file: Path) -> list[ast.AST]:
-    """All nodes of a file; to walk through a tree takes longer than to parse it."""
-    return [*ast.walk(parsed(file))]
-
-
 def statements(node: ast.AST) -> Iterator[ast.AST]:
     """Every statement inside of a node; expressions, most of a tree, import nothing."""
     for block in ("body", "orelse", "finalbody", "handlers", "cases"):
@@ -163,7 +157,7 @@ def test_only_config_and_runs_take_a_spec() -> None:
     for file in FILES:
         if room(module(file)) in ("config", "runs", *PARTS):  # a word of text/ is a spec, too
             continue
-        for node in nodes(file):
+        for node in statements(parsed(file)):
             if isinstance(node, ast.FunctionDef):
                 given = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
                 if {argument.arg for argument in given} & {"spec", "cfg"}:
@@ -359,7 +353,7 @@ def test_functions_are_short() -> None:
     long = {
         f"{name(file)}: {node.name}"
         for file in FILES
-        for node in nodes(file)
+        for node in statements(parsed(file))
         if isinstance(node, ast.FunctionDef)
         and (node.end_lineno or node.lineno) - node.lineno >= 60
     }

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.trees import walk
+
 ROOT = Path(__file__).parents[1]
 LONGEST = 25  # words of a sentence
 CODE = {"docstring", "argument", "comment"}  # counted by room; other kinds by themselves
@@ -122,9 +124,8 @@ def literals(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     docs = {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
     for node in nodes:
         if isinstance(node, ast.JoinedStr):
-            docs |= {id(value) for value in ast.walk(node) if value is not node}
+            docs |= {id(value) for value in walk(node) if value is not node}
     for node in nodes:
-        text = ""
         if id(node) in docs:
             continue
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -132,6 +133,8 @@ def literals(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.JoinedStr):
             parts = [p.value if isinstance(p, ast.Constant) else "{}" for p in node.values]
             text = "".join(map(str, parts))
+        else:
+            continue
         if len(re.findall(r"(?<![\w.=/])[a-z]{2,}(?![\w.=/(])", text)) >= 2:
             yield node.lineno, text
 
@@ -168,7 +171,7 @@ def joined(lines: Iterable[tuple[int, str, bool]]) -> Iterator[tuple[int, str]]:
 
 def in_python(file: Path) -> Iterator[Unit]:
     text = file.read_text(encoding="utf-8")
-    nodes = [*ast.walk(ast.parse(text))]
+    nodes = walk(ast.parse(text))
     room, *inside = file.relative_to(ROOT).parts
     room = inside[0] if room == "plmctl" else room
     for node in nodes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.gate import admit, open_file, own
 from plmctl.storage.journal import open_journal
 from plmctl.storage.lines import append_line
+from tests.trees import walk
 
 PACKAGE = Path(__file__).parents[2] / "plmctl"
 GATE = "admit"
@@ -61,7 +63,7 @@ def mode_of(call: ast.Call, place: int) -> str:
 def admits(*nodes: ast.expr) -> bool:
     """Whether each of these expressions goes through the gate."""
     return all(
-        any(isinstance(inner, ast.Call) and name_of(inner.func) == GATE for inner in ast.walk(node))
+        any(isinstance(inner, ast.Call) and name_of(inner.func) == GATE for inner in walk(node))
         for node in nodes
     )
 
@@ -110,9 +112,16 @@ OPENED = {"builder", "split"}  # whose `open` opens no file
 KEEPERS = {"dataclasses", "spec", "streams"}  # whose `replace` gives a changed copy
 
 
+# a file without these words has no call that is judged, and need not be parsed
+WORDS = {*METHODS, *OS, *SHUTIL, *map(last_of, WRITERS), "open", "replace", "os", "shutil"}
+WRITES = re.compile(rf"\b(?:{'|'.join(WORDS)})\b(?:\(|\.| import)|\.(?:write_|unlink)")
+
+
 def escapes(text: str) -> list[str]:
     """`line: call` of every write that goes around the gate."""
-    nodes = [*ast.walk(ast.parse(text))]
+    if not WRITES.search(text):
+        return []
+    nodes = walk(ast.parse(text))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     found = [f"{call.lineno}: {why}" for call in calls if (why := judge(call))]
     called = {id(call.func) for call in calls}
