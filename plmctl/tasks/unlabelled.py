@@ -106,8 +106,7 @@ def stream_unlabelled(task: Task, source: str) -> tuple[str, ExamplePieces]:
     if field := _find_texts(task, file):
         return name, _open_file(lambda: _parse_texts(task, file, field), file)
     columns = _find_columns(task)
-    whole = columns.get("bundle") is not None  # whose rows may stand anywhere
-    if whole or task.splits.stream_file(file, columns) is None:
+    if task.splits.stream_file(file, columns) is None:
         examples = task.splits.read_file(file, columns, labelled=False)
         return name, _WholeFile(lambda: _need_some(iter(examples), file), len(examples))
     return name, _open_file(lambda: task.splits.stream_file(file, columns) or iter([]), file)
@@ -166,8 +165,7 @@ def _open_objects(task: Task, lines: Iterator[tuple[int, str]], live: LiveInput)
             yield number, row
 
     columns = _find_columns(task)
-    whole = columns.get("bundle") is not None  # whose rows may stand anywhere
-    examples = None if whole else task.splits.stream_objects(keep(), Path(STREAM), columns)
+    examples = task.splits.stream_objects(keep(), Path(STREAM), columns)
     if examples is not None:
         return ExamplePieces(partial(iter, examples), ready=live.ready, own=own)
     with tempfile.TemporaryDirectory() as folder:

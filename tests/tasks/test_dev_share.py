@@ -16,6 +16,7 @@ from plmctl.tasks import inference
 from plmctl.tasks.readers.holding import hold_out
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
+from plmctl.tasks.unlabelled import read_unlabelled
 
 SMALL = [
     "checkpoint=null",
@@ -94,6 +95,19 @@ def test_rows_of_one_group_are_in_one_fold(tmp_path: Path) -> None:
     shared = task(tmp_path / "all.tsv", words[0], "task.dev_share=0.3")
     sides = [{example.bundle for example in shared.read(split)} for split in ("train", "dev")]
     assert not sides[0] & sides[1]
+
+
+@pytest.mark.parametrize("name", ["new.csv", "new.jsonl"])
+def test_new_texts_need_no_column_that_answers_do_not_depend_on(tmp_path: Path, name: str) -> None:
+    roles = ("label", "id", "bundle", "slice", "probabilities")
+    words = [f"task.columns.{role}=own {role}" for role in roles]
+    one, file = task(table(tmp_path / "all.tsv"), *words), tmp_path / name
+    file.write_text('{"text": "good"}\n' if name.endswith("jsonl") else "text\ngood\n")
+    assert texts(read_unlabelled(one, str(file))[1]) == ["good"]
+    with pytest.raises(DataError, match="own label"):
+        one.splits.read_file(file, one.columns)
+    with pytest.raises(DataError, match="own bundle"):
+        one.splits.read_file(file, {"text": "text", "bundle": "own bundle"})
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ class Answer(ABC):
     requires: ModelNeeds = ModelNeeds()
     together: bool = True
     threshold: Threshold = HALF
-    streams: bool = True  # whether `settle` leaves single unlabelled examples as they are
+    # whether `settle` leaves single unlabelled examples as they are, and each is answered alone
+    streams: bool = True
 
     @property
     def decided(self) -> dict[str, Any]:

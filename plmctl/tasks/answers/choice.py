@@ -53,6 +53,7 @@ class ChoiceAnswer(Answer):
 
     def __init__(self, *, first_label: int = 0, distinct: bool = False) -> None:
         self.first_label, self.distinct = first_label, distinct
+        self.streams = not distinct  # the rows of a bundle may stand anywhere
 
     def gold(self, example: Example) -> int:
         """The number, from 0, of the right choice."""

@@ -83,7 +83,7 @@ class LabelTable(Table):
             return super().read_file(file, others, header=header, labelled=False)
         names = {role: str(name) for role, name in own.items()}
         examples = []
-        for e in super().read_file(file, {**others, **own}, header=header, labelled=False):
+        for e in super().read_file(file, {**others, **own}, header=header, labelled=labelled):
             labels, wrong = label_lists.take_flags(e.fields, names)
             if wrong:
                 raise DataError(

@@ -33,6 +33,8 @@ from plmctl.text.tabular import OBJECTS, Cells, Row, cells_of, kind_of, objects_
 TEXTS = ("text", "text2")  # the roles of the columns that are read
 UNLABELLED = "write the label, or drop the line"  # the fix of such a row
 SHARES = "probabilities"  # the role of a column with {label: its probability}
+# the roles of columns that answers do not depend on; files of texts without labels may lack them
+BESIDE = frozenset({"label", "id", "bundle", "slice", SHARES})
 
 
 @part_of("reader")
@@ -367,11 +369,7 @@ class Table(SplitFiles):
             if labelled and number > len(empty) and forgotten:
                 empty.append(line)
                 continue
-            read = {
-                r: c
-                for r, c in columns.items()
-                if c in row or (r != "id" and (r != "label" or labelled))
-            }
+            read = {r: c for r, c in columns.items() if c in row or _is_needed(r, labelled)}
             missing = {role: str(column) for role, column in read.items() if column not in row}
             if missing:
                 role = next(iter(missing))
@@ -517,6 +515,11 @@ def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str,
     return {role: name for role, name in columns.items() if role != SHARES}
 
 
+def _is_needed(role: str, labelled: bool) -> bool:
+    """Whether a file without the column of this role is refused."""
+    return role not in BESIDE or (labelled and role != "id")
+
+
 def _find_columns(
     file: Path, columns: Mapping[str, Column], names: list[str], rows: list[Cells], labelled: bool
 ) -> dict[str, int]:
@@ -529,7 +532,7 @@ def _find_columns(
         position = names.index(column) if isinstance(column, str) and column in names else column
         if isinstance(position, int) and -len(names) <= position < len(names):
             positions[role] = position % len(names)
-        elif role not in ("id", "label") or (role == "label" and labelled):
+        elif _is_needed(role, labelled):
             missing[role] = column
     if missing:
         role, column = next(iter(missing.items()))
