@@ -358,6 +358,7 @@ class Evaluate(TaskUser, Command):
         """
         from plmctl.tasks import inference
         from plmctl.tasks.capabilities import submit
+        from plmctl.use.answering import warn_of_trained
         from plmctl.use.asked_task import name_file, write_for_board, write_split
         from plmctl.use.ensemble import join_members
         from plmctl.use.predict import ScoreTable, Told
@@ -368,7 +369,8 @@ class Evaluate(TaskUser, Command):
             fix = spell_setting("checkpoint", checkpoints[0])
             raise ConfigError("calibrate", list(self.calibrate), allowed, fix=fix)
         splits: dict[str, list[Example]] = {}
-        members = list(self._ask(checkpoints, splits))
+        runs: dict[Path | None, None] = {}
+        members = list(self._ask(checkpoints, splits, runs))
         task = members[0].task
         joined, decision = join_members(members, votes=self.joined == "votes")
         if self.provenance.submission:
@@ -377,6 +379,9 @@ class Evaluate(TaskUser, Command):
                 tell(write_for_board(output, board, content))
             return None
         ((name, examples),) = splits.items()
+        if not name.startswith("train"):
+            for run in runs:
+                warn_of_trained(run, examples)
         file = write_split(output, name, examples, joined[name], self.input)
         scores = {}
         if inference.is_answered(examples):
@@ -390,9 +395,14 @@ class Evaluate(TaskUser, Command):
         return ScoreTable(f"{task.name}: {name}", scores, extra)
 
     def _ask(
-        self, checkpoints: Sequence[str], splits: dict[str, list[Example]]
+        self,
+        checkpoints: Sequence[str],
+        splits: dict[str, list[Example]],
+        runs: dict[Path | None, None],
     ) -> Iterator[Member]:
-        """The answers of several checkpoints to the examples of `splits`, which are read first."""
+        """The answers of several checkpoints to the examples of `splits`, which are read first;
+        their runs are added to `runs`.
+        """
         from plmctl.tasks.task import as_task
         from plmctl.training.device.precision import choose
         from plmctl.training.processes.world import device_of
@@ -410,6 +420,7 @@ class Evaluate(TaskUser, Command):
                 fix = spell_setting("checkpoint", checkpoint)
                 raise ConfigError("task", self.task.get("name"), allowed, fix=fix)
             ask_all(task, loaded, keys, split=self.split, checkpoint=checkpoint)
+            runs[loaded.source.run] = None
             return task
 
         def read(task: Task) -> dict[str, list[Example]]:

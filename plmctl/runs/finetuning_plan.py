@@ -54,6 +54,7 @@ from plmctl.tasks.capabilities import find_lesson, noise_of
 from plmctl.tasks.inference import Split
 from plmctl.tasks.readers.label_text import SETTING, describe_names
 from plmctl.tasks.task import Task
+from plmctl.tasks.trained_texts import keep_trained
 from plmctl.text import unknown
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget
@@ -157,10 +158,12 @@ def plan(session: Session) -> FinetuningPlan:
 
 
 def _read(session: Session, task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
-    """The encoded splits of a task; the run keeps the tokenizer."""
+    """The encoded splits of a task; the run keeps the tokenizer, and hashes of its texts."""
     if session.world.main and not (session.folder / TOKENIZER / META).is_file():
         tokenizer.save(session.folder / TOKENIZER)
     data = encode_splits(session, task, tokenizer)
+    if session.world.main:
+        keep_trained(session.folder, data["train"].examples)
     _describe_data(session, task, tokenizer, data)
     return data
 

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from plmctl.artifacts.loading import Loaded
+from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
+from plmctl.tasks.trained_texts import count_trained, describe_trained, read_trained
 from plmctl.text import unknown
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import (
@@ -94,7 +97,9 @@ def answer_examples(
     changed = bool(decision and metrics)
     if changed:
         metrics = {**metrics, **task.score(predictions)}
+    new_rows = new_texts or not name.startswith("train")
     remarks = {
+        "trained on": warn_of_trained(loaded.source.run, examples) if new_rows else Told(""),
         **describe_read(read, task),
         "scored": Told(task.describe_scoring(examples)),
         "split": Told("" if new_texts else whole),
@@ -109,6 +114,20 @@ def answer_examples(
     said: dict[str, Any] = keep_said(remarks)
     said |= {"signatures": task.signatures} if task.signatures else {}
     return AnsweredSplit(name, examples, predictions, metrics if scored else {}, said)
+
+
+def warn_of_trained(run: Path | None, examples: Sequence[Example]) -> Told:
+    """A sentence with the number of examples that a run was trained on, also on the terminal; ""
+    for none, or for a run without hashes.
+    """
+    trained = read_trained(run)
+    if trained is None:
+        return Told("")
+    count = count_trained(trained, examples)
+    line = describe_trained(count, len(examples), run)
+    if line:
+        remark(line, WARN)
+    return Told(line, count)
 
 
 def describe_read(read: inference.ReadPieces, task: Task) -> dict[str, Told]:

@@ -40,6 +40,7 @@ from plmctl.tasks.predictions import (
 )
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
+from plmctl.tasks.trained_texts import is_trained_part, read_trained
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.text.tabular import TableSpelling, spelling_of
 
@@ -90,6 +91,9 @@ def ask_all(
 ) -> str:
     """Hold no dev set out of files that the model was not trained on, unless a setting names one.
 
+    A file is the run's own if its part for training has all texts of the run. Without hashes of
+    texts, the path decides.
+
     Args:
         task: The task, which is changed.
         loaded: The model.
@@ -103,12 +107,21 @@ def ask_all(
     trained_on = loaded.own_task().get("path")
     if task.splits.path == trained_on or {"task.dev_share", "task.folds"} & {*given}:
         return ""
-    held, task.splits = task.splits.held_share, task.splits.whole()
-    if trained_on is not None or not held or ALSO.get(split, split) != "dev":
+    held, asked = task.splits.held_share, ALSO.get(split, split)
+    divided = held and asked in ("train", "dev")
+    trained = read_trained(loaded.source.run) if divided else None
+    if trained is not None and is_trained_part(trained, task.read("train")):
         return ""
+    task.splits = task.splits.whole()
+    if not held or asked != "dev":
+        return ""
+    if trained is not None:
+        return f"all of {task.splits.path} is scored: it is not what {checkpoint} was trained on"
+    texts = "" if trained_on is None else f"{trained_on} is its file, without hashes of texts; "
     return (
-        f"all of {task.splits.path} is scored: {checkpoint} does not say what it was trained on; if"
-        f" that was this file, task.dev_share={held:g} scores what plmctl finetune held out"
+        f"all of {task.splits.path} is scored: {checkpoint} does not say what it was trained on;"
+        f" {texts}if that was this file, task.dev_share={held:g} scores what plmctl finetune"
+        " held out"
     )
 
 

@@ -13,6 +13,8 @@ from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError
+from plmctl.tasks.trained_texts import keep_trained
+from plmctl.use.answering import warn_of_trained
 from plmctl.use.asked_task import ask_all, choose_out, choose_task
 
 
@@ -58,8 +60,31 @@ def test_a_run_says_what_it_was_trained_on(file: Path) -> None:
     assert ask(keys, task, model(trained_on=file)) == ""
     assert len(task.read("dev")) == 4
     keys, task = asked(file)
-    assert ask(keys, task, model(trained_on="another.tsv")) == ""
+    told = ask(keys, task, model(trained_on="another.tsv"))  # a run of an earlier version
+    assert "another.tsv is its file, without hashes of texts; if that was this file" in told
     assert len(task.read("dev")) == 40
+
+
+def test_the_texts_of_a_run_say_which_file_it_split(file: Path, tmp_path: Path) -> None:
+    """By content: a copy in another order is that file, one without a text of it is not."""
+    task, run = asked(file)[1], tmp_path / "run"
+    run.mkdir()
+    keep_trained(run, task.read("train"))
+    learnt = {each.fields["text"] for each in task.read("train")}
+    names, *rows = file.read_text().splitlines()
+    lost = next(n for n, row in enumerate(rows) if row.partition("\t")[0] in learnt)
+    other = tmp_path / "copy.tsv"
+    for lines, scored in ((rows[::-1], 4), ([*rows[:lost], *rows[lost + 1 :]], 39)):
+        other.write_text("\n".join([names, *lines]) + "\n")
+        keys, task = asked(other)
+        loaded = model("all.tsv", run)
+        assert ("is not what hub/tickets was trained on" in ask(keys, task, loaded)) == (scored > 4)
+        dev = task.read("dev")
+        seen = sum(each.fields["text"] in learnt for each in dev)
+        assert (len(dev), seen) == (scored, 0 if scored == 4 else 35)
+        told = warn_of_trained(run, dev)
+        assert told.value == seen
+        assert told.text.startswith(f"{seen} of 39 rows were trained on" if seen else "")
 
 
 def test_evaluations_of_models_without_a_run_have_a_folder_each() -> None:

@@ -235,6 +235,7 @@ def test_the_score_is_of_what_training_has_not_seen(
         return json.loads(capsys.readouterr().out)["rows"]
 
     assert rows() == 6  # as in training
+    assert rows(f"task.path={table(tmp_path / 'copy.tsv')}") == 6  # by content
     assert (
         rows("task=classification", f"task.path={table(tmp_path / 'new.tsv', 30, first=200)}") == 30
     )
