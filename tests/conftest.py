@@ -37,10 +37,11 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 # each export to ONNX would read the source of all of its 500 operators anew: a third of its time
 with contextlib.suppress(ImportError):
-    from torch.onnx._internal._lazy_import import onnxscript_apis
+    from torch.onnx._internal import _lazy_import
 
-    read_operators = functools.partial(onnxscript_apis.__getattr__, "get_torchlib_ops")
-    onnxscript_apis.get_torchlib_ops = functools.cache(lambda: read_operators()())
+    # no name of its own here: pytest reads all of these, and this one imports a library when read
+    read_operators = functools.partial(_lazy_import.onnxscript_apis.__getattr__, "get_torchlib_ops")
+    _lazy_import.onnxscript_apis.get_torchlib_ops = functools.cache(lambda: read_operators()())
 
 # it takes hold of pytest's stderr, and closes it when Hydra sets logging up anew
 with contextlib.suppress(ImportError):
@@ -66,8 +67,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what is imported by now out of every later collection of garbage: it stays."""
-    gc.collect()
+    """Keep what is imported by now out of every later collection of garbage: it stays. To collect
+    what few of it are garbage would take a second.
+    """
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)  # a model is small, and its configs are many
     gc.enable()

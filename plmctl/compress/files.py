@@ -65,7 +65,9 @@ class GraphFiles:
         bench, loaded = self.bench, load_source(source)
         graph = export(Program(loaded.model, bench.task.logits), bench.longest, name_published)
         library = LIBRARIES[self.library](int8=self.int8)
-        library.write(graph, folder, bench.batches[:2])
+        library.write(graph, folder)
+        if self.int8:
+            library.shrink(folder, graph.signature, bench.batches[:2])
         answer = library.load(folder, graph.signature)
         how: Any = {"int8": self.int8}
         opening = partial(open_file, self.library, folder, graph.signature, **how)

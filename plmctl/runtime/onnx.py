@@ -47,19 +47,20 @@ class OnnxRuntime(Runtime):
         trained = use_ranges(program) if self.int8 else None
         graph = export(trained or program, sample)
         with tempfile.TemporaryDirectory() as folder:
-            self._write(graph, Path(folder), int8=self.int8 and trained is None)
+            self.write(graph, Path(folder))
+            if self.int8 and trained is None:
+                self.shrink(Path(folder), graph.signature, [sample])
             answer = self.load(Path(folder), graph.signature)
         check(answer, program, sample, exact=not self.int8)
         return answer
 
-    def write(self, graph: TensorGraph, folder: Path, batches: Sequence[Batch] = ()) -> None:
+    def write(self, graph: TensorGraph, folder: Path) -> None:
         """Write a graph into a folder."""
-        self._write(graph, folder, int8=self.int8)
+        write_onnx(graph, folder / FILE)
 
-    def _write(self, graph: TensorGraph, folder: Path, *, int8: bool) -> None:
-        file = write_onnx(graph, folder / FILE)
-        if int8:
-            quantize(file, folder / f"int8.{FILE}").replace(admit(file))
+    def shrink(self, folder: Path, signature: Signature, batches: Sequence[Batch]) -> None:
+        """Round the weights of a graph in a folder to 8 bits, which needs no batches."""
+        quantize(folder / FILE, folder / f"int8.{FILE}").replace(admit(folder / FILE))
 
     def load(self, folder: Path, signature: Signature) -> Answer:
         """The graph in a folder as a function from batches to logits."""

@@ -50,15 +50,25 @@ class OpenVinoRuntime(Runtime):
         _require("openvino")
         trained = use_ranges(program) if self.int8 else None
         graph = export(trained or program, sample)
-        batches = [sample] if self.int8 and trained is None else []
-        answer = self._compile(self._make(graph, batches), graph.signature)
+        model = make_model(graph)
+        if self.int8 and trained is None:
+            model = quantize(model, graph.signature, [sample])
+        answer = self._compile(model, graph.signature)
         check(answer, program, sample, exact=not self.int8)
         return answer
 
-    def write(self, graph: TensorGraph, folder: Path, batches: Sequence[Batch] = ()) -> None:
-        """Write a graph into a folder; `batches` have the usual numbers, for 8 bits."""
-        model = self._make(graph, batches if self.int8 else ())
-        _require("openvino").save_model(model, admit(folder / FILE), compress_to_fp16=False)
+    def write(self, graph: TensorGraph, folder: Path) -> None:
+        """Write a graph into a folder."""
+        _save(make_model(graph), folder / FILE)
+
+    def shrink(self, folder: Path, signature: Signature, batches: Sequence[Batch]) -> None:
+        """Round the numbers of a graph in a folder to 8 bits; `batches` have the usual ones."""
+        # the open file keeps its weights, and the new one takes its name
+        model = quantize(open_core().read_model(folder / FILE), signature, batches)
+        _save(model, folder / f"int8.{FILE}")
+        for kind in (".bin", ".xml"):
+            new, old = (file.with_suffix(kind) for file in (folder / f"int8.{FILE}", folder / FILE))
+            new.replace(admit(old))
 
     def load(self, folder: Path, signature: Signature) -> Answer:
         """The graph in a folder as a function from batches to logits."""
@@ -67,10 +77,6 @@ class OpenVinoRuntime(Runtime):
     def describe(self) -> str:
         version = _require("openvino").__version__.split("-")[0]
         return f"OpenVINO {version}{', int8' if self.int8 else ''}"
-
-    def _make(self, graph: TensorGraph, batches: Sequence[Batch]) -> Any:
-        model = make_model(graph)
-        return quantize(model, graph.signature, batches) if batches else model
 
     def _compile(self, model: Any, signature: Signature) -> Answer:
         settings = {
@@ -109,6 +115,10 @@ class _Compiled:
         except RuntimeError as error:
             raise refuse(error) from error
         return self.signature.label(torch.from_numpy(value.copy()) for value in found)
+
+
+def _save(model: Any, file: Path) -> None:
+    _require("openvino").save_model(model, admit(file), compress_to_fp16=False)
 
 
 def make_model(graph: TensorGraph) -> Any:

@@ -24,8 +24,11 @@ from plmctl.runtime.signature import Signature
 class GraphLibrary(Protocol):
     """A library that writes graphs to files, and computes them from there."""
 
-    def write(self, graph: TensorGraph, folder: Path, batches: Sequence[Batch] = ()) -> None:
-        """Write a graph into a folder; `batches` have the usual numbers, for 8 bits."""
+    def write(self, graph: TensorGraph, folder: Path) -> None:
+        """Write a graph into a folder."""
+
+    def shrink(self, folder: Path, signature: Signature, batches: Sequence[Batch]) -> None:
+        """Round the numbers of a graph in a folder to 8 bits; `batches` have the usual ones."""
 
     def load(self, folder: Path, signature: Signature) -> Answer:
         """The graph in a folder as a function from batches to logits."""

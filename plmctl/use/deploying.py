@@ -305,9 +305,15 @@ def _write(
     split: Split,
     batches: Sequence[Batch] = (),
 ) -> RuntimeScores:
-    """Write the file of a graph, and measure its answers."""
-    library = LIBRARIES[card["format"]](int8=card.get("ranges") in RANGES.values())
-    library.write(graph, folder, batches)
+    """Write the file of a graph, or round that of the same graph to 8 bits, and measure its
+    answers.
+    """
+    shrinks = card.get("ranges") in RANGES.values()  # the file that is there already
+    library = LIBRARIES[card["format"]](int8=shrinks)
+    if shrinks:
+        library.shrink(folder, graph.signature, batches)
+    else:
+        library.write(graph, folder)
     answer = library.load(folder, graph.signature)
     check(answer, Program(loaded.model, task.logits), _take_first(split), exact=False)
     return measure_answers(make_runtime(folder, card), loaded, task, split, folder)

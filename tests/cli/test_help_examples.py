@@ -173,7 +173,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
             "a red house\nold\n" * 4 if language == "en" else "ein rotes Haus\nalt\n" * 4
         )
     pages = (extract_paragraphs(text) for _, text in sorted(load_topics().items()))
-    documents = tuple(CorpusDocument("a page", tuple(page)) for page in pages if page)[::3]
+    documents = tuple(CorpusDocument("a page", tuple(page)) for page in pages if page)[::6]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setattr(corpus, "load_documents", lambda: documents)

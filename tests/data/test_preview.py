@@ -1,5 +1,6 @@
 """What `--preview` prints, exactly, for each family of rows; the rows are made by hand."""
 
+from functools import cache
 from textwrap import dedent
 
 import numpy as np
@@ -9,7 +10,6 @@ from plmctl.config.glossary import fields_in, known_fields
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.data.preview import preview
 
-FIELDS = fields_in(known_fields())
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [
     *SPECIAL,
@@ -28,6 +28,11 @@ WORDS = [
 ]
 MASK = WORDS.index("[MASK]")
 ID = {word: number for number, word in enumerate(WORDS)}
+
+
+@cache
+def find_fields():
+    return fields_in(known_fields())
 
 
 def seq(*rows: str, width: int = 12, **tracks) -> Seq:
@@ -56,7 +61,7 @@ def labels(width: int = 12, **at) -> np.ndarray:
 
 def shown(before: Rows, after: Rows, **options) -> str:
     pieces = lambda ids: [WORDS[i] for i in ids]  # noqa: E731
-    return preview(before, after, pieces, mask=MASK, fields=FIELDS, **options).plain
+    return preview(before, after, pieces, mask=MASK, fields=find_fields(), **options).plain
 
 
 def expected(text: str) -> str:
@@ -281,7 +286,9 @@ def test_characters_and_pieces_that_would_break_the_line() -> None:
 def test_colours_on_a_terminal_only(monkeypatch) -> None:
     before = rows(seq("the cat"))
     after = rows(seq("the [MASK]"), targets={"mlm": labels(p1="cat")})
-    text = preview(before, after, lambda ids: [WORDS[i] for i in ids], mask=MASK, fields=FIELDS)
+    text = preview(
+        before, after, lambda ids: [WORDS[i] for i in ids], mask=MASK, fields=find_fields()
+    )
 
     def printed(**options) -> str:
         console = Console(width=80, **options)

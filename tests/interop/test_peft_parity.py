@@ -33,8 +33,9 @@ from plmctl.training.freezing import apply_freezing
 from plmctl.training.progress import Progress
 from tests.interop.publishing import publish
 from tests.interop.test_families import batch, inputs
+from tests.late import Late
 
-peft = pytest.importorskip("peft")
+peft = Late("peft")
 pytestmark = pytest.mark.parity
 
 LAYER = "base_model.model.bert.encoder.layer"

@@ -18,8 +18,9 @@ from plmctl.core.batch import Seq
 from plmctl.core.errors import DataError
 from tests.interop.publishing import publish
 from tests.interop.test_families import batch, inputs
+from tests.late import Late
 
-peft = pytest.importorskip("peft")
+peft = Late("peft")
 pytestmark = pytest.mark.parity
 
 IA3 = {"target_modules": ["key", "value", "output.dense"], "feedforward_modules": ["output.dense"]}

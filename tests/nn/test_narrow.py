@@ -61,7 +61,7 @@ def test_it_trains_as_well_and_keeps_less(
     for words in ((), (NARROW,)):
         run = tmp_path / str(len(words))
         train = ("pretrain", recipe, f"data.path={small_text}", *SMALL, *words)
-        train += ("train.steps=4", "train.log_every=2")
+        train += ("train.steps=2", "train.log_every=1")
         kept.append(json.loads(plmctl(*train, "--dry-run", "--json"))["memory"]["activations"])
         plmctl(*train, f"run.dir={run}")
         losses.append([r["loss"] for r in read_metrics(run / "metrics.jsonl") if "loss" in r])

@@ -28,6 +28,7 @@ from plmctl.tasks import inference
 from tests.marks import mark_slow
 from tests.runtime.cells import ALONE, CELLS, GRAPHS, PAGE, draw_table, make_cell
 
+ONE_LAYER = "size.num_layers=1"  # where a trace takes the time
 QUICK = {
     ("squad", "two_stream"),
     ("tagging", "encoder_decoder"),
@@ -69,7 +70,7 @@ def test_a_program_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(module, inputs, **how)
 
     monkeypatch.setattr("torch.export.export", count_and_export)
-    cell = make_cell("classification", "encoder")
+    cell = make_cell("classification", "encoder", ONE_LAYER)
     batch = next(cell.batches())
     assert {"values.example", "values.cut"} <= flatten(batch).keys()
     fields = export(cell.program, batch).signature
@@ -81,7 +82,7 @@ def test_a_program_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("rule", ["first", "last"])
 def test_published_inputs_are_the_fields_of_a_batch(rule: str) -> None:
-    batch = next(make_cell("classification", "encoder").batches())
+    batch = next(make_cell("classification", "encoder", ONE_LAYER).batches())
     batch = replace(batch, anchors=find_anchors(batch, rule))
     fields = ["text.ids", "text.length", "anchors"]
     signature = name_published(fields, ["class"], batch)
@@ -133,7 +134,7 @@ def test_attention_is_one_operator_of_each_layer(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # tests/use/test_deploying.py writes and scores them
 def test_eight_bits_are_near_and_smaller(tmp_path: Path) -> None:
-    cell = make_cell("classification", "encoder")
+    cell = make_cell("classification", "encoder", ONE_LAYER)
     runtime = OnnxRuntime(int8=True)
     for batch in cell.batches():
         wanted, found = cell.program(batch)["class"], runtime.answer(cell.program, batch)["class"]
@@ -144,7 +145,7 @@ def test_eight_bits_are_near_and_smaller(tmp_path: Path) -> None:
 
 def test_a_wrong_graph_is_refused() -> None:
     """The numbers of a runtime are compared before it answers anything."""
-    cell = make_cell("classification", "encoder")
+    cell = make_cell("classification", "encoder", ONE_LAYER)
 
     passes = count()
     program = Program(
@@ -158,7 +159,7 @@ def test_a_wrong_graph_is_refused() -> None:
 @pytest.mark.parametrize("kind", [OnnxRuntime, OpenVinoRuntime])
 def test_a_number_of_rows_in_the_graph_is_refused_by_name(kind: type[Runtime]) -> None:
     """`len` makes a number of a size, in the middle of a trace whose inputs had a symbol."""
-    cell = make_cell("classification", "encoder")
+    cell = make_cell("classification", "encoder", ONE_LAYER)
 
     def compute(model: Any, batch: Any) -> dict[str, torch.Tensor]:
         found = cell.program.compute(model, batch)["class"]
@@ -169,7 +170,7 @@ def test_a_number_of_rows_in_the_graph_is_refused_by_name(kind: type[Runtime]) -
 
 
 def test_answers_of_another_shape_are_refused() -> None:
-    cell = make_cell("classification", "encoder")
+    cell = make_cell("classification", "encoder", ONE_LAYER)
 
     def double_rows(batch: Any) -> dict[str, torch.Tensor]:
         return {name: own.repeat(2, 1) for name, own in cell.program(batch).items()}
@@ -198,7 +199,10 @@ def test_a_batch_is_made_again_of_its_tensors() -> None:
 
 
 def test_a_program_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell, other = make_cell("classification", "encoder"), make_cell("regression", "encoder")
+    cell, other = (
+        make_cell("classification", "encoder", ONE_LAYER),
+        make_cell("regression", "encoder"),
+    )
     made: list[Program] = []
 
     class Counted(EagerRuntime):
@@ -245,7 +249,7 @@ def test_the_fastest_is_chosen_and_its_rate_kept(
         return rates[answer.name]
 
     monkeypatch.setattr("plmctl.runtime.auto.measure_rate", measure)
-    cell = make_cell("classification", "encoder")
+    cell = make_cell("classification", "encoder", ONE_LAYER)
     for _ in range(2):
         runtime = FastestRuntime()
         runtime.candidates = {name: Named(name) for name in ("slow", "fast", "none")}
@@ -261,7 +265,7 @@ def test_the_fastest_is_chosen_and_its_rate_kept(
 def test_rates_are_those_of_the_clock() -> None:
     from plmctl.runtime import auto
 
-    cell = make_cell("classification", "encoder")
+    cell = make_cell("classification", "encoder", ONE_LAYER)
     batch = next(cell.batches())
     assert 1 < auto.measure_rate(cell.program, batch) < 1e7
     assert np.isfinite(auto.measure_rate(cell.program, batch))

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-import openai
 import pytest
 
 import plmctl as face
 from tests.command import plmctl
+from tests.late import Late
+
+openai = Late("openai")
 
 
 @contextmanager

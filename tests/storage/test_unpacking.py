@@ -27,16 +27,16 @@ PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "FREE", 1 << 18)
+    monkeypatch.setattr(unpacking, "FREE", 1 << 16)
 
 
 @pytest.mark.parametrize("suffix", sorted(PACKED))
 def test_a_bomb_is_refused_and_text_is_read(tmp_path: Path, suffix: str) -> None:
     file, pack = tmp_path / f"a{suffix}", PACKED[suffix]
-    file.write_bytes(pack(b"x" * (1 << 20)))
+    file.write_bytes(pack(b"x" * (1 << 18)))
     with pytest.raises(DataError, match="unpacks to more than 200 times its size"):
         open_data(file, unpacking.UNPACK[suffix]).read()
-    text = np.random.default_rng(0).integers(97, 123, 3 << 18).astype(np.uint8).tobytes()
+    text = np.random.default_rng(0).integers(97, 123, 3 << 16).astype(np.uint8).tobytes()
     file.write_bytes(pack(text))
     with open_data(file, unpacking.UNPACK[suffix]) as stream:
         assert stream.read() == text
@@ -44,7 +44,7 @@ def test_a_bomb_is_refused_and_text_is_read(tmp_path: Path, suffix: str) -> None
 
 def test_a_bomb_of_zstandard(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
-    (tmp_path / "a.txt.zst").write_bytes(zstandard.compress(b"word " * (1 << 20)))
+    (tmp_path / "a.txt.zst").write_bytes(zstandard.compress(b"word " * (1 << 18)))
     with pytest.raises(DataError, match="unpacks to more"):
         list(read_lines(tmp_path / "a.txt.zst"))
 
@@ -62,7 +62,7 @@ def test_every_reader_of_packed_files_is_bounded(
     tmp_path: Path, name: str, read: Callable[[Path], object]
 ) -> None:
     start = b"<mediawiki>" if "xml" in name else b""
-    (tmp_path / name).write_bytes(gzip.compress(start + b" word\n" * (1 << 18)))
+    (tmp_path / name).write_bytes(gzip.compress(start + b" word\n" * (1 << 16)))
     with pytest.raises(DataError, match="unpacks to more"):
         read(tmp_path / name)
 

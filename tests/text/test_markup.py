@@ -11,11 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.text.corpus import load_documents
 from plmctl.text.markup import is_html, measure_html, spell_remedy
 from tests.command import plmctl
 
-PLAIN = [" ".join(document.paragraphs)[:400] for document in list(load_documents())[:40]]
 HTML = "<p>A film &amp; a <b>book</b>:<br />{}</p>"
 
 
@@ -36,8 +34,15 @@ def test_what_is_html(text: str, expected: bool) -> None:
     assert is_html(text) is expected
 
 
-def test_the_share() -> None:
-    texts = [HTML.format(text) if n % 4 == 0 else text for n, text in enumerate(PLAIN)]
+@pytest.fixture(scope="module")
+def texts(small_text: Path) -> list[str]:
+    """Forty texts, of which each fourth is HTML."""
+    words = " ".join(small_text.read_text(encoding="utf-8").split())
+    plain = [words[400 * n : 400 * (n + 1)] for n in range(40)]
+    return [HTML.format(text) if n % 4 == 0 else text for n, text in enumerate(plain)]
+
+
+def test_the_share(texts: list[str]) -> None:
     assert measure_html(texts) == pytest.approx(0.25)
     assert measure_html([]) == 0
 
@@ -58,10 +63,9 @@ def test_the_remedy_runs_as_it_is_pasted(
     assert row["text"].split() == ["A", "film", "&", "a", "book:", "zwölf", ">", "3"]
 
 
-def test_it_is_said_where_text_is_read(tmp_path: Path) -> None:
+def test_it_is_said_where_text_is_read(texts: list[str], tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
-    rows = [HTML.format(text) if n % 4 == 0 else text for n, text in enumerate(PLAIN)]
-    file.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows), encoding="utf-8")
+    file.write_text("".join(json.dumps({"text": row}) + "\n" for row in texts), encoding="utf-8")
     said = {
         "tokenize": ["tokenize", "tokenizer.vocab_size=300", f"out={tmp_path / 'out'}"],
         "check": ["data", "check"],
