@@ -49,7 +49,8 @@ class Attack(TaskUser, Command):
     split: str = "dev"  # split whose examples are attacked, where the model answers right
     rows: Count | None = 200  # first rows of the split to attack; null: all
     field: str = "text"  # text of an example to change: text, text2
-    # the words of Chinese texts: jieba, or a plugin's text -> (start, end); null: each character
+    # the words of Chinese texts: jieba, jieba_hmm (traditional), or a plugin's text -> (start,
+    # end); null: each character
     segment: str | None = None
     attack_candidates: Any = MISSING  # source of words that may replace a word
     # constraints on a changed text: [changed_once,similarity]; [] or null: none

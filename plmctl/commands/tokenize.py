@@ -58,6 +58,7 @@ class Tokenize(Command):
             refuse_other_tokens,
             sum_up_tokens,
             warn_of_large_share,
+            warn_of_lone_characters,
             warn_of_poor_fit,
             warn_of_text,
         )
@@ -82,7 +83,8 @@ class Tokenize(Command):
             refuse_other_tokens(work, Path(self.out).expanduser())
             manifest = self._list_parts(work).join() if self.parts else tokenize(work, self.out)
         folder = Path(self.out).expanduser()
-        warnings = warn_of_poor_fit(open_beginning(folder), Tokenizer.load(folder).vocab)
+        shards, vocab = open_beginning(folder), Tokenizer.load(folder).vocab
+        warnings = [*warn_of_poor_fit(shards, vocab), *warn_of_lone_characters(shards, vocab)]
         if given.json:
             for line in (*warn_of_large_share(manifest), *warn_of_text(manifest), *warnings):
                 remark(line, WARN)

@@ -26,6 +26,7 @@ from plmctl.core.errors import (
     collect,
     did_you_mean,
     find_alike,
+    list_some,
     nearest,
 )
 from plmctl.core.spelling import quote_value, spell_setting, spell_word
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 KEY = re.compile(r"[+~]{0,2}[\w.@/:$-]+")
 NAMED = ("beside", "data.mixture", "data.sources")  # mappings from names that the user gives
 # the same, of a study, and groups of which its file leaves settings out
+LISTED = 24  # names of parts in a message
 IN_STUDIES = ("arms", "pretrain", "finetune", "stop", "eval", "metrics")
 
 
@@ -193,7 +195,7 @@ def _explain_option(
     """A part that a slot does not have: the recipe, or the part of another slot, of that name."""
     recipes = recipe_names() if composer.verb == "pretrain" else []
     owners = [group for group in slots() if group != key and option in composer.options(group)]
-    known = f"there are {', '.join(options)}"
+    known = f"there are {list_some(options, LISTED)}"
     if option == "null":
         allowed, fix = "null is no part", f"{key}=[]" if key in MANY else "leave it out"
     elif option in recipes:

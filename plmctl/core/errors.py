@@ -138,7 +138,8 @@ def list_problems(error: BaseException) -> str:
 def find_alike(
     word: object, choices: Iterable[str], *, least: float = ALIKE, most: int = 1
 ) -> list[str]:
-    """The `most` of `choices` that are spelt most like a wrong word, the closest first.
+    """The `most` of `choices` that are spelt most like a wrong word, the closest first. Names that
+    begin with the word come before all others.
 
     Args:
         word: The word that a user wrote.
@@ -146,7 +147,10 @@ def find_alike(
         least: The least likeness, in difflib's measure; 1 is the same word.
         most: The most results.
     """
-    return difflib.get_close_matches(str(word), list(choices), n=most, cutoff=least)
+    names = [str(choice) for choice in choices]
+    begun = [name for name in names if len(str(word)) > 2 and name.startswith(str(word))]
+    close = difflib.get_close_matches(str(word), names, n=most, cutoff=least)
+    return list(dict.fromkeys([*sorted(begun, key=len), *close]))[:most]
 
 
 def find_meant(word: object, choices: Iterable[str], *, least: float = ALIKE) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -43,6 +44,7 @@ Share = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 # words of other programs for a word of ours
 SYNONYMS = {"gpu": "cuda", "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
 
+HINT = re.compile(r"( \(did you mean '.+'\?\))$")
 NO_MAPPING = "must be a mapping of names to values"
 
 
@@ -180,8 +182,9 @@ def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:
     for problem in problems:
         if isinstance(problem, _OutOfRange | _InItem):
             raise problem  # the other alternatives of the union do not matter
-    allowed = dict.fromkeys(str(problem).removeprefix("must be ") for problem in problems)
-    raise ValueError(f"must be {' or '.join(allowed)}")
+    parts = [HINT.split(str(problem).removeprefix("must be ")) for problem in problems]
+    hint = next((part[1] for part in parts if len(part) > 1), "")
+    raise ValueError(f"must be {' or '.join(dict.fromkeys(part[0] for part in parts))}{hint}")
 
 
 def _fit_record(value: Any, kind: Any) -> dict[str, Any]:

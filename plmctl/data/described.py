@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.pasted import spell_fix
 from plmctl.core.rounding import spell_size
@@ -19,6 +21,7 @@ from plmctl.data.tokenizing import TokenizingJob
 from plmctl.storage.journal import differences
 from plmctl.text.letters import ChangedLetters
 from plmctl.text.markup import MANY, spell_remedy
+from plmctl.text.sentences import CHINESE
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import describe_unknown, unknown_share
 from plmctl.text.vocab import Vocab
@@ -27,6 +30,8 @@ FEW_CHANGED = 0.001  # share of the letters: fewer are those of foreign names
 MUCH_UNKNOWN = 0.05  # share of the tokens: more than a tokenizer of this kind of text has
 # tokens a character: those of a tokenizer of this kind of text have one character or more each
 MANY_PIECES = 1.2
+# share of the Chinese characters that are words of their own: about 0.26 of modern text by jieba
+MANY_ALONE, FEW_CHINESE = 0.45, 200
 
 
 def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
@@ -148,6 +153,27 @@ def warn_of_poor_fit(shards: Shards, vocab: Vocab) -> list[str]:
         return []
     why = f"{why}: the tokenizer does not fit this text"
     return [f"  {shards.split}: {why}; fix: {spell_fix(fix)}"]
+
+
+def warn_of_lone_characters(shards: Shards, vocab: Vocab) -> list[str]:
+    """A warning if a segmenter finds few words of several characters in a Chinese text. One with a
+    dictionary of simplified words does so in traditional text.
+    """
+    segmenter = shards.manifest["settings"].get("segment")
+    if segmenter is None:
+        return []
+    begins = sample_corpus(shards.tracks["word_start"]).astype(bool)
+    chinese = np.array([CHINESE.fullmatch(text) is not None for text in vocab.texts])
+    own = chinese[sample_corpus(shards.ids)]
+    ends = np.append(begins[1:], True)
+    alone = (begins & ends & own).sum() / max(1, own.sum())
+    if own.sum() < FEW_CHINESE or alone < MANY_ALONE:
+        return []
+    return [
+        f"  {shards.split}: {alone:.0%} of the Chinese characters are words of one character by"
+        f" data.segment={segmenter} (usual: 25%): it knows few words of this text; in traditional"
+        " text data.segment=jieba_hmm finds more"
+    ]
 
 
 def refuse_other_tokens(job: TokenizingJob, out: Path) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.machine import count_processors
 from plmctl.core.progress import Say
+from plmctl.core.terminal import counted
 from plmctl.data.encoding import COLUMNS, Labelled, encode_documents
 from plmctl.data.located import locate
 from plmctl.data.shard_files import cut_shards
@@ -192,11 +193,11 @@ def finish_tokens(
         missing: The counts of marks and pairs that were left out, and of dropped documents.
     """
     if not entries["train"]["tokens"]:
-        raise DataError(
-            "no text is left to train on",
-            file=job.source.path,
-            fix="more text, or a smaller data.valid_share",
-        )
+        what, fix = "no text is left to train on", "more text, or a smaller data.valid_share"
+        if missing[1] and job.valid:
+            what += f": {counted(missing[1], 'document')} of it are in {job.valid.path}, too"
+            fix = "data.valid_path=null"
+        raise DataError(what, file=job.source.path, fix=fix)
     survey, held = surveys
     manifest = _manifest(job, tokenizer, entries, survey, held)
     manifest["text"] = {
@@ -288,7 +289,7 @@ def encode_arrays(
         The manifest's entry of each split, how much was left out, by reason, and how many
         documents were dropped.
     """
-    counted = _SplitDocuments(*surveys)
+    divided = _SplitDocuments(*surveys)
     kinds = {"ids": tokenizer.dtype, **choose_tracks(tokenizer, job.wanted)}
     done = journal.state.get("done", {"documents": 0, "characters": 0, "splits": {}})
     count, size = done["documents"], done["characters"]
@@ -296,7 +297,7 @@ def encode_arrays(
         name: SplitWriter(journal.folder, name, kinds, job.source.spans, done["splits"].get(name))
         for name in SPLITS
     }
-    documents, safe = islice(counted.documents(job), count, None), size
+    documents, safe = islice(divided.documents(job), count, None), size
     for chunk in encode_documents(documents, home, job.wanted, job.processes or count_processors()):
         for name, encoded in chunk.items():
             splits[name].append(encoded)
@@ -308,7 +309,7 @@ def encode_arrays(
             journal.commit(done={"documents": count, "characters": size, "splits": states})
             safe = size
     left = sum((split.left for split in splits.values()), Counter[str]())
-    return {name: split.close() for name, split in splits.items()}, left, counted.dropped
+    return {name: split.close() for name, split in splits.items()}, left, divided.dropped
 
 
 class _SplitDocuments:

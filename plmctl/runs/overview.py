@@ -12,7 +12,12 @@ from plmctl.config.stage_settings import count_stages, share_of, stage_config
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import counted
 from plmctl.data.check.tokens import KEEP, MUCH
-from plmctl.data.described import warn_of_large_share, warn_of_poor_fit, warn_of_text
+from plmctl.data.described import (
+    warn_of_large_share,
+    warn_of_lone_characters,
+    warn_of_poor_fit,
+    warn_of_text,
+)
 from plmctl.data.formats.base import count_lost
 from plmctl.data.loader import Loader, RowSource
 from plmctl.data.sample import sample_corpus
@@ -58,6 +63,7 @@ def describe_run(
             *warn_of_large_share(shards.manifest),
             *warn_of_text(shards.manifest),
             *warn_of_poor_fit(shards, tokenizer.vocab),
+            *warn_of_lone_characters(shards, tokenizer.vocab),
         ]
         lines += [line.strip() for line in warnings]
     remarks = remark_on_rows(spec, model)

@@ -5,7 +5,7 @@ of the text, and the parts that read the vocabulary are checked.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,13 +19,14 @@ from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
 from plmctl.config.texts import sources
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
+from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import choose_training_texts
 from plmctl.inputs.tokenize import find_sources
 from plmctl.runs.vocabulary import SHORT, USUAL, FirstTexts
 from plmctl.study.plan import StudyPlan
-from plmctl.text.recipe import Recipe, TooLittleText
+from plmctl.text.recipe import SMALLEST, Recipe, TooLittleText
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 
@@ -59,10 +60,21 @@ def try_tokenizers(plan: StudyPlan, given: Provenance) -> list[str]:
                     open_questions[f"{found.question} (arm '{name}')"] = None
             if known := tried[key]:
                 _build_parts(config, known, given)
+        except TooLittleText as small:
+            errors.append(UsageError(f"arm '{name}': {_spell_smaller(small, plan.study.pretrain)}"))
         except PlmctlError as error:
             errors.append(UsageError(f"arm '{name}': {error}"))
     raise_all(errors)
     return list(open_questions)
+
+
+def _spell_smaller(error: TooLittleText, shared: Sequence[str]) -> ConfigError:
+    """The error of a text that yields too few tokens, whose fix is a word of the study."""
+    fix = error.fix
+    if error.size >= SMALLEST:
+        kept = [word for word in shared if not word.startswith(f"{error.path}=")]
+        fix = spell_word(f"pretrain.overrides=[{','.join([*kept, f'{error.path}={error.size}'])}]")
+    return ConfigError(error.path, error.value, error.allowed, fix=fix)
 
 
 class _Tried(NamedTuple):

@@ -67,9 +67,10 @@ def find(name: str) -> Segmenter:
     """The segmenter of a tokenizer: always one of ours, because a folder must not decide what is
     imported.
     """
-    if name != "jieba":
-        allowed = f"jieba, or null: Chinese characters alone{nearest(name, ['jieba'])}"
-        raise ConfigError("tokenizer.segment", name, allowed, fix="tokenizer.segment=jieba")
+    own = segment.OWN
+    if name not in own:
+        allowed = f"{', '.join(own)}, or null: Chinese characters alone{nearest(name, own)}"
+        raise ConfigError("tokenizer.segment", name, allowed, fix=f"tokenizer.segment={own[0]}")
     return segment.find(name)
 
 

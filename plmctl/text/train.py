@@ -121,7 +121,7 @@ class WordPiece(Recipe):
     character_coverage: float = 0.9995
     min_frequency: int = 2
     # pieces of Chinese words; None: Chinese characters alone
-    segment: Literal["jieba"] | None = None
+    segment: Literal["jieba", "jieba_hmm"] | None = None
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
         special = self.special()

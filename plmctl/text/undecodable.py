@@ -15,6 +15,8 @@ from plmctl.core.errors import DataError
 LOOKED = 1 << 20  # bytes of a file that are looked at
 # usual bytes of GB 2312: punctuation and the characters of level 1
 _USUAL = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")
+# usual bytes of Big5: punctuation and the characters of level 1
+_USUAL_BIG5 = re.compile(rb"[\xa1-\xc6][\x40-\x7e\xa1-\xfe]")
 _KANA = re.compile("[\u3040-\u30ff]")
 _EASTERN = re.compile("[\n -~\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7a3\uff00-\uffef]")
 _EASTERN_MARKS = re.compile("[。、，]")
@@ -100,10 +102,12 @@ def _is_cut_off(error: UnicodeDecodeError) -> bool:
 def guess_encoding(content: bytes) -> str:
     """The name that iconv has for the encoding of `content`, or "" if it cannot be guessed.
 
-    Japanese has kana. Text that decodes as GB 18030 is Chinese if most of its characters are common
-    ones. Letters of other encodings come in words of odd lengths, which do not decode as pairs of
-    bytes. Thai has few spaces and is known by its marks. Korean syllables lie in a part of the same
-    pairs. Bytes 80 to 9F are signs of cp1252, and none in latin1.
+    Japanese has kana. Text that decodes as Big5 is traditional Chinese if nearly all characters are
+    common ones, and many end with a byte of ASCII. Those of GB 2312 never do. Text that
+    decodes as GB 18030 is Chinese if most of its characters are common ones. Letters of other
+    encodings come in words of odd lengths, which do not decode as pairs of bytes. Thai has few
+    spaces and is known by its marks. Korean syllables lie in a part of the same pairs. Bytes 80 to
+    9F are signs of cp1252, and none in latin1.
     """
     if content.startswith(_BYTE_ORDER):
         return "utf-16"
@@ -114,6 +118,8 @@ def guess_encoding(content: bytes) -> str:
         signs = [character for character in text if not character.isascii()]
         if signs and 3 * len(_KANA.findall(text)) >= len(signs):
             return name
+    if name := _guess_big5(content):
+        return name
     if text := _try(content, "gb18030"):
         characters = [c.encode("gb18030") for c in text if not c.isascii()]
         common = sum(_USUAL.fullmatch(character) is not None for character in characters)
@@ -131,6 +137,17 @@ def guess_encoding(content: bytes) -> str:
     letters = len(high) + sum(map(content.count, map(bytes, zip(range(97, 123)))))
     if signs_of_windows and _try(content, "cp1252") and 4 * len(high) < letters:
         return "cp1252"
+    return ""
+
+
+def _guess_big5(content: bytes) -> str:
+    """The narrowest encoding that has the characters of Big5 text, or ""."""
+    for name in ("big5", "cp950", "big5-hkscs"):
+        characters = [c.encode(name) for c in _try(content, name) if not c.isascii()]
+        common = sum(_USUAL_BIG5.fullmatch(character) is not None for character in characters)
+        low = sum(character[-1] < 0x7F for character in characters)
+        if characters and 5 * common > 4 * len(characters) and 6 * low > len(characters):
+            return name
     return ""
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 
 from plmctl.config.build import build, check, entry, fit
-from plmctl.core.errors import ConfigError, ConfigErrors
+from plmctl.core.errors import ConfigError, ConfigErrors, find_alike
 
 PLUGIN = "probe_parts"
 SOURCE = """
@@ -297,3 +297,16 @@ def test_an_objective_entry_gives_its_weight_and_source_to_the_mix() -> None:
     assert entry({"_target_": "x"}) == ({"_target_": "x"}, 1.0, None)
     with pytest.raises(ConfigErrors):
         entry({"_target_": "x", "weight": "abc", "on": 3})
+
+
+def test_a_name_is_found_by_its_beginning() -> None:
+    names = ["mrpc", "drcd", "cmrc2018_trial", "cmrc2018"]
+    assert find_alike("cmrc", names, most=2) == ["cmrc2018", "cmrc2018_trial"]
+    assert find_alike("mrcp", names) == ["mrpc"]
+    assert find_alike("cm", names) == []
+
+
+def test_the_nearest_value_is_named_beside_null() -> None:
+    words = r"^must be one of jieba or null \(did you mean 'jieba'\?\)$"
+    with pytest.raises(ValueError, match=words):
+        fit("jeiba", Literal["jieba"] | None)

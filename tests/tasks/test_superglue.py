@@ -167,6 +167,12 @@ def test_offsets_of_wsc(tmp_path: Path, change: dict[str, Any], message: str) ->
     assert_refused("wsc", tmp_path, row, message)
 
 
+def test_schemas_of_clue_have_a_task_of_their_own(tmp_path: Path) -> None:
+    target = {"span1_text": "枕头", "span1_index": 7, "span2_text": "它", "span2_index": 10}
+    row = {"text": "我把它放在枕头下面了", "target": target, "label": False}
+    assert_refused("wsc", tmp_path, row, "fix: task=cluewsc2020")
+
+
 def test_the_nearest_place_of_a_span(tmp_path: Path) -> None:
     """Of two equal names the one that the index counts; no part of a word."""
     target = {"span1_text": "he", "span1_index": 4, "span2_text": "the", "span2_index": 2}

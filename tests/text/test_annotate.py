@@ -14,6 +14,8 @@ import tokenizers
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.parts import part_of
 from plmctl.data import tokenizing
+from plmctl.data.described import warn_of_lone_characters
+from plmctl.data.shard_files import open_beginning
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
@@ -185,6 +187,35 @@ def test_words_by_jieba(kind: str) -> None:
     assert len(joined) <= tokenizer.vocab.word_start[ids].sum() + 2 or kind == "char"
 
 
+def test_the_model_of_jieba_finds_traditional_words() -> None:
+    pytest.importorskip("jieba")
+    text = "那個學生觀察了戰役和艦隊"
+    alone, found = (
+        {text[a:b] for a, b in segment.find(name)(text)} for name in ("jieba", "jieba_hmm")
+    )
+    assert "學生" not in alone
+    assert {"學生", "戰役", "艦隊"} <= found
+
+
+def test_a_segmenter_that_knows_no_words_is_named(tmp_path: Path) -> None:
+    for text, warned in (("他" * 40 + "甲乙丙丁" * 60, True), (SENTENCE * 20, False)):
+        (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+        tokenizing.tokenize(
+            TokenizingJob(
+                TextSource(tmp_path / "a.txt"),
+                KINDS["char"](),
+                valid_share=0,
+                segment=FAKE,
+                at_most=True,
+                processes=1,
+            ),
+            out := tmp_path / f"out-{warned}",
+        )
+        found = warn_of_lone_characters(open_beginning(out), Tokenizer.load(out).vocab)
+        named = f"100% of the Chinese characters are words of one character by data.segment={FAKE}"
+        assert [named in line for line in found] == [True] * warned
+
+
 @pytest.mark.shared
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
 def test_published_whole_words_of_real_text() -> None:
@@ -239,7 +270,7 @@ def test_jieba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_segmenters() -> None:
     for name, message in {
         "jeiba": (
-            r"must be jieba, or <module>\.<function> .*did you mean"
+            r"must be jieba, jieba_hmm, or <module>\.<function> .*did you mean"
             r" 'jieba'(.|\n)*data\.segment=jieba"
         ),
         "nowhere.at.all": "cannot be imported .*nowhere",

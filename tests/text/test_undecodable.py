@@ -20,6 +20,7 @@ GERMAN = "Über die größeren Wälder zogen früher Händler, so hieß es. " * 
 JAPANESE = "東京でがっこうへ行きました。カタカナも書きます。" * 9
 KOREAN = "오늘은 날씨가 좋아서 공원에 갔습니다. 한국어 문장입니다. " * 9
 CHINESE = "今天天气很好，我们去公园散步。北京大学的学生在图书馆读书。" * 9
+TRADITIONAL = "今天天氣很好，我們去公園散步。臺灣大學的學生在圖書館讀書，老師檢查電腦。" * 9
 THAI = "ภาษาไทยเป็นภาษาที่มีความสำคัญ รถไฟฟ้าขัดข้องเช้านี้\n" * 9
 EVEN = "ผมกินข้าว สวัสดีครับ วันนี้อากาศดี\n"  # runs of bytes that decode as pairs, too
 ENGLISH = "It was said “twice” – and never again… he didn’t mind. " * 9
@@ -27,6 +28,8 @@ ENCODED = [
     (GERMAN, "latin1", "latin1"),
     (ENGLISH, "cp1252", "cp1252"),
     (CHINESE, "gbk", "gb18030"),
+    (TRADITIONAL, "big5", "big5"),
+    (TRADITIONAL + "佢哋嘅嘢", "big5-hkscs", "big5-hkscs"),
     (THAI, "cp874", "cp874"),
     (EVEN, "tis-620", "cp874"),
     (JAPANESE, "cp932", "cp932"),

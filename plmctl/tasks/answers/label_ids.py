@@ -34,6 +34,8 @@ def _explain_unknown(
     others = {fold_name(each): each for each in found if each not in names}
     meant = next((name for name in names if fold_name(name) == fold_name(label)), None)
     fix, what = "correct the label, or train on data that has it", "was never seen in training"
+    if not learned:
+        fix, what = f"correct the label, or name it, too: {SETTING}", f"is none of {SETTING}"
     if meant is not None:
         what = f"differs from '{meant}' in case, spaces, - or _ alone"
         fix = f"spell it '{meant}'"

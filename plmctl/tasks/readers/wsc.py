@@ -14,6 +14,7 @@ from plmctl.core.parts import part_of
 from plmctl.tasks.readers.split_files import FileRecord, SplitFiles, read_records, require_labels
 from plmctl.tasks.record import Example
 from plmctl.text.letters import mark_class
+from plmctl.text.sentences import CHINESE
 
 SHOWN = (
     '{"text": "...", "target": {"span1_text": "Mark", "span1_index": 0, "span2_text": "He",'
@@ -102,7 +103,8 @@ def _find_span(
     if not 0 <= index < len(starts):
         where = f"{unit.removesuffix('s')} {index} of '{span}'"
         problem = f"{where} is outside of a text of {len(starts)} {unit}"
-        raise DataError(problem, file=place, fix=FIRST[unit])
+        chinese = unit == "words" and CHINESE.search(text)
+        raise DataError(problem, file=place, fix="task=cluewsc2020" if chinese else FIRST[unit])
     begins = [match.start() for match in re.finditer(own, text, re.IGNORECASE)]
     if not begins or not span.strip():
         raise DataError(f"the text has no '{span}'", file=place, fix=SHOWN)
