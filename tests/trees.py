@@ -17,8 +17,8 @@ def _fields_of(kind: type[ast.AST]) -> tuple[str, ...]:
 def walk(tree: ast.AST) -> list[ast.AST]:
     """A tree and all nodes in it but those of `LEFT_OUT`, in the order of `ast.walk`."""
     found = [tree]
-    for node in found:  # it grows
-        for name in _fields_of(type(node)):
+    for node in found:  # the list grows
+        for name in _fields_of(type(node)):  # type: ignore[arg-type]
             value = getattr(node, name, None)
             if isinstance(value, ast.AST):
                 found.append(value)

@@ -308,7 +308,7 @@ def _write(
     """Write the file of a graph, or round that of the same graph to 8 bits, and measure its
     answers.
     """
-    shrinks = card.get("ranges") in RANGES.values()  # the file that is there already
+    shrinks = card.get("ranges") in RANGES.values()  # the file of 32 bits in the folder
     library = LIBRARIES[card["format"]](int8=shrinks)
     if shrinks:
         library.shrink(folder, graph.signature, batches)

@@ -129,12 +129,12 @@ class Workshop:
         for needed in NEEDS[command]:
             self.run(needed)
         for line in [*([TRANSLATOR] if command == "data rewrite" else []), *EXAMPLES[command]]:
-            words = shlex.split(line.replace("vocab_size=4096", "vocab_size=1024"))[1:]
+            words = shlex.split(line.replace("vocab_size=4096", "vocab_size=768"))[1:]
             words += NARROW if "size=tiny" in words else []
             words += ["train.steps=3"] if {"train.steps=50", "train.steps=20"} & {*words} else []
             words += ["train.epochs=1"] if command == "graph" else []
             own_tokens = command in ("pretrain", "recipes run", "bases make")
-            words += ["tokenizer.vocab_size=1024"] if own_tokens else []
+            words += ["tokenizer.vocab_size=768"] if own_tokens else []
             # its jobs in this process, one after the other
             words += ["hydra/launcher=basic"] if command == "ablate" else []
             words += ["port=0"] if command == "serve" else []
