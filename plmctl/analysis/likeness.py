@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from plmctl.config.walks import leaves
+
 KINDS = (
     "loss",
     "nll",
@@ -23,18 +25,45 @@ ASKED = (
 
 def find_role(config: Mapping[str, Any], metric: str) -> str:
     """The owner of the loss of a term: "model", which has a head of its name, or a "helper" of the
-    objective, as ELECTRA's generator; "" of numbers without a term.
+    objective, as ELECTRA's generator. The whole loss has its summands instead, `electra
+    (weight=1, rtd_weight=50)`; numbers without a term have "".
     """
     kind, _, term = metric.removeprefix("valid/").partition("/")
+    if kind == "loss" and not term:
+        return _name_summands(config)
     if kind not in KINDS or not term:
         return ""
     return "model" if term in (config.get("heads") or {}) else "helper"
 
 
+def _name_summands(config: Mapping[str, Any]) -> str:
+    """`mlm (weight=1), sop (weight=1)`: the objectives of a run with all their weights."""
+    summands = []
+    for name, node in sorted((config.get("objective") or {}).items()):
+        if not isinstance(node, Mapping):
+            continue
+        weights = [(key, value) for key, value in leaves(node) if key.endswith("weight")]
+        if ("weight", 0) in weights:
+            continue
+        listed = ", ".join(f"{key}={value:g}" for key, value in weights if _is_number(value))
+        summands.append(f"{name} ({listed})" if listed else str(name))
+    return ", ".join(summands)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
 def name_role(config: Mapping[str, Any], metric: str, others: Sequence[str]) -> str:
-    """The metric, with "of the helper" behind it where `others` are of the models themselves."""
+    """The metric, with "of the helper" behind it where `others` are of the models themselves, or
+    its summands where those of others differ.
+    """
     role = find_role(config, metric)
-    return f"{metric} (of the helper)" if role == "helper" and "model" in others else metric
+    if role == "helper" and "model" in others:
+        return f"{metric} (of the helper)"
+    if role in ("", "model", "helper") or {*others} <= {role}:
+        return metric
+    return f"{metric} of {role}"
 
 
 def list_unlike(configs: Mapping[str, Mapping[str, Any]], metrics: Sequence[str]) -> list[str]:
@@ -51,6 +80,10 @@ def list_unlike(configs: Mapping[str, Mapping[str, Any]], metrics: Sequence[str]
                 f"{name} of {', '.join(helped)} is that of a helper of the objective (a generator),"
                 " not of the model: it does not compare with the others"
             )
+        sums = {role: run for run, role in roles.items() if role not in ("", "model", "helper")}
+        if len(sums) > 1:
+            listed = "; ".join(f"{run}: {role}" for role, run in sums.items())
+            lines.append(f"{name} is a sum of unlike losses, which do not compare ({listed})")
     nodes = {json.dumps(each.get("tokenizer"), sort_keys=True) for each in configs.values()}
     if len(nodes) > 1 and any(name.removeprefix("valid/").startswith(OF_TOKENS) for name in asked):
         lines.append(

@@ -28,6 +28,8 @@ AXES = {
     "flops": "training FLOPs",
     "time": "seconds",
 }
+# {kind of budget: the axis on which it is a length}
+AXIS = {name: name for name in ("steps", "tokens", "words", "flops")} | {"minutes": "time"}
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
 BASELINES = FILE
@@ -165,12 +167,12 @@ def _done(log: RunLog) -> tuple[float | None, str]:
     so_far = {
         "steps": log.step,
         "tokens": log.last("tokens") or 0.0,
+        "words": log.last("words") or 0.0,
         "minutes": (log.last("seconds") or 0.0) / 60,
     }
-    words = {"steps": "updates", "tokens": "tokens", "minutes": "minutes"}
     for name, value in so_far.items():
         if train.get(name):
-            return value / train[name], f"{train[name]:,} {words[name]}"
+            return value / train[name], f"{train[name]:,} {'updates' if name == 'steps' else name}"
     return None, f" of {train['epochs']} epochs" if train.get("epochs") else ""
 
 

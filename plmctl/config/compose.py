@@ -93,7 +93,7 @@ def attempt(
     names = [
         name for name in ((given.recipe or "").split(",") if sweep else [given.recipe]) if name
     ]
-    with open_composer(given.verb, given.config_dirs) as composer:
+    with open_composer(given.verb, given.config_dirs, given.plugins) as composer:
         given = given if sweep else add_task(given, composer)
         words, errors = read(given.overrides, composer, sweep=sweep)
         for name in names[1:]:
@@ -113,7 +113,7 @@ def attempt_jobs(given: Provenance) -> list[Composition | list[PlmctlError]] | N
         UsageError: Words that cannot be read, all together.
     """
     given, known = _with_study(given), dict[tuple[str, ...], bytes]()
-    with open_composer(given.verb, given.config_dirs) as composer:
+    with open_composer(given.verb, given.config_dirs, given.plugins) as composer:
         words, errors = read(given.overrides, composer, sweep=True)
         raise_all(errors)
         of_hydra = [word for word in words if not word.sample]

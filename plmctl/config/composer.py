@@ -53,9 +53,11 @@ class HydraComposer:
     jobs of a sweep.
     """
 
-    def __init__(self, verb: str, config_dirs: Sequence[str] = ()) -> None:
+    def __init__(
+        self, verb: str, config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()
+    ) -> None:
         self.verb = verb
-        self._config_dirs = config_dirs
+        self._config_dirs, self._plugins = config_dirs, plugins
         self._made: Hydra | None = None
         self._outer: Any = None  # the Hydra of before
 
@@ -102,6 +104,17 @@ class HydraComposer:
     def hint_at_own(self) -> str:
         """A hint at the folder of a user's own parts, if no folder is named; else ""."""
         return hint_at_own(self._config_dirs)
+
+    def find_lost_folder(self, group: str, option: str) -> str:
+        """The option that names the folder of a plug-in's part, where the command line has the
+        plug-in without a folder; else "".
+        """
+        if self._config_dirs or not self._plugins:
+            return ""
+        file = Path(group, f"{option}.yaml")
+        near = (Path(), *Path().glob("*"), *Path().glob("*/*"))
+        found = next((folder for folder in near if (folder / file).is_file()), None)
+        return f"--config-dir {found or f'<the folder with {file}>'}"
 
     def options(self, group: str) -> list[str]:
         """The names of the part files of a group."""
@@ -226,9 +239,11 @@ class HydraComposer:
 
 
 @contextlib.contextmanager
-def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraComposer]:
+def open_composer(
+    verb: str, config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()
+) -> Iterator[HydraComposer]:
     """A composer that reads the user's folders first, then conf/, then the plumbing of `verb`;
-    leaves no global state.
+    leaves no global state. `plugins`: those of the command line.
     """
     for folder in config_dirs:
         if not Path(folder).is_dir():
@@ -236,7 +251,7 @@ def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraC
             fix = f"--config-dir {near or '<a folder with parts or recipes>'}"
             raise UsageError(f"--config-dir {folder}: there is no such folder\n  fix: {fix}")
         refuse_endless_files(Path(folder))
-    composer = HydraComposer(verb, config_dirs)
+    composer = HydraComposer(verb, config_dirs, plugins)
     try:
         yield composer
     finally:

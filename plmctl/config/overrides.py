@@ -208,6 +208,7 @@ def _explain_option(
         right = [meant[0] if meant and each == option else each for each in chosen]
         value = f"[{','.join(right)}]" if key in MANY else "".join(meant)
         fix = f"{key}={value}" if meant else f"plmctl help {key.partition('@')[0]}"
+        fix = composer.find_lost_folder(key.partition("@")[0], option) or fix
         known += composer.hint_at_own()
     return ConfigError(key, option, f"{allowed}; {known}", fix=fix)
 

@@ -151,7 +151,7 @@ def _launch(
     words = [f"+number={numbers}", *(f"{key}={value}" for key, value in QUIET.items())]
     words += [quote(f"{SWEEP_DIR}={folder}"), *launcher]
     words += ["hydra/hydra_logging=none"] if given.json else []
-    with open_composer(given.verb, given.config_dirs) as composer:
+    with open_composer(given.verb, given.config_dirs, given.plugins) as composer:
         task = LauncherTask(_LaunchedJobs(tuple(jobs)))
         return 130 if composer.multirun(task, words, plain=True) else 0
 
@@ -259,7 +259,7 @@ def _open_sweep(
     overrides = [word.text for word in words]
     overrides += [f"{key}={value}" for key, value in QUIET.items() if key not in keys]
     overrides += ["hydra/hydra_logging=none"] if given.json else []
-    with open_composer(given.verb, given.config_dirs) as composer:
+    with open_composer(given.verb, given.config_dirs, given.plugins) as composer:
         options = [store_recipe(name, given.config_dirs) for name in recipes.split(",") if name]
         yield composer, [*overrides, *([f"recipe={','.join(options)}"] if options else [])]
 

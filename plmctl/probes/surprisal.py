@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError, find_alike, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.progress import ProgressLine
-from plmctl.core.terminal import counted
+from plmctl.core.spelling import spell_setting
+from plmctl.core.terminal import WARN, counted, remark
 from plmctl.core.values import Count, Whole
 from plmctl.models.base import Model
 from plmctl.probes.base import Opened, Probe
@@ -27,6 +28,8 @@ from plmctl.text.tabular import named_rows
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.use.likelihood import Likelihood, Way, choose_way, find_ways, make_scoring
 from plmctl.use.predict import ScoreTable, Told
+
+COLUMNS = {name: name for name in ("word", "sentence", "time")}
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Surprisal(Probe):
         path: Lines with a table of words in reading order: .tsv, .csv or .jsonl with `word`,
             `sentence` (words with the same value in a row are one sentence) and `time`; a file of
             another kind is a text with words between spaces, a sentence a line.
+        columns: {word, sentence, time: the name of this column in the file}. A sentence of None:
+            all words are one; a time of None: no times.
         score: The way to score a token, as of `task=minimal_pairs`.
         frequencies: A text whose words are counted: log2(1 + count) is the log frequency. None:
             the regressions have none.
@@ -74,6 +79,7 @@ class Surprisal(Probe):
     """
 
     path: str | None = None
+    columns: Mapping[str, str | None] = field(default_factory=dict)
     score: Way | None = None
     frequencies: str | None = None
     spillover: Whole = 1
@@ -82,19 +88,24 @@ class Surprisal(Probe):
     def __post_init__(self) -> None:
         if self.folds < 2:
             raise ConfigError("task.folds", self.folds, "2 or more", fix="task.folds=10")
+        for name in self.columns:
+            if name not in COLUMNS:
+                allowed = f"there is no such column{nearest(name, COLUMNS)}: {', '.join(COLUMNS)}"
+                raise ConfigError(f"task.columns.{name}", ..., allowed)
 
     def read(self) -> list[TimedWord]:
         """The words of the file.
 
         Raises:
-            DataError: A line has no word, or a time that is no number.
+            DataError: A line has no word, no sentence, or a time that is no number.
         """
         if self.path is None:
             fix = "task.path=<a text>"
             raise ConfigError("task.path", None, "a text, or a table with a column word", fix=fix)
         file = files.existing(self.path)
         table = file.suffixes and set(file.suffixes) & {".tsv", ".csv", ".jsonl"}
-        words = list(_read_table(file) if table else _read_text(file))
+        columns = {**COLUMNS, **self.columns}
+        words = list(_read_table(file, columns) if table else _read_text(file))
         if not words:
             raise DataError("no words", file=file, fix="another file")
         return words
@@ -111,14 +122,16 @@ class Surprisal(Probe):
         bits = np.array([word.bits for word in words])
         scores: dict[str, float] = {"bits_per_word": float(bits.mean())}
         extra: dict[str, Any] = {"checkpoint": opened.folder, "score": way}
-        intervals = {}
+        intervals, compared = {}, len(words)
         timed = sum(word.time is not None for word in words)
         if timed:
             gains = self.compare(words)
             gain, spread = float(gains.mean()), float(gains.std()) / len(gains) ** 0.5
             scores["delta_log_likelihood"] = gain
             intervals["delta_log_likelihood"] = (gain - NORMAL * spread, gain + NORMAL * spread)
-            extra["times"] = Told(f"{counted(len(gains), 'word')} of {timed:,}", len(gains))
+            compared = len(gains)
+            extra["words"] = Told(f"{len(words):,}, {timed:,} with a time", len(words))
+            extra["times"] = Told(f"{counted(compared, 'word')} of {timed:,}", compared)
         if out is not None:
             rows = [
                 {"sentence": w.sentence, "place": w.place, "word": w.text, "bits": round(w.bits, 6)}
@@ -126,7 +139,7 @@ class Surprisal(Probe):
             ]
             extra["surprisals"] = str(write_rows(out, rows))
         name = Path(self.path or "").name
-        return ScoreTable("surprisal", {name: scores}, extra, {name: intervals}, {name: len(words)})
+        return ScoreTable("surprisal", {name: scores}, extra, {name: intervals}, {name: compared})
 
     def find_surprisal(
         self,
@@ -165,10 +178,16 @@ class Surprisal(Probe):
             DataError: too few words have a time.
         """
         base, bits, times = self._predictors(words)
-        most = base.shape[1] + bits.shape[1]
-        if len(times) < max(self.folds, 2) + most:
-            why = f"{counted(len(times), 'word')} with a time for {most} predictors"
-            raise DataError(why, file=self.path, fix="task.spillover=0, or more words with a time")
+        if lacking := self._count_lacking(words):
+            most = base.shape[1] + bits.shape[1]
+            why = (
+                f"{counted(len(times), 'word')} with a time (and {self.spillover} before it in the"
+                f" sentence) for {most} predictors in {self.folds} parts"
+            )
+            fix = f"{counted(lacking, 'more word')} with a time"
+            if self.spillover and not replace(self, spillover=0)._count_lacking(words):
+                fix = f"task.spillover=0, or {fix}"
+            raise DataError(why, file=self.path, fix=fix)
         both = np.concatenate([base, bits], 1)
         part = np.arange(len(times)) * self.folds // len(times)
         gains = np.zeros(len(times))
@@ -176,6 +195,11 @@ class Surprisal(Probe):
             out = part == number
             gains[out] = _predict(both, times, out) - _predict(base, times, out)
         return gains
+
+    def _count_lacking(self, words: Sequence[TimedWord]) -> int:
+        """The words with a time that are lacking for the regressions."""
+        base, bits, times = self._predictors(words)
+        return max(0, self.folds + base.shape[1] + bits.shape[1] - len(times))
 
     def _predictors(self, words: Sequence[TimedWord]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """([n, k] the baseline, [n, 1 + spillover] surprisals, [n] times)."""
@@ -222,17 +246,53 @@ def _read_text(file: Path) -> Iterator[TimedWord]:
             yield TimedWord(str(number), place, word)
 
 
-def _read_table(file: Path) -> Iterator[TimedWord]:
-    sentence, place = "", 0
+def _read_table(file: Path, columns: Mapping[str, str | None]) -> Iterator[TimedWord]:
+    sentence, place, timed = "", 0, False
     for line, row in named_rows(file):
-        text = str(row.get("word") or "").strip()
+        text = str(_take(row, "word", columns, file, line) or "").strip()
         if not text or " " in text:
-            has = ", ".join(map(str, row)) or "nothing"
-            fix = "name a column word, with one word a line"
-            raise DataError(f"no word (this row has {has})", file=file, line=line, fix=fix)
-        name = str(row.get("sentence") or "1")
+            fix = "one word a line"
+            raise DataError(f"no word, but {text!r}", file=file, line=line, fix=fix)
+        name = str(_take(row, "sentence", columns, file, line) or "1")
         sentence, place = name, place + 1 if name == sentence else 1
-        yield TimedWord(name, place, text, _read_time(row.get("time"), file, line))
+        timed = timed or columns["time"] in row
+        yield TimedWord(name, place, text, _read_time(row.get(columns["time"]), file, line))
+    if columns["time"] is not None and place and not timed:
+        missing = _explain_missing(row, "time", columns, file, line)
+        if columns["time"] != COLUMNS["time"]:
+            raise missing
+        if _find_others(row, columns):
+            remark(f"bits alone: {missing}", WARN)
+
+
+def _take(
+    row: Mapping[Any, Any], name: str, columns: Mapping[str, str | None], file: Path, line: int
+) -> Any:
+    """The value of a column; None where the column is left out."""
+    column = columns[name]
+    if column is not None and column not in row:
+        raise _explain_missing(row, name, columns, file, line)
+    return None if column is None else row[column]
+
+
+def _find_others(row: Mapping[Any, Any], columns: Mapping[str, str | None]) -> list[str]:
+    """The columns of a file that nothing reads."""
+    return [str(name) for name in row if name not in columns.values()]
+
+
+def _explain_missing(
+    row: Mapping[Any, Any], name: str, columns: Mapping[str, str | None], file: Path, line: int
+) -> DataError:
+    others = _find_others(row, columns)
+    meant = find_alike(str(columns[name]), others, least=0.5) or others[:1]
+    known = ", ".join(map(str, row)) or "nothing"
+    value = meant[0] if meant else None if name == "sentence" else "<a column>"
+    fix = spell_setting(f"task.columns.{name}", value)
+    if value is None:
+        fix += ", all words are one sentence"
+    return DataError(
+        f"no {name}: no column {columns[name]!r}; it has {known}", file=file, line=line, fix=fix
+    )
 
 
 def _read_time(value: Any, file: Path, line: int) -> float | None:

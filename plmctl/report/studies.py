@@ -109,6 +109,15 @@ class StudyFolder:
             if last.event != "skipped"
         ]
 
+    def is_finished(self, arm: str) -> bool:
+        """Whether a pretraining of an arm is done."""
+        return arm in self._finished
+
+    @cached_property
+    def _finished(self) -> set[str | None]:
+        done = (job for job in self.jobs if job.verb == "pretrain" and job.state == "done")
+        return {job.arm for job in done}
+
     @property
     def table_is_old(self) -> bool:
         """Whether the latest start has not reached its end, where the table is written."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from plmctl.analysis.runs import Run, RunLog, average_curves, read_curve
+from plmctl.analysis.likeness import find_role, name_role
+from plmctl.analysis.runs import AXES, AXIS, Run, RunLog, average_curves, read_curve
 from plmctl.analysis.statistics import summarise
 from plmctl.core.errors import first_problem
 from plmctl.core.progress import clock
@@ -35,11 +36,12 @@ NO_TABLE = (
 )
 OLD = "The table is that of the last start that came to its end; the study was started again since."
 MEANS = (
-    "Pretraining on the held-out documents: the mean, shaded from the lowest to the highest"
-    " seed; in brackets the number of seeds. Arms that share a run share its curve."
+    "Pretraining on the held-out documents: the mean of the finished seeds, shaded from the lowest"
+    " to the highest; in brackets the number of seeds. Arms that share a run share its curve."
 )
 DASHED = "Dashed: {baseline}."
 SEEDS = "{}: mean ± sd; small dots: seeds"
+UNFINISHED = ", unfinished"
 LAST = "Measured once in a run: the mean, deviation and seeds at its end."
 BEFORE = (
     "Jobs of the study as it was before it was edited: they are in no curve, table or cost above."
@@ -156,41 +158,84 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 @panel_of(StudyFolder, order=2, title="Curves by arm")
 def curves(study: StudyFolder) -> list[Block]:
-    """A chart for each validation loss that most arms have, averaged over the finished seeds. The
-    arms that have no curve are levels.
+    """A chart for each validation metric that most arms have, averaged over the finished seeds. The
+    arms that have no curve are levels; those without a finished seed have the curves so far.
     """
-    by_arm: dict[str, list[RunLog]] = {}
-    for job in study.jobs:
-        if job.verb == "pretrain" and job.arm and job.log.series:
-            by_arm.setdefault(job.arm, []).append(job.log)
+    by_arm = _list_logs(study)
     lines, levels = list[Block](), list[Block]()
-    for name, file in name_files(_list_losses(list(by_arm.values()))).items():
+    divided = dict(_divide(by_arm, _list_metrics([*by_arm.values()], study)))
+    files = name_files(divided)
+    for name, logs in divided.items():
         groups, ends = dict[str, list[Run]](), list[Level]()
-        for arm, logs in by_arm.items():
-            runs: list[Run] = [
-                read_curve(log, name, "steps", 1.0) for log in logs if name in log.series
-            ]
+        axis = _find_axis(study, logs)
+        for arm, own in logs.items():
+            series = name.partition(" ")[0]
+            runs: list[Run] = [read_curve(log, series, axis, 1.0) for log in own]
+            done = study.is_finished(arm)
             if len(average_curves(runs)) > 1:
-                groups[f"{arm} ({len(runs)})" if len(runs) > 1 else arm] = runs
-            elif runs:
+                groups[_label(arm, len(runs), done=done)] = runs
+            elif done:
                 values = [run[-1][2] for run in runs]
                 ends.append(_level(arm, *summarise(values), values))
-        lines += _draw_arms(groups, name, f"curves-{file}", study) if groups else []
+        lines += _draw_arms(groups, name, f"curves-{files[name]}", study, axis) if groups else []
         if ends:
             svg = draw_levels(ends, title=f"{name} by arm", x=SEEDS.format(name))
-            levels.append(Chart(f"ends-{file}", svg))
+            levels.append(Chart(f"ends-{files[name]}", svg))
     return [
         *([Paragraph(MEANS), *lines] if lines else []),
         *([Paragraph(LAST), *levels] if levels else []),
     ]
 
 
+def _list_logs(study: StudyFolder) -> dict[str, list[RunLog]]:
+    """The logs of the pretrainings of each arm that are finished, or of all where none is."""
+    by_arm: dict[str, list[RunLog]] = {}
+    for job in study.jobs:
+        wanted = job.state == "done" or not (job.arm and study.is_finished(job.arm))
+        if job.verb == "pretrain" and job.arm and job.log.series and wanted:
+            by_arm.setdefault(job.arm, []).append(job.log)
+    return by_arm
+
+
+def _label(arm: str, runs: int, *, done: bool) -> str:
+    count = f" ({runs})" if runs > 1 else ""
+    return f"{arm}{count}{'' if done else UNFINISHED}"
+
+
+def _divide(
+    by_arm: Mapping[str, Sequence[RunLog]], metrics: Sequence[str]
+) -> Iterator[tuple[str, dict[str, list[RunLog]]]]:
+    """Each metric with the arms that have it; losses of unlike kinds are apart."""
+    for metric in metrics:
+        having = {
+            arm: [log for log in logs if metric in log.series] for arm, logs in by_arm.items()
+        }
+        having = {arm: logs for arm, logs in having.items() if logs}
+        roles = [find_role(logs[0].config, metric) for logs in having.values()]
+        named: dict[str, dict[str, list[RunLog]]] = {}
+        for arm, logs in having.items():
+            named.setdefault(name_role(logs[0].config, metric, roles), {})[arm] = logs
+        yield from named.items()
+
+
+def _find_axis(study: StudyFolder, arms: Mapping[str, Sequence[RunLog]]) -> str:
+    """The horizontal axis that the study states or its budget has; updates where logs lack it."""
+    budget = study.settings.get("budget") or {}
+    kind = next((name for name, value in budget.items() if value and name in AXIS), "steps")
+    axis = str(study.settings.get("curves") or AXIS[kind])
+    axis = "tokens" if axis == "flops" else axis
+    counter = "seconds" if axis == "time" else axis
+    logged = all(counter in log.series for logs in arms.values() for log in logs)
+    return axis if logged else "steps"
+
+
 def _draw_arms(
-    groups: Mapping[str, Sequence[Run]], metric: str, name: str, study: StudyFolder
+    groups: Mapping[str, Sequence[Run]], metric: str, name: str, study: StudyFolder, axis: str
 ) -> list[Block]:
     """One picture of all arms, or many arms one by one with the baseline, on equal axes."""
+    x = "update" if axis == "steps" else AXES[axis]
     if len(groups) <= TOGETHER:
-        return [Chart(name, draw_means(groups, title=metric, x="update", y=metric))]
+        return [Chart(name, draw_means(groups, title=metric, x=x, y=metric))]
     means = {arm: average_curves(runs) for arm, runs in groups.items()}
     base = next(
         (arm for arm in means if arm.partition(" (")[0] == study.settings.get("baseline")), ""
@@ -199,9 +244,20 @@ def _draw_arms(
     for number, (arm, runs) in enumerate(groups.items()):
         guides = {"": means[base]} if base not in ("", arm) else {}
         all_ = [*means.values()]
-        svg = draw_means({arm: runs}, title=arm, x="update", y=metric, guides=guides, among=all_)
+        svg = draw_means({arm: runs}, title=arm, x=x, y=metric, guides=guides, among=all_)
         charts.append(Chart(f"{name}-{number}", svg))
     return charts
+
+
+def _list_metrics(arms: Sequence[Sequence[RunLog]], study: StudyFolder) -> list[str]:
+    """The losses of most arms, the metrics of the study, and further measures of validation."""
+    names = dict.fromkeys(name for logs in arms for log in logs for name in log.series)
+    of_terms = {f"valid/acc/{name[11:]}" for name in names if name.startswith("valid/loss/")}
+    measures = [n for n in names if n.startswith("valid/acc/") and n not in of_terms]
+    metrics = (study.settings.get("metrics") or {}).values()
+    stated = [f"valid/{each.get('key')}" for each in metrics if each.get("of") == "pretrain"]
+    own = [name for name in stated if name in names]
+    return [*dict.fromkeys([*_list_losses(arms), *own, *measures])]
 
 
 def _list_losses(arms: Sequence[Sequence[RunLog]]) -> list[str]:

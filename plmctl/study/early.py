@@ -7,11 +7,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from plmctl.analysis.runs import RunLog, read_curve
+from plmctl.analysis.runs import AXIS, RunLog, read_curve
 from plmctl.core.errors import DataError
 from plmctl.study.study import Study
-
-AXIS = {name: name for name in ("steps", "tokens", "words", "flops")} | {"minutes": "time"}
 
 
 def reason_to_stop(run: Path, study: Study, flops_per_token: float) -> str:

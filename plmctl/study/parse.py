@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from plmctl.analysis.runs import AXIS
 from plmctl.analysis.sequences import FIRST
 from plmctl.config.build import MISSING, plain
 from plmctl.config.schema import Ablate
@@ -22,7 +23,6 @@ from plmctl.jobs.configs import spell_task
 from plmctl.study.arms import expand, find_unknown_recipes, make_arm
 from plmctl.study.bases import BASES, describe_making, find_base, find_state
 from plmctl.study.before import list_makers, refuse_without_init
-from plmctl.study.early import AXIS
 from plmctl.study.study import (
     PRETRAIN,
     Arm,

@@ -1,6 +1,4 @@
-"""Prospects of a plan before it runs: budgets too short for learning, too few seeds for the
-comparisons, and directions that wait for labels.
-"""
+"""Prospects of a plan: unlike losses, short budgets, few seeds, directions that wait for labels."""
 
 from __future__ import annotations
 
@@ -14,6 +12,7 @@ from plmctl.jobs.job import Config
 from plmctl.runs.stage_costs import count_tokens
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import PRETRAIN
+from plmctl.study.unlike import list_unlike_arms
 
 # Predicted tokens after which a new model whose norms stand behind the sum has left the frequencies
 # of tokens. BERT and RoBERTa of size mini: 4 M tokens of which 15% are predicted; GPT: 0.8 M
@@ -25,7 +24,12 @@ FEW = 5.0  # standard deviations: differences between usual settings are seldom 
 
 def list_prospects(plan: StudyPlan) -> list[str]:
     """A line for each obstacle to a decision of the study, with a remedy."""
-    return [*_find_short_budgets(plan), *_find_few_seeds(plan), *_find_waiting(plan)]
+    return [
+        *list_unlike_arms(plan.study, plan.arms),
+        *_find_short_budgets(plan),
+        *_find_few_seeds(plan),
+        *_find_waiting(plan),
+    ]
 
 
 def _find_short_budgets(plan: StudyPlan) -> Iterator[str]:

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from plmctl.analysis.likeness import find_role
 from plmctl.analysis.runs import BASELINES, RESULT, Run, RunLog, read_curve
 from plmctl.core.errors import DataError, nearest
 from plmctl.data.held_out import HeldText, read_held_out
@@ -17,6 +16,7 @@ from plmctl.jobs.journal import State
 from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
+from plmctl.study.unlike import explain_unlike
 from plmctl.tasks.scores.below import list_unbeaten
 from plmctl.text.tokenizer import read_size
 from plmctl.use.predict import AVERAGE
@@ -37,28 +37,11 @@ class Results:
 
     def values(self, metric: Metric, arm: str) -> dict[int, float]:
         """{seed: value} of the cells of an arm that have one."""
-        if self._is_unlike(metric, arm):
+        if why := explain_unlike(self.plan.study, self.plan.arms, metric, arm):
+            self.problems.append(why)
             return {}
         values = {cell.seed: self._value(metric, cell) for cell in self.cells(arm)}
         return {seed: metric.unit(value) for seed, value in values.items() if value is not None}
-
-    def _is_unlike(self, metric: Metric, arm: str) -> bool:
-        """Whether the loss of an arm is a helper's while the baseline's is the model's, or the
-        other way round: they are not one column.
-        """
-        baseline = self.plan.study.baseline
-        if metric.of != PRETRAIN or not all(
-            self.plan.arms[n].arm.pretrain for n in (arm, baseline)
-        ):
-            return False
-        own, other = (find_role(self.plan.arms[n].pretrain, metric.key) for n in (arm, baseline))
-        if own != other:
-            whose = {"helper": "a helper of its objective (a generator)", "model": "its model"}
-            self.problems.append(
-                f"{metric.key} of '{arm}' is that of {whose[own]}, of '{baseline}' that of"
-                f" {whose[other]}: it is left out of the column"
-            )
-        return own != other
 
     def list_unbeaten(self) -> list[str]:
         """The fine-tunings that are done and score no better than without pretraining, by arm."""
@@ -129,6 +112,8 @@ class Results:
         """{arm: the curves of its pretrainings that are done}."""
         found: dict[str, list[Run]] = {}
         for arm in self.plan.arms:
+            if explain_unlike(self.plan.study, self.plan.arms, metric, arm):
+                continue
             names = dict.fromkeys(cell.pretrain for cell in self.cells(arm))
             done = [name for name in names if name and self._done([name])]
             rate = self._count(arm)[0] if done else 0.0

@@ -30,6 +30,7 @@ from plmctl.study.rounds import Rounds
 from plmctl.study.show import describe_plan, show_plan, show_table
 from plmctl.study.table import write_table
 from plmctl.study.tokenizers import try_tokenizers
+from plmctl.study.unlike import list_unlike_arms
 from plmctl.text.tokenizer import read_size
 
 JOBS = "jobs"  # in the folder of a study: the folders of its jobs
@@ -125,6 +126,8 @@ def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str
     before = _hash(file)
     for line in plan.study.left_out:
         remark(f"left out, and its metrics with it, until it is given: {line}")
+    for line in list_unlike_arms(plan.study, plan.arms):
+        remark(line)
     labels = {name: job.label for name, job in plan.jobs.items()}
     looks = open_looks(plan, folder, make_journal(plan, folder).states)
     record = {**plain(settings), "jobs": labels}

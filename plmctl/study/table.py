@@ -38,6 +38,8 @@ ONE_SEED = (
 )
 CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, in every arm alike."
 
+SHADED = "The mean of the seeds of an arm, shaded from the lowest to the highest."
+
 Row = dict[str, Any]
 
 
@@ -189,8 +191,8 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     for number, (name, metric) in enumerate(measured):
         runs = results.runs(metric, study.curves)
         title = f"{name}, mean of {count_seeds(record)}"
-        if any(len(repeated) > 1 for repeated in runs.values()):
-            title += ", shaded from lowest to highest"
+        if not number and any(len(repeated) > 1 for repeated in runs.values()):
+            blocks.append(Paragraph(SHADED))
         svg = draw_means(runs, title=title, x=AXES[study.curves], y=name, unit=metric.unit)
         blocks.append(Chart(f"curve-{number}-{study.curves}", svg))
     if record["missing"]:

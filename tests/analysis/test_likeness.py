@@ -18,6 +18,7 @@ from plmctl.config.compose import compose
 from plmctl.report.sweeps import describe_end
 from plmctl.study.results import Results
 from plmctl.study.study import PRETRAIN, Metric
+from plmctl.study.unlike import list_unlike_arms
 from plmctl.tasks.scores import written
 from tests.report import fabricated
 
@@ -62,8 +63,12 @@ def test_what_makes_losses_unlike(words: list[str], said: str) -> None:
 
 def test_a_study_leaves_the_loss_of_a_helper_out_of_the_column() -> None:
     arms = {
-        name: SimpleNamespace(pretrain=own, arm=SimpleNamespace(pretrain=True))
-        for name, own in (("bert", BERT), ("electra", ELECTRA), ("other", copy.deepcopy(BERT)))
+        name: SimpleNamespace(pretrain=own, arm=SimpleNamespace(pretrain=True), measured={term})
+        for name, own, term in (
+            ("bert", BERT, "loss/mlm"),
+            ("electra", ELECTRA, "loss/rtd"),
+            ("other", copy.deepcopy(BERT), "loss/mlm"),
+        )
     }
     cells = [SimpleNamespace(arm=arm, seed=0, pretrain=arm, jobs=[arm]) for arm in arms]
     plan: Any = SimpleNamespace(
@@ -73,8 +78,26 @@ def test_a_study_leaves_the_loss_of_a_helper_out_of_the_column() -> None:
     results._value = lambda metric, cell: 2.0  # type: ignore[method-assign]
     metric = Metric(PRETRAIN, "loss/mlm")
     assert [len(results.values(metric, arm)) for arm in arms] == [1, 0, 1]
-    assert "of 'electra' is that of a helper" in results.problems[0]
-    assert len(results.values(Metric(PRETRAIN, "loss"), "electra")) == 1
+    assert "of 'electra' is the loss of a helper" in results.problems[0]
+    whole = Metric(PRETRAIN, "loss")  # a sum of other losses
+    assert [len(results.values(whole, arm)) for arm in arms] == [1, 0, 1]
+    assert "the sum of rtd by electra (weight=1, rtd_weight=50)" in results.problems[-1]
+    assert len(results.values(Metric(PRETRAIN, "start/grad_norm/0"), "electra")) == 1
+    plan.study.metrics = {"masked": metric, "all": whole}
+    lines = list_unlike_arms(plan.study, plan.arms)
+    assert [line.partition(" of ")[0] for line in lines] == ["loss/mlm", "loss"]
+
+
+def test_a_whole_loss_is_named_by_its_summands() -> None:
+    light = config("bert", "objective.nsp.weight=0")
+    heavy = config("bert", "objective.nsp.weight=2")
+    assert find_role(light, "loss") == "mlm (weight=1)"  # no weight: no summand
+    assert find_role(heavy, "valid/loss") == "mlm (weight=1), nsp (weight=2)"
+    roles = [find_role(each, "loss") for each in (light, heavy)]
+    assert name_role(light, "loss", roles) == "loss of mlm (weight=1)"
+    assert name_role(light, "loss", roles[:1]) == "loss"
+    (line,) = list_unlike({"a": light, "b": heavy}, ["valid/loss", "valid/loss/mlm"])
+    assert line.startswith("valid/loss is a sum of unlike losses")
 
 
 def test_a_report_has_a_row_for_each(tmp_path: Path) -> None:

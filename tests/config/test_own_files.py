@@ -217,3 +217,20 @@ def test_a_comment_stands_at_its_own_setting_alone(tmp_path: Path) -> None:
         "heads.numbers.small": "of both",
         "heads.numbers.large": "of both",
     }
+
+
+def test_a_plugin_without_its_folder_is_no_other_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, fix in (
+        (None, "FOLDER  # FOLDER: the folder with noise/window_mask.yaml"),
+        ("own/conf", "own/conf"),
+        ("conf", "conf"),
+    ):
+        if folder:
+            (tmp_path / folder / "noise").mkdir(parents=True)
+            (tmp_path / folder / "noise" / "window_mask.yaml").write_text("# a\nx: 1\n")
+        with pytest.raises(UsageError, match="no such noise") as error:
+            compose("pretrain", "bert", ["noise=[window_mask]"], plugins=["mine"])
+        assert f"fix: --config-dir {fix}" in str(error.value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ import torch
 from scipy import stats
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.probes.base import Opened
 from plmctl.probes.surprisal import Surprisal, TimedWord
+from plmctl.training.device.precision import Precision
 from plmctl.use.likelihood import Likelihood, find_ways, make_scoring
 from tests.probes.test_minimal_pairs import make
 
@@ -114,7 +118,15 @@ def test_tables_and_texts(tmp_path: Path) -> None:
     [
         ({}, ConfigError, "a column word"),
         ({"path": "gone"}, DataError, "no such file"),
-        ({"path": "wrong.tsv"}, DataError, r"wrong\.tsv:2.*no word"),
+        ({"path": "wrong.tsv"}, DataError, r"(?s)wrong\.tsv:2.*no word.*task.columns.word=token"),
+        (
+            {"path": "other.csv"},
+            DataError,
+            r"(?s)no column 'sentence'.*task.columns.sentence=sent$",
+        ),
+        ({"path": "whole.csv"}, DataError, r"(?s)task.columns.sentence=null.*all words are one"),
+        ({"path": "late.tsv", "columns": {"time": "RT"}}, DataError, r"(?s)no column 'RT'"),
+        ({"path": "x", "columns": {"tme": "RT"}}, ConfigError, "did you mean 'time'"),
         ({"path": "late.tsv"}, DataError, r"late\.tsv:2.*'soon' is no number"),
         ({"path": "x", "folds": 1}, ConfigError, "2 or more"),
     ],
@@ -122,12 +134,49 @@ def test_tables_and_texts(tmp_path: Path) -> None:
 def test_a_wrong_file_is_named(tmp_path, monkeypatch, settings, error, words) -> None:
     monkeypatch.chdir(tmp_path)
     Path("wrong.tsv").write_text("token\ttime\na\t1\n", encoding="utf-8")
-    Path("late.tsv").write_text("word\ttime\na\tsoon\n", encoding="utf-8")
+    Path("late.tsv").write_text("word\tsentence\ttime\na\t1\tsoon\n", encoding="utf-8")
+    Path("other.csv").write_text("word,sent,RT\na,1,210\n", encoding="utf-8")
+    Path("whole.csv").write_text("word,time\na,210\n", encoding="utf-8")
     with pytest.raises(error, match=words):
         Surprisal(**settings).read()
 
 
-def test_too_few_times_are_refused() -> None:
-    words = [TimedWord("1", n, "a", 1.0) for n in range(1, 8)]
-    with pytest.raises(DataError, match="6 words with a time for 6 predictors"):
-        Surprisal(path="x").compare(words)
+def test_columns_have_other_names_in_a_file(tmp_path, caplog) -> None:
+    file = tmp_path / "times.csv"
+    file.write_text("token,sent,RT\nShe,1,210\nHe,2,200\n", encoding="utf-8")
+    names = {"word": "token", "sentence": "sent"}
+    wanted = [TimedWord("1", 1, "She", 210), TimedWord("2", 1, "He", 200)]
+    assert Surprisal(path=str(file), columns={**names, "time": "RT"}).read() == wanted
+    assert not caplog.messages
+    bits = [replace(word, time=None) for word in wanted]
+    assert Surprisal(path=str(file), columns=names).read() == bits
+    assert "task.columns.time=RT" in caplog.messages[0]
+    one = Surprisal(path=str(file), columns={**names, "sentence": None, "time": None}).read()
+    assert [(word.place, word.time) for word in one] == [(1, None), (2, None)]
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(("number", "spillover"), [(8, 1), (15, 1), (8, 0)])
+def test_too_few_times_are_refused(number: int, spillover: int) -> None:
+    words = [TimedWord("1", n, "a", 1.0) for n in range(1, number)]
+    part = Surprisal(path="x", spillover=spillover)
+    with pytest.raises(DataError, match=f"{number - 1 - spillover} words with a time") as error:
+        part.compare(words)
+    # the setting is named where it is enough
+    assert ("task.spillover=0" in str(error.value)) is (number == 15)
+    lacking = int(str(error.value).rpartition(" more word")[0].rpartition(" ")[2])
+    more = [TimedWord("1", n, "a" * (n % 5), 1.0 + n % 3) for n in range(1, number + lacking)]
+    assert len(part.compare(more)) == number - 1 - spillover + lacking
+
+
+def test_the_number_of_an_interval_is_that_of_its_words(gpt_toy, tmp_path: Path) -> None:
+    file = tmp_path / "times.tsv"
+    lines = [f"w\t{n // 4}\t{200 + n % 7}" for n in range(40)]
+    file.write_text("\n".join(["word\tsentence\ttime", *lines]), encoding="utf-8")
+    model = make("gpt2", gpt_toy.vocab)
+    source = SimpleNamespace(folder=tmp_path)
+    loaded = SimpleNamespace(model=model, vocab=gpt_toy.vocab, tokenizer=gpt_toy, source=source)
+    opened: Any = Opened(cast(Any, loaded), Precision("fp32", CPU), "x")
+    told = Surprisal(path=str(file)).measure(opened).to_json()
+    assert told["examples"] == {"times.tsv": 30}
+    assert (told["words"], told["times"]) == (40, 30)

@@ -257,6 +257,12 @@ def test_a_run_that_is_still_going(run: Path) -> None:
     assert find_standing(log, now=time.time() + 3600).state == "unknown"
     log.config["train"] = {"tokens": 1000}
     assert find_standing(log).state == "finished"
+    log.series["words"] = [(10, 750.0)]
+    for words, state in ((750, "finished"), (1000, "stopped")):
+        log.config["train"] = {"words": words}
+        found = find_standing(log, now=time.time() + 3600)
+        assert found.state == state
+    assert "75% of 1,000 words" in found.why
 
 
 def test_a_run_that_was_cut_off(run: Path, tmp_path: Path) -> None:

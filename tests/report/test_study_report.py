@@ -94,6 +94,49 @@ def test_losses_that_were_measured_once_are_levels(tmp_path: Path) -> None:
     assert chart.svg.count('r="2.5"') == len(ends)
 
 
+def test_an_unfinished_seed_is_no_end_and_hides_no_curve(tmp_path: Path) -> None:
+    folder = fabricated.study(tmp_path / "rates", arms=2)
+    for arm, event in ((0, "interrupted"), (1, "started")):
+        place = folder / "jobs" / f"pretrain-{arm:08x}{1:08x}"
+        line = json.dumps({"step": 1, "valid/loss/mlm": 9.0})
+        (place / "run" / "metrics.jsonl").write_text(f"{line}\n")
+        fabricated.record(place, f"pretrain rate {arm}, seed 1", event)
+    charts = [b for b in study_panels.curves(find_subject([folder])) if isinstance(b, Chart)]
+    assert [chart.name for chart in charts] == ["curves-valid-loss-mlm"]
+    assert [name in charts[0].svg for name in ("rate 0<", "rate 1<", "(2)")] == [True, True, False]
+    place = folder / "jobs" / f"pretrain-{1:08x}{0:08x}"
+    fabricated.record(place, "pretrain rate 1, seed 0", "interrupted")
+    last = study_panels.curves(find_subject([folder]))[-1]
+    assert isinstance(last, Chart)
+    assert last.name == "curves-valid-loss-mlm"  # no end of what has not ended
+
+
+def test_a_study_by_words_has_words_below_its_curves_and_pictures_of_its_pairs(
+    tmp_path: Path,
+) -> None:
+    folder = fabricated.study(tmp_path / "rates", arms=2)
+    settings = json.loads((folder / "study.json").read_text())
+    (folder / "study.json").write_text(json.dumps({**settings, "budget": {"words": 50}}))
+    helped = {"heads": {"discriminator": {}}, "objective": {"electra": {"rtd_weight": 50}}}
+    for number, file in enumerate(sorted(folder.glob("jobs/pretrain*/run/metrics.jsonl"))):
+        lines = [{"step": n, "words": 7 * n, "valid/loss/mlm": 3.0 / n} for n in (1, 2, 3)]
+        pairs = [{"step": n, "valid/acc/minimal_pairs": 0.5} for n in (1, 3)]
+        file.write_text("".join(f"{json.dumps(each)}\n" for each in [*lines, *pairs]))
+        if number > 1:
+            config = json.dumps({**fabricated.CONFIG, **helped})
+            (file.parent / "config.yaml").write_text(config)
+    charts = {
+        b.name: b.svg for b in study_panels.curves(find_subject([folder])) if isinstance(b, Chart)
+    }
+    assert [*charts] == [
+        "curves-valid-loss-mlm",
+        "curves-valid-loss-mlm-of-the-helper",
+        "curves-valid-acc-minimal_pairs",
+    ]
+    assert all(">words<" in svg for svg in charts.values())
+    assert ["rate 1" in svg for svg in charts.values()] == [False, True, True]
+
+
 def test_expectations_without_a_verdict_are_counted() -> None:
     row = {"expected": "higher", "difference": 0.1, "detectable": None}
     rows = [

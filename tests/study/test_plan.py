@@ -267,7 +267,7 @@ def test_all_arms_that_do_not_compose(planned: Planned) -> None:
             [
                 "arm 'fast': data.segment='jieba'",
                 "'slow' has null",
-                "fix: pretrain.overrides=[data.segment=jieba]"
+                "fix: 'pretrain.overrides=[data.segment=jieba]'"
                 "  # in addition to its settings, for all arms",
             ],
         ),
