@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import logging
 import os
 import sys
 from collections import Counter
@@ -14,6 +15,10 @@ from pathlib import Path
 import pytest
 import torch
 import typer.testing
+from _pytest import logging as logging_plugin
+from _pytest.runner import runtestprotocol
+
+SHOWN = 0.1  # seconds of a fixture that are worth a line
 
 # where no bytecode may lie beside the sources, each process that a test starts would compile torch
 # anew: two of its four seconds
@@ -48,6 +53,38 @@ with contextlib.suppress(ImportError):
     import absl.logging
 
     absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
+
+
+class OwnLogs(logging_plugin.catching_logs):
+    """The lines of plmctl and of what propagates its own. pytest also listens to the loggers of
+    other libraries, forty, six times a test: a third of the time of a small one.
+    """
+
+    def __enter__(self) -> logging.Handler:
+        if self.level is not None:
+            return super().__enter__()
+        own = logging.getLogger("plmctl")
+        for logger in (logging.getLogger(), *([] if own.propagate else [own])):
+            logger.addHandler(self.handler)
+            self.attached_loggers.append(logger)
+        return self.handler
+
+
+if hasattr(logging_plugin.catching_logs, "attached_loggers"):  # not in an earlier pytest
+    logging_plugin.catching_logs = OwnLogs
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a test, and send the main process of several workers only what it shows: the result, and
+    what failed, was skipped or took long before and after it.
+    """
+    if not hasattr(item.config, "workerinput"):
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed or report.duration > SHOWN:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.hookimpl(tryfirst=True)
