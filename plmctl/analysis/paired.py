@@ -20,7 +20,9 @@ EQUAL = 1e-9  # differences of scores below it are rounding
 
 @dataclass(frozen=True)
 class McNemar:
-    """The number of examples that one system alone answers rightly, for each system."""
+    """The number of examples that one system alone answers rightly, or of bundles in which it has
+    more right answers, for each system.
+    """
 
     first: int
     second: int
@@ -47,16 +49,18 @@ class PairedDifference:
         return self.second - self.first
 
 
-def count_discordant(first: Sequence[bool], second: Sequence[bool]) -> McNemar:
+def count_discordant(first: Sequence[int], second: Sequence[int]) -> McNemar:
     """`p = 2 P(X <= min(b, c))`, X binomial of b + c and 1/2, at most 1; and the p-value of
     `(|b - c| - 1)^2 / (b + c)` by chi-square of one degree of freedom (McNemar, 1947; Edwards,
-    1948).
+    1948). With bundles it is the sign test: b and c are those with more right answers by one
+    system.
 
     Args:
-        first, second: whether each example is answered rightly, in the same order.
+        first, second: whether each example is answered rightly, or the number of right answers of
+            each bundle, in the same order.
     """
     pairs = list(zip(first, second, strict=True))
-    b, c = (sum(pair == side for pair in pairs) for side in ((True, False), (False, True)))
+    b, c = sum(x > y for x, y in pairs), sum(x < y for x, y in pairs)
     n, least = b + c, min(b, c)
     below = sum(math.comb(n, k) for k in range(least + 1))
     square = max(0, abs(b - c) - 1) ** 2 / n if n else 0.0

@@ -38,7 +38,7 @@ from plmctl.interop.generator import extract_generator
 from plmctl.interop.stacks import FORCED
 from plmctl.models.encoder_decoder import LAST, ROLES
 from plmctl.nn.tables import count
-from plmctl.storage.atomic import open_folder, write_text
+from plmctl.storage.atomic import name_finished, open_folder, write_text
 from plmctl.storage.parts.kinds import read_kind
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks.calibration import LabelDecision
@@ -111,7 +111,7 @@ def convert(
     except (OSError, SafetensorError) as error:  # a full disk raises one or the other
         problem = f"cannot write: {getattr(error, 'strerror', None) or error}"
         raise DataError(problem, file=target, fix="give a writable OUT with room") from error
-    remark(f"{target}: {what}")
+    remark(f"{name_finished(target)}: {what}")
     if max_length is not None and to == "plmctl":
         remark(f"next: {spell_next(model.config, target, max_length)}")
 

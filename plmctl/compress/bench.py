@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,12 @@ class Costs:
     def of(self, quantity: str) -> float:
         """The amount of a quantity of a target."""
         return float(getattr(self, quantity) or 0)
+
+    def beside(self, run: Costs | None) -> Costs:
+        """These costs with the latency that the ratio to that of the run makes. It was measured at
+        another moment, when the machine may have been slower.
+        """
+        return self if run is None else replace(self, latency=run.latency / self.faster)
 
     def times_less(self, quantity: str, run: Costs) -> float:
         """How many times less of a quantity it needs than the run."""

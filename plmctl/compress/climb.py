@@ -226,4 +226,5 @@ class Climb:
         """The results of a job, as fields of a rung."""
         found = read_json(self._run(job) / MEASURED)
         fields = {key: found[key] for key in ("score", "refused") if key in found}
-        return fields | {"costs": read_costs(found)}
+        costs = read_costs(found)
+        return fields | {"costs": costs and costs.beside(self.run.costs)}

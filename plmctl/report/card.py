@@ -28,7 +28,7 @@ from plmctl.data.held_out import read_held_out
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.report.card_front import write_front
 from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
-from plmctl.report.text import METHOD, format_number
+from plmctl.report.text import describe_method, format_number, spell_within
 from plmctl.runs.own_rate import scale_rate
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_json
@@ -323,7 +323,8 @@ def _evaluate(
         columns = 4 if any(row[-1] for row in evaluated) else 3
         head = ["data", "metric", "value", "95% interval"]
         tables.append(TableBlock(head[:columns], [row[:columns] for row in evaluated]))
-        tables += [Paragraph(f"The last column has {METHOD}")] if columns == 4 else []
+        how_found = describe_method(bool(result.get("bundles")))
+        tables += [Paragraph(f"The last column has {how_found}")] if columns == 4 else []
     if held and few:
         why = f"{held.describe()} were held out, too few for a validation."
         tables.append(Paragraph(why))
@@ -335,7 +336,9 @@ def _evaluate(
         tables.append(Paragraph(f"Scores are {how}."))
     predicted = {split: len(rows) for split, rows in read_predictions(folder).items()}
     if counts := {**predicted, **(result.get("examples") or {})}:
-        listed = ", ".join(f"{split} {count:,}" for split, count in counts.items())
+        listed = ", ".join(
+            f"{split} {count:,}{spell_within(result, split)}" for split, count in counts.items()
+        )
         tables.append(Paragraph(f"Examples: {listed}."))
     return tables
 

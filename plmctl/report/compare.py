@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from plmctl.report.predicted import (
     respell_tags,
     score_by_kind,
 )
-from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
+from plmctl.tasks.scores.bundles import bundle_rows, remark_few, score_bundles
 from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.scores.resampling import Form, Sums, Whole, draw_like, find_forms
 
@@ -84,8 +84,9 @@ def compare(
     if task is None and shape == "tags":
         left, right = respell_tags(left, right), respell_tags(right, left)
     score: Score = task.score if task is not None else score_by_kind(shape, positive)
-    together = any("bundle" in row for row in left)
-    if together:
+    many, single = len(left), score
+    bundled = any("bundle" in row for row in left)
+    if bundled:
         left, right, score = bundle_rows(left), bundle_rows(right), score_bundles(score)
     known = list(score(left))
     chosen = list(names) or [name for name in (task.metrics if task else known) if name in known]
@@ -97,17 +98,67 @@ def compare(
         if name not in known:
             allowed = f"one of {', '.join(known)}{nearest(name, known)}"
             raise UsageError(f"--metric {name}: {allowed}\n  fix: --metric {known[0]}")
-    found = {
-        name: _compare_form(form, len(left), samples, seed)
-        for name, form in find_forms([*left, *right], score, chosen).items()
-    }
-    sides = [[_is_right(row, score) for row in rows] for rows in (left, right)]
-    counts = None
-    if not any(each is None for side in sides for each in side):
-        counts = count_discordant(*([bool(each) for each in side] for side in sides))
+    forms = find_forms([*left, *right], score, chosen)
+    found = {name: _compare_form(form, len(left), samples, seed) for name, form in forms.items()}
+    shares = [name for name, form in forms.items() if _is_share(form)]
+    size = _Size(many, len(left) if bundled else None, shares)
     by = f"task {task.name}" if task is not None else shape
-    what = "bundle" if together else "example"
-    _show(a, b, found, counts, n=len(left), what=what, by=by, as_json=as_json)
+    _show(a, b, found, _count_right(left, right, single), size=size, by=by, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Examples that one system alone answers rightly, and the units that are tested: these, or
+    bundles in which it has more right answers.
+    """
+
+    examples: McNemar
+    tested: McNemar
+
+
+@dataclass(frozen=True)
+class _Size:
+    """The number of examples, and of their bundles, if there are any; the scores that are shares
+    of examples or bundles.
+    """
+
+    examples: int
+    bundles: int | None
+    shares: Sequence[str]
+
+    @property
+    def unit(self) -> str:
+        """The unit that is drawn and swapped."""
+        return "example" if self.bundles is None else "bundle"
+
+    def describe_interval(self, found: Mapping[str, PairedDifference]) -> str:
+        """The method of the interval of each score."""
+        draws = sorted({each.samples for each in found.values()})
+        many = " or ".join(f"{each:,}" for each in draws)
+        shares = f"Agresti and Min's, of shares of {self.unit}s"
+        drawn = f"paired bootstrap, {many} samples of {self.unit}s"
+        if self.shares:
+            own = f"{shares}: {', '.join(self.shares)}"
+            drawn = own if len(self.shares) == len(found) else f"{drawn}; {own}"
+        few = "" if self.bundles is None else remark_few(self.bundles)
+        return f"interval: {drawn}{f'; {few}' if few else ''}"
+
+
+def _count_right(left: Sequence[Row], right: Sequence[Row], score: Score) -> _Counts | None:
+    """The right answers that one system has alone; None where there is no right and wrong."""
+    sides = [
+        [[_is_right(row, score) for row in unit.get("rows", [unit])] for unit in rows]
+        for rows in (left, right)
+    ]
+    if any(right is None for side in sides for unit in side for right in unit):
+        return None
+    flat = [[bool(each) for unit in side for each in unit] for side in sides]
+    sums = [[sum(map(bool, unit)) for unit in side] for side in sides]
+    return _Counts(count_discordant(*flat), count_discordant(*sums))
+
+
+def _is_share(form: Form) -> bool:
+    return isinstance(form, Sums) and form.unit > 0
 
 
 def _have_other_tokens(left: Sequence[Row], right: Sequence[Row]) -> bool:
@@ -189,7 +240,7 @@ def _compare_form(form: Form, n: int, samples: int | None, seed: int) -> PairedD
         differs=form.differ(n),
         drawn=draw_like(form, *sides),
     )
-    if isinstance(form, Sums) and form.unit:
+    if isinstance(form, Sums) and _is_share(form):
         low, high = find_share_interval(*form.parts[:, 0].reshape(2, n))
         return replace(found, low=low * form.unit, high=high * form.unit)
     return found
@@ -199,10 +250,9 @@ def _show(
     a: Predicted,
     b: Predicted,
     found: Mapping[str, PairedDifference],
-    counts: McNemar | None,
+    counts: _Counts | None,
     *,
-    n: int,
-    what: str,
+    size: _Size,
     by: str,
     as_json: bool,
 ) -> None:
@@ -211,8 +261,12 @@ def _show(
     lower = [name for name in found if not larger(name)]
     if as_json:
         scores = {name: {**asdict(each), "difference": each.mean} for name, each in found.items()}
-        known = {"a": str(a.file), "b": str(b.file), "examples": n, "scored_as": by}
-        known |= {"metrics": scores, "mcnemar": asdict(counts) if counts else None}
+        known = {"a": str(a.file), "b": str(b.file), "examples": size.examples, "scored_as": by}
+        known |= {} if size.bundles is None else {"bundles": size.bundles}
+        test = {**asdict(counts.tested), "unit": size.unit} if counts else None
+        known |= {"metrics": scores, "mcnemar": test}
+        if counts:
+            known["alone"] = {"first": counts.examples.first, "second": counts.examples.second}
         known |= {"lower": lower} if lower else {}
         decided = {side: own.decided for side, own in (("a", a), ("b", b)) if own.decided}
         known |= {"decided": decided} if decided else {}
@@ -229,23 +283,27 @@ def _show(
         ]
         for name, each in found.items()
     ]
-    title = f"b against a: {counted(n, what)}, scored as {by}"
+    within = "" if size.bundles is None else f" in {counted(size.bundles, 'bundle')}"
+    title = f"b against a: {counted(size.examples, 'example')}{within}, scored as {by}"
     print_columns(title, ["metric", "a", "b", "b - a", "95% interval", "p"], rows)
     tell(f"a: {a.describe()}\nb: {b.describe()}")
     if lower:
         tell(f"lower is better: {', '.join(lower)}")
-    draws = sorted({each.samples for each in found.values()})
-    many = " or ".join(f"{each:,}" for each in draws)
-    tell(
-        f"interval: paired bootstrap, {many} samples, of a share of examples Agresti and Min's;"
-        " p: approximate randomisation"
-    )
+    tell(f"{size.describe_interval(found)}; p: approximate randomisation of {size.unit}s")
     if any(each.enumerated for each in found.values()):
         tell("p=: of all swaps of answers, not of random ones")
     if counts is not None:
+        alone, tested = counts.examples, counts.tested
+        first = f"{counted(alone.first, 'example')}; in b alone: {alone.second:,}"
+        what = "McNemar"
+        if size.bundles is not None:
+            first += (
+                f"; more right in a: {counted(tested.first, 'bundle')}; in b: {tested.second:,}"
+            )
+            what = "McNemar by bundles"
         tell(
-            f"right in a alone: {counts.first:,}; in b alone: {counts.second:,};"
-            f" McNemar: p {spell_p(counts.exact)} (exact), {spell_p(counts.corrected)} (continuity)"
+            f"right in a alone: {first}; {what}:"
+            f" p {spell_p(tested.exact)} (exact), {spell_p(tested.corrected)} (continuity)"
         )
 
 

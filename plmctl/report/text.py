@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from plmctl.core.terminal import counted
+from plmctl.tasks.scores.bundles import remark_few
+
 SPELLED = 1e15  # from here on, a double has no digit after the point, and no reader counts digits
+BUNDLED = (  # the same where examples are in bundles, as those of one customer
+    "the 95% interval over bundles of examples, drawn whole: 1,000 draws of the bootstrap,"
+    " Wilson's of a share of bundles."
+)
 METHOD = (  # the way in which intervals of scores are found
     "the 95% interval over examples, Wilson's of a share of them; of other means over"
     " examples or classes, and of scores from sums over examples, by 1,000 draws of the"
@@ -24,6 +31,26 @@ def format_number(value: float | None, digits: int = 4) -> str:
     if abs(value) >= SPELLED:
         return f"{value:.{digits}g}"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 10_000 else f"{value:.{digits}g}"
+
+
+def describe_method(*bundled: bool) -> str:
+    """The ways in which the intervals of runs are found.
+
+    Args:
+        bundled: Whether the examples of a run are in bundles, for each run.
+    """
+    ways = [METHOD] if not all(bundled) or not bundled else []
+    ways += [BUNDLED] if any(bundled) else []
+    return " Where examples are in bundles: ".join(ways)
+
+
+def spell_within(result: Mapping[str, Any] | None, split: str) -> str:
+    """` in 18 bundles`, with a remark on few of them, for a split of a run; "" without bundles."""
+    count = ((result or {}).get("bundles") or {}).get(split)
+    if count is None:
+        return ""
+    few = remark_few(count)
+    return f" in {counted(count, 'bundle')}{f' ({few})' if few else ''}"
 
 
 def format_percent(value: float | None) -> str:

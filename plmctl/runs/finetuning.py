@@ -5,6 +5,7 @@ dev split is kept.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,12 @@ from plmctl.runs.side_training import conclude_sides, score_sides
 from plmctl.runs.task_fit import fit_task
 from plmctl.storage.atomic import write_json
 from plmctl.tasks.baselines import score_baselines
-from plmctl.tasks.intervals import find_intervals
+from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.scores.below import FILE as BASELINES
 from plmctl.tasks.scores.below import UNBEATEN, list_unbeaten
+from plmctl.tasks.scores.bundles import count_bundles
+from plmctl.tasks.task import Task
 from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.checkpoint import load_exactly, read
@@ -178,6 +181,15 @@ def space_scorings(epoch: int, steps: int | None, *, stable: bool) -> int | None
     return None if steps is None else max(1, steps // 10)
 
 
+def _describe(task: Task, predicted: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Told]:
+    """Remarks on the scores of each split."""
+    return {
+        key if len(predicted) == 1 else f"{key} of {name}": Told(line)
+        for name, rows in predicted.items()
+        for key, line in describe_scores(task, rows).items()
+    }
+
+
 def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     """Scores of the best checkpoint, from the very predictions that are saved, next to those of
     models without pretraining; returns that checkpoint.
@@ -189,6 +201,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     saved = read(best)
     load_exactly(model, saved.model, file=best, elsewhere=saved.elsewhere)
     folder, metrics, intervals = session.folder / "predictions", {}, {}
+    predicted: dict[str, list[dict[str, Any]]] = {}
     for name, split in devs.items():
         predictions, scores = predict(
             model, task, split, precision=precision, digits=precision.digits
@@ -196,6 +209,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         metrics[name] = round_floats(scores)
         intervals[name] = find_intervals(task, predictions) if scores else {}
         write_predictions(folder, name, predictions)
+        predicted[name] = predictions
     record: dict[str, Any] = {
         "task": task.name,
         "checkpoint": str(best),
@@ -211,6 +225,8 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     footprint = measure_footprint(model, best, session.world.device)
     examples = {name: len(split.examples) for name, split in devs.items()}
     record |= {"metrics": metrics, "intervals": round_floats(intervals), "examples": examples}
+    bundles = {name: n for name, rows in predicted.items() if (n := count_bundles(rows))}
+    record |= {"bundles": bundles} if bundles else {}
     record |= {"footprint": footprint.record()}
     beside, places = conclude_sides(session, model, plan.sides)
     record |= {"beside": beside} if beside else {}
@@ -226,7 +242,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
             extra |= {UNBEATEN: Told("; ".join(lines), len(lines))}
         title, as_json = f"{task.name}: {best.name}", given.json
         taken = footprint.record() if as_json else footprint.describe()
-        extra = {"footprint": taken, **extra}
+        extra = {"footprint": taken, **_describe(task, predicted), **extra}
         extra |= {"beside": beside} if beside and as_json else places
         ScoreTable(title, metrics, extra, intervals, examples).show(as_json=as_json)
     return best

@@ -53,6 +53,7 @@ from plmctl.tasks import inference
 from plmctl.tasks.capabilities import find_lesson, noise_of
 from plmctl.tasks.inference import Split
 from plmctl.tasks.readers.label_text import SETTING, describe_names
+from plmctl.tasks.splits import describe_bundles
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import keep_trained
 from plmctl.text import unknown
@@ -242,7 +243,9 @@ def _describe_data(
         if name == "dev" and task.splits.held_share:
             share, folds = f"task.dev_share={task.splits.held_share:g}", task.settings.folds
             how = f"task.fold={task.settings.fold} of {folds}" if folds else share
-            notes.append(f"held out of train by what they say ({how})")
+            bundles = describe_bundles(train.examples, split.examples)
+            by = f"in whole bundles: {bundles}" if bundles else "by what they say"
+            notes.append(f"held out of train {by} ({how})")
         session.say(f"{name}: {'; '.join(filter(None, notes))}")
     if "dev" not in data:
         files = " or ".join(task.splits.reader.splits["dev"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import IO, Any
 from plmctl.core.errors import UsageError
 from plmctl.storage.durable import sync
 from plmctl.storage.gate import admit, open_file, own
+
+UNFINISHED = re.compile(r"^\.(.+)\.\d+\.partial$")  # the name of a folder that is being written
 
 
 @contextlib.contextmanager
@@ -81,6 +84,11 @@ def lives(process: int) -> bool:
     except PermissionError:
         pass
     return True
+
+
+def name_finished(path: Path) -> Path:
+    """A path inside of a folder by `open_folder`, as it is once that is complete."""
+    return Path(*(UNFINISHED.sub(r"\1", part) for part in path.parts))
 
 
 @contextlib.contextmanager

@@ -23,6 +23,9 @@ TRIED = 200  # thresholds, from equally many probabilities each
 LEAST = 1e-12  # a probability below it is taken for it
 
 
+INSIDE = "temperature 1, or in the weights"  # `convert` writes it there
+
+
 @dataclass(frozen=True)
 class LabelDecision:
     """The change to the probabilities of a model before a label is chosen.
@@ -50,7 +53,9 @@ class LabelDecision:
         elif self.threshold is not None:
             of = f" of {self.label}" if self.label else ""
             parts.append(f"threshold {self.threshold:.4g}{of}")
-        return ", ".join([*parts, *([f"fitted on {self.fitted}"] if self.fitted else [])])
+        if not self.fitted:
+            return ", ".join(parts)
+        return ", ".join([*(parts or [INSIDE]), f"fitted on {self.fitted}"])
 
 
 def _describe_temperature(temperature: float) -> str:

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from plmctl.data.check import labels
-from plmctl.data.check.finding import Finding, Report
+from plmctl.data.check.finding import Finding, Report, Verdict
 from plmctl.data.check.labels import LabelledExample
 from plmctl.tasks import inference
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.label_text import describe_names
 from plmctl.tasks.record import Example
+from plmctl.tasks.splits import describe_bundles
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 
@@ -26,7 +28,11 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
     """The report on all splits that `task.path` has; lengths in tokens where there is a
     tokenizer.
     """
-    held, task.splits = task.splits.held_share, task.splits.whole()
+    divided, held, task.splits = task.splits, task.splits.held_share, task.splits.whole()
+    reader: Any = task.splits.reader
+    strict = not getattr(reader, "lenient", True)
+    if strict:  # all rows that cannot be read are named, with the findings on the others
+        reader.lenient = True
     names = (
         ["train"]
         if files.is_single(task.splits.path)
@@ -63,6 +69,13 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         for name, examples in splits.items()
         if (line := task.describe_scoring(examples))
     )
+    advice = "Correct the lines, or train without them: task.reader.lenient=true"
+    left_out = inference.describe_skipped(reader)
+    verdict: Verdict = "bad" if strict else "look"
+    report.findings[1:1] = [Finding("broken rows", verdict, left_out, advice)] if left_out else []
+    if held and task.columns.get("bundle") is not None and divided.has("dev"):
+        line = describe_bundles(divided.read("train"), divided.read("dev"))
+        report.findings.insert(1, Finding("bundles", "ok", f"plmctl finetune has {line}"))
     report.findings.extend(
         Finding("header", "ok", line) for line in inference.describe_reading(task.splits.reader)
     )

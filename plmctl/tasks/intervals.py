@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
+from plmctl.core.terminal import counted
+from plmctl.tasks.scores.bundles import bundle_rows, count_bundles, remark_few, score_bundles
 from plmctl.tasks.scores.class_counts import ROOM, ClassMean
+from plmctl.tasks.scores.labels import MACRO
 from plmctl.tasks.scores.resampling import EQUAL, Form, Score, Sums, Whole, draw_like, find_forms
 from plmctl.tasks.task import Task
 
@@ -30,6 +32,26 @@ def find_intervals(task: Task, rows: Sequence[Mapping[str, Any]], *, seed: int =
     found = bootstrap(rows, score, task.metrics, seed=seed) if len(rows) >= LEAST else {}
     task.signatures = kept
     return found
+
+
+def describe_scores(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Remarks on the scores of predictions: the bundles of their intervals, and the rare classes in
+    a mean over classes.
+    """
+    count = count_bundles(rows)
+    classes = task.scores.describe_classes(rows, task.metrics) if task.scores else ""
+    found = {"intervals": "" if count is None else spell_bundled(count), MACRO: classes}
+    return {name: text for name, text in found.items() if text}
+
+
+def spell_bundled(bundles: int) -> str:
+    """The way in which intervals of scores are found where examples are in bundles."""
+    few = remark_few(bundles)
+    method = (
+        f"over {counted(bundles, 'bundle')}, drawn whole: 1,000 draws of the bootstrap,"
+        " Wilson's of a share of bundles"
+    )
+    return f"{method}; {few}" if few else method
 
 
 def bootstrap(

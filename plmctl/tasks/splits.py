@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.terminal import counted
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.holding import hold_out, take_fold
 from plmctl.tasks.record import Example, Reader
@@ -145,3 +146,15 @@ class Splits:
         """The reader, where it and the task read one row after another."""
         reads = self.streams and vars(type(self.reader)).get("streams", False)
         return self.reader if reads else None
+
+
+def describe_bundles(train: Sequence[Example], dev: Sequence[Example]) -> str:
+    """A sentence on the bundles of each split, and of both; "" without any."""
+    sides = [{example.bundle for example in own if example.bundle} for own in (train, dev)]
+    if not any(sides):
+        return ""
+    both = len(sides[0] & sides[1])
+    return (
+        f"{counted(len(sides[0]), 'bundle')} in train, {len(sides[1]):,} in dev,"
+        f" {f'{both:,}' if both else 'none'} in both"
+    )

@@ -13,7 +13,7 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
-from plmctl.tasks.intervals import find_intervals
+from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
@@ -49,10 +49,12 @@ class AnsweredSplit:
     def tabulate(self, task: Task, extra: Mapping[str, Any], *, seed: int) -> ScoreTable:
         """The metrics with their intervals, and the remarks behind `extra`."""
         scores = {self.name: self.metrics} if self.metrics else {}
-        intervals = {}
+        intervals, about = {}, dict[str, Told]()
         if scores:
+            lines = describe_scores(task, self.predictions)
+            about = {key: Told(line) for key, line in lines.items()}
             intervals = {self.name: find_intervals(task, self.predictions, seed=seed)}
-        title, said = f"{task.name}: {self.name}", {**extra, **self.remarks}
+        title, said = f"{task.name}: {self.name}", {**extra, **about, **self.remarks}
         return ScoreTable(title, scores, said, intervals, {self.name: len(self.predictions)})
 
 

@@ -44,7 +44,7 @@ from plmctl.runtime.graph import TOLERANCE, TensorGraph, check, export
 from plmctl.runtime.signature import name_published
 from plmctl.runtime.stored import LIBRARIES
 from plmctl.runtime.whole_numbers import round_model
-from plmctl.storage.atomic import open_folder, write_json, write_text
+from plmctl.storage.atomic import name_finished, open_folder, write_json, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks import inference
@@ -448,6 +448,6 @@ def remark_scores(
     scores = f"{metric} {after.metrics[metric]:.4f} on {split.name}"
     rates = f"{after.rate:,.0f} rows/s, PyTorch {before.rate:,.0f}"
     if plain is not after:
-        slower = ": 8 bits are slower here, so leave out --int8" if after.rate < plain.rate else ""
+        slower = ": 8 bits are slower here than 32" if after.rate < plain.rate else ""
         rates += f", the file in fp32 {plain.rate:,.0f}{slower}"
-    remark(f"{target}: {scores}, PyTorch {before.metrics[metric]:.4f}; {rates}")
+    remark(f"{name_finished(target)}: {scores}, PyTorch {before.metrics[metric]:.4f}; {rates}")

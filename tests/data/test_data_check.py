@@ -471,6 +471,9 @@ def examples(count: int, seed: int = 0, classes: int = 2) -> list[Labelled]:
     ]
 
 
+SPOILT = {"misread": "caf\u00c3\u00a9", "replaced": "caf\ufffd"}
+
+
 def spoilt(name: str) -> dict[str, list[Labelled]]:
     train, dev = examples(400), examples(100, 1)
     first = dict(train[0].fields)
@@ -497,6 +500,8 @@ def spoilt(name: str) -> dict[str, list[Labelled]]:
         }
     if name == "contradiction":
         return {"train": [*train, Labelled(first, "1", "x.tsv:777")], "dev": dev}
+    if name in SPOILT:
+        return {"train": [*train, Labelled({"text": SPOILT[name]}, "1")], "dev": dev}
     if name == "empty":
         return {"train": [*train, Labelled({"text": " "}, "1")], "dev": dev}
     if name == "leak":
@@ -515,6 +520,8 @@ def spoilt(name: str) -> dict[str, list[Labelled]]:
         ("copies", "duplicate examples", "look"),
         ("contradiction", "contradictory labels", "look"),
         ("empty", "empty texts", "look"),
+        ("misread", "wrongly decoded characters", "look"),
+        ("replaced", "replacement characters", "look"),
         ("leak", "dev in train", "bad"),
         ("small leak", "dev in train", "look"),
     ],

@@ -17,7 +17,7 @@ import pytest
 from plmctl.data.check.finding import Report
 from plmctl.report import data_check, page
 from plmctl.storage.arrays import write_npz
-from plmctl.storage.atomic import open_atomic
+from plmctl.storage.atomic import name_finished, open_atomic, open_folder
 from plmctl.storage.growing import open_growing
 
 
@@ -137,3 +137,10 @@ def test_a_folder_that_is_missing_is_made(write: Writer, tmp_path: Path) -> None
     out = tmp_path / "new" / "folder" / "x.npz"
     write(out)
     assert [file.name for file in out.parent.iterdir()] == ["x.npz"]
+
+
+def test_messages_name_a_folder_as_it_is_once_complete(tmp_path: Path) -> None:
+    with open_folder(tmp_path / "run.1") as unfinished:
+        assert unfinished.name != "run.1"
+        assert name_finished(unfinished / "model") == tmp_path / "run.1" / "model"
+    assert name_finished(tmp_path / "model") == tmp_path / "model"

@@ -13,8 +13,10 @@ from plmctl.config.command import perform
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.runs import finetuning
 from plmctl.tasks import inference
+from plmctl.tasks.check import check_task
 from plmctl.tasks.readers.holding import hold_out
 from plmctl.tasks.record import Example
+from plmctl.tasks.splits import describe_bundles
 from plmctl.tasks.task import Task
 from plmctl.tasks.unlabelled import read_unlabelled
 
@@ -95,6 +97,10 @@ def test_rows_of_one_group_are_in_one_fold(tmp_path: Path) -> None:
     shared = task(tmp_path / "all.tsv", words[0], "task.dev_share=0.3")
     sides = [{example.bundle for example in shared.read(split)} for split in ("train", "dev")]
     assert not sides[0] & sides[1]
+    line = describe_bundles(shared.read("train"), shared.read("dev"))
+    assert line == f"{len(sides[0])} bundles in train, {len(sides[1])} in dev, none in both"
+    findings = {each.name: each.found for each in check_task(shared, None).findings}
+    assert findings["bundles"] == f"plmctl finetune has {line}"
 
 
 @pytest.mark.parametrize("name", ["new.csv", "new.jsonl"])

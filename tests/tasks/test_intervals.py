@@ -6,6 +6,7 @@ import json
 import random
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ import pytest
 from plmctl.report.panels.scores import panel
 from plmctl.report.subject import find_subject
 from plmctl.tasks import intervals
-from plmctl.tasks.intervals import bootstrap, wilson
+from plmctl.tasks.intervals import bootstrap, describe_scores, wilson
 from plmctl.tasks.scores import rouge, written
 from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
 from plmctl.tasks.scores.class_counts import ClassMean, Counts, matthews
 from plmctl.tasks.scores.label_sets import score_sets
-from plmctl.tasks.scores.labels import score_labels
+from plmctl.tasks.scores.labels import LabelScores, score_labels
 from plmctl.tasks.scores.metrics import pearson
 from plmctl.tasks.scores.relation import score_all
 from plmctl.tasks.scores.resampling import draw_like, find_forms
@@ -86,6 +87,20 @@ def test_rouge_as_google_draws_it() -> None:
         spread = np.std([each[name] for each in single]) / 80**0.5
         # two samples of 1,000: an outer percentile varies by 0.08 of a standard error
         assert ours[name] == pytest.approx((one.low.fmeasure, one.high.fmeasure), abs=0.4 * spread)
+
+
+def test_remarks_on_scores_name_bundles_and_rare_classes() -> None:
+    known: Any = SimpleNamespace(scores=LabelScores(), metrics=["accuracy", "macro_f1"])
+    rows = [
+        {"id": str(n), "gold": "a" if n else "b", "guess": "c" if n == 1 else "a"}
+        for n in range(12)
+    ]
+    (line,) = describe_scores(known, rows).values()
+    assert "the mean of 3 classes" in line
+    assert line.endswith("fewer than 10 rows have: c 0, b 1")
+    named = [{**row, "bundle": str(n // 4)} for n, row in enumerate(rows)]
+    assert "over 3 bundles" in describe_scores(known, named)["intervals"]
+    assert "3 bundles are few" in describe_scores(known, named)["intervals"]
 
 
 def test_bundles_are_drawn_whole() -> None:

@@ -125,6 +125,34 @@ class CharacterCounts:
         ]
 
 
+def judge_characters(counts: CharacterCounts, words: int) -> list[Finding]:
+    """All findings on the characters of a text of so many words."""
+    return [*counts.findings(words), *judge_forms(counts.used)]
+
+
+def judge_markup(html: int, texts: int, example: str, unit: str, advice: str) -> Finding:
+    """The share of texts with HTML in them.
+
+    Args:
+        html: The number of these texts.
+        texts: The number of all.
+        example: The position of the first one.
+        unit: The name of the texts.
+        advice: The advice where there are many.
+    """
+    share = html / max(1, texts)
+    return judge(
+        "markup",
+        f"{format_percent(share)} of the {unit} have HTML in them"
+        + (f", the first at {example}" if share else ""),
+        share,
+        look=0.01,
+        bad=0.2,
+        advice=f"Read its tags and character references{advice}",
+        numbers={unit: html, "share": share},
+    )
+
+
 def measure_scripts(counts: Counter[str]) -> dict[str, float]:
     """{script: share of the letters} of {character: count}; the script is the first word of a
     letter's Unicode name.

@@ -14,6 +14,7 @@ import numpy as np
 from plmctl.core.errors import DataError
 from plmctl.core.folding import fold_name
 from plmctl.core.terminal import counted
+from plmctl.data.check.characters import CharacterCounts, judge_characters, judge_markup
 from plmctl.data.check.finding import (
     Finding,
     LengthHistogram,
@@ -24,6 +25,7 @@ from plmctl.data.check.finding import (
 )
 from plmctl.text.hanzi import find_form
 from plmctl.text.letters import normalize_spaces
+from plmctl.text.markup import is_html
 from plmctl.text.segmented import count_words
 from plmctl.text.sentences import CJK
 
@@ -31,6 +33,7 @@ _HAN = re.compile(f"[{CJK}]")
 SKIPPED = ("answers", "places", "source")  # fields that belong to the label, or say words again
 _FEW = 10  # a label with fewer examples can hardly be learnt
 _LITTLE = 200  # examples
+_BATCH = 4096  # examples whose characters are counted together
 _SCORES = 20  # so many different numbers, or more, are a scale and not classes
 
 
@@ -102,6 +105,7 @@ def check(
         for remark in remarks
     ]
     findings += [_leak(name, splits, keys) for name in splits if name != "train"]
+    findings += _judge_texts([example for own in splits.values() for example in own])
     chinese = any(_HAN.search(text) for example in train for text in _texts(example))
     unit = "words or Chinese characters" if chinese else "words"
     if measure:
@@ -117,6 +121,18 @@ def check(
         )
     )
     return Report(path, "labelled", findings, lengths, unit)
+
+
+def _judge_texts(examples: Sequence[LabelledExample]) -> list[Finding]:
+    """The findings on the texts themselves, as raw text has them."""
+    characters = CharacterCounts()
+    html = [each.place for each in examples if any(map(is_html, _texts(each)))]
+    for start in range(0, len(examples), _BATCH):
+        batch = examples[start : start + _BATCH]
+        characters.add("\n".join(text for example in batch for text in _texts(example)))
+    words = sum(map(_words, examples))
+    found = judge_characters(characters, words)
+    return [*found, judge_markup(len(html), len(examples), (html or [""])[0], "examples", ".")]
 
 
 def _key(example: LabelledExample) -> Key:

@@ -13,7 +13,7 @@ from plmctl.core.progress import Say
 from plmctl.core.rounding import spell_size
 from plmctl.core.terminal import counted
 from plmctl.data.check import overlap
-from plmctl.data.check.characters import CharacterCounts, judge_forms
+from plmctl.data.check.characters import CharacterCounts, judge_characters, judge_markup
 from plmctl.data.check.finding import (
     Finding,
     LengthHistogram,
@@ -124,8 +124,7 @@ def check(
         _judge_joined(counts, source),
         _judge_html(counts, source),
         *_repeats(counts),
-        *counts.characters.findings(counts.words),
-        *judge_forms(counts.characters.used),
+        *judge_characters(counts.characters, counts.words),
     ]
     if valid:
         findings += report_overlap(
@@ -220,18 +219,9 @@ def _judge_joined(counts: TextCounts, source: TextSource) -> Finding:
 
 
 def _judge_html(counts: TextCounts, source: TextSource) -> Finding:
-    share = counts.html / max(1, counts.lengths.count)
     first = counts.example.rpartition(":")[0]
-    return judge(
-        "markup",
-        f"{format_percent(share)} of the documents have HTML in them"
-        + (f", the first at {counts.example}" if share else ""),
-        share,
-        look=0.01,
-        bad=0.2,
-        advice=f"Read its tags and character references: {spell_remedy(first, source.field)}",
-        numbers={"documents": counts.html, "share": share},
-    )
+    advice = f": {spell_remedy(first, source.field)}"
+    return judge_markup(counts.html, counts.lengths.count, counts.example, "documents", advice)
 
 
 def _explain_words(counts: TextCounts) -> str:

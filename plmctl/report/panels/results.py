@@ -14,7 +14,7 @@ from plmctl.report.page import Block, Chart, Code, Paragraph
 from plmctl.report.panel import panel_of
 from plmctl.report.panels.curves import find_floors
 from plmctl.report.subject import ReportedRun, Subject
-from plmctl.report.text import format_number
+from plmctl.report.text import format_number, spell_within
 from plmctl.tasks.scores.below import list_unbeaten
 from plmctl.tasks.scores.metrics import is_larger_better
 
@@ -101,7 +101,7 @@ def _judge(run: ReportedRun) -> list[str]:
     if ends:
         low, high = map(format_number, ends)
         count = ((run.result or {}).get("examples") or {}).get(split)
-        of = f", of {counted(count, 'example')}" if count else ""
+        of = f", of {counted(count, 'example')}{spell_within(run.result, split)}" if count else ""
         lines.append(f"{metric} {format_number(value)}, 95% interval {low} to {high}{of}. {SEED}")
         if (best := _find_best(run, split, metric)) and not _unbeaten(run):
             name, reached = best

@@ -8,9 +8,7 @@ from plmctl.core.terminal import counted
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
-from plmctl.report.text import METHOD, format_number
-
-ABOUT = f"In brackets: {METHOD}"
+from plmctl.report.text import describe_method, format_number, spell_within
 
 
 @panel_of(Subject, order=12, title="Scores")
@@ -38,6 +36,7 @@ def panel(subject: Subject) -> list[Block]:
         for names, of in values.items()
     ]
     intervals = any((run.result or {}).get("intervals") for run in runs)
+    how = describe_method(*(bool((run.result or {}).get("bundles")) for run in runs))
     names = [run.name for run in runs]
     without: list[Block] = [
         Paragraph("Models without pretraining, of the same examples:"),
@@ -50,7 +49,7 @@ def panel(subject: Subject) -> list[Block]:
         ),
     ]
     return [
-        *([Paragraph(f"{ABOUT}{_count_examples(runs)}")] if intervals else []),
+        *([Paragraph(f"In brackets: {how}{_count_examples(runs)}")] if intervals else []),
         *(
             Paragraph(f"Scores of {run.name} are {which}.")
             for run in runs
@@ -71,9 +70,12 @@ def _count_examples(runs: Sequence[ReportedRun]) -> str:
     """A sentence on the examples behind the intervals of each run; "" of runs without counts."""
     known = {run.name: (run.result or {}).get("examples") or {} for run in runs}
     said = {
-        name: ", ".join(f"{counted(n, 'example')} in {split}" for split, n in own.items())
-        for name, own in known.items()
-        if own
+        run.name: ", ".join(
+            f"{counted(n, 'example')}{spell_within(run.result, split)} in {split}"
+            for split, n in known[run.name].items()
+        )
+        for run in runs
+        if known[run.name]
     }
     if len({*said.values()}) == 1 and len(said) == len(known):
         return f" Of {next(iter(said.values()))}."

@@ -22,13 +22,7 @@ def list_broken(broken: Mapping[str, Sequence[int]]) -> str:
 
 
 def explain_broken(
-    file: Path,
-    broken: Mapping[str, Sequence[int]],
-    first: str,
-    *,
-    rows: int,
-    lenient: bool = True,
-    fix: str = "",
+    file: Path, broken: Mapping[str, Sequence[int]], first: str, *, rows: int
 ) -> DataError:
     """The error of rows that cannot be read, with how many there are.
 
@@ -36,17 +30,14 @@ def explain_broken(
         broken: lines by what is wrong with them.
         first: The first one, as it is reported.
         rows: The number of all rows.
-        lenient: whether such lines can be passed over.
-        fix: The fix where they cannot.
     """
     several = sum(map(len, broken.values())) > 1
     found = f"of {rows:,} rows, {list_broken(broken)}" if several else f"1 of {rows:,} rows"
     whose = "them" if several else "it"
     correct = f"correct the {'lines' if several else 'line'}, or pass over {whose}"
-    pass_over = f"{correct} and all others that cannot be read: task.reader.lenient=true"
     return DataError(
         f"{first}; {found}",
         file=file,
         line=min(lines[0] for lines in broken.values()),
-        fix=pass_over if lenient else fix,
+        fix=f"{correct} and all others that cannot be read: task.reader.lenient=true",
     )

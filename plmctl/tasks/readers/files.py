@@ -45,7 +45,7 @@ def locate(
         return existing(path[split]) if split in path else None
     if not isinstance(path, str | Path):
         return existing(path[SPLITS.index(split)]) if split in SPLITS[: len(path)] else None
-    place = existing(path)
+    place = existing(path, "task.path")
     if place.is_file():
         return place
     return _match(place, patterns) or next(
@@ -131,9 +131,13 @@ def match_patterns(
     return None
 
 
-def existing(path: Any) -> Path:
+def existing(path: Any, setting: str = "") -> Path:
     """`path`, with `~` filled in, or the folder of a built-in set; DataError for a missing one that
-    lists its neighbours.
+    lists its neighbours. The folder of a model, which is often called as its data, is not proposed.
+
+    Args:
+        path: The path.
+        setting: The setting that has this path alone; "" for one of several files.
     """
     place = Path(path).expanduser()
     if path == BUILTIN and not place.exists():
@@ -141,10 +145,14 @@ def existing(path: Any) -> Path:
     if not place.exists():
         near = sorted(f.name for f in place.parent.iterdir())[:12] if place.parent.is_dir() else []
         meant = find_near(place, folders=False)
+        meant = None if meant is not None and (meant / "config.yaml").is_file() else meant
+        fix = f"give {meant}" if meant else "check the path"
+        if setting:
+            fix = spell_setting(setting, meant) if meant else f"{setting}=<its file or folder>"
         raise AbsentData(
             "no such file or directory" + (f"; there is {', '.join(near)}" if near else ""),
             file=place,
-            fix=f"give {meant}" if meant else "check the path",
+            fix=fix,
         )
     return place
 

@@ -34,7 +34,7 @@ class MergedLabels:
         Raises:
             DataError: A line has not two cells, or a label counts as two.
         """
-        file = files.existing(self.path)
+        file = files.existing(self.path, "task.reader.merged_by")
         table: dict[str, str] = {}
         for line, cells in cells_of(file):
             old, new = [cell.strip() for cell in cells] if len(cells) == 2 else ("", "")

@@ -104,7 +104,7 @@ class Pairs(Table):
                 files.existing(file)
                 for file in ([listed] if isinstance(listed, str | Path) else listed)
             ]
-        if files.existing(path).is_file():
+        if files.existing(path, "task.path").is_file():
             return [Path(path).expanduser()]
         folder = files.existing(path)
         pairs = [tuple(columns.get(side) for side in ("source", "target"))]

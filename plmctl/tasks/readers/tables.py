@@ -31,7 +31,6 @@ from plmctl.text.separators import explain_undivided
 from plmctl.text.tabular import OBJECTS, Cells, Row, cells_of, kind_of, objects_of, show_row
 
 TEXTS = ("text", "text2")  # the roles of the columns that are read
-UNLABELLED = "write the label, or drop the line"  # the fix of such a row
 SHARES = "probabilities"  # the role of a column with {label: its probability}
 # the roles of columns that answers do not depend on; files of texts without labels may lack them
 BESIDE = frozenset({"label", "id", "bundle", "slice", SHARES})
@@ -406,10 +405,11 @@ class Table(SplitFiles):
                         fix=fix,
                     ) from error
             yield _example(cells, number, f"{file}:{line}")
+        if empty and not self.lenient:
+            raise explain_broken(file, {EMPTY: empty}, EMPTY, rows=number + 1)
         if empty:
-            raise explain_broken(
-                file, {EMPTY: empty}, EMPTY, rows=number + 1, lenient=False, fix=UNLABELLED
-            )
+            self.skipped[str(file)] = len(empty)
+            self.why[str(file)] = list_broken({EMPTY: empty})
 
 
 def _name_fields(columns: Mapping[str, Column]) -> dict[str, Column]:

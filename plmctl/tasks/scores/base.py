@@ -33,6 +33,12 @@ class Scores(ABC):
             raise ConfigError("task.metrics", checked, allowed, fix="task.metrics=[mean,accuracy]")
         return checked
 
+    def describe_classes(
+        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> str:
+        """A sentence on rare classes that a mean over classes counts as others; "" without any."""
+        return ""
+
     @abstractmethod
     def __call__(
         self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from plmctl.core.terminal import counted
+
+FEW = 30  # bundles; tests and intervals from fewer are often too sure (Cameron et al., 2008)
 Row = dict[str, Any]
 Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
 
@@ -37,3 +40,17 @@ def score_bundles(score: Score) -> Score:
         return score([{**row, "bundle": n} for n, unit in enumerate(units) for row in unit["rows"]])
 
     return measure
+
+
+def count_bundles(rows: Sequence[Mapping[str, Any]]) -> int | None:
+    """The number of bundles among predictions; None for predictions without bundles."""
+    if not any("bundle" in row for row in rows):
+        return None
+    return len({row.get("bundle", ("alone", row["id"])) for row in rows})
+
+
+def remark_few(bundles: int) -> str:
+    """A remark on the interval of so many bundles; "" where they are not few."""
+    if bundles >= FEW:
+        return ""
+    return f"{counted(bundles, 'bundle')} are few, so the interval is unsure and often too narrow"

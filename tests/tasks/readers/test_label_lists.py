@@ -225,3 +225,20 @@ def test_parquet_has_missing_labels_too(tmp_path: Path) -> None:
     hot = pa.table({"text": ["a", "b"], "labels": [[0, 1, 1], [1, 0, 0]]})
     parquet.write_table(hot, tmp_path / "hot.parquet")
     assert labels_of(make(tmp_path / "hot.parquet")) == [["1", "2"], ["0"]]
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_a_check_names_all_rows_without_a_label(tmp_path: Path, kind: str) -> None:
+    """The command that one uses first shows what it finds in the others, too."""
+    rows = [("text caf\u00c3\u00a9", "ab"[n % 2] if n % 5 else "") for n in range(20)]
+    lines = ["text\tlabel", *map("\t".join, rows)]
+    if kind == "jsonl":
+        lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+    file = _file(tmp_path, kind, lines)
+    task = make(file, task="classification")
+    found = {each.name: each for each in check_task(task, None).findings}
+    first = 2 if kind == "tsv" else 1
+    numbers = ", ".join(str(first + 5 * n) for n in range(4))
+    assert found["broken rows"].verdict == "bad"
+    assert f"4 rows passed over: the label is empty in 4 lines ({numbers})" in str(found)
+    assert found["wrongly decoded characters"].verdict == "bad"

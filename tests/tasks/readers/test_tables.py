@@ -357,7 +357,10 @@ def test_finding_files(tmp_path):
     [
         ('{"sentence": null, "label": 1}', "2: field sentence is null, not a text"),
         ('{"sentence": ["a", "b"], "label": 1}', "2: field sentence is a list, not a text"),
-        ('{"sentence": "a", "label": null}', "2: the label is empty; 1 of 2 rows\n  fix: # write"),
+        (
+            '{"sentence": "a", "label": null}',
+            "2: the label is empty; 1 of 2 rows\n  fix: task.reader.lenient=true",
+        ),
         ('{"sentence": "a", "label": [1]}', "2: field label is a list, not a text"),
         ('[{"sentence": "a", "label": 1}]', "2: a JSON object is needed on each line, found list"),
     ],

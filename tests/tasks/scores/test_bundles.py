@@ -63,4 +63,16 @@ def test_compare_counts_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[st
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / f"{name}.jsonl").write_text(text)
     compare(tmp_path / "a.jsonl", tmp_path / "b.jsonl", samples=100)
-    assert "12 bundles" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"{len(rows)} examples in 12 bundles" in out
+    assert "samples of bundles; 12 bundles are few" in out
+    assert "right in a alone: 0 examples; in b alone: 1; more right in a: 0 bundles; in b: 1" in out
+    assert "McNemar by bundles" in out
+
+
+def test_bundles_are_tested_by_their_right_answers() -> None:
+    """The sign test: 2 (C(5, 0) + C(5, 1)) / 2^5 of four bundles against one, and two equal."""
+    from plmctl.analysis.paired import count_discordant
+
+    found = count_discordant([3, 2, 5, 1, 0, 4, 4], [1, 1, 1, 0, 2, 4, 4])
+    assert (found.first, found.second, found.exact) == (4, 1, 12 / 32)
