@@ -112,33 +112,20 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+# one fixture, since each takes a tenth of a millisecond of every test
 @pytest.fixture(autouse=True, scope="session")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """Tokens that a test makes stay out of the user's cache."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PLMCTL_CACHE", str(tmp_path_factory.mktemp("cache")))
-    yield
-    patch.undo()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_measurement() -> object:
-    """The rate of the processor is measured once, although other tests run beside."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr("plmctl.training.device.peak.TRIES", 1)
-    yield
-    patch.undo()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _small_wordnet(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """What reads WordNet reads a small one, also where the real one is installed."""
+def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """Tokens that a test makes stay out of the user's cache; the rate of the processor is measured
+    once, although other tests run beside; what reads WordNet reads a small one, also where the real
+    one is installed.
+    """
     from tests.knowledge.tiny_wordnet import write
 
-    patch = pytest.MonkeyPatch()
-    patch.setenv("WNSEARCHDIR", str(write(tmp_path_factory.mktemp("wordnet"))))
-    yield
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLMCTL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr("plmctl.training.device.peak.TRIES", 1)
+        patch.setenv("WNSEARCHDIR", str(write(tmp_path_factory.mktemp("wordnet"))))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ WORDS = ("dull", "fine", "film", "plot", "indeed", "and", "not", "a")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_films(tmp_path_factory.mktemp("films"))
+    return train_films(tmp_path_factory.mktemp("films"), "size.num_layers=1")
 
 
 def write_texts(file: Path, count: int) -> Path:

@@ -24,7 +24,7 @@ __all__ = ["run"]  # the fixture
 @pytest.mark.parametrize(
     "words",
     [
-        ["pooling=mean", "layers=[1,-1]"],
+        ["pooling=mean", "layers=[0,-1]"],
         ["pooling=none", "layers=-1", "logits=true"],
         ["pooling=idf", "normalize=true"],
     ],
