@@ -15,18 +15,24 @@ from plmctl.core.parts import part_of
 from plmctl.distill.base import Measures, Predictions, Signal, Teacher
 from plmctl.distill.maps import Layers, make_layer_map
 from plmctl.distill.relations import check_heads, kl_divergence
-from plmctl.objectives.base import Output, Term
+from plmctl.objectives.base import Output
 
 
 class AttentionDistance(Signal):
-    """A distance of the scores of paired layers, head by head, which a subclass defines;
-    ConfigError if the numbers of heads differ.
+    """A distance of the scores of paired layers, head by head, which a subclass defines; with
+    `by_layer` each layer is a term of its own. ConfigError if the numbers of heads differ.
     """
 
     record = frozenset({"scores"})
 
     def __init__(
-        self, *, weight: float, student: Measures, teacher: Teacher, layers: Layers = "uniform"
+        self,
+        *,
+        weight: float,
+        student: Measures,
+        teacher: Teacher,
+        layers: Layers = "uniform",
+        by_layer: bool = False,
     ) -> None:
         super().__init__(weight=weight)
         check_heads(student, teacher.measures)
@@ -37,9 +43,10 @@ class AttentionDistance(Signal):
             raise ConfigError(
                 "layers", layers, "layers from 1 on: the embedding output (0) has no attention"
             )
+        self.layers = [m for m, _ in self.pairs] if by_layer else []
 
     def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
-        return {"": real}
+        return dict.fromkeys(self.terms(()), real)
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         own, other = student.recorded["scores"], teacher.recorded["scores"]
@@ -47,7 +54,7 @@ class AttentionDistance(Signal):
             self.distance(own[m - 1], other[g - 1]).where(student.real, 0.0).sum()
             for m, g in self.pairs
         ]
-        return Output({"": Term(torch.stack(distances).sum(), self.weight)})
+        return self.sum_layers(distances)
 
     def distance(self, own: Tensor, other: Tensor) -> Tensor:
         """The distance of each query: scores [B, H, T, T] of both -> [B, T]."""

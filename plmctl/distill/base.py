@@ -6,17 +6,19 @@ compared position by position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model
 from plmctl.nn.cells.base import Cell
-from plmctl.objectives.base import Output
+from plmctl.objectives.base import Output, Term
 from plmctl.objectives.generator import wide
 
 # the name of heads' logits in a record; a backbone records the other names
@@ -98,6 +100,10 @@ class Question(Protocol):
     heads: frozenset[str]  # the heads that give them
     chooses: bool  # whether they are of classes, not numbers
 
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the logits."""
+
     def counts(self, batch: Batch) -> dict[str, int]:
         """{name of logits: number of positions that count}."""
 
@@ -155,6 +161,15 @@ class Teacher(nn.Module):
         """
         raise NotImplementedError(type(self).__name__)
 
+    def bequeath(self, model: Model, *, fix: str) -> None:
+        """Copy everything but the layers into the student.
+
+        Raises:
+            ConfigError: with `fix` as its advice, if something does not fit.
+        """
+        allowed = "one trained model: its embeddings and heads are used"
+        raise ConfigError("teacher", self.measures.name, allowed, fix=fix)
+
     def after_step(self, model: Model, step: int) -> None:
         """Called with the student after every optimizer step (averages of students)."""
 
@@ -170,13 +185,15 @@ class Signal(nn.Module):
 
     record: frozenset[str] = frozenset()  # recorded tensors of both models
     of_choices: bool = False  # the logits must be of classes
+    # the student's layers (0: the embedding output) that have a term each; empty: no layer has
+    layers: Sequence[int] = ()
 
     def __init__(self, *, weight: float) -> None:
         super().__init__()
         self.weight = weight
 
     def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
-        """{term: number of summands of its total}.
+        """{term: number of summands of its total}, for some or all of `terms`.
 
         Args:
             positions: The number of positions that count, by the name of logits.
@@ -185,6 +202,16 @@ class Signal(nn.Module):
         A term is called as the signal, followed by the name here; "" if there is only one.
         """
         raise NotImplementedError(type(self).__name__)
+
+    def terms(self, logits: Collection[str]) -> Collection[str]:
+        """The names of its terms; `logits`: the names of the logits that are compared."""
+        return [str(layer) for layer in self.layers] or [""]
+
+    def sum_layers(self, totals: Sequence[Tensor]) -> Output:
+        """The output for the totals of all layers: one term for each of `layers`, or their sum."""
+        totals = totals if self.layers else [torch.stack(list(totals)).sum()]
+        terms = zip(self.terms(()), totals, strict=True)
+        return Output({name: Term(total, self.weight) for name, total in terms})
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         """The summed losses between the predictions of student and teacher for a batch."""

@@ -24,6 +24,7 @@ from plmctl.distill.base import (
     record_model,
 )
 from plmctl.distill.questions import Positions, make_question
+from plmctl.distill.transfer import LayerTransfer
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output
 from plmctl.objectives.mix import weigh
@@ -35,7 +36,8 @@ class Distillation(Objective):
     very same batch.
 
     `hard=0`: the labels are used only in validation; without any (objective=[]) there are only the
-    signals. `places`: the positions where logits of tokens are compared, the "predicted" ones or
+    signals. `transfer`: the phases of a run, each with some of these losses; None: all at once.
+    `places`: the positions where logits of tokens are compared, the "predicted" ones or
     "all" real ones. The backbone of the student runs once for everything. (Hinton et al., 2015,
     arXiv:1503.02531, sec. 2.) ConfigError if a signal needs tensors that a model does not record,
     or logits that the objective does not have. ConfigError, too, if nothing would be learned.
@@ -51,6 +53,7 @@ class Distillation(Objective):
         signals: Mapping[str, Signal],
         hard: float,
         places: Positions = "predicted",
+        transfer: LayerTransfer | None = None,
     ) -> None:
         super().__init__()
         self.objective, self.teacher = objective, teacher
@@ -66,6 +69,12 @@ class Distillation(Objective):
             at_every_token=objective.facts.at_every_token
             | (heads if places == "all" else frozenset()),
             heads_learn=hard > 0 or LOGITS in self.record,
+            terms=objective.facts.terms.union(
+                *(
+                    _name_terms(name, dict.fromkeys(signal.terms(self.question.names)))
+                    for name, signal in signals.items()
+                )
+            ),
             helpers=(*objective.facts.helpers, *((helper, heads) for helper in teachers)),
         )
         if hard < 0:
@@ -82,6 +91,11 @@ class Distillation(Objective):
                 fix="distill=kd, or distill=minilm, which compares only layers",
             )
         self._check(student, signals)
+        if transfer is not None:
+            phases = transfer.plan(model, signals, self.facts.terms)
+            self.facts = replace(self.facts, phases=phases)
+            if transfer.inherit:
+                teacher.bequeath(model, fix="distill.transfer.inherit=false")
 
     def _check(self, student: Measures, signals: Mapping[str, Signal]) -> None:
         for name, signal in signals.items():

@@ -25,11 +25,11 @@ class HiddenMSE(Signal):
     """`sum_m mean_d (W_m h_S^m + b_m - h_T^g(m))_d^2`, the mean over real tokens; with `embeddings`
     also m = 0 <-> g = 0.
 
-    If widths differ, `projection="shared"` is one linear map for the embeddings and all layers, and
-    "each" has one map for each of them. With equal widths no map is used. (Jiao et al., 2020,
-    arXiv:1909.10351, eq. 8 and 9; one map: huawei-noah/Pretrained-Language-Model, TinyBERT,
-    fit_dense.) Differs: the released code also maps between equal widths, and its mean is over
-    padding, too.
+    `by_layer`: each m is a term of its own. If widths differ, `projection="shared"` is one linear
+    map for the embeddings and all layers, and "each" has one map for each of them. With equal
+    widths no map is used. (Jiao et al., 2020, arXiv:1909.10351, eq. 8 and 9; one map:
+    huawei-noah/Pretrained-Language-Model, TinyBERT, fit_dense.) Differs: the released code also
+    maps between equal widths, and its mean is over padding, too.
     """
 
     record = frozenset({"hidden"})
@@ -43,24 +43,25 @@ class HiddenMSE(Signal):
         layers: Layers = "uniform",
         embeddings: bool = True,
         projection: Literal["shared", "each"] = "shared",
+        by_layer: bool = False,
     ) -> None:
         super().__init__(weight=weight)
         pairs = make_layer_map(
             layers, student=student.num_layers, teacher=teacher.measures.num_layers
         )
         self.pairs = [(0, 0), *pairs] if embeddings else pairs
+        self.layers = [m for m, _ in self.pairs] if by_layer else []
         shape, self.each = (student.width, teacher.measures.width), projection == "each"
         count = 0 if shape[0] == shape[1] else len(self.pairs) if self.each else 1
         self.maps = nn.ModuleList(nn.Linear(*shape) for _ in range(count))
 
     def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
-        return {"": real}
+        return dict.fromkeys(self.terms(()), real)
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
-        total = torch.stack(
+        return self.sum_layers(
             [self._distance(index, student, teacher) for index in range(len(self.pairs))]
-        ).sum()
-        return Output({"": Term(total, self.weight)})
+        )
 
     def _distance(self, index: int, student: Predictions, teacher: Predictions) -> Tensor:
         own, other = (

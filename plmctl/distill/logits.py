@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 import torch
@@ -44,6 +44,9 @@ class SoftTargets(Signal):
     def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
         return dict(positions)
 
+    def terms(self, logits: Collection[str]) -> Collection[str]:
+        return logits
+
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         return Output(
             {
@@ -78,6 +81,9 @@ class LogitMSE(Signal):
 
     def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
         return dict(positions)
+
+    def terms(self, logits: Collection[str]) -> Collection[str]:
+        return logits
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         return Output(

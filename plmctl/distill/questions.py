@@ -4,7 +4,7 @@ or an objective.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Literal
 
@@ -28,6 +28,11 @@ class OfTask:
     def __init__(self, task: Task) -> None:
         self.task, self.heads, self.chooses = task, frozenset({task.facts.head}), task.facts.chooses
 
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the task's logits."""
+        return self.task.facts.logit_names
+
     def counts(self, batch: Batch) -> dict[str, int]:
         """The labels of the batch, for each of the task's logits."""
         return dict.fromkeys(self.task.facts.logit_names, batch.counts[self.task.facts.label_name])
@@ -50,6 +55,11 @@ class OfTokens:
     def __init__(self, sizes: Mapping[str, int], *, writes: str, positions: Positions) -> None:
         self.sizes, self.writes, self.positions = dict(sizes), writes, positions
         self.heads = frozenset(sizes)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the heads."""
+        return self.heads
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Targets of each head, or real tokens with `positions="all"`."""
@@ -89,6 +99,7 @@ class Nothing:
 
     heads: frozenset[str] = frozenset()
     chooses = False
+    names: Collection[str] = ()
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Empty."""

@@ -4,7 +4,7 @@ MiniLMv2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import gcd
 
 import torch
@@ -37,6 +37,9 @@ class MiniLM(Signal):
 
     def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
         return {"attention": real, "values": real}
+
+    def terms(self, logits: Collection[str]) -> Collection[str]:
+        return ("attention", "values")
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         real = student.real
@@ -108,6 +111,9 @@ class MiniLMv2(Signal):
 
     def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
         return dict.fromkeys(VECTORS, real)
+
+    def terms(self, logits: Collection[str]) -> Collection[str]:
+        return VECTORS
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         terms, real = {}, student.real

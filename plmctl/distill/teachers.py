@@ -21,6 +21,7 @@ from plmctl.distill.base import (
     find_written,
     record_model,
 )
+from plmctl.distill.inheritance import inherit
 from plmctl.models.base import Model, Once
 
 
@@ -59,6 +60,9 @@ class Frozen(Teacher):
                 " or distill=tinybert, which compares layers only"
             )
             raise ConfigError("teacher", ..., allowed, fix=fix)
+
+    def bequeath(self, model: Model, *, fix: str) -> None:
+        inherit(model, self.model, self.measures.name, fix=fix)
 
     def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
         with torch.no_grad():

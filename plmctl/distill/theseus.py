@@ -26,6 +26,8 @@ from plmctl.nn.norm import norm_tokens
 from plmctl.nn.stack import Stack
 from plmctl.objectives.base import Objective, Output
 
+FIX = "plmctl finetune checkpoint=<the teacher> task=..., and teacher=<that run>"
+
 
 @part_of("distill")
 class Theseus(Objective):
@@ -85,7 +87,7 @@ class Theseus(Objective):
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.drawn: list[np.ndarray] = []  # for each stack, which of its modules are replaced now
         pairs = pair_stacks(model, teacher.model, teacher.measures.name)
-        inherit(model, teacher.model, teacher.measures.name)
+        teacher.bequeath(model, fix=FIX)
         mixed: Any = model
         for number, (path, predecessor, successor) in enumerate(pairs):
             mixed = swap_part(
@@ -212,56 +214,6 @@ def pair_stacks(model: Model, teacher: Model, name: str) -> list[tuple[str, Stac
             near = min(divisors, key=lambda n: abs(n - count))
             raise ConfigError("size.num_layers", count, allowed, fix=f"size.num_layers={near}")
     return pairs
-
-
-@torch.no_grad()
-def inherit(model: Model, teacher: Model, name: str) -> None:
-    """Copy everything but the layers into the student; of longer tables of the teacher's backbone
-    only the first rows.
-
-    Raises:
-        ConfigError: naming what the teacher does not have, or has in another shape.
-    """
-    layers = {
-        id(p)
-        for stack in model.modules()
-        if isinstance(stack, Stack)
-        for p in stack.blocks.parameters()
-    }
-    theirs = teacher.state_dict(keep_vars=True)
-    lacks, wrong = [], []
-    for key, own in model.state_dict(keep_vars=True).items():
-        if id(own) in layers:
-            continue
-        theirs_here = theirs.get(key)
-        if theirs_here is None:
-            lacks.append(key)
-        elif theirs_here.shape[1:] == own.shape[1:] and (
-            len(theirs_here) == len(own) or (key[0] == "b" and len(theirs_here) > len(own))
-        ):
-            own.copy_(theirs_here[: len(own)])
-        else:
-            wrong.append(f"{key} {list(own.shape)} for {list(theirs_here.shape)}")
-    if lacks or wrong:
-        what = "; ".join(
-            filter(
-                None,
-                [
-                    f"it has no {', '.join(lacks)}" * bool(lacks),
-                    f"other shapes: {', '.join(wrong)}" * bool(wrong),
-                ],
-            )
-        )
-        allowed = (
-            "a model trained for the task of the student, which takes everything except the layers"
-            f" from it; of {name}: {what}"
-        )
-        raise ConfigError(
-            "teacher",
-            ...,
-            allowed,
-            fix="plmctl finetune checkpoint=<the teacher> task=..., and teacher=<that run>",
-        )
 
 
 def swap_part(module: Any, path: Sequence[str], part: nn.Module) -> Any:

@@ -18,6 +18,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model, Once
 from plmctl.objectives.gradient_disentangled import Disentanglement
+from plmctl.objectives.phases import Phase
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class Facts:
         asked_at: {head: the targets at whose positions it predicts}, if not all heads predict at
             all targets in `needs`.
         measures: The names of logged values other than losses and accuracies.
+        phases: The phases of a run; empty: it trains everything from the first update to the last.
     """
 
     needs: frozenset[str] = frozenset()
@@ -138,6 +140,7 @@ class Facts:
     helpers: tuple[tuple[Model, frozenset[str]], ...] = ()
     asked_at: Mapping[str, frozenset[str]] = field(default_factory=dict)
     measures: frozenset[str] = frozenset()
+    phases: tuple[Phase, ...] = ()
 
     def targets_of(self, head: str) -> frozenset[str]:
         """The names of the targets at whose positions a head predicts; without an entry in
@@ -172,6 +175,7 @@ class Facts:
                 for head in sorted(frozenset().union(*(part.heads for part in parts)))
             },
             measures=frozenset().union(*(part.measures for part in parts)),
+            phases=next((part.phases for part in parts if part.phases), ()),
         )
 
     def charged(self, costs: Sequence[ModelCost]) -> Facts:

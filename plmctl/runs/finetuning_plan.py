@@ -32,6 +32,7 @@ from plmctl.objectives.base import Objective
 from plmctl.objectives.costs import charge
 from plmctl.runs.fit import budget_of
 from plmctl.runs.parents import build_task
+from plmctl.runs.phases import divide
 from plmctl.runs.regularising import build_regulariser
 from plmctl.runs.session import Session
 from plmctl.runs.shortness import describe_shortness
@@ -140,6 +141,9 @@ def plan(session: Session) -> FinetuningPlan:
     stages = [whole]
     if spec.train.unfreeze:
         stages, line = make_stages(spec, model, whole, epoch=epoch, steps=budget.steps)
+        session.say(line)
+    stages, lines = divide(spec, stages, objective, budget.steps)
+    for line in lines:
         session.say(line)
     return FinetuningPlan(
         task,

@@ -40,6 +40,7 @@ from plmctl.runs.fit import budget_of
 from plmctl.runs.init_differences import describe_differences
 from plmctl.runs.overview import check_languages, check_memory, describe_run
 from plmctl.runs.pair_sample import PairSample
+from plmctl.runs.phases import divide
 from plmctl.runs.regularising import build_regulariser
 from plmctl.runs.session import Session
 from plmctl.runs.teachers import add_teacher
@@ -47,7 +48,7 @@ from plmctl.text.vocab import Vocab
 from plmctl.training.budget import Budget
 from plmctl.training.milestones import SETTING
 from plmctl.training.regularisers.base import Regulariser
-from plmctl.training.stages import Stage, check_losses, describe_empty_stages
+from plmctl.training.stages import Stage, check_losses
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,9 @@ def plan(session: Session) -> PretrainingPlan:
         session.say(line)
     stated = read_reached(spec.recipe, spec.provenance.config_dirs)
     stages = _plan_stages(spec, model, objective, loaders)
-    if empty := describe_empty_stages(stages, budget.steps):
-        session.say(empty)
+    stages, lines = divide(spec, stages, objective, budget.steps)
+    for line in lines:
+        session.say(line)
     return PretrainingPlan(
         corpus,
         model,

@@ -37,6 +37,7 @@ from plmctl.distill.teachers import Frozen, Several, TextVectors
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
+from plmctl.runs.phases import check_phases
 from plmctl.runs.text_teachers import Lessons, outline_vectors
 from plmctl.tasks.capabilities import find_lesson
 from plmctl.tasks.readers.label_text import SETTING, spell_names
@@ -138,6 +139,7 @@ def distillation(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         lesson: Objective = build(spec.distill, given, spec.plugins, path="distill")
+    check_phases(spec, lesson)
     if isinstance(lesson, Distillation) and LOGITS in lesson.record:
         lesson.teacher.meet(lesson.question)
     return lesson

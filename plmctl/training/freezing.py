@@ -35,7 +35,7 @@ def apply_freezing(
     named = dict(model.named_parameters())
     for path, patterns in (("trainable", trainable), ("frozen", frozen)):
         for pattern in patterns:
-            if not any(_match(name, [pattern]) for name in named):
+            if not any(matches(name, [pattern]) for name in named):
                 known = _prefixes(named)
                 meant = find_alike(pattern, known)
                 others = [other for other in patterns if other != pattern]
@@ -47,7 +47,7 @@ def apply_freezing(
                 raise ConfigError(f"train.{path}", pattern, allowed, fix=fix)
     for name, parameter in named.items():
         parameter.requires_grad_(
-            (not trainable or _match(name, trainable)) and not _match(name, frozen)
+            (not trainable or matches(name, trainable)) and not matches(name, frozen)
         )
     for module in model.modules():
         parameters = list(module.parameters())
@@ -73,7 +73,8 @@ def find_refitted(model: nn.Module, names: Sequence[str]) -> list[Refitted]:
     ]
 
 
-def _match(name: str, patterns: Sequence[str]) -> bool:
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a parameter has one of these globs as its name, or is in a module called so."""
     return any(fnmatchcase(name, pattern) or name.startswith(pattern + ".") for pattern in patterns)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from plmctl.training.budget import Budget
 from plmctl.training.optim.schedule import Schedule
@@ -31,10 +32,19 @@ class Rates:
         """The share of the run that is done with the next update, which reads `counts`, and the
         factor of each group in it.
         """
-        p, stage = progress, self.stages[progress.stage]
+        p = progress
         share = self.budget.done(p.after(counts))
         schedule, step, total = self._now(p, p.step + 1, share)
-        return share, [stage.rate * schedule.of(name)(step, total) for name in self.groups]
+        factors = self._factors[progress.stage]
+        return share, [
+            factor * schedule.of(name)(step, total)
+            for factor, name in zip(factors, self.groups, strict=True)
+        ]
+
+    @cached_property
+    def _factors(self) -> list[list[float]]:
+        """For each stage, the factor of each group besides its schedule."""
+        return [[stage.rate_of(name) for name in self.groups] for stage in self.stages]
 
     def describe_shortening(self, progress: Progress) -> str | None:
         """One line if the warm-up of this stage is shortened, "" if it is not; None: the length of

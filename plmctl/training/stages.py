@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, find_alike, nearest
+from plmctl.objectives.phases import Phase
+from plmctl.training.freezing import matches
 from plmctl.training.optim.schedule import Schedule
 
 
@@ -39,6 +41,9 @@ class Stage:
         frozen: The frozen parts.
         pattern: The pattern: which tokens see each other; None: as in the stage before.
         rate: Times the learning rates of the run.
+        rates: {glob over parameters, or module: the factor of its rates in addition}; the last
+            match counts.
+        name: Its name in the log.
         schedule: The schedule of this stage alone, from its first update to its last; None: that of
             the run continues.
         losses: The terms of the objective that are trained, () for all; the others are only logged.
@@ -53,11 +58,46 @@ class Stage:
     frozen: Sequence[str] = ()
     pattern: Pattern | None = None
     rate: float = 1.0
+    rates: Mapping[str, float] = field(default_factory=dict)
+    name: str = ""
     schedule: Schedule | None = None
     losses: Sequence[str] = ()
     refit: Sequence[str] = ()
     flops_per_token: float = 0.0
     lengths: tuple[int, int] = (0, 0)
+
+    def rate_of(self, name: str) -> float:
+        """The factor of the learning rate of the parameter called `name`."""
+        own = [factor for pattern, factor in self.rates.items() if matches(name, [pattern])]
+        return self.rate * (own[-1] if own else 1.0)
+
+    def kind_of(self, name: str) -> tuple[float, int]:
+        """Equal for parameters whose learning rates go alike in this stage."""
+        return self.rate_of(name), id(self.schedule.of(name)) if self.schedule else 0
+
+    def divide(
+        self, phases: Sequence[Phase], schedule: Schedule, terms: Collection[str]
+    ) -> list[Stage]:
+        """The phases of an objective, as stages that read the same data one after the other.
+
+        Args:
+            phases: The phases, whose shares are of this stage.
+            schedule: The schedule of phases that have none.
+            terms: The terms of the objective.
+        """
+        return [
+            replace(
+                self,
+                name=phase.name,
+                share=self.share * phase.share,
+                frozen=[*self.frozen, *phase.frozen],
+                rate=self.rate * phase.rate,
+                rates=phase.rates,
+                schedule=phase.schedule or schedule,
+                losses=sorted(set(terms) - phase.left_out),
+            )
+            for phase in phases
+        ]
 
 
 def check_shares(shares: Sequence[float]) -> None:

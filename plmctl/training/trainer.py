@@ -158,11 +158,10 @@ class Trainer:
         self.parameters = name_parameters(model, objective)
         self.rows = _count_rows(model, objective)
         self.optimizer = optimizer(parameters=self.parameters)
-        schedules = [schedule, *(stage.schedule for stage in stages if stage.schedule)]
         self.group_names = split_groups(
             self.optimizer,
             self.parameters,
-            lambda name: tuple(id(s.of(name)) for s in schedules),
+            lambda name: (id(schedule.of(name)), *(stage.kind_of(name) for stage in stages)),
             objective.own_rates(),
         )
         strategy.train([parameter for _, parameter in self.parameters])
@@ -256,11 +255,13 @@ class Trainer:
         """Begin the stage of the next update if it is a new one; stages never go back."""
         number = max(self.progress.stage, find_stage(self.stages, self.budget.done(self.progress)))
         if number != self.progress.stage:
+            name = f" ({own})" if (own := self.stages[number].name) else ""
             self.log.say(
-                f"stage {number + 1} of {len(self.stages)} begins after update {self.progress.step}"
+                f"stage {number + 1} of {len(self.stages)}{name} begins after update"
+                f" {self.progress.step}"
             )
-            own = [self.stages[each].schedule for each in (self.progress.stage, number)]
-            self.untold = self.untold or own != [None, None]
+            both = [self.stages[each].schedule for each in (self.progress.stage, number)]
+            self.untold = self.untold or both != [None, None]
             self.progress.enter(number)
             if self.stages[number].pattern is not None:
                 self.progress.forget_best()
