@@ -166,11 +166,9 @@ def _one_length(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list
     if len(lengths) == 1:
         return []
     there = f"there are {' and '.join(f'train.{name}' for name in lengths)}"
-    there, fix = (
-        (there, f"leave out train.{lengths[-1]}")
-        if lengths
-        else ("none is set", "train.steps=1000")
-    )
+    fix = " ".join(f"train.{name}=null" for name in lengths[1:])
+    if not lengths:
+        there, fix = "none is set", "train.steps=1000"
     allowed = f"exactly one of {', '.join(n for n in groups.LENGTHS if n in train)}; {there}"
     return [ConfigError("train", ..., allowed, fix=fix)]
 

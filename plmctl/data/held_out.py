@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,14 @@ def find_fix(data: Any, documents: int) -> str:
         return f"{FIX}, for plmctl tokenize again"
     if data.streaming:
         return OTHER
-    return FIX if documents > 1 else f"{OTHER}, or blank lines between the documents of the text"
+    if documents > 1:
+        return FIX
+    path = data.path
+    if isinstance(path, str) and path.endswith(".txt") and "*" not in path:
+        blank = f"{Path(path).stem}-lines.txt"
+        line = f"sed G {shlex.quote(path)} > {shlex.quote(blank)}"
+        return f"{line}  # then data.path={blank}: each line is a document; or {OTHER}"
+    return f"{OTHER}, or blank lines between the documents of the text"
 
 
 def read_held_out(run: Path) -> HeldText | None:

@@ -165,7 +165,8 @@ def write_joined(
     the file.
     """
     tell_renamed(names, first, texts)
-    spelling = None if texts is None else spelling_of(Path(texts))
+    source = Path(texts or (first[0].place.rpartition(":")[0] if first else ""))
+    spelling = spelling_of(source) if texts is not None or source.is_file() else None
     return write_results(destination, name, rows, spelling)
 
 

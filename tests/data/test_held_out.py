@@ -112,7 +112,8 @@ def test_a_run_its_page_and_its_card_say_how_much_is_held_out(
     ("settings", "documents", "fix"),
     [
         ({}, 30, FIX),
-        ({}, 1, f"{OTHER}, or blank lines"),
+        ({}, 1, "sed G a.txt > a-lines.txt  # then data.path=a-lines.txt: each line is a document"),
+        ({"path": "a"}, 1, f"{OTHER}, or blank lines"),
         ({"valid_path": "few.txt"}, 30, "data.valid_path=<more text>"),
         ({"streaming": True}, 30, OTHER),
     ],

@@ -15,7 +15,7 @@ from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError
 from plmctl.tasks.trained_texts import keep_trained
 from plmctl.use.answering import warn_of_trained
-from plmctl.use.asked_task import ask_all, choose_out, choose_task
+from plmctl.use.asked_task import Destination, ask_all, choose_out, choose_task, write_split
 
 
 def model(trained_on: object = None, run: Path | None = None) -> Any:
@@ -85,6 +85,16 @@ def test_the_texts_of_a_run_say_which_file_it_split(file: Path, tmp_path: Path) 
         told = warn_of_trained(run, dev)
         assert told.value == seen
         assert told.text.startswith(f"{seen} of 39 rows were trained on" if seen else "")
+
+
+def test_answers_to_a_split_are_spelled_as_its_table(tmp_path: Path) -> None:
+    table = tmp_path / "all.csv"
+    table.write_bytes("\ufefftext;label\r\ngood;a\r\nbad;b\r\n".encode())
+    task = asked(table)[1]
+    examples = task.splits.whole().read("train")
+    answers = [{"id": each.id, "gold": each.label, "guess": "a"} for each in examples]
+    out = write_split(Destination(tmp_path / "out.csv"), "dev", examples, answers)
+    assert out.read_bytes().startswith("\ufefftext;id;gold;guess\r\ngood;0;a;a\r\n".encode())
 
 
 def test_evaluations_of_models_without_a_run_have_a_folder_each() -> None:
