@@ -102,6 +102,23 @@ def hear(level: int) -> Iterator[None]:
         LOGGER.setLevel(before)
 
 
+@contextlib.contextmanager
+def gather(level: int) -> Iterator[list[str]]:
+    """Collect the lines of this level and above, which are shown as usual."""
+    lines = list[str]()
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    handler = Lines(level)
+    LOGGER.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        LOGGER.removeHandler(handler)
+
+
 def spell_level() -> list[str]:
     """The option that gives another process the level of this one; nothing for the usual one."""
     if not hears():

@@ -45,6 +45,7 @@ class JobJournal:
         folder: The folder of the journal and of the jobs, which are folders under their names.
         tell: called with each event: what happened, to which job, and why.
         rule: why a job is to be stopped early, from the folder of its run; "" where it is not.
+        ended: called after a job is done.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class JobJournal:
         *,
         tell: Callable[[Event, Job, str], None] = lambda event, job, why: None,
         rule: Callable[[Job, Path], str] = lambda job, run: "",
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
-        self.folder, self.tell, self.rule = folder, tell, rule
+        self.folder, self.tell, self.rule, self.ended_one = folder, tell, rule, ended
         self.events = JobEvents(folder)
         self.jobs: dict[str, Job] = {}
         self.states: dict[str, State] = {}
@@ -163,6 +165,8 @@ class JobJournal:
         if self.events.of(name).event != event:
             self.events.write(event, name, label=job.label, why=state.why)
         self.tell(event, job, state.why)
+        if state.kind == "done":
+            self.ended_one()
 
     def find_stop(self, job: Job) -> State | None:
         """The state of a job that a rule ends early; None where none does."""

@@ -22,7 +22,7 @@ from plmctl.config.composer import to_plain
 from plmctl.core.children import follow_launcher, follow_maker
 from plmctl.core.errors import PlmctlError
 from plmctl.core.lacks import describe_lack, exit_code
-from plmctl.core.terminal import FAIL, remark
+from plmctl.core.terminal import FAIL, WARN, gather, remark
 from plmctl.core.unwritten import explain_unwritten
 from plmctl.jobs.job import RUN
 from plmctl.storage.gate import admit, open_file, own
@@ -115,10 +115,11 @@ def work(folder: Path, execute: Execute) -> int:
             return 0
         record = parse_json((folder / RECORD).read_text(encoding="utf-8"))
         start = time.monotonic()
-        outcome = attempt(lambda: execute(record, folder / RUN))
+        with gather(WARN) as warnings:
+            outcome = attempt(lambda: execute(record, folder / RUN))
         more = {"label": record["label"], "seconds": round(time.monotonic() - start, 6)}
         if outcome.event == "finished":
-            more |= {"kept": record["keep"]}
+            more |= {"kept": record["keep"], "warnings": [*dict.fromkeys(warnings)]}
         if outcome.event == "failed":
             more |= {"why": outcome.error or f"ended with code {outcome.code}"}
         events.write(outcome.event, name, **more)

@@ -34,7 +34,8 @@ NO_TABLE = (
     "There is no table yet: it is made at the end of a start. Below are the jobs so far. To go on:"
     " plmctl ablate with the words that started it; what is finished stays so."
 )
-OLD = "The table is that of the last start that came to its end; the study was started again since."
+OLD = "The table is that of an earlier start; the study was started again since."
+PART = "The study is not complete: its table counts the jobs that were done when it was written."
 MEANS = (
     "Pretraining on the held-out documents: the mean of the finished seeds, shaded from the lowest"
     " to the highest; in brackets the number of seeds. Arms that share a run share its curve."
@@ -65,7 +66,7 @@ def facts(study: StudyFolder) -> list[Block]:
     if study.table is None:
         blocks.append(Paragraph(NO_TABLE))
     elif study.table_is_old or counts["still going"] or counts["not finished"]:
-        blocks.append(Paragraph(OLD))
+        blocks.append(Paragraph(OLD if study.table_is_old else PART))
     return [*blocks, *_arms(study)]
 
 

@@ -58,16 +58,21 @@ def describe_run(
     ]
     for name, source in loader.sources.items():
         lines += _describe_source(name, source, tokenizer)
-    for shards in [shards for corpora in corpus.train.values() for shards in corpora.values()]:
-        warnings = [
-            *warn_of_large_share(shards.manifest),
-            *warn_of_text(shards.manifest),
-            *warn_of_poor_fit(shards, tokenizer.vocab),
-            *warn_of_lone_characters(shards, tokenizer.vocab),
-        ]
-        lines += [line.strip() for line in warnings]
     remarks = remark_on_rows(spec, model)
     return [*lines, *(f"{name} {remark}" for name, remark in remarks.items())]
+
+
+def warn_of_texts(corpus: Corpus) -> list[str]:
+    """The warnings about the texts of a run and their tokenizer."""
+    vocab, lines = corpus.tokenizer.vocab, list[str]()
+    for shards in [shards for corpora in corpus.train.values() for shards in corpora.values()]:
+        lines += [
+            *warn_of_large_share(shards.manifest),
+            *warn_of_text(shards.manifest),
+            *warn_of_poor_fit(shards, vocab),
+            *warn_of_lone_characters(shards, vocab),
+        ]
+    return [*dict.fromkeys(line.strip() for line in lines)]
 
 
 def describe_parallel(train: Train, processes: int) -> str:

@@ -14,7 +14,7 @@ from plmctl.config.spec import thaw
 from plmctl.config.texts import Feed, Texts
 from plmctl.core.fields import fields_of
 from plmctl.core.spelling import spell_setting
-from plmctl.core.terminal import remark, screen
+from plmctl.core.terminal import WARN, remark, screen
 from plmctl.data.preview import preview
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_training_loader
@@ -149,7 +149,7 @@ def execute(plan: PretrainingPlan, session: Session) -> Result:
     for line in (
         [] if result.exit_code or schedule.destroys else floors.conclude(plan.corpus.vocab.size)
     ):
-        session.say(line)
+        session.say(line, WARN)
     return result
 
 

@@ -27,6 +27,7 @@ from plmctl.config.stage_settings import (
     stage_pattern,
 )
 from plmctl.config.texts import Feed
+from plmctl.core.terminal import WARN
 from plmctl.data.counted_words import check_words, describe_repeats
 from plmctl.data.held_out import HeldText, find_fix
 from plmctl.data.loader import Loader, RowSource
@@ -38,7 +39,7 @@ from plmctl.nn.first_vectors import FirstVectors
 from plmctl.objectives.base import Objective
 from plmctl.runs.fit import budget_of
 from plmctl.runs.init_differences import describe_differences
-from plmctl.runs.overview import check_languages, check_memory, describe_run
+from plmctl.runs.overview import check_languages, check_memory, describe_run, warn_of_texts
 from plmctl.runs.pair_sample import PairSample
 from plmctl.runs.phases import divide
 from plmctl.runs.regularising import build_regulariser
@@ -120,6 +121,8 @@ def plan(session: Session) -> PretrainingPlan:
         held.explain(find_fix(spec.data, corpus.count_documents())),
     ):
         session.say(line)
+    for line in warn_of_texts(corpus):
+        session.say(line, WARN)
     stated = read_reached(spec.recipe, spec.provenance.config_dirs)
     stages = _plan_stages(spec, model, objective, loaders)
     stages, lines = divide(spec, stages, objective, budget.steps)

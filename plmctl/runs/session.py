@@ -15,7 +15,7 @@ from plmctl.artifacts.exportable import describe_unexportable
 from plmctl.config.plugins import as_words, option
 from plmctl.config.saved import spec_text
 from plmctl.core.spelling import spell_word
-from plmctl.core.terminal import DETAIL, WARN, remark, spell_level
+from plmctl.core.terminal import DETAIL, REMARK, WARN, remark, spell_level
 from plmctl.runs.resume import keep_changes, list_told
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
@@ -53,8 +53,8 @@ class Session:
     log: Log
     prepared: Any  # the result of `prepare` in this process besides the spec
 
-    def say(self, message: str) -> None:
-        self.log.say(message)
+    def say(self, message: str, level: int = REMARK) -> None:
+        self.log.say(message, level)
 
 
 After = Callable[[Session, Result], Result]  # the work of another command once the training is over

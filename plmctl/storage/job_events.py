@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +29,7 @@ class LastEvent:
         kept: Whether a finished job still has its checkpoints.
         seconds: The time that it has run, over all starts.
         record: The results of a job of a sweep.
+        warnings: The warnings that a finished job has printed.
     """
 
     event: Event | Literal[""] = ""
@@ -37,6 +38,7 @@ class LastEvent:
     kept: bool = True
     seconds: float = 0.0
     record: dict[str, Any] | None = None
+    warnings: Sequence[str] = ()
 
 
 class JobEvents:
@@ -69,7 +71,9 @@ class JobEvents:
         before = self.of(name := str(record.get("job")))
         known = {key: record[key] for key in vars(before) if key in record}
         known["seconds"] = before.seconds + known.get("seconds", 0.0)
-        self.last[name] = replace(before, **{"why": "", "kept": True, "record": None, **known})
+        self.last[name] = replace(
+            before, **{"why": "", "kept": True, "record": None, "warnings": (), **known}
+        )
 
 
 def measure_time(folder: Path, jobs: Container[str]) -> float:

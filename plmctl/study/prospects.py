@@ -53,8 +53,9 @@ def _find_short_budgets(plan: StudyPlan) -> Iterator[str]:
         most = max(short.values())
         everything = len(short) == len(plan.arms)
         names = "cannot decide: all arms" if everything else f"learns little: {', '.join(short)}"
+        bound = "about" if kind == "words" else "at most"
         yield (
-            f"{names}: at most {most:,} predicted tokens; a new model of this block"
+            f"{names}: {bound} {most:,} predicted tokens; a new model of this block"
             f" ({BEHIND}) stays at the frequencies of tokens for about {LEAVES:,}"
             f" (budget.{kind}={_round_up(needed)})"
         )

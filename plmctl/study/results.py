@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -10,9 +11,11 @@ from typing import Any
 
 from plmctl.analysis.runs import BASELINES, RESULT, Run, RunLog, read_curve
 from plmctl.core.errors import DataError, nearest
+from plmctl.core.terminal import counted
 from plmctl.data.held_out import HeldText, read_held_out
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
+from plmctl.storage.job_events import JobEvents
 from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
@@ -20,6 +23,8 @@ from plmctl.study.unlike import explain_unlike
 from plmctl.tasks.scores.below import list_unbeaten
 from plmctl.text.tokenizer import read_size
 from plmctl.use.predict import AVERAGE
+
+NUMBER = re.compile(r"\d[\d.,]*")
 
 
 class Results:
@@ -221,6 +226,23 @@ def _summarise_footprints(footprints: Sequence[Mapping[str, int]]) -> dict[str, 
         return dict.fromkeys(("trained", "saved", "memory"))
     means = {k: statistics.fmean(each[k] for each in footprints) for k in ("trained", "saved")}
     return {**means, "memory": max(each["memory"] for each in footprints)}
+
+
+def list_warnings(plan: StudyPlan, events: JobEvents) -> list[str]:
+    """The warnings of finished jobs; one line for all that differ in numbers alone."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, job in plan.jobs.items():
+        last = events.of(name)
+        for line in last.warnings if last.event == "finished" else ():
+            found.setdefault(NUMBER.sub("#", line), []).append((job.label, line))
+    return [_spell_warning(same) for same in found.values()]
+
+
+def _spell_warning(same: Sequence[tuple[str, str]]) -> str:
+    """`3 jobs, first pretrain slow, seed 0: <its line>`."""
+    label, line = same[0]
+    jobs = label if len(same) == 1 else f"{counted(len(same), 'job')}, first {label}"
+    return f"{jobs}: {line}"
 
 
 def list_missing(results: Results) -> list[dict[str, str]]:

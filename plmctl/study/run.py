@@ -25,19 +25,19 @@ from plmctl.study.held_out import refuse_little
 from plmctl.study.looks import open_looks
 from plmctl.study.parse import parse
 from plmctl.study.plan import StudyPlan, plan
-from plmctl.study.results import Results
+from plmctl.study.results import Results, list_warnings
 from plmctl.study.rounds import Rounds
-from plmctl.study.show import describe_plan, show_plan, show_table
-from plmctl.study.table import write_table
+from plmctl.study.show import JOBS, describe_plan, show_plan, show_table
+from plmctl.study.table import LiveTable, write_table
 from plmctl.study.tokenizers import try_tokenizers
 from plmctl.study.unlike import list_unlike_arms
 from plmctl.text.tokenizer import read_size
 
-JOBS = "jobs"  # in the folder of a study: the folders of its jobs
 EDITED = (
     "The study's file was edited while it ran;"
     " this is the table of the study as it was at the start. Run it again."
 )
+GOING = "The study is running: the table counts the jobs that are done so far."
 OTHERS = (
     "{} in {} had other settings, or another plmctl made them: they stay and do not count;"
     " all jobs of this study run anew"
@@ -76,7 +76,7 @@ def _ablate(settings: Ablate) -> int:
             remark(f"not checked: {question}")
         looks = open_looks(planned, folder, journal.states)
         if given.json:
-            tell(json.dumps(describe_plan(planned, journal.states, looks)))
+            tell(json.dumps(describe_plan(planned, journal.states, folder, looks)))
         else:
             show_plan(planned, journal.states, folder, looks)
             if ours := read_launcher(given.launcher):
@@ -135,7 +135,18 @@ def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str
         whole, code = make_journal(plan, folder), 0
         journal = JobJournal({}, folder / JOBS, rule=whole.rule)
         rounds = Rounds(plan, whole.states, journal, looks)
+
+        def write(notes: Sequence[str]) -> dict[str, Any]:
+            results = Results(rounds.part, journal.states, journal.locate)
+            seconds = rounds.measure_time()
+            notes = [*notes, *list_warnings(rounds.part, journal.events)]
+            return write_table(
+                plan.study, results, folder, notes=notes, looks=looks, seconds=seconds
+            )
+
+        journal.ended_one = live = LiveTable(lambda: write([GOING]))
         for _ in rounds:
+            live()
             code = run_jobs(journal, settings.processes, launcher)
             if code > 1:
                 break
@@ -143,9 +154,7 @@ def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str
             *([EDITED] if _hash(file) != before else []),
             *([rounds.end] if rounds.end else []),
         ]
-        results = Results(rounds.part, journal.states, journal.locate)
-        seconds = rounds.measure_time()
-        record = write_table(plan.study, results, folder, notes=notes, looks=looks, seconds=seconds)
+        record = write(notes)
     for note in record["notes"]:
         remark(note)
     return code, record

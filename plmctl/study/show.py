@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,22 @@ from plmctl.report.study_tables import (
     list_equal,
 )
 from plmctl.runs.device_speed import Speed
-from plmctl.runs.stage_costs import count_tokens
+from plmctl.runs.stage_costs import TOKENS_PER_WORD, count_tokens
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
 from plmctl.study.prospects import list_prospects
+from plmctl.study.results import Results
+
+JOBS = "jobs"  # in the folder of a study: the folders of its jobs
 
 
 def show_plan(
     plan: StudyPlan, states: Mapping[str, State], folder: Path, looks: Looks | None
 ) -> None:
     """Print the jobs, their cost, and in which rounds they run."""
-    console, seeds, arms = screen(), len(plan.study.seeds), estimate_costs(plan)
+    console, seeds = screen(), len(plan.study.seeds)
+    results = Results(plan, states, lambda name: folder / JOBS / name)
+    arms = estimate_costs(plan, results.cost)
     console.print(
         f"{len(plan.cells)} combinations: {len(plan.arms)} arms x {seeds} seeds, in {folder}"
     )
@@ -46,7 +51,7 @@ def show_plan(
     console.print(table)
     if plan.study.corpus:
         console.print(f"the published experiment reads: {plan.study.corpus}")
-    console.print(_make_cost_table(arms, seeds))
+    console.print(_make_cost_table(arms, seeds, by_words=_is_by_words(plan)))
     if speeds := dict.fromkeys(arm["speed"] for arm in arms if arm["seconds"]):
         console.print(f"time: at {' or '.join(speeds)}; a first run measures the real one")
         console.print("not counted: the start of each job, tokenizing, validation and evaluation")
@@ -64,10 +69,23 @@ def show_plan(
         console.print(line)
 
 
-def _make_cost_table(arms: Sequence[Mapping[str, Any]], seeds: int) -> Table:
+def _is_by_words(plan: StudyPlan) -> bool:
+    """Whether the length of pretraining is a number of words, whose tokens are not known."""
+    return any(
+        composed.arm.pretrain and composed.pretrain["train"].get("words")
+        for composed in plan.arms.values()
+    )
+
+
+def _make_cost_table(
+    arms: Sequence[Mapping[str, Any]], seeds: int, *, by_words: bool = False
+) -> Table:
     """The cost of the pretrainings of all arms."""
     head = ("arm", "parameters", "tokens", "training FLOPs", "time")
-    table = Table(*head, title="Pretraining of one seed, at most")
+    bound = "at most"
+    if by_words:
+        bound = f"about ({TOKENS_PER_WORD} tokens a word; runs that are done: their own)"
+    table = Table(*head, title=f"Pretraining of one seed, {bound}")
 
     def spell(rows: Sequence[Mapping[str, Any]], times: int = 1) -> list[str]:
         flops = [row["flops"] for row in rows if row["flops"] is not None]
@@ -111,14 +129,15 @@ def _count_finetunings(plan: StudyPlan, costs: Sequence[Mapping[str, Any]]) -> l
 
 
 def describe_plan(
-    plan: StudyPlan, states: Mapping[str, State], looks: Looks | None
+    plan: StudyPlan, states: Mapping[str, State], folder: Path, looks: Looks | None
 ) -> dict[str, Any]:
     """The same for programs."""
     jobs = [
         {"job": name, "label": job.label, "state": states[name].kind}
         for name, job in plan.jobs.items()
     ]
-    costs, left_out = estimate_costs(plan), plan.study.left_out
+    results = Results(plan, states, lambda name: folder / JOBS / name)
+    costs, left_out = estimate_costs(plan, results.cost), plan.study.left_out
     record = {"cells": len(plan.cells), "jobs": jobs, "arms": costs, "left_out": left_out}
     record["prospects"] = list_prospects(plan)
     schedule = (
@@ -141,10 +160,16 @@ def _show_rounds(looks: Looks) -> None:
     console.print("an arm whose expectations are all decided gets no more seeds")
 
 
-def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
-    """Tokens, FLOPs and time of one seed's pretraining of each arm, at most, and the time of its
-    fine-tunings on each task; None where time is the budget. `same_as`: the arm before it whose
-    pretraining it has.
+def estimate_costs(
+    plan: StudyPlan, measure: Callable[[str], Mapping[str, Any]] = lambda arm: {}
+) -> list[dict[str, Any]]:
+    """Tokens, FLOPs and time of one seed's pretraining of each arm, at most (by words: about), and
+    the time of its fine-tunings on each task; None where time is the budget. `same_as`: the arm
+    before it whose pretraining it has.
+
+    Args:
+        plan: The plan of the study.
+        measure: The tokens of the runs of an arm that are done, in the mean.
     """
     costs: list[dict[str, Any]] = []
     jobs = {cell.arm: cell.pretrain for cell in reversed(plan.cells)}  # the jobs of the first seed
@@ -152,6 +177,8 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
     for name, composed in plan.arms.items():
         train, length = composed.pretrain["train"], composed.pretrain["format"]["max_length"]
         tokens = count_tokens(train, length) if composed.arm.pretrain else 0
+        if train.get("words") and composed.arm.pretrain:
+            tokens = measure(name).get("tokens") or tokens
         flops = None if tokens is None else tokens * composed.flops_per_token
         speed = Speed.find(train["device"], train["precision"])
         seconds = None if flops is None else speed.count_seconds(flops, train["processes"])

@@ -4,16 +4,19 @@ jobs have left.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.analysis.runs import AXES
 from plmctl.analysis.sequences import Comparison, Evidence, Look, evaluate_looks
 from plmctl.analysis.statistics import ALPHA, Difference, compare, find_detectable, summarise
-from plmctl.core.errors import first_problem
+from plmctl.core.errors import PlmctlError, first_problem
 from plmctl.core.progress import clock
 from plmctl.report.charts import draw_means
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
@@ -38,6 +41,8 @@ ONE_SEED = (
 )
 CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, in every arm alike."
 
+# seconds between two tables of a running study; times as long as a table takes
+PAUSE, WRITING = 10.0, 20
 SHADED = "The mean of the seeds of an arm, shaded from the lowest to the highest."
 
 Row = dict[str, Any]
@@ -168,6 +173,30 @@ def write_table(
     write_text(folder / "table.tex", format_latex(record, lower))
     write_page(_blocks(study, results, record), folder / "table.md")
     return record
+
+
+class LiveTable:
+    """Writes the table of a study while its jobs run, for reports on what is done.
+
+    Args:
+        write: The work.
+        clock: The seconds since some time.
+    """
+
+    def __init__(
+        self, write: Callable[[], object], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._write, self._clock, self._next = write, clock, -math.inf
+
+    def __call__(self) -> None:
+        """Write it, unless that was a moment ago: it takes a small part of the time."""
+        begun = self._clock()
+        if begun < self._next:
+            return
+        with contextlib.suppress(PlmctlError):  # the end of the study raises it
+            self._write()
+        end = self._clock()
+        self._next = end + max(PAUSE, WRITING * (end - begun))
 
 
 def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[Block]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.progress import clock
-from plmctl.core.terminal import WARN, hears, remark, screen, visible
+from plmctl.core.terminal import REMARK, WARN, hears, remark, screen, visible
 from plmctl.storage.durable import settle
 from plmctl.storage.gate import admit, open_file
 from plmctl.storage.reading import parse_json
@@ -124,14 +124,14 @@ class Log:
         self._file = self._board = None
         cut_back(self.folder, step)
 
-    def say(self, message: str) -> None:
+    def say(self, message: str, level: int = REMARK) -> None:
         """Show one line to the user."""
         if self.quiet:
             return
-        if self._display is not None:
+        if self._display is not None and level == REMARK:
             self._display.say(message)
         else:
-            remark(message)
+            remark(message, level)
 
     def sync(self) -> None:
         """Write everything to the disk, before a checkpoint that relies on it."""

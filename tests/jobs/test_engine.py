@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from plmctl.core.terminal import REMARK, WARN, remark
 from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import State
@@ -101,6 +103,21 @@ def test_a_lack_of_memory_has_its_fix_once_for_all_seeds_of_an_arm(
     fix = "\n  fix: train.micro_batch_size=1  # the same training"
     assert [fix in text for text in shown] == [True, False, True]
     assert fix in kept.states["job1"].why
+
+
+def test_the_warnings_of_a_job_are_in_its_journal(tmp_path: Path) -> None:
+    def execute(record: dict[str, Any], run: Path) -> None:
+        for line, level in (("little text", WARN), ("step 1", REMARK), ("little text", WARN)):
+            remark(line, level)
+        run.mkdir(parents=True)
+
+    done = list[str]()
+    kept = journal(tmp_path, by_name(job(tmp_path, "one")))
+    kept.ended_one = lambda: done.append("one")
+    for each in kept.ready():
+        kept.conclude(each, work(kept.prepare(each), execute))
+    assert kept.events.of("one").warnings == ["little text"]
+    assert done == ["one"]
 
 
 def _relabel(each: Job, label: str) -> Job:

@@ -230,10 +230,7 @@ def test_a_study_whose_arm_was_edited(tmp_path: Path) -> None:
     assert {job.folder.name for job in made.superseded} == {*old, "finetune-failed", "finetune-cut"}
     found, text = page(folder)
     assert "Jobs: 4 done; 4 superseded." in text
-    assert (
-        "The table is that of the last start that came to its end; the study was started again"
-        " since." in text
-    )
+    assert "The table is that of an earlier start; the study was started again since." in text
     assert [row[0] for row in found.table("job", "state")] == [
         *(
             "pretrain first, seed 0",

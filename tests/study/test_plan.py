@@ -17,7 +17,7 @@ from plmctl.core.errors import UsageError
 from plmctl.jobs.job import resolve
 from plmctl.study import plan as planning
 from plmctl.study.plan import StudyPlan
-from plmctl.study.show import estimate_costs
+from plmctl.study.show import _is_by_words, _make_cost_table, estimate_costs
 from plmctl.study.study import Study
 from tests.study import toy_study
 
@@ -183,6 +183,15 @@ def test_words_are_planned_at_about_1_35_tokens_each(planned: Planned) -> None:
     costs = estimate_costs(planned(budget={"words": 1000}))
     assert {each["tokens"] for each in costs} == {1350}
     assert all(each["flops"] > 0 for each in costs)
+    plan = planned(budget={"words": 1000})
+    title = str(_make_cost_table(costs, 2, by_words=_is_by_words(plan)).title)
+    assert "about (1.35 tokens a word" in title  # no bound
+    known = estimate_costs(plan, lambda arm: {"tokens": 1700 if arm == "fast" else None})
+    assert [each["tokens"] for each in known] == [1350, 1700]
+    assert known[1]["flops"] == pytest.approx(costs[1]["flops"] * 1700 / 1350)
+    by_steps = planned()
+    assert estimate_costs(by_steps, lambda arm: {"tokens": 1})[0]["tokens"] == 24 * 8 * 32
+    assert not _is_by_words(by_steps)
 
 
 def test_arms_that_their_model_cannot_take(planned: Planned) -> None:

@@ -17,16 +17,18 @@ import pytest
 from scipy import stats
 
 from plmctl.analysis.runs import RunLog, average_curves, read_curve
+from plmctl.core.errors import DataError
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
 from plmctl.report.latex import escape
 from plmctl.report.study_tables import count_tested, explain_table, make_metric_table
+from plmctl.storage.job_events import JobEvents
 from plmctl.study.latex import format_latex
 from plmctl.study.plan import StudyPlan
-from plmctl.study.results import Results
+from plmctl.study.results import Results, list_warnings
 from plmctl.study.show import show_table
 from plmctl.study.study import Metric
-from plmctl.study.table import make_rows, write_table
+from plmctl.study.table import LiveTable, make_rows, write_table
 from plmctl.text.tokenizer import Tokenizer
 from tests.study import toy_study
 
@@ -166,6 +168,36 @@ def test_costs_are_of_the_vocabulary_that_was_trained(plan: StudyPlan, here: Pat
     fewer, width = 300 - tokenizer.vocab.size, 32  # a row of the table, which is tied, and a bias
     assert before["fast"]["parameters"] - after["fast"]["parameters"] == fewer * (width + 1)
     assert after["fast"]["flops"] < before["fast"]["flops"]
+
+
+def test_the_table_of_a_running_study_is_not_written_all_the_time() -> None:
+    now, written = [0.0], []
+
+    def write() -> None:
+        written.append(now[0])
+        now[0] += 2  # seconds that it takes
+        raise DataError("no validation yet")  # the end of the study says it
+
+    live = LiveTable(write, lambda: now[0])
+    for moment in (0, 3, 41, 43, 90):
+        now[0] = max(now[0], moment)
+        live()
+    assert written == [0, 43, 90]
+
+
+def test_equal_warnings_of_jobs_are_one_line(plan: StudyPlan, here: Path) -> None:
+    events = JobEvents(here / "jobs")
+    slow, fast, *_ = [name for name in plan.jobs if name.startswith("pretrain")]
+    lines = {slow: ["loss 3.25: nothing is learnt"], fast: ["loss 1,004.5: nothing is learnt", "x"]}
+    (here / "jobs").mkdir()
+    for name, warnings in lines.items():
+        events.write("finished", name, warnings=warnings)
+    assert list_warnings(plan, events) == [
+        "2 jobs, first pretrain slow, seed 0: loss 3.25: nothing is learnt",
+        "pretrain fast, seed 0: x",
+    ]
+    events.write("resumed", fast)  # it runs anew
+    assert list_warnings(plan, events) == ["pretrain slow, seed 0: loss 3.25: nothing is learnt"]
 
 
 def test_the_table(plan: StudyPlan, here: Path) -> None:
