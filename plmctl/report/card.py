@@ -34,6 +34,7 @@ from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_json
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks.scores.below import list_unbeaten
+from plmctl.tasks.scores.bundles import add_bundles
 from plmctl.training.averaged import read_average
 
 NAME = "README.md"
@@ -95,8 +96,8 @@ def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], 
         from plmctl.report.decided import decide_run  # brings torch
 
         if decided := decide_run(folder, plugins):
-            return decided.result, decided.describe()
-    return read_result(folder) or {}, ""
+            return add_bundles(decided.result, decided.predictions), decided.describe()
+    return add_bundles(read_result(folder) or {}, read_predictions(folder)), ""
 
 
 def _given(folder: Path) -> list[str]:

@@ -23,6 +23,7 @@ from plmctl.core.spelling import spell_line, spell_word
 from plmctl.report.studies import STUDY, StudyFolder, is_study
 from plmctl.report.sweeps import REPEATED, find_folders, name_jobs, read_record
 from plmctl.storage.paths import find_near
+from plmctl.tasks.scores.bundles import add_bundles
 
 if TYPE_CHECKING:
     from plmctl.analysis.probing import Labels
@@ -100,7 +101,8 @@ class ReportedRun:
     def result(self) -> dict[str, Any] | None:
         """The scores of a fine-tuning; None if they are missing."""
         result = read_result(self.folder)
-        return self.decided.result if result and self.decided else result
+        result = self.decided.result if result and self.decided else result
+        return result and add_bundles(result, self.predictions)
 
     @cached_property
     def baselines(self) -> dict[str, dict[str, dict[str, float]]]:

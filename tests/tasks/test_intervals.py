@@ -14,10 +14,11 @@ import pytest
 
 from plmctl.report.panels.scores import panel
 from plmctl.report.subject import find_subject
+from plmctl.report.text import describe_method, spell_within
 from plmctl.tasks import intervals
 from plmctl.tasks.intervals import bootstrap, describe_scores, wilson
 from plmctl.tasks.scores import rouge, written
-from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
+from plmctl.tasks.scores.bundles import add_bundles, bundle_rows, score_bundles
 from plmctl.tasks.scores.class_counts import ClassMean, Counts, matthews
 from plmctl.tasks.scores.label_sets import score_sets
 from plmctl.tasks.scores.labels import LabelScores, score_labels
@@ -101,6 +102,13 @@ def test_remarks_on_scores_name_bundles_and_rare_classes() -> None:
     named = [{**row, "bundle": str(n // 4)} for n, row in enumerate(rows)]
     assert "over 3 bundles" in describe_scores(known, named)["intervals"]
     assert "3 bundles are few" in describe_scores(known, named)["intervals"]
+    result = add_bundles({"metrics": {}}, {"dev": named, "test": rows})  # of an earlier version
+    assert result == {"bundles": {"dev": 3}, "metrics": {}}
+    assert spell_within(result, "dev").startswith(" in 3 bundles (3 bundles are few")
+    assert spell_within(result, "test") == ""
+    assert "Wilson's of a share of them" in describe_method(False)
+    assert describe_method(True).startswith("the 95% interval over bundles of examples, drawn")
+    assert "Where examples are in bundles: " in describe_method(True, False)
 
 
 def test_bundles_are_drawn_whole() -> None:

@@ -49,6 +49,16 @@ def count_bundles(rows: Sequence[Mapping[str, Any]]) -> int | None:
     return len({row.get("bundle", ("alone", row["id"])) for row in rows})
 
 
+def add_bundles(
+    result: Mapping[str, Any], predictions: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> dict[str, Any]:
+    """The scores of a run with the number of bundles of each split, which an earlier version did
+    not write.
+    """
+    found = {split: n for split, rows in predictions.items() if (n := count_bundles(rows))}
+    return {"bundles": found, **result} if found else dict(result)
+
+
 def remark_few(bundles: int) -> str:
     """A remark on the interval of so many bundles; "" where they are not few."""
     if bundles >= FEW:
