@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -77,6 +78,15 @@ class Probe(Protocol):
 
     def measure(self, opened: Opened) -> ScoreTable:
         """The scores of a model."""
+        ...
+
+
+@runtime_checkable
+class NamedScores(Protocol):
+    """A probe that knows the names of its scores before there is a model."""
+
+    def list_scores(self) -> Collection[str]:
+        """The names of all scores that its settings and files yield."""
         ...
 
 

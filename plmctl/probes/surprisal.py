@@ -110,6 +110,11 @@ class Surprisal(Probe):
             raise DataError("no words", file=file, fix="another file")
         return words
 
+    def list_scores(self) -> frozenset[str]:
+        """The names of all scores; the second one needs reading times."""
+        timed = any(word.time is not None for word in self.read())
+        return frozenset({"bits_per_word", *(["delta_log_likelihood"] if timed else [])})
+
     def measure(self, opened: Opened) -> ScoreTable:
         """The surprisals of a model, written to `out`, and their use for reading times."""
         loaded, device = opened.loaded, opened.precision.device

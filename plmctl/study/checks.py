@@ -25,21 +25,28 @@ def check_study(
     study: Study,
     arms: Mapping[str, ComposedArm],
     tasks: Mapping[str, Task],
+    scores: Mapping[str, Collection[str]],
     can_measure: Callable[[str, str], bool],
 ) -> list[UsageError]:
     """Everything that would make a figure meaningless.
 
     Args:
+        scores: The names of the scores of evaluations, as far as they are known.
         can_measure: Whether a task, by its name, takes a word like task.metrics=[f1,accuracy].
     """
     errors: list[UsageError] = []
     pretrained = {name: arm for name, arm in arms.items() if arm.arm.pretrain}
-    # the metrics of each source; for an evaluation of text they are not known
+    # the metrics of each source; those of other evaluations are not known
     known: dict[str, dict[str, Collection[str]]] = {
         PRETRAIN: {f"the pretraining of arm '{n}'": arm.measured for n, arm in pretrained.items()}
     }
     known |= {name: {f"task '{name}'": {*task.metrics, "loss"}} for name, task in tasks.items()}
-    known |= {name: known[node.of] for name, node in study.evals.items() if node.of in tasks}
+    known |= {name: {f"eval '{name}'": names} for name, names in scores.items()}
+    known |= {
+        name: known[node.of]
+        for name, node in study.evals.items()
+        if node.of in tasks and name not in scores
+    }
     metrics = study.metrics.items()
     for name, metric in metrics:
         errors += [
@@ -48,7 +55,7 @@ def check_study(
                 metric.key,
                 owner,
                 names,
-                fix=_add_metric(metric, study, tasks, can_measure),
+                fix="" if metric.of in scores else _add_metric(metric, study, tasks, can_measure),
             )
             for owner, names in known.get(metric.of, {}).items()
             if metric.key not in names

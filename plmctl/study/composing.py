@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from plmctl.artifacts.assemble import build_model, without_weights
 from plmctl.artifacts.inject import build_maker
@@ -30,6 +30,7 @@ from plmctl.jobs.configs import (
     spell_task,
 )
 from plmctl.jobs.job import Config
+from plmctl.probes.base import NamedScores
 from plmctl.runs.adapt import refuse_another_model
 from plmctl.runs.check import outline_pretraining
 from plmctl.runs.estimate import count_flops, estimate
@@ -84,6 +85,7 @@ class Composer:
         self.processes = processes  # number of jobs that share this machine
         self.configs = Configs(given)
         self.tasks: dict[str, Task] = {}
+        self.scores: dict[str, Collection[str]] = {}  # of evaluations by probes that name them
         self.decisions: dict[str, Decision] = {}
         # {a problem: {where it is: the tasks with which it is, none for all}}
         self._wrong: dict[str, dict[str, set[str]]] = {}
@@ -102,12 +104,20 @@ class Composer:
             with self._collect(f"eval.{name}"):
                 evals[name] = self.configs.compose("eval", ("checkpoint=later", *node.overrides))
                 raise_all(find_missing_files(evals[name]))
+                self._name_scores(name, evals[name])
         arms: dict[str, ComposedArm] = {}
         for name, arm in self.study.arms.items():
             with self._collect(f"arm '{name}'"):
                 arms[name] = self._compose_arm(arm, evals)
         raise_all(UsageError(f"{self._name(where)}: {what}") for what, where in self._wrong.items())
         return arms
+
+    def _name_scores(self, name: str, config: Config) -> None:
+        """Keep the names of the scores of an evaluation, where they are known before."""
+        if config["task"]:
+            part = build(config["task"], {}, self.plugins, path="task")
+            if isinstance(part, NamedScores):
+                self.scores[name] = part.list_scores()
 
     def can_measure(self, name: str, metrics: str) -> bool:
         """Whether a task of the study takes a word like task.metrics=[f1,accuracy]."""

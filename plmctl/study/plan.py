@@ -95,7 +95,7 @@ def plan(study: Study, given: Provenance, processes: int = 1) -> StudyPlan:
     """
     composer = Composer(study, given, processes)
     arms = composer.compose_arms()
-    raise_all(check_study(study, arms, composer.tasks, composer.can_measure))
+    raise_all(check_study(study, arms, composer.tasks, composer.scores, composer.can_measure))
     planner = _Planner(study, given.plugins)
     cells = [planner.plan_cell(arm, seed) for seed in study.seeds for arm in arms.values()]
     raise_all(_find_twins(cells, arms))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from plmctl.analysis.statistics import find_detectable_deviations
+from plmctl.config.recipes import load, part_files
+from plmctl.config.spec import key_of
 from plmctl.config.walks import leaves
+from plmctl.core.spelling import spell
 from plmctl.core.terminal import counted
 from plmctl.jobs.job import Config
 from plmctl.runs.stage_costs import count_tokens
@@ -26,10 +30,41 @@ def list_prospects(plan: StudyPlan) -> list[str]:
     """A line for each obstacle to a decision of the study, with a remedy."""
     return [
         *list_unlike_arms(plan.study, plan.arms),
+        *_find_lost_settings(plan),
         *_find_short_budgets(plan),
         *_find_few_seeds(plan),
         *_find_waiting(plan),
     ]
+
+
+def _find_lost_settings(plan: StudyPlan) -> Iterator[str]:
+    """Arms that replace a noise of the baseline, and with it a setting of the same name that the
+    recipe or the study has changed, such as the rate.
+    """
+    base = plan.arms[plan.study.baseline]
+    before: Mapping[str, Any] = base.pretrain["noise"] or {}
+    for name, composed in plan.arms.items():
+        now: Mapping[str, Any] = composed.pretrain["noise"] or {}
+        if not composed.arm.pretrain or composed.arm.recipe != base.arm.recipe:
+            continue
+        stated = {key_of(word) for word in (*plan.study.pretrain, *composed.arm.overrides)}
+        lost = [_find_changed(part, node) for part, node in before.items() if part not in now]
+        for part in (part for part in now if part not in before):
+            for key, value in ((key, own[key]) for own in lost for key in own):
+                path = f"noise.{part}.{key}"
+                if now[part].get(key, value) != value and path not in stated:
+                    yield (
+                        f"arm '{name}': {path}={spell(now[part][key])}, where the baseline has"
+                        f" {spell(value)}; {path}={spell(value)} among its overrides is equal"
+                    )
+
+
+def _find_changed(part: str, node: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a noise that differ from its part file."""
+    file = part_files("noise").get(part)
+    usual = load(file) if file else {}
+    numbers = {key: value for key, value in usual.items() if isinstance(value, int | float)}
+    return {key: node[key] for key, value in numbers.items() if node.get(key, value) != value}
 
 
 def _find_short_budgets(plan: StudyPlan) -> Iterator[str]:

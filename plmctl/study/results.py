@@ -75,6 +75,24 @@ class Results:
             list_unbeaten(scores, read_json(file), first, lower=self._list_lower(name))
         )
 
+    def list_ways(self) -> list[str]:
+        """The metrics for which models of arms were scored in different ways (`score`)."""
+        lines = []
+        for name, metric in self.plan.study.metrics.items():
+            found: dict[str, dict[str, None]] = {}
+            for cell in self.plan.cells if metric.of in self.plan.study.evals else ():
+                for job in self._find_jobs(metric.of, cell):
+                    way = self._scores(job).get("score") if self._done([job]) else None
+                    if isinstance(way, str):
+                        found.setdefault(way, {})[cell.arm] = None
+            if len(found) > 1:
+                ways = "; ".join(f"{way}: {', '.join(arms)}" for way, arms in found.items())
+                lines.append(
+                    f"{name}: the arms are scored in different ways ({ways}), so a difference is"
+                    " one of models and of ways (task.score)"
+                )
+        return lines
+
     def list_held_out(self) -> list[str]:
         """How much text the pretrainings have held out, and whether it validates anything."""
         found: dict[str, list[str]] = {}

@@ -111,6 +111,12 @@ class PairScorer:
             raise DataError("no pair of two sentences that differ", file=place, fix="another file")
         return kept, left
 
+    def list_scores(self) -> frozenset[str]:
+        """The names of all scores: of all pairs, and of each group of `by` in the files."""
+        return frozenset(
+            {"accuracy", "pairs", *(getattr(each, self.by) for each in self.read()[0])}
+        )
+
     def judge(self, good: np.ndarray, bad: np.ndarray) -> np.ndarray:
         """[n] 1 where the acceptable sentence has the higher score, 0 where it has the lower one.
 

@@ -17,6 +17,7 @@ from plmctl.core.errors import UsageError
 from plmctl.jobs.job import resolve
 from plmctl.study import plan as planning
 from plmctl.study.plan import StudyPlan
+from plmctl.study.prospects import list_prospects
 from plmctl.study.show import _is_by_words, _make_cost_table, estimate_costs
 from plmctl.study.study import Study
 from tests.study import toy_study
@@ -177,6 +178,38 @@ def test_flops_become_each_arms_tokens(planned: Planned) -> None:
         for name, each in plan.arms.items()
     )
     assert tokens["fast"] < tokens["slow"]
+
+
+def test_a_rate_that_goes_with_the_noise_of_the_baseline_is_named(planned: Planned) -> None:
+    study = {**toy_study.STUDY["pretrain"], "recipe": "babylm_masked"}
+    arms = {
+        "masks": [],
+        "spans": ["noise=[span_mask]"],
+        "same": ["noise=[span_mask]", "noise.span_mask.rate=0.3"],
+        "faster": ["optim.lr=1e-3"],
+    }
+    lines = list_prospects(
+        planned(
+            pretrain=study, arms=arms, baseline="masks", metrics=metrics("loss/mlm"), finetune={}
+        )
+    )
+    found = [line for line in lines if "noise." in line]
+    assert len(found) == 1
+    assert found[0].startswith("arm 'spans': noise.span_mask.rate=0.15, where the baseline has 0.3")
+
+
+def test_the_scores_of_a_probe_are_known_before(planned: Planned, here: Path) -> None:
+    rows = ["good\tbad\tUID", "a cat runs\ta cat run\tverbs"]
+    (here / "pairs.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    node = {"of": "pretrain", "task": "minimal_pairs", "path": "pairs.tsv"}
+
+    def change(key: str) -> dict[str, Any]:
+        return {"eval": {"pairs": node}, "metrics": {"a": {"of": "pairs", "key": key}}}
+
+    found = message(planned, **change("acuracy"))
+    assert "metrics.a.key='acuracy': eval 'pairs' does not produce it" in found
+    assert "did you mean 'accuracy'" in found
+    assert planned(**change("pairs")).study.metrics["a"].key == "pairs"
 
 
 def test_words_are_planned_at_about_1_35_tokens_each(planned: Planned) -> None:

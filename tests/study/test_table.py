@@ -119,6 +119,19 @@ def test_the_best_setting_on_dev_counts_with_the_mean_of_its_restarts(
     )
 
 
+def test_ways_of_scoring_that_differ_are_named(plan: StudyPlan, here: Path) -> None:
+    leave(plan, here)
+    for cell in plan.cells:
+        for name in cell.evals["train"].values():
+            file = here / name / "run" / "result.json"
+            way = "masks" if cell.arm == "slow" else "replaced"
+            file.write_text(json.dumps({**json.loads(file.read_text()), "score": way}))
+    (line,) = results(plan, here).list_ways()
+    assert line.startswith("on train: ")
+    assert "(masks: slow; replaced: fast)" in line
+    assert line in write_table(plan.study, results(plan, here), here)["notes"]
+
+
 def test_a_task_states_that_lower_is_better(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     before = results(plan, here)
