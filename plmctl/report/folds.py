@@ -15,6 +15,7 @@ from plmctl.report.sweeps import FOLD, find_value, list_varied, name_jobs
 from plmctl.report.text import format_number
 from plmctl.storage.gate import own
 from plmctl.tasks.predictions import Row, beside, write_rows
+from plmctl.tasks.scores.bundles import count_bundles
 
 FILE = "out_of_fold"  # in the folder of the sweep
 Interval = tuple[float, float]
@@ -26,13 +27,20 @@ class OutOfFold:
 
     Args:
         score: The metric over all rows.
-        interval: Its 95% interval over rows; None for a metric without one.
+        interval: Its 95% interval over rows, or over bundles; None for a metric without one.
         rows: A row for each example, with the columns of its file.
+        bundles: The number of their bundles; None for rows without bundles.
     """
 
     score: float
     interval: Interval | None
     rows: Sequence[Row]
+    bundles: int | None = None
+
+    @property
+    def within(self) -> str:
+        """` in 168 bundles`; "" for rows without bundles."""
+        return "" if self.bundles is None else f" in {counted(self.bundles, 'bundle')}"
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,8 @@ class FoldedSetting:
         source = str(path) if isinstance(path, (str, Path)) and Path(path).is_file() else None
         interval = find_intervals(task, predictions).get(self.metric)
         score = task.score(predictions)[self.metric]
-        return OutOfFold(score, interval, beside(source, examples, predictions))
+        rows = beside(source, examples, predictions)
+        return OutOfFold(score, interval, rows, count_bundles(predictions))
 
 
 def find_folded(jobs: Sequence[dict[str, Any]]) -> list[FoldedSetting]:
@@ -146,7 +155,7 @@ def conclude_folds(
         end = f"-{number}" if len(settings) > 1 else ""
         file = write_rows(own(folder) / f"{FILE}{end}.jsonl", pooled.rows)
         all_rows = f"{pooled.score:.4g}{spell_interval(pooled.interval)}"
-        rows = counted(len(pooled.rows), "row")
+        rows = f"{counted(len(pooled.rows), 'row')}{pooled.within}"
         lines.append(f"{line}; {all_rows} over all {rows}, each predicted once: {file}")
     complete = [setting for setting in settings if setting.complete]
     if len(complete) > 1 and len({(each.metric, each.folds) for each in complete}) == 1:

@@ -103,3 +103,13 @@ def test_settings_with_folds_and_folds_that_are_missing(swept: tuple[Path, list[
     assert "its folds do not predict every row once" in conclude_folds(twice, sweep)[0]
     seeds = [{**job, "varied": [f"seed={job['job']}"]} for job in jobs]
     assert conclude_folds(seeds, sweep) == []
+
+
+def test_folds_of_bundles_name_their_number(swept: tuple[Path, list[Any]]) -> None:
+    sweep, jobs = swept
+    for file in sweep.glob("*/predictions/dev.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        named = [{**row, "bundle": str(int(row["id"]) // 2)} for row in rows]
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in named))
+    (line,) = conclude_folds(jobs, sweep)
+    assert "over all 10 rows in 5 bundles, each predicted once" in line

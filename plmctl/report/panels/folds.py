@@ -32,7 +32,7 @@ def panel(subject: Subject) -> list[Block]:
             notes.append(Paragraph(f"{setting.name or 'Folds'}: {list_problems(error)}."))
         if pooled:
             ends = " to ".join(map(format_number, pooled.interval or ()))
-            all_rows = [format_number(pooled.score), ends, format_number(len(pooled.rows))]
+            all_rows = [format_number(pooled.score), ends, f"{len(pooled.rows):,}{pooled.within}"]
         name, folds = setting.name or "all", setting.spell_folds()
         rows.append([name, folds, setting.metric, setting.spell_mean(), *all_rows])
     return [Paragraph(ABOUT), TableBlock(HEAD, rows), *notes] if rows else []
