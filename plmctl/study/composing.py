@@ -85,7 +85,7 @@ class Composer:
         self.processes = processes  # number of jobs that share this machine
         self.configs = Configs(given)
         self.tasks: dict[str, Task] = {}
-        self.scores: dict[str, Collection[str]] = {}  # of evaluations by probes that name them
+        self.scores: dict[str, Collection[str]] = {}  # known names, by evaluation
         self.decisions: dict[str, Decision] = {}
         # {a problem: {where it is: the tasks with which it is, none for all}}
         self._wrong: dict[str, dict[str, set[str]]] = {}

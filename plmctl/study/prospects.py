@@ -38,8 +38,8 @@ def list_prospects(plan: StudyPlan) -> list[str]:
 
 
 def _find_lost_settings(plan: StudyPlan) -> Iterator[str]:
-    """Arms that replace a noise of the baseline, and with it a setting of the same name that the
-    recipe or the study has changed, such as the rate.
+    """Arms that replace a noise of the baseline, and lose a setting that the recipe or the study
+    has changed, such as the rate.
     """
     base = plan.arms[plan.study.baseline]
     before: Mapping[str, Any] = base.pretrain["noise"] or {}
