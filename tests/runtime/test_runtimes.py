@@ -44,7 +44,8 @@ def test_numbers_are_those_of_pytorch(
     kind: type[OnnxRuntime | OpenVinoRuntime], task: str, backbone: str, tmp_path: Path
 ) -> None:
     """A graph is written, with published names where it has some, and read again."""
-    cell = make_cell(task, backbone)
+    # tests/compress/test_compress_command.py writes two layers, the slow cells do, too
+    cell = make_cell(task, backbone, *([ONE_LAYER] if (task, backbone) in QUICK else []))
     graph, library = export(cell.program, next(cell.batches()), name_published), kind()
     library.write(graph, tmp_path)
     answer = library.load(tmp_path, graph.signature)
