@@ -23,7 +23,7 @@ TRIED = 200  # thresholds, from equally many probabilities each
 LEAST = 1e-12  # a probability below it is taken for it
 
 
-INSIDE = "temperature 1, or in the weights"  # `convert` writes it there
+INSIDE = "the temperature in its weights"  # where `convert` has left 1 of it
 
 
 @dataclass(frozen=True)

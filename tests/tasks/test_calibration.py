@@ -94,6 +94,8 @@ def test_a_temperature_at_the_end_of_the_search_is_said_to_be_no_optimum() -> No
     cold = fit_decision(task(), right, ["temperature"], split="dev").describe()
     assert cold.startswith("temperature 0.05 (the end of the search, no optimum: all are right)")
     assert "end" not in LabelDecision(19.9, fitted="dev").describe()
+    folded = LabelDecision(fitted="dev").describe()  # of a folder by convert
+    assert folded == "the temperature in its weights, fitted on dev"
 
 
 def test_of_several_labels_each_has_its_odds() -> None:
