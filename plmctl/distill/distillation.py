@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from torch import nn
+from torch.optim import Optimizer
 
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError
@@ -160,6 +161,12 @@ class Distillation(Objective):
             terms |= _name_terms(name, output.terms)
             logs |= output.logs
         return Output(terms, logs, state_out, own.contrasts)
+
+    def figures(self) -> dict[str, float]:
+        return self.objective.figures()
+
+    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
+        self.objective.before_step(model, optimizer, share)
 
     def after_step(self, model: Model, step: int) -> None:
         self.objective.after_step(model, step)

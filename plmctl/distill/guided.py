@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
@@ -64,6 +65,15 @@ class Guided(Objective):
         helpers = tuple((helper, frozenset[str]()) for helper in teacher.models())
         facts = objective.facts
         self.facts = replace(facts, helpers=(*facts.helpers, *helpers))
+
+    def figures(self) -> dict[str, float]:
+        return self.objective.figures()
+
+    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
+        self.objective.before_step(model, optimizer, share)
+
+    def after_step(self, model: Model, step: int) -> None:
+        self.objective.after_step(model, step)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return self.objective.counts(batch)
@@ -137,6 +147,8 @@ class _Vectors:
     """The question for the vector of each text."""
 
     chooses = False
+
+    names = (SENTENCE,)
 
     def __init__(self, pooling: str) -> None:
         self.pooling, self.heads = pooling, frozenset[str]()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError
@@ -128,6 +129,12 @@ class Theseus(Objective):
         output = self.objective(self._mixed[0], batch, state)
         replaced = torch.tensor(float(sum(map(np.sum, self.drawn))), device=self.step.device)
         return replace(output, logs={**output.logs, "replaced": (replaced, sum(self.modules_of))})
+
+    def figures(self) -> dict[str, float]:
+        return self.objective.figures()
+
+    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
+        self.objective.before_step(model, optimizer, share)
 
     def after_step(self, model: Model, step: int) -> None:
         self.step.fill_(step)

@@ -23,6 +23,7 @@ from plmctl.distill.logits import LogitMSE, SoftTargets
 from plmctl.distill.questions import OfTask, OfTokens, make_question
 from plmctl.distill.relations import MiniLM
 from plmctl.distill.teachers import Frozen, Several
+from plmctl.distill.theseus import Theseus
 from plmctl.heads.lm import LMHead
 from plmctl.heads.tag import Tag
 from plmctl.models.base import Model
@@ -338,3 +339,27 @@ def test_an_encoder_decoder_is_compared_where_it_writes():
         for a, b in zip(own, other, strict=True)
     )
     assert torch.allclose(out.terms["layers"].total, apart)
+
+
+class Timed(MLM):
+    """An objective that depends on the share of the run."""
+
+    done = 0.0
+
+    def before_step(self, model, optimizer, share):
+        self.done = share
+
+    def figures(self):
+        return {"done": self.done}
+
+
+def test_an_objective_that_follows_the_run_does_so_with_a_teacher():
+    student, measures, teacher = pair()
+    given = {"model": student, "teacher": teacher}
+    soft = {"soft": SoftTargets(weight=0.5, temperature=1.0)}
+    for wrapped in (
+        Distillation(objective=Timed(), student=measures, signals=soft, hard=0.5, **given),
+        Theseus(objective=Timed(), rate=0.5, **given),
+    ):
+        wrapped.before_step(student, None, 0.25)
+        assert wrapped.figures() == {"done": 0.25}
