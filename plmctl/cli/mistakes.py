@@ -15,8 +15,8 @@ import typer
 
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.lacks import describe_lack, exit_code
-from plmctl.core.terminal import FAIL, remark
-from plmctl.core.unwritten import explain_unwritten
+from plmctl.core.terminal import DETAIL, FAIL, hears, remark
+from plmctl.core.unwritten import explain_own_code, explain_unwritten
 
 
 @contextlib.contextmanager
@@ -34,7 +34,10 @@ def report_mistakes() -> Iterator[None]:
         remark("plmctl: stopped", FAIL)
         raise typer.Exit(130) from None
     except Exception as error:
-        if not (why := describe_lack(error) or explain_unwritten(error)):
+        why = describe_lack(error) or explain_unwritten(error)
+        if not why and not hears(DETAIL):  # --verbose shows the whole trace
+            why = explain_own_code(error)
+        if not why:
             raise
         remark(f"plmctl: {why}", FAIL)
         raise typer.Exit(exit_code(error)) from None

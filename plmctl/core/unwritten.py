@@ -1,8 +1,9 @@
-"""Methods that the class of a part lacks, and that its base class leaves to it."""
+"""Mistakes in parts of users: methods that a class lacks, and errors that its code raises."""
 
 from __future__ import annotations
 
 import inspect
+import traceback
 from types import TracebackType
 from typing import Any
 
@@ -48,6 +49,20 @@ def explain_unwritten(error: BaseException) -> str:
         return ""
     allowed, fix = describe_unwritten(kind, method)
     return f"{allowed}\n  fix: {spell_fix(fix)}"
+
+
+def explain_own_code(error: BaseException) -> str:
+    """`mynoise.py:34, in WindowMask.__call__: ZeroDivisionError: division by zero` for an error in
+    the code of a part that is not of plmctl; "" for any other error.
+    """
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        kind = type(frame.f_locals.get("self"))
+        if kind.__module__ != frame.f_globals.get("__name__") or not declared(kind):
+            continue
+        if not kind.__module__.startswith("plmctl."):
+            found = f"{frame.f_code.co_filename}:{line}, in {frame.f_code.co_qualname}"
+    return f"{found}: {type(error).__name__}: {error}" if found else ""
 
 
 def _last(trace: TracebackType) -> TracebackType:

@@ -24,6 +24,7 @@ from plmctl.tasks.scores.below import list_unbeaten
 from plmctl.text.tokenizer import read_size
 from plmctl.use.predict import AVERAGE
 
+BEGUN, NOT_RUN = "begun, not finished", "not run yet"
 NUMBER = re.compile(r"\d[\d.,]*")
 
 
@@ -274,7 +275,7 @@ def list_missing(results: Results) -> list[dict[str, str]]:
             "job": name,
             "label": plan.jobs[name].label,
             "state": state.kind,
-            "why": state.why or "not run yet",
+            "why": state.why or (BEGUN if (results.locate(name) / RUN).exists() else NOT_RUN),
             "cells": "; ".join(cell for cell, jobs in behind if name in jobs),
         }
         for name, state in results.states.items()

@@ -29,7 +29,7 @@ from plmctl.runs.stage_costs import TOKENS_PER_WORD, count_tokens
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
 from plmctl.study.prospects import list_prospects
-from plmctl.study.results import Results
+from plmctl.study.results import NOT_RUN, Results
 
 JOBS = "jobs"  # in the folder of a study: the folders of its jobs
 
@@ -209,7 +209,12 @@ def show_table(record: Mapping[str, Any]) -> None:
     if record["seconds"]:
         tell(f"time taken: {clock(record['seconds'])}")
     told = defaultdict[str, set[str]](set)  # jobs that differ in their seed -> fixes
+    waiting = [job["label"] for job in record["missing"] if job["why"] == NOT_RUN]
+    if len(waiting) > 1:
+        tell(f"open: {counted(len(waiting), 'job')}, first {waiting[0]}: {NOT_RUN}")
     for job in record["missing"]:
+        if len(waiting) > 1 and job["why"] == NOT_RUN:
+            continue
         why = first_with_fix(job["why"], told=told[without_seed(job["label"])])
         tell(f"{job['state']}: {job['label']}: {why}")
 

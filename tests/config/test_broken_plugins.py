@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 from plmctl.analysis.measure import find_measures
+from plmctl.cli.mistakes import report_mistakes
 from plmctl.config.compose import compose
 from plmctl.config.glossary import known_fields
 from plmctl.config.other_names import guess
 from plmctl.core.errors import UsageError
+from plmctl.core.parts import part_of
+from plmctl.core.terminal import DETAIL, hear
 from tests.command import plmctl
 
 PART = """\
@@ -122,3 +127,22 @@ def test_two_swapped_letters_of_a_short_key_are_recognised() -> None:
     assert guess("tpo", ["text", "top", "order"]) == ["top"]
     assert guess("task.nmae", ["task.name", "task.path"]) == ["task.name"]
     assert guess("tpo", ["top", "opt", "text"]) == []
+
+
+@part_of("noise")
+class Halved:
+    def __call__(self, rows: int) -> float:
+        return rows / 0
+
+
+def test_an_error_in_the_code_of_a_part_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended, report_mistakes():
+        Halved()(3)
+    assert ended.value.exit_code == 1
+    line = inspect.getsourcelines(Halved)[1] + 3
+    place = f"{__file__}:{line}, in Halved.__call__: ZeroDivisionError: division by zero"
+    assert f"plmctl: {place}\n" in capsys.readouterr().err
+    with pytest.raises(ZeroDivisionError), hear(DETAIL), report_mistakes():
+        Halved()(3)
+    with pytest.raises(ZeroDivisionError), report_mistakes():
+        _ = 1 / 0  # of no part

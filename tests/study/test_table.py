@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,26 @@ def test_the_best_setting_on_dev_counts_with_the_mean_of_its_restarts(
     assert found.values(plan.study.metrics["perplexity"], "slow") == pytest.approx(
         {0: math.exp(2.0), 1: math.exp(2.1)}
     )
+
+
+def test_jobs_that_have_not_begun_are_one_line(
+    plan: StudyPlan, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(plan, here)
+    names = [*plan.jobs][-4:]
+    for name in names[1:]:  # the first one was interrupted
+        shutil.rmtree(here / name, ignore_errors=True)
+    record = write_table(
+        plan.study, results(plan, here, **dict.fromkeys(names, State("open"))), here
+    )
+    assert [job["why"] for job in record["missing"]] == ["begun, not finished"] + [
+        "not run yet"
+    ] * 3
+    capsys.readouterr()
+    show_table(record)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("open: ")]
+    assert len(lines) == 2
+    assert lines[0] == f"open: 3 jobs, first {plan.jobs[names[1]].label}: not run yet"
 
 
 def test_ways_of_scoring_that_differ_are_named(plan: StudyPlan, here: Path) -> None:
