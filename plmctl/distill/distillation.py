@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from torch import nn
-from torch.optim import Optimizer
 
-from plmctl.core.batch import Batch, Rows
+from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.distill.base import (
@@ -29,10 +27,11 @@ from plmctl.distill.transfer import LayerTransfer
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output
 from plmctl.objectives.mix import weigh
+from plmctl.objectives.wrapper import Wrapper
 
 
 @part_of("distill")
-class Distillation(Objective):
+class Distillation(Wrapper):
     """`hard * (terms of the objective) + sum_s weight_s * signal_s(student, teacher)`, both of the
     very same batch.
 
@@ -56,8 +55,8 @@ class Distillation(Objective):
         places: Positions = "predicted",
         transfer: LayerTransfer | None = None,
     ) -> None:
-        super().__init__()
-        self.objective, self.teacher = objective, teacher
+        super().__init__(objective)
+        self.teacher = teacher
         self.signals = nn.ModuleDict(signals)
         self.hard, self.writes = hard, model.backbone.writes
         self.question: Question = make_question(objective, model, places)
@@ -134,15 +133,12 @@ class Distillation(Objective):
         """The heads whose logits are compared; none if no signal reads logits."""
         return self.question.heads if LOGITS in self.record else frozenset()
 
-    def labels(self, rows: Rows) -> dict[str, np.ndarray]:
-        return self.objective.labels(rows)
-
     def _uses_labels(self) -> bool:
         return self.hard > 0 or not self.training
 
     def counts(self, batch: Batch) -> dict[str, int]:
         positions, real = self.question.counts(batch), count_tokens(self.writes, batch)
-        counts = self.objective.counts(batch) if self._uses_labels() else {}
+        counts = super().counts(batch) if self._uses_labels() else {}
         for name, signal in self.signals.items():
             signal_counts = signal.counts(batch, positions, real)  # type: ignore[operator]
             counts |= _name_terms(name, signal_counts)
@@ -162,14 +158,8 @@ class Distillation(Objective):
             logs |= output.logs
         return Output(terms, logs, state_out, own.contrasts)
 
-    def figures(self) -> dict[str, float]:
-        return self.objective.figures()
-
-    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
-        self.objective.before_step(model, optimizer, share)
-
     def after_step(self, model: Model, step: int) -> None:
-        self.objective.after_step(model, step)
+        super().after_step(model, step)
         self.teacher.after_step(model, step)
 
 

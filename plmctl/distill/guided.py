@@ -9,7 +9,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
@@ -20,13 +19,14 @@ from plmctl.heads.sentences import SENTENCE, embed_text
 from plmctl.models.base import Model
 from plmctl.objectives.base import Contrast, Objective, Output, Term
 from plmctl.objectives.contrast import multiply
+from plmctl.objectives.wrapper import Wrapper
 from plmctl.tasks.bi_encoder import NONE, BatchCandidates, BiEncoder
 
 GUIDE = "guide"
 
 
 @part_of("distill")
-class Guided(Objective):
+class Guided(Wrapper):
     """`- log exp(s(q, p) / t) / (exp(s(q, p) / t) + sum_n exp(s(n) / t))`, s the cosine of two
     texts. The candidates n are the other texts and questions of the batch, compared with q, and the
     other positives, compared with p. A candidate counts only where the teacher, the guide, finds it
@@ -55,28 +55,21 @@ class Guided(Objective):
         relative: bool = False,
         pooling: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(objective)
         if not (objective.facts.contrasts and getattr(objective.facts, "ranks", False)):
             allowed = "a task that compares questions with texts: bi_encoder, simcse_nli"
             raise ConfigError("distill", "guided", allowed, fix="task=bi_encoder")
-        self.objective, self.teacher = cast(BiEncoder, objective), teacher
+        self.teacher = teacher
         self.temperature, self.margin, self.relative = temperature, margin, relative
-        self.question = _Vectors(pooling or self.objective.pooling)
+        self.question = _Vectors(pooling or self.task.pooling)
         helpers = tuple((helper, frozenset[str]()) for helper in teacher.models())
         facts = objective.facts
         self.facts = replace(facts, helpers=(*facts.helpers, *helpers))
 
-    def figures(self) -> dict[str, float]:
-        return self.objective.figures()
-
-    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
-        self.objective.before_step(model, optimizer, share)
-
-    def after_step(self, model: Model, step: int) -> None:
-        self.objective.after_step(model, step)
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return self.objective.counts(batch)
+    @property
+    def task(self) -> BiEncoder:
+        """The task."""
+        return cast(BiEncoder, self.objective)
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         output = self.objective(model, batch, state)
@@ -110,7 +103,7 @@ class Guided(Objective):
             count = len(found.positive)
             return Output({SENTENCE: Term(total, count=count)}, {"acc/sentence": (best, count)})
 
-        return self.objective.nested.add_up(compute, vectors[SENTENCE])
+        return self.task.nested.add_up(compute, vectors[SENTENCE])
 
 
 @dataclass(frozen=True)

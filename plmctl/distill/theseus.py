@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from plmctl.core.batch import Batch, Rows
+from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.distill.base import Teacher
@@ -26,12 +25,13 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.norm import norm_tokens
 from plmctl.nn.stack import Stack
 from plmctl.objectives.base import Objective, Output
+from plmctl.objectives.wrapper import Wrapper
 
 FIX = "plmctl finetune checkpoint=<the teacher> task=..., and teacher=<that run>"
 
 
 @part_of("distill")
-class Theseus(Objective):
+class Theseus(Wrapper):
     """The objective on a model whose i-th module is the student's layer i, or the teacher's N / M
     layers that it replaces.
 
@@ -59,7 +59,7 @@ class Theseus(Objective):
         until: int | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(objective)
         if not 0 < rate <= 1:
             raise ConfigError(
                 "rate", rate, "0 < rate <= 1: the probability, at first, that a module is replaced"
@@ -81,7 +81,7 @@ class Theseus(Objective):
         if not objective.facts.needs:
             allowed = "learns from an objective alone, and none is set"
             raise ConfigError("_target_", type(self).__name__, allowed, fix="objective=[mlm]")
-        self.objective, self.teacher = objective, teacher
+        self.teacher = teacher
         self.rate, self.slope, self.until, self.seed = rate, slope, until, seed
         self.facts = objective.facts
         self.step: Tensor
@@ -115,12 +115,6 @@ class Theseus(Objective):
             for n, count in enumerate(self.modules_of)
         ]
 
-    def labels(self, rows: Rows) -> dict[str, np.ndarray]:
-        return self.objective.labels(rows)
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return self.objective.counts(batch)
-
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         if not self.training:
             output: Output = self.objective(model, batch, state)
@@ -130,15 +124,9 @@ class Theseus(Objective):
         replaced = torch.tensor(float(sum(map(np.sum, self.drawn))), device=self.step.device)
         return replace(output, logs={**output.logs, "replaced": (replaced, sum(self.modules_of))})
 
-    def figures(self) -> dict[str, float]:
-        return self.objective.figures()
-
-    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
-        self.objective.before_step(model, optimizer, share)
-
     def after_step(self, model: Model, step: int) -> None:
         self.step.fill_(step)
-        self.objective.after_step(model, step)
+        super().after_step(model, step)
 
 
 class Mixed(nn.Module):

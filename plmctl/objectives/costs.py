@@ -16,6 +16,7 @@ from plmctl.objectives.base import ModelCost, Objective, Output
 from plmctl.objectives.own_losses import OwnLosses
 from plmctl.objectives.penalty import Penalties
 from plmctl.objectives.ponder import PonderCost
+from plmctl.objectives.wrapper import Wrapper
 
 
 def find_costs(model: Model) -> list[ModelCost]:
@@ -25,17 +26,17 @@ def find_costs(model: Model) -> list[ModelCost]:
     return [cost for cost in costs if cost is not None]
 
 
-class Charged(Objective):
+class Charged(Wrapper):
     """`objective`, with the costs of the model."""
 
     def __init__(self, *, objective: Objective, costs: Sequence[ModelCost]) -> None:
-        super().__init__()
-        self.objective, self.costs = objective, list(costs)
+        super().__init__(objective)
+        self.costs = list(costs)
         self.states = nn.ModuleList(state for cost in self.costs for state in cost.states())
         self.facts = objective.facts.charged(self.costs)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        counts = self.objective.counts(batch)
+        counts = super().counts(batch)
         for cost in self.costs:
             counts = {**counts, **cost.counts(batch)}
         return counts
@@ -48,12 +49,12 @@ class Charged(Objective):
         return out
 
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
-        self.objective.before_step(model, optimizer, share)
+        super().before_step(model, optimizer, share)
         for cost in self.costs:
             cost.before_step(share)
 
     def after_step(self, model: Model, step: int) -> None:
-        self.objective.after_step(model, step)
+        super().after_step(model, step)
         for cost in self.costs:
             cost.after_step(step)
 

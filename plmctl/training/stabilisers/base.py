@@ -18,6 +18,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output
+from plmctl.objectives.wrapper import Wrapper
 from plmctl.runtime.whole_numbers import TrainedRanges
 from plmctl.training.optim.shards import share_of
 
@@ -122,12 +123,12 @@ class Stabiliser(nn.Module):
         """Exchange the trained weights with the weights that are evaluated and saved."""
 
 
-class Stabilised(Objective):
+class Stabilised(Wrapper):
     """`objective`, with the stabilisers of a run, in their order."""
 
     def __init__(self, *, objective: Objective, parts: Mapping[str, Stabiliser]) -> None:
-        super().__init__()
-        self.objective, self.parts = objective, nn.ModuleDict(parts)
+        super().__init__(objective)
+        self.parts = nn.ModuleDict(parts)
         terms = objective.facts.terms.union(*(part.terms for part in self.each()))
         self.facts = replace(objective.facts, terms=terms)
         inner = isinstance(objective, Stabilised) and objective.rewrites
@@ -139,23 +140,23 @@ class Stabilised(Objective):
 
     @property
     def unfinished(self) -> bool:
-        return self.objective.unfinished or any(part.unfinished for part in self.each())
+        return super().unfinished or any(part.unfinished for part in self.each())
 
     def figures(self) -> dict[str, float]:
-        found = self.objective.figures()
+        found = super().figures()
         for name, part in self.parts.items():
             own: Any = part
             found |= {f"{figure}/{name}": n for figure, n in own.figures().items()}
         return found
 
     def own_rates(self) -> dict[nn.Parameter, float]:
-        rates = self.objective.own_rates()
+        rates = super().own_rates()
         for part in self.each():
             rates |= part.own_rates()
         return rates
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        counts = self.objective.counts(batch)
+        counts = super().counts(batch)
         for part in self.each():
             counts = {**counts, **part.counts(self.objective, batch)}
         return counts
@@ -177,17 +178,17 @@ class Stabilised(Objective):
         return out
 
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
-        self.objective.before_step(model, optimizer, share)
+        super().before_step(model, optimizer, share)
         for part in self.each():
             part.before_step(model, optimizer, share)
 
     def after_step(self, model: Model, step: int) -> None:
-        self.objective.after_step(model, step)
+        super().after_step(model, step)
         for part in self.each():
             part.after_step(model, step)
 
     def exchange(self, model: Model) -> None:
-        self.objective.exchange(model)
+        super().exchange(model)
         for part in self.each():
             part.exchange(model)
 
