@@ -38,6 +38,7 @@ from plmctl.tasks.scores.below import FILE as BASELINES
 from plmctl.tasks.scores.below import UNBEATEN, list_unbeaten
 from plmctl.tasks.scores.bundles import count_bundles
 from plmctl.tasks.task import Task
+from plmctl.tasks.trained_texts import keep_trained
 from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.checkpoint import load_exactly, read
@@ -133,6 +134,8 @@ def execute(plan: FinetuningPlan, session: Session) -> Result:
     """Train what is planned, and conclude it."""
     train, tokenizer, kept = session.spec.train, plan.tokenizer, plan.kept
     best, largest = plan.metric
+    if session.world.main:
+        keep_trained(session.folder, plan.data["train"].examples)
     stable = bool(train.least_steps)
     result = fit(
         session,

@@ -56,7 +56,6 @@ from plmctl.tasks.inference import Split
 from plmctl.tasks.readers.label_text import SETTING, describe_names
 from plmctl.tasks.splits import describe_bundles
 from plmctl.tasks.task import Task
-from plmctl.tasks.trained_texts import keep_trained
 from plmctl.text import unknown
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget
@@ -142,7 +141,8 @@ def plan(session: Session) -> FinetuningPlan:
     if spec.train.unfreeze:
         stages, line = make_stages(spec, model, whole, epoch=epoch, steps=budget.steps)
         session.say(line)
-    stages, lines = divide(spec, stages, objective, budget.steps)
+    schedule = partial(build, spec.schedule, plugins=spec.plugins, path="schedule")
+    stages, lines = divide(stages, objective, budget.steps, schedule)
     for line in lines:
         session.say(line)
     return FinetuningPlan(
@@ -163,12 +163,10 @@ def plan(session: Session) -> FinetuningPlan:
 
 
 def _read(session: Session, task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
-    """The encoded splits of a task; the run keeps the tokenizer, and hashes of its texts."""
+    """The encoded splits of a task; the run keeps the tokenizer."""
     if session.world.main and not (session.folder / TOKENIZER / META).is_file():
         tokenizer.save(session.folder / TOKENIZER)
     data = encode_splits(session, task, tokenizer)
-    if session.world.main:
-        keep_trained(session.folder, data["train"].examples)
     _describe_data(session, task, tokenizer, data)
     return data
 

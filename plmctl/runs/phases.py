@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from plmctl.config.build import build
 from plmctl.core.errors import ConfigError
 from plmctl.objectives.base import Objective
 from plmctl.training.stages import Stage, describe_empty_stages
 
 
-def check_phases(spec: Any, objective: Objective) -> None:
+def check_phases(train: Mapping[str, Any], objective: Objective) -> None:
     """ConfigError where a run with phases is cut into stages otherwise, too."""
-    cuts = {"train.stages": spec.train.get("stages"), "train.unfreeze": spec.train.get("unfreeze")}
-    for name, value in cuts.items():
-        if value and objective.facts.phases:
+    for name in ("stages", "unfreeze"):
+        if train.get(name) and objective.facts.phases:
             allowed = "none: distill.transfer divides the run into phases"
-            raise ConfigError(name, ..., allowed, fix="distill.transfer=null")
+            raise ConfigError(f"train.{name}", ..., allowed, fix="distill.transfer=null")
 
 
 def divide(
-    spec: Any, stages: Sequence[Stage], objective: Objective, steps: int | None
+    stages: Sequence[Stage],
+    objective: Objective,
+    steps: int | None,
+    make_schedule: Callable[[], Any],
 ) -> tuple[list[Stage], list[str]]:
     """The stages of a run, its only one divided into the phases of the objective; and lines on
     them.
 
     Args:
         steps: The updates of the run, where they are known.
+        make_schedule: The schedule of the run.
     """
     made, lines, facts = list(stages), list[str](), objective.facts
     if facts.phases:
         (whole,) = stages
-        schedule = build(spec.schedule, plugins=spec.plugins, path="schedule")
-        made = whole.divide(facts.phases, schedule, facts.terms)
+        made = whole.divide(facts.phases, make_schedule(), facts.terms)
         lines.append(_describe(made))
     if empty := describe_empty_stages(made, steps):
         lines.append(empty)

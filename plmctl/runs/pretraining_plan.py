@@ -125,7 +125,8 @@ def plan(session: Session) -> PretrainingPlan:
         session.say(line, WARN)
     stated = read_reached(spec.recipe, spec.provenance.config_dirs)
     stages = _plan_stages(spec, model, objective, loaders)
-    stages, lines = divide(spec, stages, objective, budget.steps)
+    schedule = partial(build, spec.schedule, plugins=spec.plugins, path="schedule")
+    stages, lines = divide(stages, objective, budget.steps, schedule)
     for line in lines:
         session.say(line)
     return PretrainingPlan(

@@ -139,7 +139,7 @@ def distillation(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         lesson: Objective = build(spec.distill, given, spec.plugins, path="distill")
-    check_phases(spec, lesson)
+    check_phases(spec.train, lesson)
     if isinstance(lesson, Distillation) and LOGITS in lesson.record:
         lesson.teacher.meet(lesson.question)
     return lesson

@@ -61,7 +61,10 @@ def try_tokenizers(plan: StudyPlan, given: Provenance) -> list[str]:
             if known := tried[key]:
                 _build_parts(config, known, given)
         except TooLittleText as small:
-            errors.append(UsageError(f"arm '{name}': {_spell_smaller(small, plan.study.pretrain)}"))
+            shared = plan.study.pretrain
+            own = any(word.startswith(f"{small.path}=") for word in composed.arm.overrides)
+            told = small if own else _spell_smaller(small, shared)
+            errors.append(UsageError(f"arm '{name}': {told}"))
         except PlmctlError as error:
             errors.append(UsageError(f"arm '{name}': {error}"))
     raise_all(errors)

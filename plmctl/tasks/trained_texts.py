@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from plmctl.core.errors import DataError
 from plmctl.storage.atomic import write_bytes
 from plmctl.tasks.record import Example
 
-FILE = "trained_texts.npy"  # a file of a run
+FILE = "trained_texts.bin"  # a file of a run, 8 bytes a text
 
 
 def hash_texts(examples: Sequence[Example]) -> np.ndarray:
@@ -31,9 +30,7 @@ def hash_texts(examples: Sequence[Example]) -> np.ndarray:
 
 def keep_trained(run: Path, examples: Sequence[Example]) -> None:
     """Write the hashes of the training examples into the folder of their run, each once."""
-    content = io.BytesIO()
-    np.save(content, np.unique(hash_texts(examples)))
-    write_bytes(run / FILE, content.getvalue())
+    write_bytes(run / FILE, np.unique(hash_texts(examples)).tobytes())
 
 
 def read_trained(run: Path | None) -> np.ndarray | None:
@@ -45,9 +42,8 @@ def read_trained(run: Path | None) -> np.ndarray | None:
     if run is None or not (run / FILE).is_file():
         return None
     try:
-        found: np.ndarray = np.load(run / FILE)
-        return found
-    except (OSError, ValueError, EOFError) as error:
+        return np.frombuffer((run / FILE).read_bytes(), dtype="<u8")
+    except (OSError, ValueError) as error:
         what = "the hashes of the training texts cannot be read"
         raise DataError(what, file=run / FILE, fix=f"rm {run / FILE}") from error
 

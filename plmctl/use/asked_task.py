@@ -4,11 +4,14 @@ predictions are written.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from plmctl.artifacts.assemble import longest
 from plmctl.artifacts.label_rows import count_rows, facts_of, labels_of, name_rows
@@ -16,7 +19,7 @@ from plmctl.artifacts.loading import Loaded, Source
 from plmctl.artifacts.model_facts import framing, reading
 from plmctl.config.build import build, class_of, plain
 from plmctl.config.spec import Part
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import declared
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
@@ -39,6 +42,7 @@ from plmctl.tasks.predictions import (
     write_submission,
 )
 from plmctl.tasks.record import Example
+from plmctl.tasks.splits import Splits
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import is_trained_part, read_trained
 from plmctl.tasks.unlabelled import read_unlabelled
@@ -110,7 +114,7 @@ def ask_all(
     held, asked = task.splits.held_share, ALSO.get(split, split)
     divided = held and asked in ("train", "dev")
     trained = read_trained(loaded.source.run) if divided else None
-    if trained is not None and is_trained_part(trained, task.read("train")):
+    if trained is not None and _is_own(trained, task.splits):
         return ""
     task.splits = task.splits.whole()
     if not held or asked != "dev":
@@ -123,6 +127,13 @@ def ask_all(
         f" {texts}if that was this file, task.dev_share={held:g} scores what plmctl finetune"
         " held out"
     )
+
+
+def _is_own(trained: np.ndarray, splits: Splits) -> bool:
+    """Whether a run was trained on the part for training of a file that has a part for dev, too."""
+    with contextlib.suppress(DataError):  # one of the parts is empty
+        return bool(splits.read("dev")) and is_trained_part(trained, splits.read("train"))
+    return False
 
 
 def read_examples(task: Task, split: str, texts: str | None = None) -> tuple[str, list[Example]]:

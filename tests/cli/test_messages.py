@@ -260,7 +260,7 @@ def test_of_a_parameter_that_is_given_twice_the_last_one_counts() -> None:
     ("words", "fix"),
     [
         ("task.path=json.jsonl", "one JSON object a line"),
-        ("task.path=t.tvs", "give t.tsv"),
+        ("task.path=t.tvs", "task.path=t.tsv"),
         ("task.path=empty.txt", "name a file with examples"),
     ],
 )

@@ -20,6 +20,7 @@ from plmctl.objectives.costs import Charged
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.mlm import MLM
 from plmctl.objectives.penalty import Penalties
+from plmctl.objectives.phases import Phase
 from plmctl.objectives.word_structure import WordStructure
 from plmctl.runs.contract.stand_in import TINY
 
@@ -74,6 +75,7 @@ def full() -> Facts:
         helpers=((object(), some),),  # type: ignore[arg-type]
         asked_at={"a": frozenset({"x"})},
         measures=some,
+        phases=(Phase(name="layer 1", share=1.0),),
     )
 
 

@@ -45,7 +45,7 @@ def run(*words: str, code: int = 0) -> str:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output
-    return result.output
+    return result.stdout if "--json" in words else result.output
 
 
 @pytest.fixture(scope="module")
