@@ -197,6 +197,7 @@ class Evaluate(TaskUser, Command):
         """Write the results of a model, and return its scores; None for a submission."""
         from plmctl.artifacts.deployed import load_to_answer
         from plmctl.tasks.task import as_task
+        from plmctl.training.device.allocator import keep_freed_memory
         from plmctl.use.asked_task import ask_all, check_out, open_task
         from plmctl.use.labeller import make_labeller
         from plmctl.use.labelling import label_files
@@ -207,6 +208,8 @@ class Evaluate(TaskUser, Command):
         if self.out is not None:
             check_out(Path(self.out), self.overwrite, submission=given.submission)
         loaded, precision = load_to_answer(checkpoint, self.device, self.precision, self.plugins)
+        if precision.device.type == "cpu":
+            keep_freed_memory()
         asked = self._find_board(loaded) if given.submission else self.task
         task = open_task(loaded, asked, given.keys, checkpoint=checkpoint)
         own = as_task(task)

@@ -1,4 +1,4 @@
-"""The memory allocation of the C library, for training on CPU."""
+"""The memory allocation of the C library, for training and scoring on CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def keep_freed_memory() -> bool:
     """Let malloc keep freed memory, and return whether it does; only glibc can.
 
     By default glibc gets large blocks from the system one by one and returns each when it is freed.
-    In every update the kernel then clears the pages of all activations again: 5 to 10% of the time
+    In every batch the kernel then clears the pages of all activations again: 5 to 10% of the time
     of a small model.
     """
     if platform.libc_ver()[0] != "glibc":
