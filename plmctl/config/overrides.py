@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import parameters_of
+from plmctl.config.command import RECIPE
 from plmctl.config.instead import INSTEAD, OF_TRAINERS
 from plmctl.config.named_parts import find_target, list_parts, match_name
 from plmctl.config.other_names import guess, ours
@@ -225,6 +226,12 @@ class _Settings:
     def settle(self, word: OverrideWord) -> OverrideWord:
         """The word for an existing setting, or for a new name; ConfigError for any other."""
         self._refuse_part(word)
+        if word.key == RECIPE and RECIPE in self.tree:
+            allowed, name = "is the first word of the command, without recipe=", word.value
+            fix = f"plmctl {self.composer.verb} {name}"
+            if self.composer.verb not in ("pretrain", "ablate"):
+                allowed, fix = "pretrain alone takes a recipe", "leave it out"
+            raise ConfigError(RECIPE, name, allowed, fix=fix)
         if not word.mark and self._gives_names(word):
             return word.added()
         if word.mark.startswith("+") or self._has(word.key):
@@ -324,7 +331,8 @@ class _Settings:
         takes = parameters_of(node, self.plugins) or ()
         if name in takes and not word.mark:
             return word.added()
-        known = [*paths(self.tree), *(f"{slot}.{parameter}" for parameter in takes)]
+        known = [key for key in paths(self.tree) if key != RECIPE]
+        known += [f"{slot}.{parameter}" for parameter in takes]
         raise self._explain_unknown(word, known)
 
     def _explain_unknown(self, word: OverrideWord, known: Sequence[str]) -> ConfigError:

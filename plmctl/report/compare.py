@@ -33,7 +33,13 @@ from plmctl.report.predicted import (
     respell_tags,
     score_by_kind,
 )
-from plmctl.tasks.scores.bundles import bundle_rows, remark_few, score_bundles
+from plmctl.tasks.scores.bundles import (
+    bundle_rows,
+    count_bundles,
+    remark_few,
+    score_bundles,
+    share_bundles,
+)
 from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.scores.resampling import Form, Sums, Whole, draw_like, find_forms
 
@@ -85,7 +91,10 @@ def compare(
         left, right = respell_tags(left, right), respell_tags(right, left)
     score: Score = task.score if task is not None else score_by_kind(shape, positive)
     many, single = len(left), score
-    bundled = any("bundle" in row for row in left)
+    if odd := share_bundles(left, right):
+        why = f"the bundle of {odd} is another one than in {a.file}"
+        raise DataError(why, file=b.file, fix="predictions of the same bundles")
+    bundled = count_bundles(left) is not None
     if bundled:
         left, right, score = bundle_rows(left), bundle_rows(right), score_bundles(score)
     known = list(score(left))

@@ -199,3 +199,10 @@ def test_a_saved_run_names_the_schema_that_it_fits(
     (tmp_path / "file").touch()
     monkeypatch.setenv("PLMCTL_CACHE", str(tmp_path / "file"))  # no folder can be made there
     assert spec_text(spec).startswith("version")
+
+
+def test_a_recipe_as_a_setting_is_refused() -> None:
+    """It would name the run after the recipe, and train the usual one."""
+    done = run("pretrain", "recipe=gpt2", "size=tiny", "--dry-run")
+    assert done.exit_code == 2
+    assert "fix: plmctl pretrain gpt2" in done.stderr

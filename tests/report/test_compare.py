@@ -205,3 +205,27 @@ def test_the_fix_of_absent_answers_leads_to_them(tmp_path: Path) -> None:
     place = said.split(" out=")[1].split()[0]
     write(Path(place) / "dev.jsonl", LEFT)
     assert compared(folder, folder)["metrics"]["accuracy"]["first"] == 4 / 8
+
+
+def test_blank_bundles_stand_alone_and_others_must_be_the_same(tmp_path: Path) -> None:
+    def write(name: str, guesses: str, bundles: list[str] | None) -> str:
+        rows = [f"{n},x,{guess}" for n, guess in enumerate(guesses)]
+        head = "id,gold,guess"
+        if bundles is not None:
+            head, rows = f"{head},bundle", [f"{r},{b}" for r, b in zip(rows, bundles, strict=True)]
+        (tmp_path / name).write_text("\n".join([head, *rows, ""]))
+        return str(tmp_path / name)
+
+    def compare(*files: str) -> Any:
+        return CliRunner().invoke(make_app(), ["compare", *files, "--json"])
+
+    blank = ["", "", "", "", "", "k"]
+    right = write("a.csv", "xxxxxx", blank)
+    done = compare(right, write("b.csv", "yyyyyy", blank))
+    assert json.loads(done.stdout)["bundles"] == 6
+    # a side without the column has the bundles of the other
+    done = compare(write("c.csv", "yyyyyy", None), write("d.csv", "xxxxxx", list("aabbcc")))
+    assert json.loads(done.stdout)["bundles"] == 3
+    done = compare(write("e.csv", "yyyyyy", list("aabbcd")), str(tmp_path / "d.csv"))
+    assert done.exit_code == 3
+    assert "the bundle of 5 is another one than in" in done.stderr

@@ -8,6 +8,7 @@ from typing import Any
 from plmctl.core.terminal import counted
 
 FEW = 30  # bundles; tests and intervals from fewer are often too sure (Cameron et al., 2008)
+NO_BUNDLE = (None, "")  # an empty cell names no bundle
 Row = dict[str, Any]
 Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
 
@@ -21,7 +22,7 @@ def bundle_rows(rows: Sequence[Row]) -> list[Row]:
     """
     found: dict[Any, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.get("bundle", ("alone", row["id"])), []).append(row)
+        found.setdefault(_name_bundle(row), []).append(row)
     return [
         {
             "id": own[0]["id"],
@@ -44,9 +45,38 @@ def score_bundles(score: Score) -> Score:
 
 def count_bundles(rows: Sequence[Mapping[str, Any]]) -> int | None:
     """The number of bundles among predictions; None for predictions without bundles."""
-    if not any("bundle" in row for row in rows):
+    if all(row.get("bundle") in NO_BUNDLE for row in rows):
         return None
-    return len({row.get("bundle", ("alone", row["id"])) for row in rows})
+    return len({_name_bundle(row) for row in rows})
+
+
+def share_bundles(left: Sequence[Row], right: Sequence[Row]) -> str:
+    """Give rows without a bundle that of the same example on the other side, and return the id of
+    the first example whose bundles differ; "" where none do.
+    """
+    sides = (left, right)
+    known = [any(row.get("bundle") not in NO_BUNDLE for row in rows) for rows in sides]
+    if all(known):
+        pairs = zip(left, right, strict=True)
+        named = (row["id"] for row, other in pairs if _spell_bundle(row) != _spell_bundle(other))
+        return next(named, "")
+    if any(known):
+        have, lack = (left, right) if known[0] else (right, left)
+        for row, other in zip(have, lack, strict=True):
+            other["bundle"] = row.get("bundle")
+    return ""
+
+
+def _name_bundle(row: Mapping[str, Any]) -> Any:
+    """The bundle of a prediction; one without a name is a bundle of its own."""
+    bundle = row.get("bundle")
+    return ("alone", row["id"]) if bundle in NO_BUNDLE else bundle
+
+
+def _spell_bundle(row: Mapping[str, Any]) -> str:
+    """The bundle as a table has it, where all values are texts."""
+    bundle = row.get("bundle")
+    return "" if bundle in NO_BUNDLE else str(bundle)
 
 
 def add_bundles(
