@@ -120,7 +120,8 @@ def ask_all(
     if not held or asked != "dev":
         return ""
     if trained is not None:
-        return f"all of {task.splits.path} is scored: it is not what {checkpoint} was trained on"
+        file = task.splits.path
+        return f"all of {file} is scored: it is another file than {checkpoint} was trained on"
     texts = "" if trained_on is None else f"{trained_on} is its file, without hashes of texts; "
     return (
         f"all of {task.splits.path} is scored: {checkpoint} does not say what it was trained on;"

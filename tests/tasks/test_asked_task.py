@@ -78,7 +78,9 @@ def test_the_texts_of_a_run_say_which_file_it_split(file: Path, tmp_path: Path) 
         other.write_text("\n".join([names, *lines]) + "\n")
         keys, task = asked(other)
         loaded = model("all.tsv", run)
-        assert ("is not what hub/tickets was trained on" in ask(keys, task, loaded)) == (scored > 4)
+        assert ("is another file than hub/tickets was trained on" in ask(keys, task, loaded)) == (
+            scored > 4
+        )
         dev = task.read("dev")
         seen = sum(each.fields["text"] in learnt for each in dev)
         assert (len(dev), seen) == (scored, 0 if scored == 4 else 35)

@@ -311,9 +311,15 @@ class Table(SplitFiles):
         broken: dict[str, list[int]] = {}  # problem -> lines
         first = ""  # the first of them, as it stands in the file
         longer: list[int] = []  # lines of rows with cells that have no name
+        texts = [positions.get(role) for role in TEXTS]
+        ends_in_text = names is not None and len(names) - 1 in texts
         for number, (line, cells) in enumerate(rows):
             if names and any(cell.strip() for cell in cells[len(names) :]):
                 self._take_longer(file, line, cells, names, longer)
+                if ends_in_text:  # a text without quotes, cut at its commas
+                    what = f"{counted(len(cells), 'column')} where the header names {len(names)}"
+                    broken.setdefault(what, []).append(longer.pop())
+                    continue
             short = len(cells) <= max(positions.values())
             needed = labelled and not self.empty_labels
             if short or (needed and not cells[positions["label"]].strip()):

@@ -409,3 +409,16 @@ def test_a_row_that_goes_on_behind_the_header_is_named(tmp_path):
         Table(splits={}).read_file(file, {"text": "text", "label": "label"})
     file.write_text("text,label\na,pos,\n")  # an empty last cell is none
     assert Table(splits={}).read_file(file, {"text": "text", "label": "label"})[0].label == "pos"
+
+
+def test_a_text_without_quotes_is_never_cut(tmp_path) -> None:
+    """A lenient reader leaves such a row out; behind another column the cells are no text."""
+    (tmp_path / "new.csv").write_text("label,text\na,fine\nb,well, it was, fine\na,good\n")
+    reader = Table(splits={"train": ["new.csv"]}, lenient=True)
+    columns = {"text": "text", "label": "label"}
+    found = reader.read_file(tmp_path / "new.csv", columns)
+    assert [example.fields["text"] for example in found] == ["fine", "good"]
+    assert reader.skipped[str(tmp_path / "new.csv")] == 1
+    (tmp_path / "old.csv").write_text("text,label\nfine,a\ngood,b,beside\n")
+    found = reader.read_file(tmp_path / "old.csv", columns)
+    assert [example.fields["text"] for example in found] == ["fine", "good"]
