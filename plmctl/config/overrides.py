@@ -93,9 +93,20 @@ def read(
     words: list[OverrideWord] = []
     errors: list[PlmctlError] = []
     for text in texts:
+        key, _, value = text.partition("=")
         with collect(errors):
+            if key == RECIPE:
+                raise _refuse_recipe(value, composer.verb)
             words.append(_read(text, composer, sweep))
     return words, errors
+
+
+def _refuse_recipe(name: str, verb: str) -> ConfigError:
+    """The error of a recipe that is given as a setting."""
+    allowed, fix = "is the first word of the command, without recipe=", f"plmctl {verb} {name}"
+    if verb not in ("pretrain", "ablate"):
+        allowed, fix = "pretrain alone takes a recipe", "leave it out"
+    return ConfigError(RECIPE, name, allowed, fix=fix)
 
 
 def settle(
@@ -226,12 +237,6 @@ class _Settings:
     def settle(self, word: OverrideWord) -> OverrideWord:
         """The word for an existing setting, or for a new name; ConfigError for any other."""
         self._refuse_part(word)
-        if word.key == RECIPE and RECIPE in self.tree:
-            allowed, name = "is the first word of the command, without recipe=", word.value
-            fix = f"plmctl {self.composer.verb} {name}"
-            if self.composer.verb not in ("pretrain", "ablate"):
-                allowed, fix = "pretrain alone takes a recipe", "leave it out"
-            raise ConfigError(RECIPE, name, allowed, fix=fix)
         if not word.mark and self._gives_names(word):
             return word.added()
         if word.mark.startswith("+") or self._has(word.key):

@@ -112,7 +112,7 @@ def test_a_child_collects_no_garbage_of_its_parent(
         Ring(open_library(tmp_path))
         frozen = gc.get_freeze_count()
         assert run_in_child(gc.collect) == 0
-        assert gc.get_freeze_count() == frozen
+        assert gc.get_freeze_count() <= frozen  # some of them end meanwhile
         assert not gc.isenabled()
     finally:
         gc.enable()
