@@ -36,9 +36,8 @@ from plmctl.core.locate import (
 )
 from plmctl.core.parts import asks_for_factory, declared, fits, misfit, slot_of
 from plmctl.core.spelling import spell_setting
-from plmctl.core.values import NO_MAPPING, fit, item_of
+from plmctl.core.values import HINT, NO_MAPPING, fit, item_of
 
-_NEAR = re.compile(r"\(did you mean '(.+)'\?\)$")
 _WORDS = {"true": True, "false": False, "null": None}
 MARKS = ("_target_", "_partial_", "_given_")
 
@@ -419,8 +418,8 @@ def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> 
     """
     fix = ""
     if isinstance(value, str):
-        if meant := _NEAR.search(str(error)):
-            fix = f"{where}={meant[1]}"
+        if meant := HINT.search(str(error)):
+            fix = f"{where}={meant[2]}"
         bare = value.strip("'\"")
         with contextlib.suppress(ValueError):
             fit(_WORDS[bare] if bare in _WORDS else float(bare), annotation)
@@ -452,7 +451,7 @@ def _mend_items(items: Sequence[Any], annotation: Any) -> list[Any]:
             fit([item], annotation)
             mended.append(item)
         except ValueError as error:
-            mended += [meant[1]] if (meant := _NEAR.search(str(error))) else []
+            mended += [meant[2]] if (meant := HINT.search(str(error))) else []
     with contextlib.suppress(ValueError):
         return mended if len(mended) == len(items) and fit(mended, annotation) else []
     return []

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from plmctl.config.composer import HydraComposer
 
 KEY = re.compile(r"[+~]{0,2}[\w.@/:$-]+")
+LISTED = 24  # names of parts in a message
 NAMED = ("beside", "data.mixture", "data.sources")  # mappings from names that the user gives
 # the same, of a study, and groups of which its file leaves settings out
-LISTED = 24  # names of parts in a message
 IN_STUDIES = ("arms", "pretrain", "finetune", "stop", "eval", "metrics")
 
 

@@ -44,7 +44,7 @@ Share = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 # words of other programs for a word of ours
 SYNONYMS = {"gpu": "cuda", "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
 
-HINT = re.compile(r"( \(did you mean '.+'\?\))$")
+HINT = re.compile(r"( \(did you mean '(.+)'\?\))$")  # with its name
 NO_MAPPING = "must be a mapping of names to values"
 
 

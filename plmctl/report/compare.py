@@ -39,6 +39,7 @@ from plmctl.tasks.scores.bundles import (
     remark_few,
     score_bundles,
     share_bundles,
+    spell_bundles,
 )
 from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.tasks.scores.resampling import Form, Sums, Whole, draw_like, find_forms
@@ -292,8 +293,8 @@ def _show(
         ]
         for name, each in found.items()
     ]
-    within = "" if size.bundles is None else f" in {counted(size.bundles, 'bundle')}"
-    title = f"b against a: {counted(size.examples, 'example')}{within}, scored as {by}"
+    within = f"{counted(size.examples, 'example')}{spell_bundles(size.bundles)}"
+    title = f"b against a: {within}, scored as {by}"
     print_columns(title, ["metric", "a", "b", "b - a", "95% interval", "p"], rows)
     tell(f"a: {a.describe()}\nb: {b.describe()}")
     if lower:

@@ -15,7 +15,7 @@ from plmctl.report.sweeps import FOLD, find_value, list_varied, name_jobs
 from plmctl.report.text import format_number
 from plmctl.storage.gate import own
 from plmctl.tasks.predictions import Row, beside, write_rows
-from plmctl.tasks.scores.bundles import count_bundles
+from plmctl.tasks.scores.bundles import count_bundles, spell_bundles
 
 FILE = "out_of_fold"  # in the folder of the sweep
 Interval = tuple[float, float]
@@ -40,7 +40,7 @@ class OutOfFold:
     @property
     def within(self) -> str:
         """` in 168 bundles`; "" for rows without bundles."""
-        return "" if self.bundles is None else f" in {counted(self.bundles, 'bundle')}"
+        return spell_bundles(self.bundles)
 
 
 @dataclass(frozen=True)

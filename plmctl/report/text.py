@@ -7,14 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from plmctl.core.terminal import counted
-from plmctl.tasks.scores.bundles import remark_few
+from plmctl.tasks.scores.bundles import DRAWN, remark_few, spell_bundles
 
 SPELLED = 1e15  # from here on, a double has no digit after the point, and no reader counts digits
-BUNDLED = (  # the same where examples are in bundles, as those of one customer
-    "the 95% interval over bundles of examples, drawn whole: 1,000 draws of the bootstrap,"
-    " Wilson's of a share of bundles."
-)
+# the same where examples are in bundles, as those of one customer
+BUNDLED = f"the 95% interval over bundles of examples, {DRAWN}."
 METHOD = (  # the way in which intervals of scores are found
     "the 95% interval over examples, Wilson's of a share of them; of other means over"
     " examples or classes, and of scores from sums over examples, by 1,000 draws of the"
@@ -50,7 +47,7 @@ def spell_within(result: Mapping[str, Any] | None, split: str) -> str:
     if count is None:
         return ""
     few = remark_few(count)
-    return f" in {counted(count, 'bundle')}{f' ({few})' if few else ''}"
+    return f"{spell_bundles(count)}{f' ({few})' if few else ''}"
 
 
 def format_percent(value: float | None) -> str:

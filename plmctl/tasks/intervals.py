@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.terminal import counted
-from plmctl.tasks.scores.bundles import bundle_rows, count_bundles, remark_few, score_bundles
+from plmctl.tasks.scores.bundles import DRAWN, bundle_rows, count_bundles, remark_few, score_bundles
 from plmctl.tasks.scores.class_counts import ROOM, ClassMean
 from plmctl.tasks.scores.labels import MACRO
 from plmctl.tasks.scores.resampling import EQUAL, Form, Score, Sums, Whole, draw_like, find_forms
@@ -47,10 +47,7 @@ def describe_scores(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
 def spell_bundled(bundles: int) -> str:
     """The way in which intervals of scores are found where examples are in bundles."""
     few = remark_few(bundles)
-    method = (
-        f"over {counted(bundles, 'bundle')}, drawn whole: 1,000 draws of the bootstrap,"
-        " Wilson's of a share of bundles"
-    )
+    method = f"over {counted(bundles, 'bundle')}, {DRAWN}"
     return f"{method}; {few}" if few else method
 
 

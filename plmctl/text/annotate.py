@@ -134,6 +134,15 @@ def _ended_words(tokenizer: Tokenizer) -> Track:
 _BY_CONTEXT = {"char": _character_words, "suffix_bpe": _ended_words}
 
 
+def _cut_parts(tokenizer: Tokenizer) -> Track:
+    """The parts into which a byte-level tokenizer cuts a text before its pieces."""
+    return lambda texts, ids, lengths: tokenizer.find_parts(ids)
+
+
+# the same, and kinds that cut a text into words and marks themselves
+_AS_CUT = {**_BY_CONTEXT, "byte_bpe": _cut_parts}
+
+
 def find_word_starts(tokenizer: Tokenizer) -> Callable[[np.ndarray], np.ndarray]:
     """A function of the ids [N] of one text, [N] bool: the tokens that begin a word, where a mark
     is a word, too. Byte-level pieces follow the rule by which the tokenizer cuts a text before its
@@ -141,9 +150,7 @@ def find_word_starts(tokenizer: Tokenizer) -> Callable[[np.ndarray], np.ndarray]
 
     Differs: Whole word masking knows only words between spaces for these, as fairseq.
     """
-    if tokenizer.kind == "byte_bpe":
-        return tokenizer.find_parts
-    starts = _BY_CONTEXT.get(tokenizer.kind, _table_words)(tokenizer)
+    starts = _AS_CUT.get(tokenizer.kind, _table_words)(tokenizer)
     return lambda ids: starts([], ids, np.array([len(ids)]))
 
 

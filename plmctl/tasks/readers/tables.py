@@ -315,11 +315,11 @@ class Table(SplitFiles):
         ends_in_text = names is not None and len(names) - 1 in texts
         for number, (line, cells) in enumerate(rows):
             if names and any(cell.strip() for cell in cells[len(names) :]):
-                self._take_longer(file, line, cells, names, longer)
+                what = self._describe_longer(file, line, cells, names)
                 if ends_in_text:  # a text without quotes, cut at its commas
-                    what = f"{counted(len(cells), 'column')} where the header names {len(names)}"
-                    broken.setdefault(what, []).append(longer.pop())
+                    broken.setdefault(what, []).append(line)
                     continue
+                longer.append(line)
             short = len(cells) <= max(positions.values())
             needed = labelled and not self.empty_labels
             if short or (needed and not cells[positions["label"]].strip()):
@@ -345,16 +345,15 @@ class Table(SplitFiles):
         if broken:
             self.why[str(file)] = list_broken(broken)
 
-    def _take_longer(
-        self, file: Path, line: int, cells: list[str], names: Sequence[str], longer: list[int]
-    ) -> None:
-        """Count a row that goes on behind the last column that the header names; DataError where
-        the reader is not lenient.
+    def _describe_longer(
+        self, file: Path, line: int, cells: list[str], names: Sequence[str]
+    ) -> str:
+        """The problem of a row that goes on behind the last column that the header names; DataError
+        where the reader is not lenient.
         """
-        if self.lenient:
-            longer.append(line)
-            return
         there = f"{counted(len(cells), 'column')} where the header names {len(names)}"
+        if self.lenient:
+            return there
         fix = "put a text with commas or tabs into quotes, as CSV has them"
         what = f"{there}: {show_row(file, cells)[:80]!r}"
         raise DataError(what, file=file, line=line, fix=fix)

@@ -8,6 +8,8 @@ from typing import Any
 from plmctl.core.terminal import counted
 
 FEW = 30  # bundles; tests and intervals from fewer are often too sure (Cameron et al., 2008)
+# the way in which intervals of scores of bundles are found
+DRAWN = "drawn whole: 1,000 draws of the bootstrap, Wilson's of a share of bundles"
 NO_BUNDLE = (None, "")  # an empty cell names no bundle
 Row = dict[str, Any]
 Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
@@ -87,6 +89,11 @@ def add_bundles(
     """
     found = {split: n for split, rows in predictions.items() if (n := count_bundles(rows))}
     return {"bundles": found, **result} if found else dict(result)
+
+
+def spell_bundles(bundles: int | None) -> str:
+    """` in 18 bundles`; "" for examples without bundles."""
+    return "" if bundles is None else f" in {counted(bundles, 'bundle')}"
 
 
 def remark_few(bundles: int) -> str:
