@@ -326,7 +326,7 @@ class InContext(Probe):
         chance = float(np.mean([1 / len(prompt.answers) for prompt in prompts]))
         found = {name: {**measure(own), "chance": chance} for name, own in rows.items()}
         intervals = {
-            name: bootstrap(own, measure, self.metrics, seed=self.seed) if len(own) > 1 else {}
+            name: bootstrap(own, measure, self.metrics, seed=self.seed)
             for name, own in rows.items()
         }
         counts = {name: len(own) for name, own in rows.items()}

@@ -4,8 +4,9 @@ again what BM25 or a bi-encoder has found in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +20,9 @@ from plmctl.probes.base import Opened
 from plmctl.tasks import inference
 from plmctl.tasks.bi_encoder import VectorRanking
 from plmctl.tasks.cross_encoder import CrossEncoder
+from plmctl.tasks.intervals import bootstrap
 from plmctl.tasks.ranking import BM25, RankingTask, rank_others
+from plmctl.tasks.scores.ranking import average, score_each
 from plmctl.tasks.search import Ranked, search_words
 from plmctl.training.device.precision import Precision
 from plmctl.use.asked_task import (
@@ -33,7 +36,7 @@ from plmctl.use.asked_task import (
 from plmctl.use.predict import ScoreTable, Told
 from plmctl.use.sentence_vectors import SentencePooling, embed_terms, embed_texts, find_trained
 
-AT_ONCE = 64  # questions whose pairs are laid out together
+AT_ONCE = 1 << 13  # pairs that are laid out together
 
 
 def rank_corpus(
@@ -64,14 +67,6 @@ def rank_corpus(
         rankings[BM25] = list(rank_others(by_words, examples, names, top=task.depth))
     written = {key: task.write_rankings(examples, own, names) for key, own in rankings.items()}
     file = write_results(output, name, written[name])
-    scored = all(example.label is not None for example in examples)
-    scores = {}
-    if scored:  # in fine-tuning the same metrics are of the texts of a split alone
-        found = {key: task.score(own) for key, own in written.items()}
-        scores = {
-            key: {f"{metric}/corpus": value for metric, value in own.items()}
-            for key, own in found.items()
-        }
     extra = {
         "task": task.name,
         "checkpoint": str(loaded.source.folder),
@@ -80,7 +75,42 @@ def rank_corpus(
         ),
         "predictions": name_file(file),
     }
-    return ScoreTable(f"{task.name}: {name}", scores, extra)
+    scored = all(example.label is not None for example in examples)
+    columns = written if scored else {}
+    # in fine-tuning the same metrics are of the texts of a split alone
+    return tabulate(f"{task.name}: {name}", columns, task.metrics, extra, spelled="{}/corpus")
+
+
+def tabulate(
+    title: str,
+    columns: Mapping[str, Iterable[Mapping[str, Any]]],
+    metrics: Sequence[str],
+    extra: Mapping[str, Any],
+    *,
+    spelled: str = "{}",
+) -> ScoreTable:
+    """The means of metrics over questions, with intervals from draws of questions.
+
+    Args:
+        title: The title of the table.
+        columns: {column: the questions, as `score_each` takes them}.
+        metrics: The metrics of a ranking.
+        extra: Remarks.
+        spelled: The name of a metric in the table, with "{}" in it.
+    """
+    names = [spelled.format(metric) for metric in metrics]
+    mean = partial(average, names=names)
+    each = {
+        column: [dict(zip(names, of.values(), strict=True)) for of in score_each(rows, metrics)]
+        for column, rows in columns.items()
+    }
+    return ScoreTable(
+        title,
+        {column: mean(own) for column, own in each.items()},
+        extra,
+        {column: bootstrap(own, mean, names) for column, own in each.items()},
+        {column: len(own) for column, own in each.items()},
+    )
 
 
 def search_corpus(
@@ -142,10 +172,19 @@ def _find_first(
 def score_pairs(opened: Opened, task: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
     """[pairs] the score of a cross-encoder for each question with a text."""
     loaded, precision = opened.loaded, opened.precision
-    rows = task.encode_pairs(pairs, loaded.tokenizer)
     how: Any = {"batch_size": opened.batch_size, "device": precision.device}
+    found = [np.zeros(0, np.float32)]
     with torch.no_grad(), precision.autocast():
-        return inference.run(loaded.model, task, rows, **how)[0]["score"]
+        for start in range(0, len(pairs), AT_ONCE):
+            rows = task.encode_pairs(pairs[start : start + AT_ONCE], loaded.tokenizer)
+            found.append(inference.run(loaded.model, task, rows, **how)[0]["score"])
+    return np.concatenate(found)
+
+
+def cut(scores: np.ndarray, lists: Iterable[Sized]) -> list[np.ndarray]:
+    """`scores` in parts as long as the `lists`."""
+    ends = np.cumsum([0, *map(len, lists)])
+    return [scores[start:end] for start, end in pairwise(ends)]
 
 
 def _order_again(
@@ -156,14 +195,11 @@ def _order_again(
     first: Sequence[Ranked],
 ) -> list[Ranked]:
     names, texts = list(corpus), list(corpus.values())
+    found = [each.numbers for each in first]
+    asked = zip(queries, found, strict=True)
+    scores = score_pairs(opened, task, [(q, texts[n]) for q, own in asked for n in own])
     ordered = []
-    for start in range(0, len(queries), AT_ONCE):
-        some = list(zip(queries, first, strict=True))[start : start + AT_ONCE]
-        pairs = [(query, texts[number]) for query, own in some for number in own.numbers]
-        every, at = score_pairs(opened, task, pairs), 0
-        for _, own in some:
-            scores = every[at : at + len(own.numbers)]
-            at += len(own.numbers)
-            best = task.order(scores, [names[number] for number in own.numbers])
-            ordered.append(Ranked(own.numbers[best.numbers], best.scores))
+    for own, part in zip(found, cut(scores, found), strict=True):
+        best = task.order(part, [names[number] for number in own])
+        ordered.append(Ranked(own[best.numbers], best.scores))
     return ordered

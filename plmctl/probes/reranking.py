@@ -5,9 +5,9 @@ cross-encoder does so by its scores, any other model by the likeness of vectors.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
 from plmctl.core.values import Count
 from plmctl.probes.base import Opened, Probe
-from plmctl.probes.ranking import AT_ONCE, score_pairs
+from plmctl.probes.ranking import cut, score_pairs, tabulate
 from plmctl.probes.retrieval import choose_likeness, read_vectors
 from plmctl.probes.sentence_similarity import PATTERNS
 from plmctl.tasks.predictions import write_rows
@@ -26,14 +26,11 @@ from plmctl.tasks.ranking import BM25
 from plmctl.tasks.readers.judged import SHOWN, JudgedQuery, read_judged
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.retrieval import Retriever
-from plmctl.tasks.scores.ranking import check_ranking_metrics, order_ties, score_rankings, take_best
-from plmctl.tasks.search import search_vectors
-from plmctl.tasks.term_vectors import search_terms
+from plmctl.tasks.scores.ranking import check_ranking_metrics, order_ties, take_best
+from plmctl.tasks.term_vectors import TermVectors
 from plmctl.use.asked_task import describe_model
 from plmctl.use.predict import ScoreTable, Told
 from plmctl.use.sentence_vectors import choose_pooling
-
-Scores = Iterator[np.ndarray]  # the scores of the candidates, question by question
 
 
 @part_of("probe")
@@ -79,16 +76,14 @@ class Reranking(Probe):
         if not chosen:
             what = "no question has right and wrong candidates" if every else "no questions"
             raise DataError(what, file=file, fix="task.questions=raw" if every else SHOWN)
-        how, found = self._judge(opened, chosen)
-        searches = {"model": found}
+        texts = [text for each in chosen for text in each.texts]
+        how, scores = self._judge(opened, chosen, texts)
+        rows = {"model": list(_rank(chosen, scores))}
         if BM25 in self.beside:
-            searches[BM25] = _score_words(chosen)
-        rows = {name: list(_rank(chosen, scores)) for name, scores in searches.items()}
-        scores = {name: score_rankings(own, self.metrics) for name, own in rows.items()}
+            rows[BM25] = list(_rank(chosen, _score_words(chosen, texts)))
         extra: dict[str, Any] = {"checkpoint": opened.folder, **how}
-        texts = sum(len(each.texts) for each in chosen)
-        ordered = f"{counted(texts, 'candidate')} of {counted(len(chosen), 'question')}"
-        extra["ordered"] = Told(ordered, texts)
+        ordered = f"{counted(len(texts), 'candidate')} of {counted(len(chosen), 'question')}"
+        extra["ordered"] = Told(ordered, len(texts))
         if left := len(every) - len(chosen):
             extra["left out"] = Told(
                 f"{counted(left, 'question')} with right or with wrong candidates alone", left
@@ -96,66 +91,47 @@ class Reranking(Probe):
         if out is not None:
             written = [{"search": name, **row} for name in rows for row in rows[name]]
             extra["rankings"] = str(write_rows(out, written))
-        return ScoreTable(f"reranking: {opened.split}", scores, extra)
+        return tabulate(f"reranking: {opened.split}", rows, self.metrics, extra)
 
-    def _judge(self, opened: Opened, asked: Sequence[JudgedQuery]) -> tuple[dict[str, Any], Scores]:
-        """(a description, the scores): those of a cross-encoder, or products of vectors."""
+    def _judge(
+        self, opened: Opened, asked: Sequence[JudgedQuery], texts: Sequence[str]
+    ) -> tuple[dict[str, Any], np.ndarray]:
+        """(a description, [texts] scores): those of a cross-encoder, or products of vectors."""
         loaded, node = opened.loaded, opened.loaded.own_task()
         if self.pooling is None and node:
             given = describe_model(loaded, opened.plugins)
             task = build(node, given, opened.plugins, path="task")
             if task.facts.scores_pairs:
-                return {"scores": "question and text together"}, _score_pairs(opened, task, asked)
+                pairs = [(each.query, text) for each in asked for text in each.texts]
+                return {"scores": "question and text together"}, score_pairs(opened, task, pairs)
         pooling = choose_pooling(loaded, self.pooling, path="task.pooling")
         likeness = choose_likeness(self.likeness, pooling)
-        queries, texts = [each.query for each in asked], [t for each in asked for t in each.texts]
         q, d = read_vectors(
             opened,
             pooling,
-            queries,
+            [each.query for each in asked],
             texts,
             max_length=self.max_length,
             dimensions=self.dimensions,
             likeness=likeness,
         )
         how = {"pooling": pooling.words, "likeness": likeness}
-        return how, _multiply(q, d, asked, sparse=pooling.sparse)
+        multiply = TermVectors.multiply if pooling.sparse else partial(np.einsum, "nw,nw->n")
+        question = np.repeat(np.arange(len(asked)), [len(each.texts) for each in asked])
+        return how, multiply(q[question], d)
 
 
-def _multiply(q: Any, d: Any, asked: Sequence[JudgedQuery], *, sparse: bool) -> Scores:
-    """By vectors of questions, and of all candidates one after the other."""
-    search: Any = search_terms if sparse else search_vectors
-    for number, (own, each) in enumerate(zip(_parts(asked), asked, strict=True)):
-        names = [*map(str, range(len(each.texts)))]
-        found = next(iter(search(q[[number]], d[own], names, top=len(names))))
-        scores = np.zeros(len(names))
-        scores[found.numbers] = found.scores
-        yield scores
+def _score_words(asked: Sequence[JudgedQuery], texts: Sequence[str]) -> np.ndarray:
+    """[texts] by BM25 with the counts of the candidates of all questions."""
+    retriever = Retriever(texts)
+    own = cut(np.arange(len(texts)), [each.texts for each in asked])
+    scores = [retriever.score(each.query)[part] for each, part in zip(asked, own, strict=True)]
+    return np.concatenate(scores)
 
 
-def _score_pairs(opened: Opened, task: Any, asked: Sequence[JudgedQuery]) -> Scores:
-    for start in range(0, len(asked), AT_ONCE):
-        some = asked[start : start + AT_ONCE]
-        scores = score_pairs(opened, task, [(e.query, text) for e in some for text in e.texts])
-        yield from (scores[own] for own in _parts(some))
-
-
-def _score_words(asked: Sequence[JudgedQuery]) -> Scores:
-    """By BM25 with the counts of the candidates of all questions."""
-    retriever = Retriever([text for each in asked for text in each.texts])
-    for own, each in zip(_parts(asked), asked, strict=True):
-        yield retriever.score(each.query)[own]
-
-
-def _parts(asked: Sequence[JudgedQuery]) -> list[np.ndarray]:
-    """The numbers of the candidates of each question among all."""
-    ends = accumulate(len(each.texts) for each in asked)
-    return [np.arange(end - len(each.texts), end) for end, each in zip(ends, asked, strict=True)]
-
-
-def _rank(asked: Sequence[JudgedQuery], scores: Iterable[np.ndarray]) -> Iterator[dict[str, Any]]:
+def _rank(asked: Sequence[JudgedQuery], scores: np.ndarray) -> Iterator[dict[str, Any]]:
     """A prediction for each question; candidates are named by their numbers, from 0."""
-    for each, own in zip(asked, scores, strict=True):
+    for each, own in zip(asked, cut(scores, [each.texts for each in asked]), strict=True):
         names = [*map(str, range(len(each.texts)))]
         best = take_best(own, order_ties(names), len(names))
         right = [number for number, grade in enumerate(each.grades) if grade > 0]

@@ -5,12 +5,11 @@ or MS MARCO (eval only; Thakur et al., 2021).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
@@ -18,13 +17,14 @@ from plmctl.core.terminal import counted, remark
 from plmctl.core.values import Count
 from plmctl.heads.sentences import take_columns
 from plmctl.probes.base import Opened, Probe
+from plmctl.probes.ranking import tabulate
 from plmctl.tasks.bi_encoder import unit
 from plmctl.tasks.predictions import write_rows
 from plmctl.tasks.ranking import BM25, RankingTask, rank_others
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.ranking import CorpusFolder, find_corpus
 from plmctl.tasks.record import Example
-from plmctl.tasks.scores.ranking import check_ranking_metrics, score_rankings
+from plmctl.tasks.scores.ranking import average, check_ranking_metrics
 from plmctl.tasks.search import Index, Ranked, search_vectors, search_words
 from plmctl.tasks.term_vectors import search_terms
 from plmctl.use.embedding_lines import lay_out_text
@@ -38,6 +38,7 @@ from plmctl.use.sentence_vectors import (
 )
 
 MEAN = "mean"
+Scores = Mapping[str, Mapping[str, Any]]  # by column and name
 
 
 @part_of("probe")
@@ -93,8 +94,7 @@ class Retrieval(Probe):
     def measure(self, opened: Opened) -> ScoreTable:
         """The scores of every set, and their mean."""
         pooling = choose_pooling(opened.loaded, self.pooling, path="task.pooling")
-        out, rows = opened.claim_file("rankings.jsonl"), list[dict[str, Any]]()
-        by_search: dict[str, dict[str, dict[str, float]]] = {}  # by search, then by set
+        out, columns = opened.claim_file("rankings.jsonl"), dict[str, list[dict[str, Any]]]()
         texts = questions = ungraded = unanswered = 0
         sets, split = self.choose_split(opened)
         for name, folder in sets.items():
@@ -103,13 +103,8 @@ class Retrieval(Probe):
             ungraded, unanswered = ungraded + folder.count_unjudged(split), unanswered + left
             for search, ranked in self._rank(opened, pooling, examples, corpus):
                 own = RankingTask.write_rankings(examples, ranked, list(corpus))
-                by_search.setdefault(search, {})[name] = score_rankings(own, self.metrics)
-                rows += [{"set": name, "search": search or "vectors", **row} for row in own]
-        scores = {
-            f"{name} {search}".strip(): of_set
-            for search, own in by_search.items()
-            for name, of_set in ({**own, MEAN: average(own)} if len(own) > 1 else own).items()
-        }
+                known = {"set": name, "search": search or "vectors"}
+                columns[f"{name} {search}".strip()] = [{**known, **row} for row in own]
         extra: dict[str, Any] = {"checkpoint": opened.folder, "pooling": pooling.words}
         extra["likeness"] = choose_likeness(self.likeness, pooling)
         searched = f"{counted(texts, 'text')} for {counted(questions, 'question')}"
@@ -121,8 +116,18 @@ class Retrieval(Probe):
             said = f"{counted(unanswered, 'question')} left out: no relevant text"
             extra["unanswered"] = Told(said, unanswered)
         if out is not None:
-            extra["rankings"] = str(write_rows(out, rows))
-        return ScoreTable(f"retrieval: {split}", scores, extra)
+            extra["rankings"] = str(write_rows(out, [*chain(*columns.values())]))
+        table = tabulate(f"retrieval: {split}", columns, self.metrics, extra)
+        return replace(table, metrics=self._add_means(table.metrics, sets))
+
+    def _add_means(self, scores: Scores, sets: Iterable[str]) -> Scores:
+        """The scores of each search, and their mean behind those of several sets."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for search in ("", *self.beside):
+            own = {name: scores[name] for name in (f"{each} {search}".strip() for each in sets)}
+            mean = average([*own.values()], self.metrics)
+            found |= {**own, f"{MEAN} {search}".strip(): mean} if len(own) > 1 else own
+        return found
 
     def choose_split(self, opened: Opened) -> tuple[dict[str, CorpusFolder], str]:
         """(the sets, the split to score). Where the command line names no split and no set has
@@ -221,12 +226,6 @@ def read_vectors(
     ]
     q, d = map(unit, vectors) if likeness == "cosine" else vectors
     return q, d
-
-
-def average(sets: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each metric over sets."""
-    own = list(sets.values())
-    return {name: float(np.mean([each[name] for each in own])) for name in own[0]}
 
 
 def _list_sets(place: Path, split: str) -> list[CorpusFolder]:

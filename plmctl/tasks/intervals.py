@@ -29,7 +29,7 @@ def find_intervals(task: Task, rows: Sequence[Mapping[str, Any]], *, seed: int =
     score: Score = task.score
     if any("bundle" in row for row in rows):
         rows, score = bundle_rows([dict(row) for row in rows]), score_bundles(score)
-    found = bootstrap(rows, score, task.metrics, seed=seed) if len(rows) >= LEAST else {}
+    found = bootstrap(rows, score, task.metrics, seed=seed)
     task.signatures = kept
     return found
 
@@ -52,16 +52,19 @@ def spell_bundled(bundles: int) -> str:
 
 
 def bootstrap(
-    rows: Sequence[Mapping[str, Any]], score: Score, names: Sequence[str], *, seed: int
+    rows: Sequence[Mapping[str, Any]], score: Score, names: Sequence[str], *, seed: int = 0
 ) -> Intervals:
     """The percentiles that hold the middle 95% of the scores of 1,000 draws of as many rows, with
     replacement (Efron and Tibshirani, 1993, ch. 13; Lin, 2004, sec. 6). A share of rows has the
-    interval by `wilson`; a mean over classes has draws of `ClassMean.pseudo_values`. The interval
-    is None where all draws have one score: they show nothing about other rows.
+    interval by `wilson`; a mean over classes has draws of `ClassMean.pseudo_values`. A metric has
+    no interval where all draws have one score, or where there is one row: nothing shows then what
+    others would do.
 
     Args:
         seed: The seed of the draws, which are the same for all metrics.
     """
+    if len(rows) < LEAST:
+        return {}
     known, n, rng = score(rows), len(rows), np.random.default_rng(seed)
     forms = find_forms(rows, score, [name for name in names if name in known])
     found: Intervals = {}

@@ -31,6 +31,7 @@ from plmctl.probes.ranking import score_pairs
 from plmctl.probes.reranking import Reranking
 from plmctl.probes.retrieval import Retrieval
 from plmctl.probes.sentence_similarity import ScoredPair, SentenceSimilarity, average
+from plmctl.tasks.intervals import wilson
 from plmctl.training.device.precision import choose
 from plmctl.use.embedding_lines import EmbeddingLine
 from plmctl.use.sentence_vectors import SentencePooling, choose_pooling, embed_texts
@@ -323,6 +324,16 @@ def test_reads_the_distributed_sets() -> None:
     assert {name: len(pairs) for name, pairs in sets.items()} == {"STS-B": 1500, "nli_sick": 500}
 
 
+def draw_interval(values: list[float]) -> Any:
+    """Percentiles of the means of 1,000 draws of questions; None where all are equal."""
+    if {*values} == {0.0, 1.0}:
+        return pytest.approx(wilson(sum(values), len(values)))
+    picks = np.random.default_rng(0).integers(len(values), size=(1000, len(values)))
+    means = [np.mean([values[n] for n in row]) for row in picks]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return pytest.approx((low, high)) if high > low + 1e-9 else None
+
+
 @pytest.mark.parametrize("pooling", ["mean", "splade"])
 def test_retrieval_is_that_of_loops(pooling: str, loaded: Loaded, tmp_path: Path) -> None:
     """Over a folder of two sets: by cosines of means, and by products of weights."""
@@ -350,6 +361,7 @@ def test_retrieval_is_that_of_loops(pooling: str, loaded: Loaded, tmp_path: Path
                 own.append(trec(each, ranked, [grade for grade in grades if grade]))
         for each, own in scores.items():
             assert table.metrics[name][each] == pytest.approx(np.mean(own)), (name, each)
+            assert table.intervals[name].get(each) == draw_interval(own), (name, each)
     both = [table.metrics[name]["map"] for name in whole]
     assert table.metrics["mean"]["map"] == pytest.approx(np.mean(both))
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -445,6 +457,9 @@ def test_reranking_is_that_of_loops(
             ranked, relevant = [grades[n] for n in order], [g for g in grades if g]
             own.append(trec(name, ranked, relevant) if relevant else 0.0)
     assert table.metrics["model"] == pytest.approx({n: np.mean(own) for n, own in wanted.items()})
+    for name, own in wanted.items():
+        assert table.intervals["model"].get(name) == draw_interval(own)
+    assert table.examples == dict.fromkeys(("model", "bm25"), len(kept))
     assert table.extra["ordered"].value == (9 if questions == "clean" else 12)
     assert ("left out" in table.extra) == (questions == "clean")
     assert table.metrics["bm25"]["map"] > 0

@@ -83,6 +83,8 @@ def test_an_inverted_index_finds_what_products_find() -> None:
     ):
         assert found.numbers.tolist() == wanted.numbers.tolist()
         assert found.scores.tolist() == wanted.scores.tolist()
+    products = TermVectors.of(documents[:9]).multiply(TermVectors.of(queries))
+    assert products == pytest.approx((documents[:9] * queries).sum(1))
     taken = terms[[7, 3, 3]]
     assert [len(taken), taken.row(0)[0].tolist()] == [3, []]
     assert taken.row(1)[1].tolist() == documents[3][documents[3] > 0].tolist()

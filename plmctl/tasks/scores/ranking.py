@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,19 +88,28 @@ def measure(name: str, ranked: Gains, relevant: Gains) -> float:
     return KINDS[kind](ranked, relevant)
 
 
-def score_rankings(
-    predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-) -> dict[str, float]:
-    """The mean of each metric over questions, each with `gold`, `grades` and `guess`: the relevant
-    documents, how relevant they are, and the ranking.
+def score_each(
+    predictions: Iterable[Mapping[str, Any]], names: Sequence[str]
+) -> Iterator[dict[str, float]]:
+    """The metrics of each question, which has `gold`, `grades` and `guess`: the relevant documents,
+    how relevant they are, and the ranking.
     """
-    scores: dict[str, list[float]] = {name: [] for name in names}
     for prediction in predictions:
         grades = dict(zip(prediction["gold"], prediction["grades"], strict=True))
         ranked = [grades.get(name, 0) for name in prediction["guess"]]
-        for name, values in scores.items():
-            values.append(measure(name, ranked, list(grades.values())))
-    return {name: statistics.fmean(values) if values else 0.0 for name, values in scores.items()}
+        yield {name: measure(name, ranked, list(grades.values())) for name in names}
+
+
+def average(scores: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, float]:
+    """The mean of each metric over questions or sets; 0 without any."""
+    return {name: statistics.fmean(each[name] for each in scores or [{name: 0}]) for name in names}
+
+
+def score_rankings(
+    predictions: Iterable[Mapping[str, Any]], names: Sequence[str]
+) -> dict[str, float]:
+    """The mean of each metric over questions."""
+    return average([*score_each(predictions, names)], names)
 
 
 def order_ties(names: Sequence[str]) -> np.ndarray:
