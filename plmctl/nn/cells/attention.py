@@ -203,6 +203,7 @@ class Attention(Cell):
         return self._divide(q, self.q_norm), self._divide(k, self.k_norm)
 
     def _divide(self, x: Tensor, norm: nn.RMSNorm) -> Tensor:
+        x = x.to(norm.weight.dtype)  # 16 bits by fp32 weights have no fused norm, and warn
         if self.team.size == 1:
             return norm(x)  # type: ignore[no-any-return]
         return F.rms_norm(x, norm.normalized_shape, self.team.enter(norm.weight), norm.eps)
