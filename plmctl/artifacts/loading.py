@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from plmctl.config.schema import Converted, Graph
 from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import DataError, UsageError, did_you_mean, list_some
 from plmctl.core.spelling import spell_setting
-from plmctl.core.terminal import DETAIL, WARN, remark, remark_once
+from plmctl.core.terminal import DETAIL, WARN, counted, remark, remark_once
 from plmctl.interop import elmo, fairseq, google, hf, sentence_folder, weights
 from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_tables
@@ -500,6 +501,10 @@ def _explain_missing(path: str, place: Path) -> DataError:
     nearby = folder if of_here else Path(RUNS) if bare and not of_hub else None
     others = sorted(nearby.glob("*/"))[:SHOWN] if nearby else []
     problem, fix = "there is no such run, checkpoint or Hugging Face folder", "check the path"
+    if matches := glob.glob(path):
+        several = f"a pattern of {counted(len(matches), 'folder')}, and one is read"
+        fix = "add -m to the command: a job for each of them"
+        return DataError(several, file=place, fix=fix, exact=True)
     if of_hub and HubName.parse(path).folder is not None:
         fix = f"give {PREFIX}{path}, which is in the local cache of the hub"
     elif near:

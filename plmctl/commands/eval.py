@@ -105,10 +105,12 @@ class Evaluate(TaskUser, Command):
         if (asked or self.by is not None) and not (self.perturb or self.calibrate):
             return self._predict()
         table = self._answer()
-        if table is not None:  # on standard error where predictions take standard output
-            printed = is_printed(self.out, self.input, submission=self.provenance.submission)
-            table.show(as_json=self.provenance.json, aside=printed)
-        return 0
+        if table is None:
+            return 0
+        # on standard error where predictions take standard output
+        printed = is_printed(self.out, self.input, submission=self.provenance.submission)
+        table.show(as_json=self.provenance.json, aside=printed)
+        return table.flatten()
 
     def _predict(self) -> Result:
         """Label texts by several models, as an earlier version did here."""

@@ -141,6 +141,11 @@ def _read_name(name: Any) -> Any:
     return re.sub(r"%u([0-9a-f]*)%", lambda each: each[1] and chr(int(each[1], 16)), name)
 
 
+def unquote(text: str) -> str:
+    """The text in a value of one pair of quotes; another value as it is."""
+    return re.sub(r"\\(['\"])", r"\1", text[1:-1]) if _in_quotes(text) else text
+
+
 def _in_quotes(text: str) -> bool:
     return bool(_QUOTED.fullmatch(text))
 

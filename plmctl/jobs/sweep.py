@@ -5,8 +5,10 @@ each has a folder, and a table is the end.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +28,7 @@ from plmctl.config.quoting import quote
 from plmctl.config.recipes import option_name
 from plmctl.config.spec import OF_HYDRA, Provenance, key_of
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, list_some, raise_all
+from plmctl.core.spelling import quote_value
 from plmctl.core.terminal import remark, screen, tell
 from plmctl.jobs.former_sweeper import refuse_former
 from plmctl.jobs.job import remark_next
@@ -35,7 +38,8 @@ from plmctl.report import sweeps
 from plmctl.report.folds import conclude_folds
 from plmctl.storage.paths import SUBMITTED, fresh
 
-SWEEP_DIR, MULTIRUN = "hydra.sweep.dir", "multirun"
+SWEEP_DIR, MULTIRUN, CHECKPOINT = "hydra.sweep.dir", "multirun", "checkpoint"
+_NUMBER = re.compile(r"(\d+)")
 # a run directory starts empty, and keeps its own log
 QUIET = {"hydra.output_subdir": "null", "hydra/job_logging": "none"}
 FEW = 8  # numbers of jobs in a message
@@ -55,7 +59,8 @@ def sweep(given: Provenance) -> int:
     if ours is not None and ours.nodes > 1:
         allowed = "1: each job of a sweep has one machine"
         raise ConfigError("nodes", ours.nodes, allowed, fix="nodes=1, or leave it out")
-    given = replace(given, overrides=_give_folder(map(_share_folder, given.overrides)))
+    words = [_list_matches(_share_folder(word)) for word in given.overrides]
+    given = replace(given, overrides=_give_folder(words))
     compositions = attempt_jobs(given)
     if compositions is None:
         return _conclude(given, *_search(given))
@@ -287,6 +292,20 @@ def _share_folder(word: str) -> str:
     """A `run.dir` that is the same for every job holds their folders."""
     shared = key_of(word) == "run.dir" and "${" not in word
     return quote(word).replace("run.dir=", f"{SWEEP_DIR}=", 1) if shared else word
+
+
+def _list_matches(word: str) -> str:
+    """`checkpoint=a/words-*` as a list of all that it matches, in the order of their numbers."""
+    pattern = word.removeprefix(f"{CHECKPOINT}=")
+    if pattern == word or not glob.has_magic(pattern) or os.path.exists(pattern):
+        return word
+    found = sorted(glob.glob(pattern), key=_by_number)
+    return f"{CHECKPOINT}={','.join(map(quote_value, found))}" if found else word
+
+
+def _by_number(path: str) -> list[tuple[int, str]]:
+    """A key of order by which words-9 is before words-10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(path)]
 
 
 def _give_folder(words: Iterable[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from plmctl.analysis.likeness import list_unlike
 from plmctl.config.part_help import targets
+from plmctl.config.quoting import unquote
 from plmctl.config.recipes import part_files
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
@@ -104,7 +105,7 @@ def find_value(job: dict[str, Any], key: str) -> str:
     """
     given = dict(_pair(text) for text in (*job.get("overrides", ()), *job.get("varied", ())))
     if key in given:
-        return given[key]
+        return unquote(given[key])
     spec = read_spec(Path(job.get("dir") or "."))
     value: Any = thaw(spec) if spec else ABSENT
     for name in key.split("."):

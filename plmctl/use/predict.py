@@ -126,6 +126,15 @@ class ScoreTable:
         more = {"intervals": known, "examples": dict(self.examples)} if known else {}
         return {**tell_numbers(self.extra), "metrics": round_floats(self.metrics), **more}
 
+    def flatten(self) -> dict[str, float]:
+        """{split/metric: score} of the scores that could be computed, for the table of a sweep."""
+        return {
+            f"{split}/{name}": value
+            for split, of in self.metrics.items()
+            for name, value in of.items()
+            if value is not None
+        }
+
     @property
     def known_intervals(self) -> dict[str, Intervals]:
         """The intervals of the splits that have scores."""

@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli import app as cli
 from plmctl.cli.app import make_app
+from plmctl.commands.eval import Evaluate
 from plmctl.config import command as commands
 from plmctl.config.command import list_commands
 from plmctl.config.compose import compose
@@ -35,6 +36,7 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.report.sweeps import describe_end
 from plmctl.storage import paths
+from plmctl.use.predict import ScoreTable
 from tests import probe
 
 Invoke = Callable[..., Any]
@@ -444,6 +446,31 @@ def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Comm
         == 0
     )
     assert [call[0].size.width for call in command.calls] == [256, 128]
+
+
+def test_a_pattern_of_checkpoints_is_a_job_for_each_in_the_order_of_numbers(
+    plmctl: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = (2000000, 10000000, 1000000)
+    for number in numbers:
+        Path(f"it's/words-{number}").mkdir(parents=True)
+    asked: list[Any] = []
+
+    def answer(self: Evaluate) -> ScoreTable:
+        asked.append(self.checkpoint)
+        return ScoreTable("t", {"dev": {"accuracy": 0.25 * len(asked), "f1": None}}, {})
+
+    monkeypatch.setattr(Evaluate, "_answer", answer)
+    monkeypatch.setattr(commands, "perform", lambda spec: spec.perform())
+    words = ("checkpoint=it's/words-*", "hydra.sweep.dir=curve")
+    done = plmctl("eval", "-m", *words)
+    assert done.exit_code == 0, done.stderr
+    assert asked == [f"it's/words-{number}" for number in sorted(numbers)]
+    rows = [*csv.DictReader(Path("curve/sweep.csv").read_text(encoding="utf-8").splitlines())]
+    assert [row["dev/accuracy"] for row in rows] == ["0.25", "0.5", "0.75"]
+    assert [row["checkpoint"] for row in rows] == asked
+    assert "dev/f1" not in rows[0]
+    assert "dev/accuracy" in done.stdout
 
 
 @pytest.mark.sampled(3)

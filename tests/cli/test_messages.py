@@ -120,6 +120,7 @@ MISTAKES = [
         "(did",
         "give runs/first",
     ),
+    ("eval task=held_out checkpoint=runs/f*", "a pattern of 1 folder", "-m"),
     ("eval task=held_out checkpoint=runs/other", "there is no such run", "give one that exists, s"),
     ("eval task=held_out", "checkpoint: must be given", "checkpoint=..."),
     ("generate checkpoint=runs/frist prompt=a", "did you mean 'runs/first'?", "give runs/first"),

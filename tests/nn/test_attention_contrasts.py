@@ -165,9 +165,7 @@ def test_first_weights_that_stand_for_the_scale_make_scores_as_small(projections
     assert float(scores.std()) == pytest.approx(1.0, rel=0.15)
 
 
-def test_norms_of_queries_and_keys_do_not_warn_in_16_bits(
-    recwarn: pytest.WarningsRecorder,
-) -> None:
+def test_norms_of_queries_and_keys_do_not_warn_in_16_bits(recwarn: pytest.WarningsRecorder) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         cell = made("scaled", qk_norm=True).float()
         queries = cell.qkv(stream().float()).unflatten(-1, (-1, H, D))[:, :, :1].transpose(1, 2)
