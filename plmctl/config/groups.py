@@ -136,7 +136,7 @@ class Train(Record):
     save_async: bool = False
     keep_last: Count = 2  # checkpoints
     keep_best: bool = True  # and the one with the best validation score
-    # validations in a row without a better score that end the run; null: none do
+    # validations in a row without a better score that end the run, in its last stage; null: none do
     patience: Count | None = None
     # names or globs of the only parameters that are trained
     trainable: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ class Progress:
         None  # the loss of that validation, which decides between equal values
     )
     best_step: Whole | None = None
-    since_best: Whole = 0  # validations since then
+    since_best: Whole = 0  # validations since then, those of the last stage
     rate: Number = 0.0  # the largest learning rate of the last update
 
     def count(self, *, tokens: int, rows: int, words: int = 0) -> None:

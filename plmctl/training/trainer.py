@@ -74,7 +74,8 @@ class Settings:
     keep_best: str = ""  # the metric of `evaluate` whose best checkpoint is kept, "" = none
     best_is_largest: bool = False
     pause_at: int = 0  # update after which the run ends for now, 0 = none
-    patience: int = 0  # validations in a row without a new best that end the run, 0 = none do
+    # validations of the last stage in a row without a new best that end the run, 0 = none do
+    patience: int = 0
     seed: int = 0
     peak_flops: float = 0.0  # total of all processes savers, for MFU
     unit: str = "tokens"  # the unit of the counts of batches under that name, for the log
@@ -470,7 +471,8 @@ class Trainer:
             self.world.broadcast(metrics.get(name)) for name in (settings.keep_best, "loss")
         )
         better = p.improve(value, loss, largest=settings.best_is_largest)
-        p.since_best = 0 if better else p.since_best + 1
+        counts = not better and p.stage == len(self.stages) - 1
+        p.since_best = p.since_best + 1 if counts else 0
         return better
 
     def _tell_end(self) -> str:

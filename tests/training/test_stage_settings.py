@@ -54,6 +54,17 @@ def rates(folder: Path) -> list[float]:
     return [record["lr"] for record in read_metrics(folder / "metrics.jsonl") if "lr" in record]
 
 
+def test_a_run_ends_early_in_its_last_stage_alone(tmp_path: Path) -> None:
+    """Validations without a new best count from update 6 on, the first one of the last stage."""
+    trainer = make_trainer(
+        tmp_path,
+        stages=[stage(0.5), stage(0.5)],
+        evaluate=lambda model, progress: {"loss": 1.0},
+        settings={"eval_every": 1, "keep_best": "loss", "patience": 2},
+    )
+    assert trainer.fit().progress.step == 7
+
+
 def test_a_stage_has_a_schedule_and_a_rate_of_its_own(tmp_path: Path) -> None:
     """A warm-up over 2 updates in each stage, and half the rate in the second."""
     warm = Constant(warmup_steps=2)
