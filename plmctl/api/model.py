@@ -31,6 +31,7 @@ from plmctl.tasks.inference import Split
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task, as_task
+from plmctl.tasks.trained_texts import leave_trained
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.training.device.precision import Precision
 from plmctl.use.answering import answer_examples
@@ -201,6 +202,8 @@ class TrainedModel(Loaded):
                 how: dict[str, Any] = {"split": spec.split, "checkpoint": spec.checkpoint}
                 ask_all(self._need_task(task), self, given.keys, **how)
                 name, examples = read_examples(task, spec.split, spec.input)
+                if spec.only:
+                    examples, _ = leave_trained(self.source.home, examples)
                 how = {"precision": self.precision, "batch_size": spec.batch_size}
                 how |= {"runtime": open_runtime(spec.runtime, self.precision, spec.plugins, self)}
                 how |= {"new_texts": spec.input is not None, "calibrated": spec.calibrate}

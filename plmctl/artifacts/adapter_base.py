@@ -63,7 +63,7 @@ def refuse_methods(source: Source, key: str) -> None:
     methods = source.config.get("peft")
     if methods:
         allowed = f"a plain model; this one was trained with peft=[{', '.join(methods)}]"
-        place = source.run or source.folder
+        place = source.home
         line = spell_line("convert", place, "--to", "plmctl", "--out", "folded")
         fix = f"{line}, then {key}=folded"
         raise ConfigError(key, str(place), allowed, fix=fix)

@@ -167,7 +167,7 @@ def to_hf(
     tokens = {} if vocab is None else {role: getattr(vocab, role) for role in ROLES}
     hf.write(folder, exported, tokens=tokens)
     if card is not None:
-        text = card(source.run or source.folder, config, decided=decided)
+        text = card(source.home, config, decided=decided)
         write_text(folder / "README.md", text)
     if vocab is not None:
         length = config["position"].get("max_length") or 1 << 30

@@ -149,6 +149,11 @@ class Source:
             return self.folder
         return above.parent if above.name == "checkpoints" else None
 
+    @property
+    def home(self) -> Path:
+        """The directory of its run, else its own folder."""
+        return self.run or self.folder
+
     def own_task(self) -> dict[str, Any]:
         """The config of the task that it was fine-tuned on, {} without one; UsageError where that
         needs a plug-in that is not named.

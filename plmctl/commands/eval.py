@@ -80,6 +80,8 @@ class Evaluate(TaskUser, Command):
     # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means
     # dev
     split: str = "dev"
+    # unseen: rows with texts that the run was not trained on, which it knows by hashes; null: all
+    only: Literal["unseen"] | None = None
     data: Data = Data()  # corpus for task=lm and task=held_out
     # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
     input: str | None = None
@@ -142,14 +144,14 @@ class Evaluate(TaskUser, Command):
         if self.by is not None or len(names) > 1:
             why = "several checkpoints or tasks are scored on the texts as they stand"
             self._refuse_perturbed(why)
+            self._refuse_unseen()
         if len(names) > 1:
             return self._evaluate_together(names)
-        if vectors := find_vectors(names[0]):
-            self._refuse_runtime("vectors need no other library")
-            return self._rank_links(vectors)
-        if static := find_static(names[0]):
-            self._refuse_runtime("vectors need no other library")
-            return self._measure_vectors(static)
+        for find, answer in (find_vectors, self._rank_links), (find_static, self._measure_vectors):
+            if found := find(names[0]):
+                self._refuse_runtime("vectors need no other library")
+                self._refuse_unseen()
+                return answer(found)
         return self._evaluate_model(names[0])
 
     def _place_joined(self, checkpoints: Sequence[str]) -> Destination:
@@ -269,12 +271,15 @@ class Evaluate(TaskUser, Command):
             whole: A remark on files of which no part is held out.
             how: The precision, the runtime, and the number of rows at the same time.
         """
+        from plmctl.tasks.trained_texts import leave_trained
         from plmctl.use.answering import answer_examples, keep_said
         from plmctl.use.asked_task import name_file, read_examples, write_split
         from plmctl.use.predict import Told
         from plmctl.use.simple_models import compare_simple
 
         name, examples = read_examples(task, self.split, self.input)
+        if self.only:
+            examples, whole = leave_trained(loaded.source.home, examples)
         about: Any = {"new_texts": self.input is not None, "calibrated": self.calibrate}
         answered = answer_examples(loaded, task, name, examples, whole=whole, **about, **how)
         file = write_split(output, name, examples, answered.predictions, self.input)
@@ -342,7 +347,10 @@ class Evaluate(TaskUser, Command):
             overwrite=self.overwrite,
             given=self.provenance,
         )
-        if declared(type(part)) == "probe":
+        probe = declared(type(part)) == "probe"
+        if probe or part.facts.ranks or self.input is not None or self.provenance.submission:
+            self._refuse_unseen()
+        if probe:
             scores: ScoreTable = part.measure(opened)
             return scores
         if not part.facts.ranks:
@@ -374,8 +382,8 @@ class Evaluate(TaskUser, Command):
             fix = spell_setting("checkpoint", checkpoints[0])
             raise ConfigError("calibrate", list(self.calibrate), allowed, fix=fix)
         splits: dict[str, list[Example]] = {}
-        runs: dict[Path | None, None] = {}
-        members = list(self._ask(checkpoints, splits, runs))
+        homes: dict[Path, None] = {}
+        members = list(self._ask(checkpoints, splits, homes))
         task = members[0].task
         joined, decision = join_members(members, votes=self.joined == "votes")
         if self.provenance.submission:
@@ -385,8 +393,8 @@ class Evaluate(TaskUser, Command):
             return None
         ((name, examples),) = splits.items()
         if not name.startswith("train"):
-            for run in runs:
-                warn_of_trained(run, examples)
+            for home in homes:
+                warn_of_trained(home, examples)
         file = write_split(output, name, examples, joined[name], self.input)
         scores = {}
         if inference.is_answered(examples):
@@ -400,13 +408,10 @@ class Evaluate(TaskUser, Command):
         return ScoreTable(f"{task.name}: {name}", scores, extra)
 
     def _ask(
-        self,
-        checkpoints: Sequence[str],
-        splits: dict[str, list[Example]],
-        runs: dict[Path | None, None],
+        self, checkpoints: Sequence[str], splits: dict[str, list[Example]], homes: dict[Path, None]
     ) -> Iterator[Member]:
         """The answers of several checkpoints to the examples of `splits`, which are read first;
-        their runs are added to `runs`.
+        their folders are added to `homes`.
         """
         from plmctl.tasks.task import as_task
         from plmctl.training.device.precision import choose
@@ -425,7 +430,7 @@ class Evaluate(TaskUser, Command):
                 fix = spell_setting("checkpoint", checkpoint)
                 raise ConfigError("task", self.task.get("name"), allowed, fix=fix)
             ask_all(task, loaded, keys, split=self.split, checkpoint=checkpoint)
-            runs[loaded.source.run] = None
+            homes[loaded.source.home] = None
             return task
 
         def read(task: Task) -> dict[str, list[Example]]:
@@ -461,3 +466,9 @@ class Evaluate(TaskUser, Command):
         """ConfigError for texts that are also scored when they are changed."""
         if self.perturb:
             raise ConfigError("perturb", list(self.perturb), f"null: {why}", fix="perturb=null")
+
+    def _refuse_unseen(self) -> None:
+        """ConfigError where rows that training has seen cannot be left out."""
+        if self.only:
+            allowed = "null: it leaves out labelled rows of a split that one model answers"
+            raise ConfigError("only", self.only, allowed, fix="only=null")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.terminal import counted
 from plmctl.storage.atomic import write_bytes
 from plmctl.tasks.record import Example
 
@@ -33,19 +34,20 @@ def keep_trained(run: Path, examples: Sequence[Example]) -> None:
     write_bytes(run / FILE, np.unique(hash_texts(examples)).tobytes())
 
 
-def read_trained(run: Path | None) -> np.ndarray | None:
-    """The sorted hashes of the training examples of a run; None for runs without that file.
+def read_trained(home: Path) -> np.ndarray | None:
+    """The sorted hashes of the training examples of a run, or of the model of another folder;
+    None where that file is missing.
 
     Raises:
         DataError: The file is damaged.
     """
-    if run is None or not (run / FILE).is_file():
+    if not (home / FILE).is_file():
         return None
     try:
-        return np.frombuffer((run / FILE).read_bytes(), dtype="<u8")
+        return np.frombuffer((home / FILE).read_bytes(), dtype="<u8")
     except (OSError, ValueError) as error:
         what = "the hashes of the training texts cannot be read"
-        raise DataError(what, file=run / FILE, fix=f"rm {run / FILE}") from error
+        raise DataError(what, file=home / FILE, fix=f"rm {home / FILE}") from error
 
 
 def is_trained_part(trained: np.ndarray, train: Sequence[Example]) -> bool:
@@ -58,14 +60,48 @@ def count_trained(trained: np.ndarray, examples: Sequence[Example]) -> int:
     return int(np.isin(hash_texts(examples), trained).sum())
 
 
-def describe_trained(count: int, examples: int, checkpoint: object) -> str:
-    """A sentence on scored examples that a model was trained on; "" for none."""
+def leave_trained(home: Path, examples: Sequence[Example]) -> tuple[list[Example], str]:
+    """The examples with texts that a model was not trained on, and a sentence on the others.
+
+    Args:
+        home: The folder with the hashes of its training texts.
+        examples: The examples.
+
+    Raises:
+        ConfigError: There are no hashes.
+        DataError: The model was trained on all of the texts.
+    """
+    trained = read_trained(home)
+    if trained is None:
+        allowed = f"null: {home} keeps no hashes of its training texts ({FILE})"
+        raise ConfigError("only", "unseen", allowed, fix="only=null")
+    seen = np.isin(hash_texts(examples), trained)
+    rest = [each for each, known in zip(examples, seen, strict=True) if not known]
+    if not rest:
+        what = f"all of these {counted(len(examples), 'row')} were trained on by {home}"
+        place = examples[0].place.rpartition(":")[0]
+        raise DataError(what, file=place, fix="task.path=<a file with other rows>")
+    others = f"the other {seen.sum():,}" if seen.any() else "no other"
+    counts = f"{len(rest):,} of {len(examples):,} rows are scored"
+    return rest, f"{counts}: {home} was trained on {others}"
+
+
+def describe_trained(count: int, examples: int, checkpoint: object, *, single: bool = False) -> str:
+    """A sentence on scored examples that a model was trained on; "" for none.
+
+    Args:
+        count: The number of them.
+        examples: The number of all examples.
+        checkpoint: The model.
+        single: Whether a setting can leave them out, as of a single model.
+    """
     if not count:
         return ""
     seen = "was" if count == 1 else "were"
+    rest = "; only=unseen scores the others" if single and count < examples else ""
     return (
         f"{count:,} of {examples:,} rows {seen} trained on by {checkpoint}:"
-        " their score says what it learnt by heart"
+        f" their score says what it learnt by heart{rest}"
     )
 
 

@@ -100,8 +100,9 @@ def answer_examples(
     if changed:
         metrics = {**metrics, **task.score(predictions)}
     new_rows = new_texts or not name.startswith("train")
+    home, single = loaded.source.home, not new_texts
     remarks = {
-        "trained on": warn_of_trained(loaded.source.run, examples) if new_rows else Told(""),
+        "trained on": warn_of_trained(home, examples, single=single) if new_rows else Told(""),
         **describe_read(read, task),
         "scored": Told(task.describe_scoring(examples)),
         "split": Told("" if new_texts else whole),
@@ -118,15 +119,20 @@ def answer_examples(
     return AnsweredSplit(name, examples, predictions, metrics if scored else {}, said)
 
 
-def warn_of_trained(run: Path | None, examples: Sequence[Example]) -> Told:
-    """A sentence with the number of examples that a run was trained on, also on the terminal; ""
-    for none, or for a run without hashes.
+def warn_of_trained(home: Path, examples: Sequence[Example], *, single: bool = False) -> Told:
+    """A sentence with the number of examples that a model was trained on, also on the terminal; ""
+    for none, or for a folder without hashes.
+
+    Args:
+        home: The folder with the hashes of its training texts.
+        examples: The examples.
+        single: Whether a setting can leave them out, as of a single model.
     """
-    trained = read_trained(run)
+    trained = read_trained(home)
     if trained is None:
         return Told("")
     count = count_trained(trained, examples)
-    line = describe_trained(count, len(examples), run)
+    line = describe_trained(count, len(examples), home, single=single)
     if line:
         remark(line, WARN)
     return Told(line, count)

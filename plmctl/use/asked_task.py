@@ -113,7 +113,7 @@ def ask_all(
         return ""
     held, asked = task.splits.held_share, ALSO.get(split, split)
     divided = held and asked in ("train", "dev")
-    trained = read_trained(loaded.source.run) if divided else None
+    trained = read_trained(loaded.source.home) if divided else None
     if trained is not None and _is_own(trained, task.splits):
         return ""
     task.splits = task.splits.whole()

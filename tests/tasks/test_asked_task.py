@@ -12,15 +12,16 @@ from plmctl.commands.eval import Evaluate
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.config.spec import Provenance
-from plmctl.core.errors import ConfigError
-from plmctl.tasks.trained_texts import keep_trained
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.tasks.trained_texts import keep_trained, leave_trained
 from plmctl.use.answering import warn_of_trained
 from plmctl.use.asked_task import Destination, ask_all, choose_out, choose_task, write_split
 
 
 def model(trained_on: object = None, run: Path | None = None) -> Any:
     own = {"path": str(trained_on)} if trained_on else {}
-    source = SimpleNamespace(run=run, folder=Path("hub/tickets"))
+    folder = Path("hub/tickets")
+    source = SimpleNamespace(run=run, folder=folder, home=run or folder)
     return SimpleNamespace(own_task=lambda: own, source=source)
 
 
@@ -87,6 +88,18 @@ def test_the_texts_of_a_run_say_which_file_it_split(file: Path, tmp_path: Path) 
         told = warn_of_trained(run, dev)
         assert told.value == seen
         assert told.text.startswith(f"{seen} of 39 rows were trained on" if seen else "")
+
+
+def test_rows_that_training_has_seen_are_left_out(file: Path, tmp_path: Path) -> None:
+    rows = asked(file, "task.dev_share=0")[1].read("train")
+    with pytest.raises(ConfigError, match=r"keeps no hashes[^\n]*\n  fix: only=null$"):
+        leave_trained(tmp_path, rows)
+    keep_trained(tmp_path, rows[10:])
+    rest, told = leave_trained(tmp_path, rows)
+    assert rest == rows[:10]
+    assert told == f"10 of 40 rows are scored: {tmp_path} was trained on the other 30"
+    with pytest.raises(DataError, match=f"{file}: all of these 30 rows were trained on by"):
+        leave_trained(tmp_path, rows[10:])
 
 
 def test_answers_to_a_split_are_spelled_as_its_table(tmp_path: Path) -> None:
