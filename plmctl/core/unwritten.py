@@ -53,14 +53,16 @@ def explain_unwritten(error: BaseException) -> str:
 
 def explain_own_code(error: BaseException) -> str:
     """`mynoise.py:34, in WindowMask.__call__: ZeroDivisionError: division by zero` for an error in
-    the code of a part that is not of plmctl; "" for any other error.
+    the code of a part that is not of plmctl, or in a function of its package; "" for any other
+    error.
     """
-    found = ""
+    found, packages = "", set[str]()
     for frame, line in traceback.walk_tb(error.__traceback__):
-        kind = type(frame.f_locals.get("self"))
-        if kind.__module__ != frame.f_globals.get("__name__") or not declared(kind):
-            continue
-        if not kind.__module__.startswith("plmctl."):
+        kind, module = type(frame.f_locals.get("self")), frame.f_globals.get("__name__", "")
+        package = module.partition(".")[0]
+        if kind.__module__ == module and declared(kind) and package != "plmctl":
+            packages.add(package)
+        if package in packages:
             found = f"{frame.f_code.co_filename}:{line}, in {frame.f_code.co_qualname}"
     return f"{found}: {type(error).__name__}: {error}" if found else ""
 

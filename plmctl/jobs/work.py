@@ -22,8 +22,8 @@ from plmctl.config.composer import to_plain
 from plmctl.core.children import follow_launcher, follow_maker
 from plmctl.core.errors import PlmctlError
 from plmctl.core.lacks import describe_lack, exit_code
-from plmctl.core.terminal import FAIL, WARN, gather, remark
-from plmctl.core.unwritten import explain_unwritten
+from plmctl.core.terminal import DETAIL, FAIL, WARN, gather, hears, remark
+from plmctl.core.unwritten import explain_own_code, explain_unwritten
 from plmctl.jobs.job import RUN
 from plmctl.storage.gate import admit, open_file, own
 from plmctl.storage.job_events import Event, JobEvents
@@ -55,8 +55,14 @@ class Outcome:
         return "interrupted" if self.stopped else "failed" if self.code else "finished"
 
 
-def attempt(call: Callable[[], Any]) -> Outcome:
-    """Call it, and never raise: the boundary of a job. A whole number is its exit code."""
+def attempt(call: Callable[[], Any], trace: Path | None = None) -> Outcome:
+    """Call it, and never raise: the boundary of a job. A whole number is its exit code.
+
+    Args:
+        call: The work.
+        trace: The file that takes the traceback of a bug; None: the terminal, where the bug is not
+            in the code of a user or --verbose is given.
+    """
     try:
         result = call()
     except KeyboardInterrupt:
@@ -68,8 +74,16 @@ def attempt(call: Callable[[], Any]) -> Outcome:
         if why := describe_lack(error) or explain_unwritten(error):
             remark(f"plmctl: {why}", FAIL)
             return Outcome(exit_code(error), why)
-        traceback.print_exc()
-        return Outcome(1, f"{type(error).__name__}: {error}")
+        own = explain_own_code(error)
+        why = own or f"{type(error).__name__}: {error}"
+        if trace is not None:
+            with open_file(trace, "a") as file:
+                traceback.print_exc(file=file)
+            why = f"{why.splitlines()[0]} (trace: {trace})"
+        elif not own or hears(DETAIL):
+            traceback.print_exc()
+        remark(f"plmctl: {why}", FAIL)
+        return Outcome(1, why)
     return Outcome(int(result or 0) if isinstance(result, int) else 0, result=result)
 
 
@@ -116,7 +130,7 @@ def work(folder: Path, execute: Execute) -> int:
         record = parse_json((folder / RECORD).read_text(encoding="utf-8"))
         start = time.monotonic()
         with gather(WARN) as warnings:
-            outcome = attempt(lambda: execute(record, folder / RUN))
+            outcome = attempt(lambda: execute(record, folder / RUN), folder / LOG)
         more = {"label": record["label"], "seconds": round(time.monotonic() - start, 6)}
         if outcome.event == "finished":
             more |= {"kept": record["keep"], "warnings": [*dict.fromkeys(warnings)]}

@@ -87,6 +87,12 @@ class StudyFolder:
         ]
 
     @cached_property
+    def waiting(self) -> list[str]:
+        """The labels of the jobs that the latest start planned and that have not begun."""
+        begun = {job.folder.name for job in self._all}
+        return [label for name, label in (self._labels or {}).items() if name not in begun]
+
+    @cached_property
     def superseded(self) -> list[JobFolder]:
         """The jobs of an earlier version of the study, which no longer count."""
         labels = self._labels

@@ -56,6 +56,7 @@ def facts(study: StudyFolder) -> list[Block]:
     counts: Counter[str] = Counter(job.state for job in study.jobs)
     jobs = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     jobs = jobs or "none started"
+    jobs += f"; {waiting}" if (waiting := _count_waiting(study)) else ""
     jobs += f"; {before} superseded" if (before := len(study.superseded)) else ""
     seeds = ", ".join(map(str, study.settings.get("seeds") or [])) or "not stated"
     budget = format_budget(study.settings.get("budget") or {})
@@ -65,9 +66,20 @@ def facts(study: StudyFolder) -> list[Block]:
     blocks: list[Block] = [Paragraph(text)]
     if study.table is None:
         blocks.append(Paragraph(NO_TABLE))
-    elif study.table_is_old or counts["still going"] or counts["not finished"]:
+    elif study.table_is_old or counts["still going"] or counts["not finished"] or _is_part(study):
         blocks.append(Paragraph(OLD if study.table_is_old else PART))
     return [*blocks, *_arms(study)]
+
+
+def _is_part(study: StudyFolder) -> bool:
+    """Whether jobs were open when the table was written."""
+    missing = (study.table or {}).get("missing") or []
+    return any(each["state"] == "open" for each in missing)
+
+
+def _count_waiting(study: StudyFolder) -> str:
+    planned = len(study.waiting) + len(study.jobs)
+    return f"{len(study.waiting)} of {planned} have not begun" if study.waiting else ""
 
 
 def _arms(study: StudyFolder) -> list[Block]:
@@ -150,10 +162,9 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     counts = Counter(row["verdict"] or describe_verdict(row) for row in expected)
     if not counts:
         return []
-    always = {"held": "held", "not held": "not held", "undecided": "undecided at this scale"}
-    names = {**always, "no spread": "without a spread", "not run": "not run"}
-    shown = {name: word for name, word in names.items() if name in always or counts[name]}
-    lines = [[word, str(counts[name])] for name, word in shown.items()]
+    words = {"undecided": "undecided at this scale", "no spread": "without a spread"}
+    names = dict.fromkeys(["held", "not held", "undecided", *counts])
+    lines = [[words.get(name, name), str(counts[name])] for name in names]
     return [TableBlock(["expected direction", "comparisons"], lines)]
 
 
@@ -291,9 +302,12 @@ def costs(study: StudyFolder) -> list[Block]:
 @panel_of(StudyFolder, order=5, title="Jobs")
 def jobs(study: StudyFolder) -> list[Block]:
     """Tables of failed, open and all jobs."""
-    if not (study.jobs or study.superseded):
+    if not (study.jobs or study.superseded or study.waiting):
         return []
     blocks: list[Block] = []
+    if study.waiting:
+        listed = TableBlock(["job that has not begun"], [[label] for label in study.waiting])
+        blocks.append(Folded(f"Jobs: {_count_waiting(study)}", [listed]))
     if not_done := [job for job in study.jobs if job.state != "done"]:
         rows = [
             [job.label, job.state, clip(job.why), f"jobs/{job.folder.name}/log.txt"]

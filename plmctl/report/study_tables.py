@@ -239,11 +239,15 @@ def _sees_nothing(row: Mapping[str, Any]) -> bool:
 
 def describe_verdict(row: Mapping[str, Any]) -> str:
     """The verdict on the expected difference; undecided ones come with the difference that could
-    have been seen.
+    have been seen, and an arm without a value with the reason.
     """
     verdict: str = row["verdict"]
+    if absent := row.get("absent"):  # tables of older versions say nothing of it
+        return str(absent)
     if row["expected"] and not verdict:
-        return "not run" if row["difference"] is None else "no spread"
+        if row["difference"] is not None:
+            return "no spread"
+        return "not run" if row.get("mean") is None else "no baseline"
     if verdict != "undecided":
         return verdict
     if row.get("detectable") is None:

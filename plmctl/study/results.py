@@ -25,6 +25,8 @@ from plmctl.text.tokenizer import read_size
 from plmctl.use.predict import AVERAGE
 
 BEGUN, NOT_RUN = "begun, not finished", "not run yet"
+# how a job ended -> an arm without a value
+ABSENT = {"failed": "failed", "skipped": "failed", "stopped": "stopped early"}
 NUMBER = re.compile(r"\d[\d.,]*")
 
 
@@ -48,6 +50,18 @@ class Results:
             return {}
         values = {cell.seed: self._value(metric, cell) for cell in self.cells(arm)}
         return {seed: metric.unit(value) for seed, value in values.items() if value is not None}
+
+    def explain_absence(self, metric: Metric, arm: str) -> str:
+        """Why an arm has no value of a metric, in a few words for a table."""
+        cells = self.cells(arm)
+        if explain_unlike(self.plan.study, self.plan.arms, metric, arm):
+            own = [name for cell in cells for name in self._find_jobs(metric.of, cell)]
+            if any(self._done([name]) for name in own):
+                return "ran, left out: another loss"
+        kinds = {self.states[name].kind for cell in cells for name in cell.jobs}
+        if kinds == {"done"}:
+            return "ran, has no such score"
+        return next((ABSENT[kind] for kind in ABSENT if kind in kinds), "not run")
 
     def list_unbeaten(self) -> list[str]:
         """The fine-tunings that are done and score no better than without pretraining, by arm."""

@@ -211,7 +211,8 @@ def show_table(record: Mapping[str, Any]) -> None:
     told = defaultdict[str, set[str]](set)  # jobs that differ in their seed -> fixes
     waiting = [job["label"] for job in record["missing"] if job["why"] == NOT_RUN]
     if len(waiting) > 1:
-        tell(f"open: {counted(len(waiting), 'job')}, first {waiting[0]}: {NOT_RUN}")
+        count = f"{len(waiting)} of {counted(record['jobs'], 'job')}"
+        tell(f"open: {count}, first {waiting[0]}: {NOT_RUN}")
     for job in record["missing"]:
         if len(waiting) > 1 and job["why"] == NOT_RUN:
             continue

@@ -68,9 +68,13 @@ def make_rows(study: Study, results: Results, looks: Looks | None = None) -> lis
     }
     family = {cell: differences[cell] for cell in study.comparisons if cell in differences}
     tested = looks.test() if looks else study.share_tests(_test_once(family))
-    return [
-        _row(study, cell, values[cell], differences.get(cell), tested.get(cell)) for cell in cells
-    ]
+    rows = []
+    for cell in cells:
+        row = _row(study, cell, values[cell], differences.get(cell), tested.get(cell))
+        name, arm = cell
+        row["absent"] = "" if row["n"] else results.explain_absence(study.metrics[name], arm)
+        rows.append(row)
+    return rows
 
 
 def _test_once(differences: Mapping[Comparison, Difference]) -> dict[Comparison, Evidence]:
@@ -159,6 +163,7 @@ def write_table(
         "rows": rows,
         "costs": costs,
         "missing": missing,
+        "jobs": len(results.states),
         "notes": notes,
         "about": {
             name: _describe(metric, lower=name in lower, sampled=not results.validates)

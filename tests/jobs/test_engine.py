@@ -22,6 +22,7 @@ from plmctl.jobs.job import Job
 from plmctl.jobs.journal import State
 from plmctl.jobs.runners import Processes, run_here
 from plmctl.jobs.work import work
+from tests.config.test_broken_plugins import Halved
 from tests.jobs import toy_jobs
 from tests.jobs.toy_jobs import execute, job, journal, notes
 
@@ -118,6 +119,23 @@ def test_the_warnings_of_a_job_are_in_its_journal(tmp_path: Path) -> None:
         kept.conclude(each, work(kept.prepare(each), execute))
     assert kept.events.of("one").warnings == ["little text"]
     assert done == ["one"]
+
+
+def test_the_trace_of_a_bug_is_in_the_log_of_its_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(record: dict[str, Any], run: Path) -> None:
+        Halved()(3)
+
+    kept = journal(tmp_path, by_name(job(tmp_path, "one")))
+    assert run_here(kept, execute) == 1
+    log = kept.locate("one") / "log.txt"
+    place = f"{Halved.__module__.replace('.', '/')}.py:"
+    why = kept.states["one"].why
+    assert place in why
+    assert why.endswith(f"ZeroDivisionError: division by zero (trace: {log})")
+    assert "Traceback" in log.read_text()
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def _relabel(each: Job, label: str) -> Job:

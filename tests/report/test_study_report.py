@@ -180,6 +180,17 @@ def test_its_jobs(study: Path) -> None:
     assert (study / listed[0][-1]).is_dir()
 
 
+def test_jobs_that_never_began_are_counted_and_named(tmp_path: Path) -> None:
+    folder = fabricated.study(tmp_path / "rates", arms=2, seeds=1)
+    settings = json.loads((folder / "study.json").read_text())
+    begun = {each.name: each.name for each in (folder / "jobs").iterdir() if each.is_dir()}
+    settings["jobs"] = {**begun, "eval-1": "eval of rate 1", "eval-2": "eval of rate 2"}
+    (folder / "study.json").write_text(json.dumps(settings))
+    found, text = page(folder)
+    assert f"2 of {len(begun) + 2} have not begun" in text
+    assert found.table("job that has not begun") == [["eval of rate 1"], ["eval of rate 2"]]
+
+
 def test_a_study_that_was_looked_at(tmp_path: Path) -> None:
     folder = fabricated.study(tmp_path / "rates")
     settings = json.loads((folder / "study.json").read_text())

@@ -137,7 +137,10 @@ def test_jobs_that_have_not_begun_are_one_line(
     show_table(record)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("open: ")]
     assert len(lines) == 2
-    assert lines[0] == f"open: 3 jobs, first {plan.jobs[names[1]].label}: not run yet"
+    assert (
+        lines[0]
+        == f"open: 3 of {len(plan.jobs)} jobs, first {plan.jobs[names[1]].label}: not run yet"
+    )
 
 
 def test_ways_of_scoring_that_differ_are_named(plan: StudyPlan, here: Path) -> None:
@@ -511,11 +514,40 @@ def test_an_arm_without_a_run_has_no_verdict(plan: StudyPlan, here: Path) -> Non
     leave(plan, here)
     made = results(plan, here)
     found = SimpleNamespace(
-        values=lambda metric, arm: {} if arm == "fast" else made.values(metric, arm)
+        values=lambda metric, arm: {} if arm == "fast" else made.values(metric, arm),
+        explain_absence=made.explain_absence,
     )
     rows = {(row["metric"], row["arm"]): row for row in make_rows(plan.study, found)}
     row = rows["perplexity", "fast"]
     assert (row["n"], row["expected"], row["verdict"]) == (0, "lower", "")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "unlike", "said"),
+    [
+        (["open", "open"], "", "not run"),
+        (["open", "open"], "another loss", "not run"),
+        (["done", "open"], "another loss", "ran, left out: another loss"),
+        (["failed", "open"], "", "failed"),
+        (["stopped", "done"], "", "stopped early"),
+        (["done", "done"], "", "ran, has no such score"),
+    ],
+)
+def test_an_arm_without_a_value_says_why(
+    plan: StudyPlan,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kinds: list[Any],
+    unlike: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr("plmctl.study.results.explain_unlike", lambda *words: unlike)
+    own = [cell for cell in plan.cells if cell.arm == "fast"]
+    states = {
+        name: State(kind) for cell, kind in zip(own, kinds, strict=True) for name in cell.jobs
+    }
+    found = results(plan, here, **states)
+    assert found.explain_absence(plan.study.metrics["perplexity"], "fast") == said
 
 
 def test_an_undecided_verdict_says_what_could_have_been_seen() -> None:
@@ -547,7 +579,11 @@ def test_an_undecided_verdict_says_what_could_have_been_seen() -> None:
     assert seeing[-1] == "undecided (could have seen 0.9)"
     # an arm without a run, and one without a spread
     absent = {**row, "detectable": None, "verdict": "", "difference": None, "n": 0}
+    assert make_metric_table([absent]).rows[0][-1] == "no baseline"
+    absent["mean"] = None
     assert make_metric_table([absent]).rows[0][-1] == "not run"
+    left_out = {**absent, "expected": "", "absent": "ran, left out: another loss"}
+    assert make_metric_table([left_out]).rows[0][-1] == "ran, left out: another loss"
     assert make_metric_table([{**absent, "difference": 0.1}]).rows[0][-1] == "no spread"
     # of one seed, and in a table of an older version
     assert make_metric_table([{**row, "detectable": None}]).rows[0][-1] == "undecided at this scale"
