@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of
+from plmctl.distill.maps import Layers, make_layer_map
 from plmctl.models.base import Model
 from plmctl.nn.cells.base import Cell
 from plmctl.objectives.base import Output, Term
@@ -207,12 +208,67 @@ class Signal(nn.Module):
         """The names of its terms; `logits`: the names of the logits that are compared."""
         return [str(layer) for layer in self.layers] or [""]
 
-    def sum_layers(self, totals: Sequence[Tensor]) -> Output:
-        """The output for the totals of all layers: one term for each of `layers`, or their sum."""
-        totals = totals if self.layers else [torch.stack(list(totals)).sum()]
+    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
+        """The summed losses between the predictions of student and teacher for a batch."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class LayerDistance(Signal):
+    """`sum_m d(x_S^m, x_T^g(m))` of the tensors x of paired layers, the mean over real tokens; a
+    subclass defines the distance d.
+
+    Args:
+        layers: The layer of the teacher for each layer of the student.
+        embeddings: Whether the embedding outputs are a pair, too.
+        by_layer: Whether each layer of the student has a term of its own.
+
+    Raises:
+        ConfigError: The layers do not fit.
+    """
+
+    recorded = "hidden"  # the name of the tensors
+    first = 0  # the layer of the first one; 0: the embedding output
+
+    def __init__(
+        self,
+        *,
+        weight: float,
+        student: Measures,
+        teacher: Teacher,
+        layers: Layers = "uniform",
+        embeddings: bool = False,
+        by_layer: bool = False,
+    ) -> None:
+        super().__init__(weight=weight)
+        self.check(student, teacher.measures)
+        pairs = make_layer_map(
+            layers, student=student.num_layers, teacher=teacher.measures.num_layers
+        )
+        self.pairs = [(0, 0), *pairs] if embeddings else pairs
+        if any(g < self.first for _, g in self.pairs):
+            allowed = f"layers from 1 on: the embedding output (0) has no {self.recorded}"
+            raise ConfigError("layers", layers, allowed)
+        self.layers = [m for m, _ in self.pairs] if by_layer else []
+        self.record = frozenset({self.recorded})
+
+    def check(self, student: Measures, teacher: Measures) -> None:
+        """Raise ConfigError if two models cannot be compared."""
+
+    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
+        return dict.fromkeys(self.terms(()), real)
+
+    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
+        own, other = (side.recorded[self.recorded] for side in (student, teacher))
+        totals = [
+            self.distance(own[m - self.first], other[g - self.first], number)
+            .where(student.real, 0.0)
+            .sum()
+            for number, (m, g) in enumerate(self.pairs)
+        ]
+        totals = totals if self.layers else [torch.stack(totals).sum()]
         terms = zip(self.terms(()), totals, strict=True)
         return Output({name: Term(total, self.weight) for name, total in terms})
 
-    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
-        """The summed losses between the predictions of student and teacher for a batch."""
+    def distance(self, own: Tensor, other: Tensor, number: int) -> Tensor:
+        """[B, T] the distance at each token, of the pair of layers with this number."""
         raise NotImplementedError(type(self).__name__)

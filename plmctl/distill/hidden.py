@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +14,14 @@ from torch.nn import functional as F
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.distill.base import Measures, Predictions, Signal, Teacher
+from plmctl.distill.base import LayerDistance, Measures, Predictions, Signal, Teacher
 from plmctl.distill.maps import Layers, make_layer_map
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.generator import wide
 
 
 @part_of("signals")
-class HiddenMSE(Signal):
+class HiddenMSE(LayerDistance):
     """`sum_m mean_d (W_m h_S^m + b_m - h_T^g(m))_d^2`, the mean over real tokens; with `embeddings`
     also m = 0 <-> g = 0.
 
@@ -30,9 +30,10 @@ class HiddenMSE(Signal):
     widths no map is used. (Jiao et al., 2020, arXiv:1909.10351, eq. 8 and 9; one map:
     huawei-noah/Pretrained-Language-Model, TinyBERT, fit_dense.) Differs: the released code also
     maps between equal widths, and its mean is over padding, too.
-    """
 
-    record = frozenset({"hidden"})
+    `normalised`: both states have mean 0 and variance 1 over d; `HiddenMean` and `HiddenVariance`
+    compare what this leaves out (Sun et al., 2020, arXiv:2004.02984, sec. 3.2).
+    """
 
     def __init__(
         self,
@@ -44,33 +45,45 @@ class HiddenMSE(Signal):
         embeddings: bool = True,
         projection: Literal["shared", "each"] = "shared",
         by_layer: bool = False,
+        normalised: bool = False,
     ) -> None:
-        super().__init__(weight=weight)
-        pairs = make_layer_map(
-            layers, student=student.num_layers, teacher=teacher.measures.num_layers
-        )
-        self.pairs = [(0, 0), *pairs] if embeddings else pairs
-        self.layers = [m for m, _ in self.pairs] if by_layer else []
+        how: Any = {"layers": layers, "embeddings": embeddings, "by_layer": by_layer}
+        super().__init__(weight=weight, student=student, teacher=teacher, **how)
         shape, self.each = (student.width, teacher.measures.width), projection == "each"
         count = 0 if shape[0] == shape[1] else len(self.pairs) if self.each else 1
         self.maps = nn.ModuleList(nn.Linear(*shape) for _ in range(count))
+        self.normalised = normalised
 
-    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
-        return dict.fromkeys(self.terms(()), real)
-
-    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
-        return self.sum_layers(
-            [self._distance(index, student, teacher) for index in range(len(self.pairs))]
-        )
-
-    def _distance(self, index: int, student: Predictions, teacher: Predictions) -> Tensor:
-        own, other = (
-            side.recorded["hidden"][m]
-            for side, m in zip((student, teacher), self.pairs[index], strict=True)
-        )
+    def distance(self, own: Tensor, other: Tensor, number: int) -> Tensor:
         if self.maps:
-            own = self.maps[index if self.each else 0](own)
-        return (wide(own) - wide(other)).square().mean(-1).where(student.real, 0.0).sum()
+            own = self.maps[number if self.each else 0](own)
+        own, other = wide(own), wide(other)
+        if self.normalised:
+            own, other = (F.layer_norm(side, side.shape[-1:], eps=1e-12) for side in (own, other))
+        return (own - other).square().mean(-1)
+
+
+@part_of("signals")
+class HiddenMean(LayerDistance):
+    """`sum_m (mean_d h_S^m - mean_d h_T^g(m))^2`, the mean over real tokens; widths may differ.
+
+    (Sun et al., 2020, arXiv:2004.02984, sec. 3.2, feature map statistics; the form:
+    google-research/mobilebert, run_pretraining.py, beta_distill_factor=5000.) Differs: the released
+    code compares a layer with all layers of the teacher.
+    """
+
+    def distance(self, own: Tensor, other: Tensor, number: int) -> Tensor:
+        return (wide(own).mean(-1) - wide(other).mean(-1)).square()
+
+
+@part_of("signals")
+class HiddenVariance(LayerDistance):
+    """`sum_m |var_d h_S^m - var_d h_T^g(m)|`, the mean over real tokens; otherwise as `HiddenMean`
+    (gamma_distill_factor=5).
+    """
+
+    def distance(self, own: Tensor, other: Tensor, number: int) -> Tensor:
+        return (wide(own).var(-1, correction=0) - wide(other).var(-1, correction=0)).abs()
 
 
 @part_of("signals")

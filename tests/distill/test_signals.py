@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.distill import logits as soft
 from plmctl.distill.attention import AttentionKL, AttentionMSE
 from plmctl.distill.base import Logits, Predictions
-from plmctl.distill.hidden import HiddenCosine, HiddenMSE, Patient
+from plmctl.distill.hidden import HiddenCosine, HiddenMean, HiddenMSE, HiddenVariance, Patient
 from plmctl.distill.logits import LogitMSE, SoftTargets
 from plmctl.distill.relations import MiniLM, MiniLMv2
 from tests.distill.lessons import LENGTHS, V, answers, batch, pair
@@ -204,6 +205,40 @@ def test_hidden_mse(width, projection):
     assert signal.counts(batch(), {}, 15) == {"": 15}
 
 
+@pytest.mark.parametrize("width", [8, 6])
+def test_statistics_of_states_and_what_they_leave(width):
+    """MobileBERT's three parts of the distance of states, layer by layer."""
+    small, student, teacher = pair(width=width)
+    given = {"weight": 1.0, "student": student, "teacher": teacher, "by_layer": True}
+    kinds = [HiddenMean, HiddenVariance]
+    if width == 8:
+        kinds.append(partial(HiddenMSE, normalised=True, embeddings=False))
+    for number, kind in enumerate(kinds):
+        found, own, other = taught(kind(**given), small, teacher, batch())
+        expected = {"1": 0.0, "2": 0.0}
+        for m, g in [(1, 2), (2, 4)]:
+            for b, i in REAL:
+                sides = [
+                    side.recorded["hidden"][layer][b, i].tolist()
+                    for side, layer in ((own, m), (other, g))
+                ]
+                means = [sum(x) / len(x) for x in sides]
+                spreads = [
+                    sum((v - mean) ** 2 for v in x) / len(x)
+                    for x, mean in zip(sides, means, strict=True)
+                ]
+                z = [
+                    [(v - mean) / math.sqrt(spread) for v in x]
+                    for x, mean, spread in zip(sides, means, spreads, strict=True)
+                ]
+                expected[str(m)] += (
+                    (means[0] - means[1]) ** 2,
+                    abs(spreads[0] - spreads[1]),
+                    sum((x - y) ** 2 for x, y in zip(*z, strict=False)) / width,
+                )[number]
+        assert found == pytest.approx(expected, rel=1e-9)
+
+
 def test_cosine_of_the_last_layers():
     small, student, teacher = pair()
     found, own, other = taught(
@@ -360,7 +395,7 @@ def test_shapes_that_do_not_meet_are_named():
         MiniLMv2(weight=1.0, student=student, teacher=teacher, relation_heads=3)
     with pytest.raises(ConfigError, match=r"layer=5: 1 to 4, the layers of the teacher"):
         MiniLMv2(weight=1.0, student=student, teacher=teacher, relation_heads=4, layer=5)
-    with pytest.raises(ConfigError, match=r"has no attention"):
+    with pytest.raises(ConfigError, match=r"has no scores"):
         AttentionKL(
             weight=1.0, student=replace(student, num_heads=2), teacher=teacher, layers=[0, 4]
         )
