@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plmctl.cli.former import warn_of_former
-from plmctl.config.asked import is_asked
+from plmctl.config.asked import find_ids, is_asked
 from plmctl.config.build import build, plain
 from plmctl.config.command import About, Command, Result
 from plmctl.config.groups import Data
@@ -103,6 +103,7 @@ class Check(TaskUser, Command):
         if task is None:
             name = self.task.get("name") or self.task["_target_"]
             raise UsageError(f"task={name} has no labelled files to check")
+        task.splits.name_columns(find_ids(self.provenance))
         path = self.tokenizer.get("path")
         return check_task(task, Tokenizer.load(path) if path else None)
 

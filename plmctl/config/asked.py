@@ -17,3 +17,11 @@ def is_asked(given: Provenance, key: str) -> bool:
         return key in given.keys
     file = find_recipe(given.recipe, given.config_dirs)
     return not is_shipped(str(file)) and select(load(file), key) is not None
+
+
+def find_ids(given: Provenance) -> list[str]:
+    """The setting of the column of ids, if the user wrote it. Columns of bundles and slices are not
+    among these, since files without labels may lack them.
+    """
+    key = "task.columns.id"
+    return [key] if not given.within and is_asked(given, key) else []

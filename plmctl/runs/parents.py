@@ -15,6 +15,7 @@ from torch import nn
 from plmctl.artifacts.assemble import without_weights
 from plmctl.artifacts.loading import is_deployed, open_source
 from plmctl.artifacts.model_facts import reading
+from plmctl.config.asked import find_ids
 from plmctl.config.build import MISSING, build, class_of, plain
 from plmctl.config.headers import naming_source, source_of
 from plmctl.config.model_settings import model_settings
@@ -59,6 +60,7 @@ def build_task(spec: Finetune) -> Task:
     if not task.metrics:
         allowed = "one at least, by which the best checkpoint is chosen"
         raise ConfigError("task.metrics", [], allowed)
+    task.splits.name_columns(find_ids(spec.provenance))
     return task
 
 

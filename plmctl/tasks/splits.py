@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.terminal import counted
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.holding import hold_out, take_fold
+from plmctl.tasks.readers.tables import OPTIONAL
 from plmctl.tasks.record import Example, Reader
 from plmctl.text.tabular import Row
 
@@ -72,6 +73,15 @@ class Splits:
     def whole(self) -> Splits:
         """The splits as the files have them: no dev is held out of train."""
         return replace(self, dev_share=0)
+
+    def name_columns(self, keys: Collection[str]) -> None:
+        """Have all files refused that lack a column which a user names.
+
+        Args:
+            keys: The settings that the user wrote: "task.columns.id".
+        """
+        reader: Any = self.reader
+        reader.named = OPTIONAL & {key.removeprefix("task.columns.") for key in keys}
 
     def has(self, split: str) -> bool:
         """Whether `path` has a file of that split, or one to hold dev out of."""

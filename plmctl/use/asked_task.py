@@ -43,7 +43,7 @@ from plmctl.tasks.predictions import (
 )
 from plmctl.tasks.record import Example
 from plmctl.tasks.splits import Splits
-from plmctl.tasks.task import Task
+from plmctl.tasks.task import Task, as_task
 from plmctl.tasks.trained_texts import is_trained_part, read_trained
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.text.tabular import TableSpelling, spelling_of
@@ -87,7 +87,10 @@ class Destination:
 def open_task(loaded: Loaded, asked: Any, given: Collection[str], *, checkpoint: object) -> Any:
     """The task or the probe that `choose_task` finds for a model."""
     node, plugins = choose_task(loaded, asked, given, checkpoint=checkpoint), loaded.source.plugins
-    return build(node, describe_model(loaded, plugins), plugins, path="task")
+    opened = build(node, describe_model(loaded, plugins), plugins, path="task")
+    if (task := as_task(opened)) is not None:
+        task.splits.name_columns(given)
+    return opened
 
 
 def ask_all(

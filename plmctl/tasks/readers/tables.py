@@ -32,8 +32,9 @@ from plmctl.text.tabular import OBJECTS, Cells, Row, cells_of, kind_of, objects_
 
 TEXTS = ("text", "text2")  # the roles of the columns that are read
 SHARES = "probabilities"  # the role of a column with {label: its probability}
+OPTIONAL = frozenset({"id", "bundle", "slice", SHARES})  # roles that a task may do without
 # the roles of columns that answers do not depend on; files of texts without labels may lack them
-BESIDE = frozenset({"label", "id", "bundle", "slice", SHARES})
+BESIDE = OPTIONAL | {"label"}
 
 
 @part_of("reader")
@@ -56,6 +57,7 @@ class Table(SplitFiles):
     """
 
     empty_labels = False  # whether a row without a label has none, and is no mistake
+    named: frozenset[str] = frozenset()  # optional roles whose columns no file may lack
     label_setting = "label"  # the key in task.columns that names the column of the label
     several: ClassVar[tuple[str, ...]] = ()  # the roles that may be in more than one column each
     # whether `stream_file` gives unlabelled examples as `read_file` does; each class says it itself
@@ -160,6 +162,41 @@ class Table(SplitFiles):
         else:
             yield from self._cells(file, columns, header, labelled)
 
+    def _is_needed(self, role: str, labelled: bool) -> bool:
+        """Whether a file without the column of this role is refused."""
+        return role not in BESIDE or role in self.named or (labelled and role != "id")
+
+    def _find_columns(
+        self,
+        file: Path,
+        columns: Mapping[str, Column],
+        names: list[str],
+        rows: list[Cells],
+        labelled: bool,
+    ) -> dict[str, int]:
+        """{role: number of its cell}; numbers may be negative (STS-B's and MNLI's label is the
+        last).
+        """
+        positions: dict[str, int] = {}
+        missing: dict[str, Column] = {}
+        for role, column in columns.items():
+            found = isinstance(column, str) and column in names
+            position = names.index(str(column)) if found else column
+            if isinstance(position, int) and -len(names) <= position < len(names):
+                positions[role] = position % len(names)
+            elif self._is_needed(role, labelled):
+                missing[role] = column
+        if missing:
+            role, column = next(iter(missing.items()))
+            sample = "".join(
+                f"\n  line {line}: {show_row(file, cells)[:100]}" for line, cells in rows[:2]
+            )
+            wanted = ", ".join(map(str, missing.values()))
+            what = f"expected column{'s' if len(missing) > 1 else ''} {wanted}"
+            otherwise = "<a column of the file, or its number from 0>"
+            raise _NoColumn(what, role, str(column), names, otherwise, [*missing], sample)
+        return positions
+
     def _refuse_label_lists(
         self, file: Path, columns: Mapping[str, Column], examples: Sequence[Example]
     ) -> None:
@@ -217,7 +254,7 @@ class Table(SplitFiles):
             self._refuse_doubled(file, line, columns, names)
         known = [str(n) for n in range(len(first[0][1]))] if names is None else names
         try:
-            positions = _find_columns(file, columns, known, first, labelled)
+            positions = self._find_columns(file, columns, known, first, labelled)
         except _NoColumn as missing:
             alone = len(known) == 1
             what, fix = _explain_undivided(file, names, first, columns) if alone else ("", "")
@@ -249,15 +286,19 @@ class Table(SplitFiles):
             kinds = "columns of 0 and 1, or yes and no, one for each label"
             what = f"{missing}\n  {kinds}: {', '.join(own)}"
             return AbsentColumn(what, missing.column, file=file, line=line, fix=fix)
+        otherwise = "null" if missing.role in OPTIONAL else missing.otherwise
         fix = spell_role(
             self.label_setting if missing.role == "label" else missing.role,
-            spell(missing.near) if missing.near else missing.otherwise,
+            spell(missing.near) if missing.near else otherwise,
             columns,
             self.several,
         )
         if not missing.near and len(missing.roles) > 1:
-            roles = (self.label_setting if role == "label" else role for role in missing.roles)
-            all_of_them = " ".join(f"task.columns.{role}=COLUMN" for role in roles)
+            all_of_them = " ".join(
+                f"task.columns.{self.label_setting if role == 'label' else role}="
+                + ("null" if role in OPTIONAL else "COLUMN")
+                for role in missing.roles
+            )
             fix = f"{all_of_them}  # COLUMN: {missing.otherwise[1:-1]}"
         return AbsentColumn(str(missing), missing.column, file=file, line=line, fix=fix)
 
@@ -373,7 +414,7 @@ class Table(SplitFiles):
             if labelled and number > len(empty) and forgotten:
                 empty.append(line)
                 continue
-            read = {r: c for r, c in columns.items() if c in row or _is_needed(r, labelled)}
+            read = {r: c for r, c in columns.items() if c in row or self._is_needed(r, labelled)}
             missing = {role: str(column) for role, column in read.items() if column not in row}
             if missing:
                 role = next(iter(missing))
@@ -518,34 +559,3 @@ def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str,
     if column in first or (isinstance(column, int) and -len(first) <= column < len(first)):
         return columns
     return {role: name for role, name in columns.items() if role != SHARES}
-
-
-def _is_needed(role: str, labelled: bool) -> bool:
-    """Whether a file without the column of this role is refused."""
-    return role not in BESIDE or (labelled and role != "id")
-
-
-def _find_columns(
-    file: Path, columns: Mapping[str, Column], names: list[str], rows: list[Cells], labelled: bool
-) -> dict[str, int]:
-    """{role: number of its cell}; numbers may be negative (STS-B's and MNLI's label is the
-    last).
-    """
-    positions: dict[str, int] = {}
-    missing: dict[str, Column] = {}
-    for role, column in columns.items():
-        position = names.index(column) if isinstance(column, str) and column in names else column
-        if isinstance(position, int) and -len(names) <= position < len(names):
-            positions[role] = position % len(names)
-        elif _is_needed(role, labelled):
-            missing[role] = column
-    if missing:
-        role, column = next(iter(missing.items()))
-        sample = "".join(
-            f"\n  line {line}: {show_row(file, cells)[:100]}" for line, cells in rows[:2]
-        )
-        wanted = ", ".join(map(str, missing.values()))
-        what = f"expected column{'s' if len(missing) > 1 else ''} {wanted}"
-        otherwise = "<a column of the file, or its number from 0>"
-        raise _NoColumn(what, role, str(column), names, otherwise, [*missing], sample)
-    return positions

@@ -7,16 +7,18 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from plmctl.config.asked import find_ids
 from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.config.quoting import quote
-from plmctl.config.spec import thaw
+from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.spelling import spell
 from plmctl.tasks.readers.column_settings import spell_role
@@ -156,3 +158,27 @@ def test_signs_that_divide_no_cells_are_named(
     subprocess.run(command, shell=True, check=True, timeout=20)
     read = reader.read_file(Path(setting.removeprefix("task.path=")), columns)
     assert [(read[0].fields["text"], read[0].label), read[1].label] == [(texts, "账号"), "财务"]
+
+
+@pytest.mark.parametrize("role", ["id", "bundle", "slice"])
+def test_an_optional_column_that_a_user_names_exists(role: str, tmp_path: Path) -> None:
+    """Without it a preset's file has numbers for ids, and a test file may lack bundles."""
+    (tmp_path / "all.csv").write_text("text,label,owner\na b,x,Ann\nc d,y,Bob\n")
+    (tmp_path / "all.jsonl").write_text('{"text": "a b", "label": "x", "owner": 1}\n')
+    key = f"task.columns.{role}"
+    for name in ("all.csv", "all.jsonl"):
+        for wrong, fix in (("ownr", "owner"), ("nosuch", "null")):
+            words = [f"task.path={{test: {tmp_path / name}}}", f"{key}={wrong}"]
+            cfg = compose("finetune", None, ["task=classification", "checkpoint=null", *words])
+            task = build(cfg.task, {"pooling": "first"}, path="task")
+            assert task.read("test")
+            task.splits.name_columns([key, "task.columns.label"])
+            with pytest.raises(DataError, match=rf"{wrong}; found.*(?s:.*)  fix: {key}={fix}$"):
+                task.read("test")
+
+
+def test_an_id_counts_as_named_where_the_user_wrote_it() -> None:
+    words = ("task=classification", "task.columns.id=uid", "task.columns.bundle=owner")
+    given = Provenance("finetune", overrides=words)
+    assert find_ids(given) == ["task.columns.id"]
+    assert find_ids(replace(given, within=True)) == find_ids(Provenance("finetune")) == []
