@@ -34,7 +34,7 @@ from plmctl.core.locate import (
     parameters,
     takes_any,
 )
-from plmctl.core.parts import asks_for_factory, declared, fits, misfit, slot_of
+from plmctl.core.parts import asks_for_factory, declared, fits, misfit, slot_of, target_of
 from plmctl.core.spelling import spell_setting
 from plmctl.core.values import HINT, NO_MAPPING, fit, item_of
 
@@ -389,7 +389,7 @@ def _refuse_letter(
         f" ({', '.join(others)}) {part.__qualname__} does not take"
     )
     cells = path.rpartition(".")[0]
-    target = f"{part.__module__}.{part.__qualname__}"
+    target = target_of(part)
     rounds = "af".replace(letter, free) if letter in "af" else f"{free}f"
     layout = f"{cells.rpartition('.')[0]}.layout='{rounds}*${{size.num_layers}}'"
     fix = f"{layout} '+{cells}.{free}={{_target_:{target},_partial_:true}}'"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from plmctl.core.pasted import spell_fixes
@@ -84,6 +85,12 @@ class ConfigError(UsageError):
         shown = "null" if value is None else repr(value)
         setting = path if value is ... else f"{path}={shown}"
         super().__init__(f"{setting}: {allowed}" + (f"\n  fix: {fix}" if fix else ""))
+
+    def under(self, place: str) -> ConfigError:
+        """The error of a part whose settings are at `place`, which its fix then names."""
+        slot, path = place.partition(".")[0], f"{place}.{self.path}"
+        own = rf"(?<![\w.])(?:{slot}\.\w+\.)?{re.escape(self.path)}="
+        return ConfigError(path, self.value, self.allowed, fix=re.sub(own, f"{path}=", self.fix))
 
 
 class ConfigErrors(UsageError):

@@ -70,6 +70,11 @@ def declared(candidate: Any) -> str | None:
     return slot if isinstance(slot, str) else None
 
 
+def target_of(part: Any) -> str:
+    """The name of a class or function as `_target_` has it."""
+    return f"{part.__module__}.{part.__qualname__}"
+
+
 def slot_of(name: str, annotation: Any) -> str:
     """The slot of a parameter: that of its annotated class, otherwise its own name."""
     slot = getattr(_class_of(annotation), _SLOT, None)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from plmctl.core.errors import nearest
-from plmctl.core.parts import declared
+from plmctl.core.parts import declared, target_of
 from plmctl.core.pasted import spell_fix
 
 _OF_TORCH = {"_forward_unimplemented": "forward"}  # how a module says that it has none
@@ -16,7 +16,7 @@ _OF_TORCH = {"_forward_unimplemented": "forward"}  # how a module says that it h
 
 def place_of(kind: Any) -> str:
     """`own_parts.focal_mlm.FocalMLM (focal_mlm.py:12)`."""
-    name = f"{kind.__module__}.{kind.__qualname__}"
+    name = target_of(kind)
     try:
         return f"{name} ({inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]})"
     except (OSError, TypeError):  # typed at a prompt, say

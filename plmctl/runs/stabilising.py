@@ -66,10 +66,7 @@ def begin_parts(
             part.begin(given)
         except ConfigError as error:
             inside = error.path in nodes[name]
-            path = f"{slot}.{name}.{error.path}" if inside else error.path
-            own = error.fix.startswith(f"{error.path}=")  # a setting of this part
-            fix = f"{slot}.{name}.{error.fix}" if inside and own else error.fix
-            raise ConfigError(path, error.value, error.allowed, fix=fix) from None
+            raise (error.under(f"{slot}.{name}") if inside else error) from None
         yield name
 
 

@@ -17,6 +17,7 @@ from plmctl.config.schema import Finetune
 from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import parameters
+from plmctl.core.parts import target_of
 from plmctl.core.terminal import remark
 from plmctl.heads.base import POOLER
 from plmctl.tasks.task import Task
@@ -115,7 +116,7 @@ def fit_task(spec: Finetune, task: Task, *, longest: int = 0) -> Finetune:
 
 def _narrow(pattern: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     """The node of a pattern that sees what both see; itself if it is narrowed already."""
-    full, both = (f"{Full.__module__}.{part.__name__}" for part in (Full, And))
+    full, both = map(target_of, (Full, And))
     if pattern["_target_"] == full or pattern == more:
         return more
     if pattern["_target_"] == both and more in pattern["parts"]:

@@ -9,18 +9,22 @@ from plmctl.core.spelling import spell_setting, spell_word
 from plmctl.text.letters import LOOKED
 
 MANY = 0.05  # share of such documents from which on a warning is printed
-_TAG = re.compile(
-    r"</?(?:a|b|i|p|br|hr|div|span|em|strong|ul|ol|li|dl|dt|dd|h[1-6]|img|html|head|body|meta|link"
-    r"|title|style|script|table|tbody|tr|td|th|section|article|header|footer|nav|form|input|font"
-    r"|center|blockquote|pre|code|sup|sub)(?:\s[^<>]*)?/?>|&(?:nbsp|amp|lt|gt|quot|#\d{2,5});",
+# tags that other markup does not have, as <s> and <label>
+TAG = re.compile(
+    r"</?(?:a|abbr|article|aside|b|blockquote|body|br|button|center|code|dd|div|dl|dt|em|figcaption"
+    r"|figure|font|footer|form|h[1-6]|head|header|hr|html|i|iframe|img|input|li|link|main|meta|nav"
+    r"|noscript|ol|p|pre|rp|rt|ruby|script|section|small|span|strike|strong|style|sub|sup|svg|table"
+    r"|tbody|td|textarea|tfoot|th|thead|title|tr|tt|u|ul|wbr)(?:\s[^<>]*)?/?>|<!--|<!doctype\s",
     re.IGNORECASE,
 )
+_REFERENCE = re.compile(r"&(?:nbsp|amp|lt|gt|quot|#\d{2,5});")
 _APART = 2000  # characters: with fewer tags than one in so many a text is about HTML, not in it
 
 
 def is_html(text: str) -> bool:
     """Whether a text has tags or character references of HTML all over."""
-    return len(_TAG.findall(text)) * _APART >= len(text) > 0
+    found = len(TAG.findall(text)) + len(_REFERENCE.findall(text))
+    return found * _APART >= len(text) > 0
 
 
 def measure_html(texts: Iterable[str]) -> float:

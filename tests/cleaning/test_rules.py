@@ -296,6 +296,7 @@ HTML_TEXT = (
         ("a < b and c > d", "a < b and c > d"),
         ("List<String> x = new <T>();", "List<String> x = new <T>();"),
         ("AT&amp;T and R&D;", "AT&T and R&D;"),
+        ("<s> one line </s>", "<s> one line </s>"),
         ("<div><nav>menu</div><p>text</p>", "text"),  # an element that nobody closed
         ("x<!-- note -->y", "xy"),
         ("<p>A<p/>B", "A\n\nB"),

@@ -31,6 +31,7 @@ from plmctl.artifacts.peft.reading import (
     read_product,
 )
 from plmctl.core.errors import DataError, nearest
+from plmctl.core.parts import target_of
 from plmctl.interop import hf
 from plmctl.interop.bert import ACTIVATIONS
 from plmctl.models.base import Model
@@ -117,7 +118,9 @@ class _HubFolder:
     @cached_property
     def maps(self) -> dict[str, list[tuple[str, str, Place]]]:
         """{a published module: our linear maps in it}, all of them."""
-        return self.base.places({**_target(LowRank), "maps": list_maps(self.base), **NARROW})
+        return self.base.places(
+            {"_target_": target_of(LowRank), "maps": list_maps(self.base), **NARROW}
+        )
 
     @cached_property
     def plain(self) -> Model:
@@ -243,7 +246,7 @@ def _join(parts: Sequence[_Part]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     methods = {part.mark: part.node for part in parts if not part.gates}
     gated = {part.mark: part.node for part in parts if part.gates}
     if gated:
-        methods[GatedMethod.mark] = {**_target(GatedMethod), "parts": gated}
+        methods[GatedMethod.mark] = {"_target_": target_of(GatedMethod), "parts": gated}
     tensors: dict[str, Tensor] = {}
     for part in parts:
         inside = f".{part.mark}.inner." if part.gates else f".{part.mark}."
@@ -280,7 +283,7 @@ def _read_bottleneck(adapter: _HubFolder, settings: Settings) -> Read:
         (rule,) = adapter.groups["shared_parameters"].values()
         (shared,) = (key for key in tensors if key.endswith(".factors.weight"))
         tensors[shared] = fit(adapter.base, "phm_rule", rule["phm_rule"], tensors[shared])
-        return Compacter.mark, {**_target(Compacter), **node}, tensors
+        return Compacter.mark, {"_target_": target_of(Compacter), **node}, tensors
     normed = bool(settings.get("original_ln_before")) and not settings.get("is_parallel")
     if normed:
         adapter.check(settings, {"residual_before_ln": True})
@@ -293,7 +296,7 @@ def _read_bottleneck(adapter: _HubFolder, settings: Settings) -> Read:
         _check_norms(adapter)
     own = {cell: _scale(found, settings) for cell, found in cells.items()}
     tensors = _fill(adapter, Bottleneck, node, own, BOTTLENECK)
-    return Bottleneck.mark, {**_target(Bottleneck), **node}, tensors
+    return Bottleneck.mark, {"_target_": target_of(Bottleneck), **node}, tensors
 
 
 def _scale(found: Mapping[str, Tensor], settings: Settings) -> dict[str, Tensor]:
@@ -332,7 +335,7 @@ def _fill(
         cells: {our cell: {the end of a published name: tensor}}.
         names: {the end of our name: that of the published one}.
     """
-    model = adapter.base.build({**_target(method), **node})
+    model = adapter.base.build({"_target_": target_of(method), **node})
     (built,) = model.methods
     tensors = {
         f"backbone.{name}": torch.zeros(model.backbone.get_parameter(name).shape)
@@ -395,10 +398,6 @@ def _read_prefix(adapter: _HubFolder, settings: Settings) -> Read:
     stated = {"num_virtual_tokens": length}
     tensors = {"prompt_embeddings": table.reshape(length, -1)}
     return read_prefix(replace(adapter.base, settings=stated, tensors=tensors), shift=False)
-
-
-def _target(kind: type) -> dict[str, str]:
-    return {"_target_": f"{kind.__module__}.{kind.__name__}"}
 
 
 def _find_lora_gates(adapter: _HubFolder, mark: str) -> dict[str, Tensor]:

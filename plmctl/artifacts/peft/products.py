@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from plmctl.core.parts import target_of
 from plmctl.nn.peft.adalora import AdaptiveRank
 from plmctl.nn.peft.base import Method
 from plmctl.nn.peft.dora import WeightDecomposed
@@ -70,8 +71,7 @@ class ProductLayout:
 
     def node(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The config of our method."""
-        target = f"{self.target.__module__}.{self.target.__name__}"
-        return {"_target_": target, **self.read(settings)}
+        return {"_target_": target_of(self.target), **self.read(settings)}
 
 
 def _read_lora(settings: Mapping[str, Any]) -> dict[str, Any]:

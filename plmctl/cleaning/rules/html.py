@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from plmctl.cleaning.rule import Drop, TextRule
 from plmctl.cleaning.text_view import TextView
 from plmctl.core.parts import part_of
+from plmctl.text.markup import TAG
 
 
 def _names(text: str) -> frozenset[str]:
@@ -24,11 +25,6 @@ PARAGRAPHS = _names(
 )
 LINES = _names("br caption dd div dt figcaption li nav option summary tr")
 CELLS = _names("td th")
-INLINE = _names("a abbr b button cite code em font i iframe label q rp rt ruby s select small")
-INLINE |= _names("span strike strong sub sup svg textarea tt u")
-OUTER = _names("head html noscript script style tbody template tfoot thead")
-_NAMES = "|".join(sorted(PARAGRAPHS | LINES | CELLS | INLINE | OUTER | VOID))
-_MARKUP = re.compile(rf"</?(?:{_NAMES})(?:\s[^<>]*)?/?>|<!--|<!doctype\s", re.IGNORECASE)
 _REFERENCE = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 _LINE, _PARAGRAPH = "\0", "\1"  # breaks among the pieces, which no text has
 _SPACE = re.compile(r"\s+")
@@ -57,7 +53,7 @@ class HtmlText(TextRule):
         self.skip = frozenset(name.lower() for name in skip)
 
     def apply(self, view: TextView) -> TextView | Drop:
-        if not _MARKUP.search(view.text):
+        if not TAG.search(view.text):
             found = _REFERENCE.search(view.text)
             text = html.unescape(view.text) if found else view.text
             return view if text == view.text else TextView(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -160,7 +159,7 @@ class GatedMethod(Method):
             try:
                 part.add_to(model)
             except ConfigError as error:
-                raise self._place(error, name) from None
+                raise error.under(f"peft.{self.mark}.parts.{name}") from None
             own = [cell for cell in readings if self.gate(cell, part, before[cell], readings[cell])]
             if not own:
                 allowed = "a method that adds to results, such as LoRA and adapters, or a prefix"
@@ -172,12 +171,6 @@ class GatedMethod(Method):
             cell.register_forward_pre_hook(_Enter(readings[cell]))
             # always: a backward pass stops a second run of the cell before its end
             cell.register_forward_hook(_Leave(readings[cell]), always_call=True)
-
-    def _place(self, error: ConfigError, name: str) -> ConfigError:
-        """The mistake of a part, with the path of its setting here."""
-        path = f"peft.{self.mark}.parts.{name}.{error.path}"
-        fix = re.sub(rf"(?:peft\.\w+\.)?\b{re.escape(error.path)}=", f"{path}=", error.fix)
-        return ConfigError(path, error.value, error.allowed, fix=fix)
 
     def gate(self, cell: Cell, part: Method, before: Prefix | None, reading: CellInput) -> bool:
         """Multiply what a method has added to this cell by gates; returns whether it added.
