@@ -409,7 +409,7 @@ def test_ctrl_c_during_tokenizing_keeps_what_is_done(tmp_path: Path, kind: str) 
 @pytest.mark.parametrize("verb", sorted(all_commands()))
 def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
     kind = all_commands()[verb]
-    output = plmctl(*kind.about.name.split(), "--help", code=0)
+    output = plmctl(*kind.about.name.split(), "--help", "--all", code=0)
     for setting, _ in settings(kind):
         assert setting.partition("=")[0] + "=" in output
     found = {setting.split(".")[0].split("=")[0] for setting, _ in settings(kind)}

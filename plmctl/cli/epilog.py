@@ -4,7 +4,7 @@ and recipes/ hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from plmctl.config.command import About, Lines, find_command, find_settings
@@ -19,6 +19,15 @@ from plmctl.core.spelling import spell_word
 
 SETTINGS = "Settings (key=value; plmctl help <part> explains those of a part)"
 BESIDES = "Settings (besides those of plmctl pretrain, or with task=<name> of plmctl finetune)"
+
+SCREEN = 20  # lines of settings and parts that --help shows without --all
+MOST = 16  # settings that it shows where there are more
+# settings of groups that most calls have; those outside of groups are a command's own
+USED = (
+    *("task.path", "task.columns.text", "task.columns.label", "task.max_length"),
+    *("data.path", "train.minutes", "train.steps", "train.epochs", "train.batch_size"),
+    *("budget.minutes", "budget.steps", "run.dir", "seed"),
+)
 
 # {title of a group of options in --help: their names}
 GROUPS = {
@@ -42,13 +51,50 @@ def write_options(params: Sequence[Any], ctx: Any, formatter: Any) -> None:
                 formatter.write_dl(lines)
 
 
-def write_sections(about: About, formatter: Any) -> None:
-    """Write the examples of a command, its settings, and what can be chosen."""
+def write_sections(about: About, formatter: Any, *, whole: bool) -> None:
+    """Write the examples of a command, its settings, and what can be chosen.
+
+    Args:
+        about: The command.
+        formatter: The formatter of Typer.
+        whole: Whether sections that are longer than a screen are written, too.
+    """
     with formatter.section("Examples"):
         formatter.write("".join(f"  {line}\n" for line in about.examples))
-    for title, lines in list_sections(about):
+    sections = list_sections(about)
+    if not whole and sum(len(lines) for _, lines in sections) > SCREEN:
+        sections = _shorten(about, sections)
+    for title, lines in sections:
         with formatter.section(title):
             formatter.write_dl(lines or [("-", "")])
+
+
+def _shorten(about: About, sections: Sequence[tuple[str, Lines]]) -> list[tuple[str, Lines]]:
+    """The settings of a command that are most used, and the commands that show the rest."""
+    own = [line for title, lines in sections if title.startswith("Settings") for line in lines]
+    listed = {text.partition("=")[0]: (text, meaning) for text, meaning in own}
+    needed = [key for key, (text, _) in listed.items() if text.endswith("=")]
+    alone = [key for key in listed if "." not in key]
+    first = [key for key in dict.fromkeys([*needed, *USED, *alone]) if key in listed][:MOST]
+    groups = dict.fromkeys(key.partition(".")[0] for key in listed if "." in key)
+    slots = [title.rstrip("=") for title, _ in sections if title.endswith("=")]
+    counts = {"settings": len(own)}
+    counts |= {title.lower(): len(lines) for title, lines in sections if title.istitle()}
+    whole = ", ".join(f"{count} {title}" for title, count in counts.items() if count)
+    more = [
+        (f"plmctl {about.name} --help --all", whole + (", all parts" if slots else "")),
+        *_refer(groups, "settings of {}.*", " {}.*"),
+        *_refer(slots, "parts for {}=", " {}="),
+    ]
+    used = [(text, meaning.partition(";")[0]) for text, meaning in map(listed.__getitem__, first)]
+    return [*([("Settings in most use", used)] if used else []), ("More", more)]
+
+
+def _refer(names: Iterable[str], form: str, other: str) -> Lines:
+    """The line that leads to the first of some groups or slots, and names the others."""
+    first, *others = [*names, ""]
+    also = f"; also{','.join(map(other.format, others[:-1]))}" if others[:-1] else ""
+    return [(f"plmctl help {first}", form.format(first) + also)] if first else []
 
 
 def list_sections(about: About) -> list[tuple[str, Lines]]:

@@ -22,6 +22,7 @@ from plmctl.core.errors import UsageError, find_meant, nearest
 from plmctl.core.pasted import spell_fix
 from plmctl.core.spelling import spell, spell_word
 
+ALL = "--all"  # with --help: all settings and parts
 # parameters that say which settings a command composes
 LINE = ("words", "config_dir", "plugin", "json", "dry_run", "resume")
 # a setting that names files or folders, without any
@@ -61,6 +62,9 @@ class Verb(TyperCommand):
         """Parse the words as Typer does, once no option lacks its value and no setting has
         dashes.
         """
+        if ALL in args and {*args} & {*ctx.help_option_names}:
+            ctx.meta[ALL] = True
+            args = [word for word in args if word != ALL]
         # an argument has its bare name
         options = {
             name: param
@@ -149,7 +153,8 @@ class Verb(TyperCommand):
         """Write examples, settings, and the parts and recipes that can be chosen."""
         from plmctl.cli.epilog import write_sections
 
-        write_sections(self.callback.kind.about, formatter)  # type: ignore[union-attr]
+        about = self.callback.kind.about  # type: ignore[union-attr]
+        write_sections(about, formatter, whole=ALL in ctx.meta)
 
     @staticmethod
     def command_of(ctx: Any) -> str:

@@ -98,9 +98,12 @@ def test_versions_are_shown(plmctl: Invoke) -> None:
 def test_each_help_has_two_examples(plmctl: Invoke, verb: str) -> None:
     shown = plmctl(*verb.split(), "--help", own=False).output
     assert plmctl(*verb.split(), "-h", own=False).output == shown
-    assert len(re.findall(rf"^  plmctl {verb}(?: \S|$)", shown, re.MULTILINE)) == 2
+    examples = shown.partition("\nMore:")[0]
+    assert len(re.findall(rf"^  plmctl {verb}(?: \S|$)", examples, re.MULTILINE)) == 2
+    whole = plmctl(*verb.split(), "-h", "--all", own=False).output
+    assert (shown == whole) is ("\nMore:\n" not in shown)
     if verb == "pretrain":
-        assert re.search(r"^  tiny +tiny, 2 layers of 128", shown, re.MULTILINE)
+        assert re.search(r"^  tiny +tiny, 2 layers of 128", whole, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

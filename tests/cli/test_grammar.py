@@ -57,6 +57,9 @@ def test_help_fits_and_shows_every_default(name: str) -> None:
     usage, *others = done.stdout.splitlines()
     assert not any(line.endswith("...") for line in others), usage
     assert rest
+    assert len(rest.splitlines()) <= 45  # a screen, with the options above
+    for line in re.findall(r"^  (plmctl .*?)(?:  |$)", rest.partition("\nMore")[2], re.MULTILINE):
+        assert not CliRunner().invoke(make_app(), line.split()[1:]).exit_code, line
     words = " ".join(head.split())
     for param in parameters(name):
         if param.param_type_name != "option" or param.hidden or param.is_flag:

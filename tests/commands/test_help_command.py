@@ -228,7 +228,7 @@ def test_no_key_is_broken_in_a_pipe() -> None:
 
 
 def test_help_of_finetune_shows_the_settings_of_a_task() -> None:
-    text = " ".join(said("finetune", "--help").split())
+    text = " ".join(said("finetune", "--help", "--all").split())
     for words in (
         "task.columns.text=text names of columns, or numbers from 0",
         "task.columns.label=label",
