@@ -36,6 +36,7 @@ from plmctl.report.predicted import (
 from plmctl.tasks.scores.bundles import (
     bundle_rows,
     count_bundles,
+    remark_alone,
     remark_few,
     score_bundles,
     share_bundles,
@@ -95,8 +96,8 @@ def compare(
     if odd := share_bundles(left, right):
         why = f"the bundle of {odd} is another one than in {a.file}"
         raise DataError(why, file=b.file, fix="predictions of the same bundles")
-    bundled = count_bundles(left) is not None
-    if bundled:
+    bundles, alone = count_bundles(left), remark_alone(left)
+    if bundles is not None:
         left, right, score = bundle_rows(left), bundle_rows(right), score_bundles(score)
     known = list(score(left))
     chosen = list(names) or [name for name in (task.metrics if task else known) if name in known]
@@ -111,7 +112,7 @@ def compare(
     forms = find_forms([*left, *right], score, chosen)
     found = {name: _compare_form(form, len(left), samples, seed) for name, form in forms.items()}
     shares = [name for name, form in forms.items() if _is_share(form)]
-    size = _Size(many, len(left) if bundled else None, shares)
+    size = _Size(many, bundles, shares, alone)
     by = f"task {task.name}" if task is not None else shape
     _show(a, b, found, _count_right(left, right, single), size=size, by=by, as_json=as_json)
 
@@ -129,29 +130,42 @@ class _Counts:
 @dataclass(frozen=True)
 class _Size:
     """The number of examples, and of their bundles, if there are any; the scores that are shares
-    of examples or bundles.
+    of examples or bundles; a remark on examples without a bundle.
     """
 
     examples: int
     bundles: int | None
     shares: Sequence[str]
+    alone: str
 
     @property
     def unit(self) -> str:
         """The unit that is drawn and swapped."""
         return "example" if self.bundles is None else "bundle"
 
+    @property
+    def drawn(self) -> str:
+        """These units in words."""
+        return "examples" if self.bundles is None else "whole bundles"
+
     def describe_interval(self, found: Mapping[str, PairedDifference]) -> str:
         """The method of the interval of each score."""
         draws = sorted({each.samples for each in found.values()})
         many = " or ".join(f"{each:,}" for each in draws)
-        shares = f"Agresti and Min's, of shares of {self.unit}s"
-        drawn = f"paired bootstrap, {many} samples of {self.unit}s"
-        if self.shares:
-            own = f"{shares}: {', '.join(self.shares)}"
-            drawn = own if len(self.shares) == len(found) else f"{drawn}; {own}"
+        drawn = (
+            f"the middle 95% of the differences in {many} random draws of {self.drawn}, the same"
+            " for both (paired bootstrap)"
+        )
+        shares = f"Agresti and Min's formula for a share of {self.unit}s: {', '.join(self.shares)}"
+        ways = [drawn] if len(self.shares) < len(found) else []
+        ways += [shares] if self.shares else []
         few = "" if self.bundles is None else remark_few(self.bundles)
-        return f"interval: {drawn}{f'; {few}' if few else ''}"
+        return f"interval: {'; '.join(filter(None, (*ways, self.alone, few)))}"
+
+    def describe_p(self) -> str:
+        """The method of the p-value of each score."""
+        swaps = f"the share of random swaps of the answers to {self.drawn}"
+        return f"p: {swaps}, with at least this difference (approximate randomisation)"
 
 
 def _count_right(left: Sequence[Row], right: Sequence[Row], score: Score) -> _Counts | None:
@@ -299,7 +313,8 @@ def _show(
     tell(f"a: {a.describe()}\nb: {b.describe()}")
     if lower:
         tell(f"lower is better: {', '.join(lower)}")
-    tell(f"{size.describe_interval(found)}; p: approximate randomisation of {size.unit}s")
+    tell(size.describe_interval(found))
+    tell(size.describe_p())
     if any(each.enumerated for each in found.values()):
         tell("p=: of all swaps of answers, not of random ones")
     if counts is not None:

@@ -11,11 +11,10 @@ from plmctl.tasks.scores.bundles import DRAWN, remark_few, spell_bundles
 
 SPELLED = 1e15  # from here on, a double has no digit after the point, and no reader counts digits
 # the same where examples are in bundles, as those of one customer
-BUNDLED = f"the 95% interval over bundles of examples, {DRAWN}."
+BUNDLED = f"the 95% interval: {DRAWN}."
 METHOD = (  # the way in which intervals of scores are found
-    "the 95% interval over examples, Wilson's of a share of them; of other means over"
-    " examples or classes, and of scores from sums over examples, by 1,000 draws of the"
-    " bootstrap."
+    "the 95% interval: the middle 95% of the scores of 1,000 random draws of the examples"
+    " (bootstrap); for a share of examples, such as accuracy, Wilson's formula."
 )
 
 

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.terminal import counted
-from plmctl.tasks.scores.bundles import DRAWN, bundle_rows, count_bundles, remark_few, score_bundles
+from plmctl.tasks.scores.bundles import (
+    DRAWN,
+    bundle_rows,
+    count_bundles,
+    remark_alone,
+    remark_few,
+    score_bundles,
+)
 from plmctl.tasks.scores.class_counts import ROOM, ClassMean
 from plmctl.tasks.scores.labels import MACRO
 from plmctl.tasks.scores.resampling import EQUAL, Form, Score, Sums, Whole, draw_like, find_forms
@@ -38,17 +45,20 @@ def describe_scores(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
     """Remarks on the scores of predictions: the bundles of their intervals, and the rare classes in
     a mean over classes.
     """
-    count = count_bundles(rows)
     classes = task.scores.describe_classes(rows, task.metrics) if task.scores else ""
-    found = {"intervals": "" if count is None else spell_bundled(count), MACRO: classes}
+    found = {"intervals": describe_bundled(rows), MACRO: classes}
     return {name: text for name, text in found.items() if text}
 
 
-def spell_bundled(bundles: int) -> str:
-    """The way in which intervals of scores are found where examples are in bundles."""
-    few = remark_few(bundles)
-    method = f"over {counted(bundles, 'bundle')}, {DRAWN}"
-    return f"{method}; {few}" if few else method
+def describe_bundled(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The way in which intervals of scores are found where examples are in bundles; "" for rows
+    without bundles.
+    """
+    bundles = count_bundles(rows)
+    if bundles is None:
+        return ""
+    how = f"over {counted(bundles, 'bundle')}: {DRAWN}"
+    return "; ".join(filter(None, (how, remark_alone(rows), remark_few(bundles))))
 
 
 def bootstrap(

@@ -14,6 +14,7 @@ from plmctl.tasks.readers import files
 from plmctl.tasks.readers.holding import hold_out, take_fold
 from plmctl.tasks.readers.tables import OPTIONAL
 from plmctl.tasks.record import Example, Reader
+from plmctl.tasks.scores.bundles import group_bundles, remark_alone
 from plmctl.text.tabular import Row
 
 DEV_SHARE = 0.1  # the share of a single labelled file
@@ -160,11 +161,14 @@ class Splits:
 
 def describe_bundles(train: Sequence[Example], dev: Sequence[Example]) -> str:
     """A sentence on the bundles of each split, and of both; "" without any."""
-    sides = [{example.bundle for example in own if example.bundle} for own in (train, dev)]
-    if not any(sides):
+    sides = [[{"bundle": example.bundle} for example in own] for own in (train, dev)]
+    named = [{row["bundle"] for row in own} - {""} for own in sides]
+    if not any(named):
         return ""
-    both = len(sides[0] & sides[1])
-    return (
-        f"{counted(len(sides[0]), 'bundle')} in train, {len(sides[1]):,} in dev,"
+    in_train, in_dev = (len(group_bundles(own)) for own in sides)
+    both = len(named[0] & named[1])
+    line = (
+        f"{counted(in_train, 'bundle')} in train, {in_dev:,} in dev,"
         f" {f'{both:,}' if both else 'none'} in both"
     )
+    return "; ".join(filter(None, (line, remark_alone([*sides[0], *sides[1]]))))

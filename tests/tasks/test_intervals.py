@@ -106,8 +106,8 @@ def test_remarks_on_scores_name_bundles_and_rare_classes() -> None:
     assert result == {"bundles": {"dev": 3}, "metrics": {}}
     assert spell_within(result, "dev").startswith(" in 3 bundles (3 bundles are few")
     assert spell_within(result, "test") == ""
-    assert "Wilson's of a share of them" in describe_method(False)
-    assert describe_method(True).startswith("the 95% interval over bundles of examples, drawn")
+    assert "for a share of examples, such as accuracy, Wilson's formula" in describe_method(False)
+    assert "1,000 random draws of whole bundles" in describe_method(True)
     assert "Where examples are in bundles: " in describe_method(True, False)
 
 

@@ -32,7 +32,8 @@ from plmctl.text.tabular import OBJECTS, Cells, Row, cells_of, kind_of, objects_
 
 TEXTS = ("text", "text2")  # the roles of the columns that are read
 SHARES = "probabilities"  # the role of a column with {label: its probability}
-OPTIONAL = frozenset({"id", "bundle", "slice", SHARES})  # roles that a task may do without
+SETS = frozenset({"bundle", "slice"})  # roles of sets of examples; some are in none
+OPTIONAL = SETS | {"id", SHARES}  # roles that a task may do without
 # the roles of columns that answers do not depend on; files of texts without labels may lack them
 BESIDE = OPTIONAL | {"label"}
 
@@ -212,11 +213,13 @@ class Table(SplitFiles):
             raise DataError(what, file=file, fix=fix)
 
     def cell(self, role: str, value: Any) -> Any:
-        """The value of a JSON field for `role`: a text or a number as it is, null only as a
-        label; otherwise ValueError.
+        """The value of a JSON field for `role`: a text or a number as it is. Null is no label, no
+        bundle and no slice; otherwise ValueError.
         """
         if role == SHARES and isinstance(value, dict):
             return value
+        if role in SETS and is_absent(value):
+            return ""
         if role != "label" and is_absent(value):
             raise ValueError("null" if value is None else "NaN")
         if not isinstance(value, str | int | float) and not (role == "label" and value is None):
@@ -515,7 +518,8 @@ def _example(cells: dict[str, Any], number: int, place: str) -> Example:
     label = cells.pop("label", None)
     if label is not None and not isinstance(label, tuple):
         label = intern(spell_label(label))  # a table has few, and each many times
-    of, apart = str(cells.pop("bundle", "")), str(cells.pop("slice", ""))
+    sets = (str(cells.pop(role, "")) for role in ("bundle", "slice"))
+    of, apart = (name if name.strip() else "" for name in sets)
     number_or_name = str(cells.pop("id", number))
     slices = (apart,) if apart else ()
     shares = _read_shares(cells.pop(SHARES), place) if SHARES in cells else None

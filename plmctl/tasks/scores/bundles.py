@@ -9,8 +9,10 @@ from plmctl.core.terminal import counted
 
 FEW = 30  # bundles; tests and intervals from fewer are often too sure (Cameron et al., 2008)
 # the way in which intervals of scores of bundles are found
-DRAWN = "drawn whole: 1,000 draws of the bootstrap, Wilson's of a share of bundles"
-NO_BUNDLE = (None, "")  # an empty cell names no bundle
+DRAWN = (
+    "the middle 95% of the scores of 1,000 random draws of whole bundles (bootstrap); for a score"
+    " that counts bundles, such as exact, Wilson's formula"
+)
 Row = dict[str, Any]
 Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
 
@@ -22,9 +24,7 @@ def bundle_rows(rows: Sequence[Row]) -> list[Row]:
     Examples of one bundle are not independent: draws of single ones would break questions apart and
     make intervals too narrow (Efron and Tibshirani, 1993, ch. 8).
     """
-    found: dict[Any, list[Row]] = {}
-    for row in rows:
-        found.setdefault(_name_bundle(row), []).append(row)
+    found = ([rows[number] for number in own] for own in group_bundles(rows))
     return [
         {
             "id": own[0]["id"],
@@ -32,8 +32,18 @@ def bundle_rows(rows: Sequence[Row]) -> list[Row]:
             "guess": [str(row["guess"]) for row in own],
             "rows": own,
         }
-        for own in found.values()
+        for own in found
     ]
+
+
+def group_bundles(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """The numbers of the rows of each bundle, in the order of their first rows. A row without a
+    bundle is one of its own.
+    """
+    found: dict[Any, list[int]] = {}
+    for number, row in enumerate(rows):
+        found.setdefault(_spell_bundle(row) or number, []).append(number)
+    return list(found.values())
 
 
 def score_bundles(score: Score) -> Score:
@@ -47,9 +57,16 @@ def score_bundles(score: Score) -> Score:
 
 def count_bundles(rows: Sequence[Mapping[str, Any]]) -> int | None:
     """The number of bundles among predictions; None for predictions without bundles."""
-    if all(row.get("bundle") in NO_BUNDLE for row in rows):
-        return None
-    return len({_name_bundle(row) for row in rows})
+    return len(group_bundles(rows)) if any(map(_spell_bundle, rows)) else None
+
+
+def remark_alone(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A remark on rows without a bundle; "" where all or none have one."""
+    alone = sum(not _spell_bundle(row) for row in rows)
+    if alone in (0, len(rows)):
+        return ""
+    count = "counts as one" if alone == 1 else "count as one each"
+    return f"{counted(alone, 'row')} without a bundle {count}"
 
 
 def share_bundles(left: Sequence[Row], right: Sequence[Row]) -> str:
@@ -57,7 +74,7 @@ def share_bundles(left: Sequence[Row], right: Sequence[Row]) -> str:
     the first example whose bundles differ; "" where none do.
     """
     sides = (left, right)
-    known = [any(row.get("bundle") not in NO_BUNDLE for row in rows) for rows in sides]
+    known = [any(map(_spell_bundle, rows)) for rows in sides]
     if all(known):
         pairs = zip(left, right, strict=True)
         named = (row["id"] for row, other in pairs if _spell_bundle(row) != _spell_bundle(other))
@@ -69,16 +86,10 @@ def share_bundles(left: Sequence[Row], right: Sequence[Row]) -> str:
     return ""
 
 
-def _name_bundle(row: Mapping[str, Any]) -> Any:
-    """The bundle of a prediction; one without a name is a bundle of its own."""
-    bundle = row.get("bundle")
-    return ("alone", row["id"]) if bundle in NO_BUNDLE else bundle
-
-
 def _spell_bundle(row: Mapping[str, Any]) -> str:
-    """The bundle as a table has it, where all values are texts."""
+    """The bundle as a table has it, where all values are texts; "" for a blank one."""
     bundle = row.get("bundle")
-    return "" if bundle in NO_BUNDLE else str(bundle)
+    return "" if bundle is None or not str(bundle).strip() else str(bundle)
 
 
 def add_bundles(

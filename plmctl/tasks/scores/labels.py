@@ -14,6 +14,7 @@ from plmctl.core.parts import part_of
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.base import MEAN, Scores
+from plmctl.tasks.scores.bundles import group_bundles
 
 MACRO = "macro_f1"  # a mean over classes, in which a class of one row counts as much as any
 FEW_ROWS = 10  # each row of so few changes the F1 of a class by a tenth or more
@@ -79,7 +80,7 @@ def score_labels(
         positive: the class whose F1 counts, and by whose probability `mrr` ranks.
     """
     gold = [str(p["gold"]) for p in predictions]
-    bundles = _bundle(predictions)
+    bundles = group_bundles(predictions)
 
     def measure(guess: Sequence[str], shares: Sequence[float]) -> dict[str, float]:
         plain = metrics.by_name(positive)
@@ -139,14 +140,6 @@ def _share(prediction: Mapping[str, Any], positive: str | None) -> float:
     """The probability of a class; of a prediction without any, whether it is the class."""
     shares = prediction.get("probabilities")
     return float(str(prediction["guess"]) == positive if shares is None else shares[positive])
-
-
-def _bundle(predictions: Predictions) -> Bundles:
-    """An example without a bundle is one of its own."""
-    found: dict[Any, list[int]] = {}
-    for number, prediction in enumerate(predictions):
-        found.setdefault(prediction.get("bundle", number), []).append(number)
-    return list(found.values())
 
 
 def _slice(

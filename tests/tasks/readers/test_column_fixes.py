@@ -177,6 +177,17 @@ def test_an_optional_column_that_a_user_names_exists(role: str, tmp_path: Path) 
                 task.read("test")
 
 
+def test_a_blank_bundle_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "a", "label": "x", "who": null}\n{"text": "b", "label": "x", "who": 7}\n'
+    )
+    (tmp_path / "a.csv").write_text("text,label,who\na,x,  \nb,x,7\n")
+    columns = {"text": "text", "label": "label", "bundle": "who", "slice": "who"}
+    for name in ("a.jsonl", "a.csv"):
+        found = Table(splits={}).read_file(tmp_path / name, columns)
+        assert [(each.bundle, each.slices) for each in found] == [("", ()), ("7", ("7",))]
+
+
 def test_an_id_counts_as_named_where_the_user_wrote_it() -> None:
     words = ("task=classification", "task.columns.id=uid", "task.columns.bundle=owner")
     given = Provenance("finetune", overrides=words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
+from plmctl.tasks.intervals import describe_bundled
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.bundles import (
+    bundle_rows,
+    count_bundles,
+    group_bundles,
+    remark_alone,
+    remark_few,
+    score_bundles,
+)
 from plmctl.tasks.scores.labels import score_labels
 from plmctl.tasks.scores.resampling import Whole, find_forms
+from plmctl.tasks.splits import describe_bundles
 
 SCORE = partial(score_labels, names=["f1", "exact", "parity"], positive="1")
 
@@ -42,6 +53,28 @@ def test_a_bundle_drawn_twice_counts_twice() -> None:
     assert score([units[n] for n in drawn])["exact"] == np.mean([right[n] for n in drawn])
 
 
+def test_rows_without_a_bundle_count_as_one_each() -> None:
+    """The same number in training, in evaluation and in scores of bundles, whatever the ids."""
+    names = ["Ann", "Ann", "", None, "  ", "Bob"]
+    rows = [
+        {"id": "x", "gold": "1", "guess": str(int(n < 4)), "bundle": name}
+        for n, name in enumerate(names)
+    ]
+    assert group_bundles(rows) == [[0, 1], [2], [3], [4], [5]]
+    assert count_bundles(rows) == len(bundle_rows(rows)) == 5
+    assert count_bundles(rows[2:5]) is None
+    assert remark_alone(rows) == "3 rows without a bundle count as one each"
+    assert remark_alone(rows[3:4]) == remark_alone(rows[:2]) == ""
+    assert SCORE(rows)["exact"] == 3 / 5
+    assert "over 5 bundles: " in (said := describe_bundled(rows))
+    assert said.endswith("; 3 rows without a bundle count as one each; " + remark_few(5))
+    examples = [Example("x", {"text": str(n)}, bundle=name or "") for n, name in enumerate(names)]
+    blank = [replace(each, bundle=each.bundle.strip()) for each in examples]
+    line = "3 bundles in train, 2 in dev, none in both; 3 rows without a bundle count as one each"
+    assert describe_bundles(blank[:4], blank[4:]) == line
+    assert describe_bundles(blank[2:4], []) == ""
+
+
 @pytest.mark.parametrize("name", ["f1", "exact", "parity"])
 def test_scores_of_bundles_are_sums(name: str) -> None:
     units = bundle_rows(make_rows(random.Random(2)))
@@ -65,7 +98,8 @@ def test_compare_counts_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[st
     compare(tmp_path / "a.jsonl", tmp_path / "b.jsonl", samples=100)
     out = capsys.readouterr().out
     assert f"{len(rows)} examples in 12 bundles" in out
-    assert "samples of bundles; 12 bundles are few" in out
+    assert "100 random draws of whole bundles, the same for both (paired bootstrap)" in out
+    assert "; 12 bundles are few" in out
     assert "right in a alone: 0 examples; in b alone: 1; more right in a: 0 bundles; in b: 1" in out
     assert "McNemar by bundles" in out
 
