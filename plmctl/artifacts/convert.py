@@ -174,7 +174,12 @@ def to_hf(
         # there, the tokenizer alone says what stands around a source
         template = (config.get("format") or {}).get("source_template")
         source.tokenizer.export_hf(
-            folder, model_max_length=length, framed=bool(task), single=template, languages=languages
+            folder,
+            model_max_length=length,
+            framed=bool(task),
+            segments=any(".segment" in name for name in source.tensors),
+            single=template,
+            languages=languages,
         )
     if exported.left_out:
         names = ", ".join(exported.left_out)

@@ -87,7 +87,10 @@ def layer_rules(norm: str) -> list[NameRule]:
     qkv = "attentions.{i}.q_lin attentions.{i}.k_lin attentions.{i}.v_lin"
     return [
         same("backbone.embedding.token.weight", "embeddings.weight"),
-        same("backbone.embedding.language.weight", "lang_embeddings.weight", optional=True),
+        replace(
+            same("backbone.embedding.language.weight", "lang_embeddings.weight", optional=True),
+            note="transformers adds it only where the model gets langs=",
+        ),
         same("backbone.position.table.weight", "position_embeddings.weight"),
         *linear("backbone.embedding.norm", "layer_norm_emb"),
         *linear(f"{OURS}.a.{{i}}.cell.qkv", *qkv.split()),

@@ -165,6 +165,7 @@ def write(
     model_max_length: int,
     *,
     framed: bool,
+    segments: bool,
 ) -> None:
     """Write tokenizer.json and tokenizer_config.json, and vocab.txt or vocab.json and merges.txt
     where the family has them.
@@ -172,6 +173,8 @@ def write(
     Args:
         framed: put special tokens around a text even where the family leaves that to its users
             (GPT-2).
+        segments: Whether the model tells the texts of a pair apart. Others do not expect
+            token_type_ids: XLM and GPT-2 add vectors of tokens for them.
     """
     admit(folder).mkdir(parents=True, exist_ok=True)
     exported = backend if isinstance(backend, Rust) else _twin(backend, special)
@@ -192,12 +195,12 @@ def write(
     }
     if special.further:
         names["additional_special_tokens"] = list(special.further)
-    segments = ["input_ids", "token_type_ids", "attention_mask"]
+    typed = ["token_type_ids"] if segments and special.sep == "[SEP]" else []
     config: dict[str, Any] = {
         "model_max_length": model_max_length,
         **names,
         **name_class(exported.spec, special, exported.tokens),
-        "model_input_names": segments if special.sep == "[SEP]" else [segments[0], segments[2]],
+        "model_input_names": ["input_ids", *typed, "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }
     if kind == "wordpiece" and exported.spec["normalizer"]:

@@ -307,6 +307,7 @@ class Tokenizer:
         *,
         model_max_length: int,
         framed: bool = False,
+        segments: bool = True,
         single: Sequence[str] | None = None,
         languages: tuple[str | None, str | None] = (None, None),
     ) -> None:
@@ -315,6 +316,7 @@ class Tokenizer:
         Args:
             model_max_length: tokens of the longest row of the model.
             framed: put special tokens around a text.
+            segments: Whether the model tells the texts of a pair apart.
             single: the roles around a text, where a model was trained with others than the
                 tokenizer's.
             languages: The languages of sources and targets, where they are others than the
@@ -352,6 +354,7 @@ class Tokenizer:
             self.kind,
             model_max_length,
             framed=framed or bool(single),
+            segments=segments,
         )
 
     def _meta(self) -> dict[str, Any]:

@@ -420,7 +420,11 @@ def write_tokenizer(loaded: Loaded, task: Task, folder: Path, *, framed: bool = 
     template = (loaded.config.get("format") or {}).get("source_template")
     try:
         loaded.tokenizer.export_hf(
-            folder, model_max_length=task.max_length, framed=framed, single=template
+            folder,
+            model_max_length=task.max_length,
+            framed=framed,
+            segments=any(".segment" in name for name, _ in loaded.model.named_parameters()),
+            single=template,
         )
     except UsageError as error:
         remark(f"only plmctl reads this tokenizer: {list_problems(error)}")

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from plmctl.artifacts.convert import convert
+from plmctl.artifacts.loading import load
 from plmctl.cli.app import make_app
-from plmctl.core.batch import Seq
+from plmctl.core.batch import Batch, Seq
 from plmctl.data.formats.sentences import Sentences
 from plmctl.data.formats.text_pair import TextPair
 from plmctl.data.shards import Shards
@@ -79,7 +80,7 @@ def tlm(tokens_of, tmp_path: Path):
         f"data.path={tokens_of('bpe', pairs=True)}",
         "size=tiny",
         "size.width=32",
-        "size.inner_width=64",
+        "size.inner_width=128",
         "train.steps=2",
         "train.batch_size=4",
         "train.device=cpu",
@@ -94,13 +95,28 @@ def tlm(tokens_of, tmp_path: Path):
     return run
 
 
-def test_tlm_trains_both_languages(tlm, tmp_path: Path) -> None:
+def test_tlm_trains_both_languages_and_transformers_reads_them(tlm, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
     code, said = tlm()
     assert code == 0, said
-    tensors = load_file(
-        next((tmp_path / "run" / "checkpoints").glob("step-*")) / "model.safetensors"
-    )
-    assert tensors["backbone.embedding.language.weight"].shape == (2, 32)
+    ours, out = load(tmp_path / "run").model.eval(), tmp_path / "out"
+    assert ours.backbone.embedding.language.weight.shape == (2, 32)
+    convert(tmp_path / "run", out, to="hf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    given = tokenizer("a name", "the list", return_tensors="pt")
+    assert given.keys() == {"input_ids", "attention_mask"}  # types would be tokens to XLM
+    (ids,) = given["input_ids"].tolist()
+    first = ids.index(tokenizer.sep_token_id) + 1
+    assert ids[-1] == tokenizer.sep_token_id
+    language = torch.tensor([[n >= first for n in range(len(ids))]]).long()
+    place = torch.tensor([[n - first * (n >= first) for n in range(len(ids))]])
+    with torch.no_grad():
+        published = transformers.AutoModelForMaskedLM.from_pretrained(out).eval()
+        wanted = published(**given, langs=language, position_ids=place).logits
+        text = Seq(given["input_ids"], torch.tensor([len(ids)]))
+        text = text.with_tracks(language=language, position=place)
+        found = ours.heads["mlm"](ours(Batch(torch.zeros(1), {"text": text})).last)
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
 def test_a_language_beyond_the_table_is_refused_before_work(tlm, tmp_path: Path) -> None:
