@@ -9,7 +9,10 @@ import typer
 Out = Annotated[
     str,
     typer.Option(
-        "--out", metavar="FILE", help="An .html file, or an .md file next to the .html file."
+        "-o",
+        "--out",
+        metavar="FILE",
+        help="An .html file, an .md file next to the .html file, or a folder for report.html.",
     ),
 ]
 Markdown = Annotated[

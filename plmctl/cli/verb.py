@@ -88,11 +88,12 @@ class Verb(TyperCommand):
                     fix = f"\n  fix: {name} 5" if needed == "N" else ""
                     needed = "number" if fix else needed
                     ctx.fail(f"{name} needs a {needed}{but}{fix}")
-            elif word.startswith("--"):
+            elif word.startswith("--") or word == "-o":
                 from plmctl.cli.epilog import name_setting
 
                 value = value if equals else "" if following.startswith("-") else following
-                if setting := name_setting(name, value or "...", self.command_of(ctx)):
+                long = "--out" if name == "-o" else name
+                if setting := name_setting(long, value or "...", self.command_of(ctx)):
                     ctx.fail(
                         f"there is no option {name}: settings are written without dashes"
                         f"\n  fix: {spell_fix(setting)}"

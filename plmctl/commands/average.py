@@ -23,7 +23,8 @@ Last = Annotated[
     ),
 ]
 Out = Annotated[
-    str | None, typer.Option("--out", metavar="DIR", help="The new folder (default: RUN-average).")
+    str | None,
+    typer.Option("-o", "--out", metavar="DIR", help="The new folder (default: RUN-average)."),
 ]
 Own = Annotated[
     bool,

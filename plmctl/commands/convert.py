@@ -31,7 +31,7 @@ In = Annotated[
 ]
 Former = Annotated[str | None, typer.Argument(metavar="", show_default=False, hidden=True)]
 Out = Annotated[
-    str | None, typer.Option("--out", metavar="DIR", help="The folder to write (no default).")
+    str | None, typer.Option("-o", "--out", metavar="DIR", help="The folder to write (no default).")
 ]
 To = Annotated[
     Literal["hf", "plmctl", "peft", "sentence-transformers", "onnx", "openvino", "ctranslate2"]

@@ -32,7 +32,7 @@ class RecipesCpCommand(Tool):
         out: Annotated[
             str | None,
             typer.Option(
-                "--out", metavar="PLACE", help="A file or a folder (default: ./NAME.yaml)."
+                "-o", "--out", metavar="PLACE", help="A file or a folder (default: ./NAME.yaml)."
             ),
         ] = None,
         **options: Any,

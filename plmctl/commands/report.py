@@ -54,7 +54,7 @@ class ReportCommand(Tool):
 
         files = write(
             [Path(folder).expanduser() for folder in runs],
-            Path(out).expanduser(),
+            _place_page(out),
             markdown=markdown,
             figures=Path(figures).expanduser() if figures else None,
             wishes=parse_wishes(
@@ -65,3 +65,9 @@ class ReportCommand(Tool):
             plugins=tuple(plugin or ()),
         )
         tell("\n".join(map(str, files)))
+
+
+def _place_page(out: str) -> Path:
+    """The file of the page: report.html of an existing folder, or of a name that ends with /."""
+    place = Path(out).expanduser()
+    return place / "report.html" if out.endswith("/") or place.is_dir() else place

@@ -38,8 +38,8 @@ class Data(Record):
     # first byte to read and first byte after the text, for running text: [0,90000000]
     bytes: tuple[Whole, ...] | None = None
     valid_bytes: tuple[Whole, ...] | None = None  # the same of `valid_path`
-    # Chinese words, for noise that hides whole words: jieba, jieba_hmm (traditional text), or a
-    # plugin's text -> (start, end)
+    # Chinese words, for noise that hides whole words: jieba, jieba_hmm (traditional text), either
+    # with words of yours (jieba:words.txt), or a plugin's text -> (start, end)
     segment: str | None = None
     # where raw text is kept as tokens, and shards of a URL; null: the user's cache folder
     cache_dir: str | None = None

@@ -37,6 +37,7 @@ from plmctl.storage.paths import find_cache_folder
 from plmctl.text.annotate import Wanted, choose_tracks
 from plmctl.text.document import Document
 from plmctl.text.letters import LOOKED, measure_changed
+from plmctl.text.segment import identify
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
 
@@ -94,7 +95,7 @@ class TokenizingJob:
         return further | {
             "field": self.source.field,
             "lines": self.source.lines,
-            "segment": self.segment,
+            "segment": identify(self.segment) if self.segment else None,
             "valid_share": 0 if self.valid else self.valid_share,
             "tokenizer": self.recipe.settings(),
         }

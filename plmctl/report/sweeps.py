@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ PAGE, SHEET = "sweep.md", "sweep.csv"
 ABSENT = "-"  # the value of a setting that a job does not have
 FOLD = "task.fold"
 REPEATED = ("seed", "head_seed", FOLD)  # runs that differ in these alone are one run, repeated
+TASK = "task"
 FEW = 3  # metrics that are shown; the file of comma-separated values has all
 
 
@@ -181,15 +183,17 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path, ends: Sequence[str]) -> 
 def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     """The fine-tuning with the best score on dev, the first of equals, and the number of jobs that
     learned nothing. Their score is no more than 1% above the most frequent label (Dodge et al.,
-    2020; Mosbach et al., 2021, there on train). Scores of different folds do not compare.
+    2020; Mosbach et al., 2021, there on train). Scores of different folds or tasks do not compare;
+    those of tasks have a mean.
     """
     named = [
         job for job in jobs if not job["code"] and (job.get("best") or [""])[0] in job["metrics"]
     ]
     lines = _list_unlike([job for job in jobs if not job["code"]])
+    lines += _average_tasks(jobs, named)
     if len(named) < 2 or len({job["best"][0] for job in named}) > 1:  # tasks do not compare
         return lines
-    if FOLD not in list_varied(jobs):
+    if not {FOLD, TASK} & {*list_varied(jobs)}:
         name, larger = named[0]["best"]
         top = (max if larger else min)(named, key=lambda job: job["metrics"][name])
         value = f"{name.removeprefix('valid/')} {top['metrics'][name]:.4g}"
@@ -205,6 +209,36 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
         numbers = ", ".join(str(job["job"]) for job in failed)
         what = "at most 1% above the most frequent label"
         lines.append(f"learned nothing ({what}): {len(failed)} of {len(known)} runs: {numbers}")
+    return lines
+
+
+def _average_tasks(jobs: Sequence[dict[str, Any]], named: Sequence[dict[str, Any]]) -> list[str]:
+    """The mean over the tasks of a sweep, of the score that chooses the checkpoint of each; a line
+    for each of the other settings, and none where a lower score is better.
+
+    Args:
+        jobs: All jobs.
+        named: The jobs that have such a score.
+    """
+    if TASK not in list_varied(jobs):
+        return []
+    groups, metrics = dict[str, dict[str, list[float]]](), dict[str, str]()
+    for job, name in zip(jobs, name_jobs(jobs, without=(TASK, *REPEATED)), strict=True):
+        task = find_value(job, TASK)
+        scores = groups.setdefault(name, {}).setdefault(task, [])
+        if job in named:
+            metric, larger = job["best"]
+            metrics[task] = metric.removeprefix("valid/")
+            scores.append(job["metrics"][metric] if larger else math.nan)
+    lines = []
+    for name, tasks in groups.items():
+        means = {task: statistics.fmean(scores) for task, scores in tasks.items() if scores}
+        mean = statistics.fmean(means.values()) if len(means) > 1 else math.nan
+        if math.isnan(mean):
+            continue
+        count = f"{len(means)} of {len(tasks)}" if len(means) < len(tasks) else f"{len(tasks)}"
+        own = ", ".join(f"{task} {metrics[task]} {each:.4g}" for task, each in means.items())
+        lines.append(f"{name}: average of {count} tasks: {mean:.4g} ({own})".removeprefix(": "))
     return lines
 
 

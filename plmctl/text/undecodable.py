@@ -26,6 +26,12 @@ _PACKED = (
     (b"\xfd7zXZ", "xz", "unxz -k"),
     (b"PK\x03\x04", "zip", "unzip"),
 )
+# files of office programs: what they are, and as what these save them
+_SHEET, _PAGES = ("a spreadsheet", "CSV UTF-8", ".csv"), ("a document", "plain text, UTF-8", ".txt")
+_OFFICE = {
+    **dict.fromkeys([".xlsx", ".xls", ".ods"], _SHEET),
+    **dict.fromkeys([".docx", ".doc", ".odt", ".pdf"], _PAGES),
+}
 _UNPACK = {".gz": ("gzip -dc", "gzip"), ".zst": ("zstd -dc", "zstd")}
 _BYTE_ORDER = (b"\xff\xfe", b"\xfe\xff")
 _SINGLE = re.compile(rb"[\x80-\xff]")
@@ -59,6 +65,10 @@ def undecodable_error(
     """The error to raise; what the file is, is guessed from its beginning, or from `content`, bytes
     of it.
     """
+    if isinstance(file, Path) and file.suffix.lower() in _OFFICE:
+        what, form, end = _OFFICE[file.suffix.lower()]
+        fix = f"save it as {shlex.quote(str(file.with_suffix(end)))}, in its program as '{form}'"
+        return DataError(f"this is {what}, not text", file=file, fix=fix)
     for begin, kind, command in _PACKED if line == 1 else ():
         if content.startswith(begin):
             name = shlex.quote(str(file)) if isinstance(file, Path) else "FILE"

@@ -860,6 +860,26 @@ def test_the_end_of_a_sweep_says_what_did_best_and_what_learned_nothing() -> Non
     assert describe_end(jobs[1:3]) == []
 
 
+def test_the_end_of_a_sweep_over_tasks_is_their_average() -> None:
+    def job(number: int, task: str, score: float, key: str = "accuracy", **more: Any) -> Any:
+        varied = [f"task={task}", f"seed={number % 2}"]
+        metrics, best = {f"valid/{key}": score}, [f"valid/{key}", True]
+        made = {"job": number, "varied": varied, "dir": f"r/{number}", "code": 0, "overrides": []}
+        return {**made, "metrics": metrics, "best": best, **more}
+
+    jobs = [job(0, "tnews", 0.4), job(1, "tnews", 0.6), job(2, "cmrc2018", 0.8, "f1")]
+    assert describe_end(jobs) == ["average of 2 tasks: 0.65 (tnews accuracy 0.5, cmrc2018 f1 0.8)"]
+    failed = job(3, "afqmc", 0.9, code=1)
+    assert describe_end([*jobs, failed])[0].startswith("average of 2 of 3 tasks: 0.65 (")
+    jobs[2]["varied"][0] = "task=afqmc"  # tasks with one metric do not compare either
+    jobs[2] |= {"metrics": {"valid/accuracy": 0.8}, "best": ["valid/accuracy", True]}
+    assert describe_end(jobs) == [
+        "average of 2 tasks: 0.65 (tnews accuracy 0.5, afqmc accuracy 0.8)"
+    ]
+    jobs[2]["best"] = ["valid/accuracy", False]
+    assert describe_end(jobs) == []
+
+
 def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Command) -> None:
     command.run = lambda spec: {"valid/acc": float(spec.seed)}
     assert "3 ± 1.4" in plmctl("pretrain", "probe", "-m", "seed=2,4", "run.dir=seeds").stdout

@@ -45,7 +45,7 @@ def test_every_choice_is_a_setting_or_an_option_and_never_both(name: str) -> Non
         assert {"config_dir", "plugin", "print_config", "json"} <= shown
     elif "out" in shown:
         (out,) = (param for param in parameters(name) if param.name == "out")
-        assert out.opts == ["--out"]
+        assert out.opts == ["-o", "--out"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -68,6 +68,24 @@ def test_help_fits_and_shows_every_default(name: str) -> None:
         assert said, param.opts
         stated = "default" in said[0] or param.multiple
         assert stated, f"plmctl {name} {param.opts[-1]}: {said[0]}"
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (["predict", "runs/a", "-o", "x.csv"], "out=x.csv"),
+        (["data", "check", "a.txt", "-o", "b.md"], "out=b.md"),
+        (["pretrain", "-o", "runs/a"], "run.dir=runs/a"),
+    ],
+)
+def test_a_short_option_for_the_output_is_answered_with_the_setting(
+    words: list[str], fix: str
+) -> None:
+    done = CliRunner().invoke(make_app(), words)
+    assert done.exit_code == 2
+    assert (
+        f"there is no option -o: settings are written without dashes\n  fix: {fix}" in done.stderr
+    )
 
 
 def test_the_list_of_commands_is_whole() -> None:

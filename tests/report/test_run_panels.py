@@ -123,6 +123,15 @@ def test_html_alone_by_default(run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "s.md").is_file()
 
 
+@pytest.mark.parametrize("option", ["-o", "--out"])
+def test_a_folder_takes_the_page_under_its_usual_name(
+    run: Path, tmp_path: Path, option: str
+) -> None:
+    for folder in (f"{tmp_path}/new/", str(tmp_path)):  # the second one is there
+        done = report(str(run), option, folder)
+        assert done.stdout == f"{Path(folder) / 'report.html'}\n"
+
+
 def draw_results(*folders: Path) -> tuple[list[str], str]:
     """(the texts of the pictures of the first part, its words)."""
     blocks = results.panel(find_subject(folders))
@@ -306,11 +315,6 @@ def test_broken_predictions_and_results_are_passed_over(run: Path) -> None:
         (["empty"], 3, "neither a run (metrics.jsonl) nor a study (study.json)"),
         (["study", "a run"], 2, "is a study: a report shows one study, or runs"),
         (["a run", "--out", "r.pdf"], 2, "fix: --out r.pdf.html"),
-        (
-            ["a run", "--out", "empty"],
-            2,
-            "is a folder, and a file is needed   fix: --out empty/rep",
-        ),
         (["a run", "--card", "empty"], 2, "fix: --card empty/README.md"),
         (["a run", "--attention", "2"], 2, "layer.head"),
         (["a run", "--sentence", "x"], 2, "fix: --attention 0.0"),

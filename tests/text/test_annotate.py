@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -197,6 +198,34 @@ def test_the_model_of_jieba_finds_traditional_words() -> None:
     assert {"學生", "戰役", "艦隊"} <= found
 
 
+@pytest.mark.parametrize(
+    "line", ["云计算\t5", "云计算,5", '{"word": "云计算"}', "云计算 5 n x", "今天，我们去公园"]
+)
+def test_a_file_that_is_no_dictionary_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "words.txt"
+    file.write_text(f"区块链 10 nz\n\nC++\n阿尔伯特·爱因斯坦 nr\n{line}\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"words\.txt:5: no entry.*\n  fix: .*云计算 5 n"):
+        segment.read_dictionary(file)
+    file.write_text("\n", encoding="utf-8")
+    with pytest.raises(DataError, match="no entries"):
+        segment.read_dictionary(file)
+    with pytest.raises(ConfigError, match=rf"no file .*\n  fix: data\.segment=jieba:{file}"):
+        segment.find(f"jieba:{tmp_path / 'wrods.txt'}")
+
+
+def test_tokens_are_known_by_the_words_of_the_dictionary(tmp_path: Path) -> None:
+    file, copy = tmp_path / "words.txt", tmp_path / "a"
+    copy.mkdir()
+    file.write_text("区块链 10 nz\n云计算\n", encoding="utf-8")
+    assert segment.read_dictionary(file) == [("区块链", 10), ("云计算", None)]
+    shutil.copy(file, copy)
+    names = [segment.identify(f"jieba:{folder / 'words.txt'}") for folder in (tmp_path, copy)]
+    assert names[0] == names[1]
+    file.write_text("区块链 10 nz\n", encoding="utf-8")
+    assert segment.identify(f"jieba:{file}") != names[0]
+    assert segment.identify("jieba") == "jieba"
+
+
 def test_a_segmenter_that_knows_no_words_is_named(tmp_path: Path) -> None:
     for text, warned in (("他" * 40 + "甲乙丙丁" * 60, True), (SENTENCE * 20, False)):
         (tmp_path / "a.txt").write_text(text, encoding="utf-8")
@@ -270,8 +299,8 @@ def test_jieba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_segmenters() -> None:
     for name, message in {
         "jeiba": (
-            r"must be jieba, jieba_hmm, or <module>\.<function> .*did you mean"
-            r" 'jieba'(.|\n)*data\.segment=jieba"
+            r"must be jieba, jieba_hmm \(or jieba:<your dictionary>\), or <module>\.<function> .*"
+            r"did you mean 'jieba'(.|\n)*data\.segment=jieba"
         ),
         "nowhere.at.all": "cannot be imported .*nowhere",
         f"{__name__}.fak": "cannot be imported .*fak",

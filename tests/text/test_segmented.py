@@ -74,3 +74,13 @@ def test_a_folder_has_it_and_no_other_segmenter(words: Tokenizer, tmp_path: Path
         Tokenizer.load(tmp_path / "t")
     with pytest.raises(ConfigError, match="did you mean 'jieba'"):
         Tokenizer.train(TEXTS, kind="wordpiece", vocab_size=70, segment="jeiba")
+
+
+def test_a_dictionary_of_the_user_adds_words(tmp_path: Path) -> None:
+    file = tmp_path / "words.txt"
+    text = "蓝瘦香菇是网络流行语"
+    file.write_text("\ufeff蓝瘦香菇 9999 n\r\n\n网络流行语\n", encoding="utf-8")
+    found = segment.find(f"jieba:{file}")
+    assert [text[start:end] for start, end in found(text)] == ["蓝瘦香菇", "是", "网络流行语"]
+    assert [*segment.jieba(text)] != [*found(text)]  # it is in no other segmenter
+    assert [*segment.find("jieba_hmm")(text)] == [*segment.jieba_hmm(text)]

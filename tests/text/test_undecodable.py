@@ -127,3 +127,21 @@ def test_what_is_not_known_is_not_guessed() -> None:
         ("café", "latin1"),
     ):
         assert guess_encoding(text.encode(encoding)) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "fix"),
+    [
+        ("a.xlsx", "a spreadsheet", "a.csv, in its program as 'CSV UTF-8'"),
+        ("a.XLS", "a spreadsheet", "a.csv"),
+        ("my notes.docx", "a document", "notes.txt', in its program as 'plain text, UTF-8'"),
+    ],
+)
+def test_a_file_of_an_office_program_is_to_be_saved_as_text(
+    tmp_path: Path, name: str, what: str, fix: str
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(b"PK\x03\x04\x14\x00\xff\xfe")
+    said = str(error_of(file))
+    assert f"{file}: this is {what}, not text\n  fix: # save it as " in said
+    assert fix in said
