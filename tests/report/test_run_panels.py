@@ -9,6 +9,7 @@ import math
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -495,6 +496,14 @@ def test_the_spread_of_seeds_by_the_size_of_the_training_set(tmp_path: Path) -> 
         ["10.0%", "3", "0.6000", "0.1000", "0.5000", "0.7000"],
         ["100.0%", "2", "0.8100", "0.0141", "0.8000", "0.8200"],
     ]
+    runs = find_subject(folders).runs
+    rates = [
+        replace(run, group=f"optim.lr={n % 2} train.share={given[n][0]}")
+        for n, run in enumerate(runs)
+    ]
+    assert spread.collect_scores(rates) == {  # of another rate is no other seed
+        ("rte", "accuracy", "runs/bert optim.lr=0"): {0.1: [0.5, 0.6], 1.0: [0.82]}
+    }
     assert spread.panel(find_subject(folders[:3])) == []  # one size alone
     assert spread.panel(find_subject(folders[2:4])) == []  # a seed each
 

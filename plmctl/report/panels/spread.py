@@ -51,8 +51,8 @@ def panel(subject: Subject) -> list[Block]:
 
 
 def collect_scores(runs: Sequence[ReportedRun]) -> Spread:
-    """{(task, first metric, checkpoint): {share of the training examples: scores on dev}}, where
-    there are two shares or more and one has several seeds.
+    """{(task, first metric, checkpoint and other settings of a sweep): {share of the training
+    examples: scores on dev}}, where there are two shares or more and one has several seeds.
     """
     found: Spread = {}
     for run in runs:
@@ -60,7 +60,9 @@ def collect_scores(runs: Sequence[ReportedRun]) -> Spread:
         score = ((run.result or {}).get("metrics") or {}).get("dev", {}).get(metric)
         if score is not None:
             share = float((run.log.config.get("train") or {}).get("share", 1.0))
-            start = str(run.log.config.get("checkpoint") or "from scratch")
+            varied = [word for word in (run.group or "").split() if "=" in word]
+            others = [word for word in varied if not word.startswith("train.share=")]
+            start = " ".join([str(run.log.config.get("checkpoint") or "from scratch"), *others])
             own = found.setdefault((run.task, metric, start), {})
             own.setdefault(share, []).append(score)
     return {
