@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from plmctl.config import groups, schema
 from plmctl.config.decision import Decision
@@ -16,11 +17,12 @@ from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, UsageError, raise_all
 from plmctl.core.spelling import spell
 from plmctl.jobs.configs import is_tokenized_first
-from plmctl.jobs.job import REFERENCE, Config, Job, close_over
+from plmctl.jobs.job import REFERENCE, RUN, Config, Job, close_over
 from plmctl.jobs.key import compute_key
 from plmctl.study.checks import check_study
 from plmctl.study.composing import ComposedArm, Composer
 from plmctl.study.study import PRETRAIN, Study
+from plmctl.text.tokenizer import read_size
 
 
 @dataclass
@@ -76,12 +78,12 @@ class StudyPlan:
         tokens = [name for name in before if self.jobs[name].verb == "tokenize"]
         return [*([cell.pretrain] if cell.pretrain else []), *tokens]
 
-    def flops_per_token(self, pretrain: str, tokens: int | None = None) -> float:
-        """The FLOPs for each token of a job that pretrains; `tokens`: the size of its vocabulary,
-        where that is known.
+    def count(self, arm: str, folders: Iterable[Path]) -> tuple[float, int]:
+        """(training FLOPs of a token, parameters) with the vocabulary of an arm's jobs, by their
+        folders; before there are any, with the expected one.
         """
-        arms = (cell.arm for cell in self.cells if cell.pretrain == pretrain)
-        return next((self.arms[arm].count(tokens)[0] for arm in arms), 0.0)
+        sizes = (read_size(folder / RUN) for folder in folders)
+        return self.arms[arm].count(next(filter(None, sizes), None))
 
 
 def plan(study: Study, given: Provenance, processes: int = 1) -> StudyPlan:

@@ -21,7 +21,6 @@ from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
 from plmctl.study.unlike import explain_unlike
 from plmctl.tasks.scores.below import list_unbeaten
-from plmctl.text.tokenizer import read_size
 from plmctl.use.predict import AVERAGE
 
 BEGUN, NOT_RUN = "begun, not finished", "not run yet"
@@ -183,16 +182,9 @@ class Results:
         }
 
     def _count(self, arm: str) -> tuple[float, int]:
-        """(training FLOPs of a token, parameters) with the vocabulary of an arm's runs; before
-        there are any, with the expected one.
-        """
-        runs = [
-            self.locate(job) / RUN
-            for cell in self.cells(arm)
-            for job in self.plan.list_tokenizers(cell)
-            if self._done([job])
-        ]
-        return self.plan.arms[arm].count(next(filter(None, map(read_size, runs)), None))
+        """(training FLOPs of a token, parameters), by the jobs that are done."""
+        jobs = (job for cell in self.cells(arm) for job in self.plan.list_tokenizers(cell))
+        return self.plan.count(arm, (self.locate(job) for job in jobs if self._done([job])))
 
     def _value(self, metric: Metric, cell: StudyCell) -> float | None:
         names = self._find_jobs(metric.of, cell)

@@ -15,7 +15,7 @@ from plmctl.config.recipes import studies
 from plmctl.config.schema import Ablate
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.jobs.cluster import Cluster
-from plmctl.jobs.job import RUN, Job, remark_next
+from plmctl.jobs.job import Job, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import check_launcher, run_jobs
 from plmctl.storage.paths import SUBMITTED, refuse_file_name
@@ -31,7 +31,6 @@ from plmctl.study.show import JOBS, describe_plan, show_plan, show_table
 from plmctl.study.table import LiveTable, write_table
 from plmctl.study.tokenizers import try_tokenizers
 from plmctl.study.unlike import list_unlike_arms
-from plmctl.text.tokenizer import read_size
 
 EDITED = (
     "The study's file was edited while it ran;"
@@ -105,17 +104,12 @@ def _remark_next(what: str, settings: Ablate) -> None:
 def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:
     """How the jobs of a plan stand in the folder of its study."""
 
-    sizes: dict[str, int] = {}  # {a job: the size of its vocabulary}, as soon as it is known
-
     def rule(job: Job, run: Path) -> str:
-        if job.verb != "pretrain" or plan.study.stop is None:
+        cell = next((each for each in plan.cells if each.pretrain == job.name), None)
+        if cell is None or plan.study.stop is None:
             return ""
-        tokens = [name for name in job.needs if plan.jobs[name].verb == "tokenize"]
-        places = [*(folder / JOBS / name / RUN for name in tokens), run]
-        if job.name not in sizes and (size := next(filter(None, map(read_size, places)), None)):
-            sizes[job.name] = size
-        rate = plan.flops_per_token(job.name, sizes.get(job.name))
-        return reason_to_stop(run, plan.study, rate)
+        places = (folder / JOBS / name for name in plan.list_tokenizers(cell))
+        return reason_to_stop(run, plan.study, plan.count(cell.arm, places)[0])
 
     return JobJournal(plan.jobs, folder / JOBS, rule=rule)
 

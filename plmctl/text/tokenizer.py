@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -443,4 +443,9 @@ def read_size(run: Path) -> int | None:
     """The size of the vocabulary of a run, by a tokenizer in its folder; None without one."""
     places = (f"tokenizer/{META}", f"checkpoints/step-*/tokenizer/{META}")
     found = next((file for place in places for file in run.glob(place)), None)
-    return Tokenizer.load(found.parent).vocab.size if found else None
+    return _count_tokens(found.parent) if found else None
+
+
+@cache
+def _count_tokens(folder: Path) -> int:
+    return Tokenizer.load(folder).vocab.size
