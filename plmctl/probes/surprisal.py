@@ -23,12 +23,14 @@ from plmctl.probes.base import Opened, Probe
 from plmctl.tasks.intervals import NORMAL
 from plmctl.tasks.predictions import write_rows
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.read_score import has_decimal_commas, put_point, spell_point
 from plmctl.text.reader import read_sentences
 from plmctl.text.tabular import named_rows
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.use.likelihood import Likelihood, Way, choose_way, find_ways, make_scoring
 from plmctl.use.predict import ScoreTable, Told
 
+UNKNOWN = (None, "", "NA", "NaN", "nan")  # cells without a time
 COLUMNS = {name: name for name in ("word", "sentence", "time")}
 
 
@@ -253,7 +255,12 @@ def _read_text(file: Path) -> Iterator[TimedWord]:
 
 def _read_table(file: Path, columns: Mapping[str, str | None]) -> Iterator[TimedWord]:
     sentence, place, timed = "", 0, False
-    for line, row in named_rows(file):
+    rows = list(named_rows(file))
+    times = (row.get(columns["time"]) for _, row in rows)
+    commas = has_decimal_commas(str(time) for time in times if time not in UNKNOWN)
+    if commas:
+        remark(f"{file}: times have a comma before their decimals")
+    for line, row in rows:
         text = str(_take(row, "word", columns, file, line) or "").strip()
         if not text or " " in text:
             fix = "one word a line"
@@ -261,7 +268,8 @@ def _read_table(file: Path, columns: Mapping[str, str | None]) -> Iterator[Timed
         name = str(_take(row, "sentence", columns, file, line) or "1")
         sentence, place = name, place + 1 if name == sentence else 1
         timed = timed or columns["time"] in row
-        yield TimedWord(name, place, text, _read_time(row.get(columns["time"]), file, line))
+        time = _read_time(row.get(columns["time"]), commas, file, line)
+        yield TimedWord(name, place, text, time)
     if columns["time"] is not None and place and not timed:
         missing = _explain_missing(row, "time", columns, file, line)
         if columns["time"] != COLUMNS["time"]:
@@ -300,12 +308,12 @@ def _explain_missing(
     )
 
 
-def _read_time(value: Any, file: Path, line: int) -> float | None:
-    """A reading time; None for an empty cell."""
-    if value in (None, "", "NA", "NaN", "nan"):
+def _read_time(value: Any, commas: bool, file: Path, line: int) -> float | None:
+    """A reading time, with `commas` before its decimals; None for an empty cell."""
+    if value in UNKNOWN:
         return None
     try:
-        return float(value)
+        return float(put_point(str(value)) if commas else value)
     except (TypeError, ValueError):
-        fix = "a number, or an empty cell"
+        fix = spell_point(str(value)) or "write a number, or leave the cell empty"
         raise DataError(f"the time {value!r} is no number", file=file, line=line, fix=fix) from None

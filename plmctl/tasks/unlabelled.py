@@ -22,7 +22,16 @@ from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.text.inputs import need_lines, read_stream
 from plmctl.text.live import LiveInput
-from plmctl.text.tabular import JSON, find_object, kind_of, named_rows, objects_in
+from plmctl.text.tabular import (
+    JSON,
+    OBJECTS,
+    cells_of,
+    find_object,
+    kind_of,
+    named_rows,
+    objects_in,
+    objects_of,
+)
 
 STREAM = "standard input"  # its name in messages
 PIECE = 2_000  # examples that are read, answered and written together
@@ -202,7 +211,9 @@ def _find_texts(task: Task, file: Path) -> str:
         return ""
     field = str(tokens) if named else TEXT
     try:
-        _, names = next(named_rows(file), (0, {}))
+        rows: Callable[[Path], Iterator[tuple[int, Any]]]
+        rows = objects_of if kind_of(file) in OBJECTS else cells_of
+        _, names = next(rows(file), (0, []))
     except DataError:  # the file is no table
         return ""
     # the first line of a column file is a word with its tag

@@ -14,7 +14,7 @@ from typing import Any, cast
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.extras import require_library
 from plmctl.core.spelling import spell_setting
-from plmctl.core.terminal import remark_once
+from plmctl.core.terminal import counted, remark_once
 from plmctl.storage.formulas import unguard
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.text.bounds import long_line_error, longest_line
@@ -163,6 +163,9 @@ def _plain(value: Any) -> Any:
 def named_rows(file: Path, fields: Sequence[str] = (), *, strict: bool = False) -> Iterator[Row]:
     """(number of its line, its values by name) of every row of a table of any kind; the first line
     of a .csv or .tsv names the cells of the others.
+
+    Raises:
+        DataError: A row has cells behind the last name, as a text without quotes that has commas.
     """
     if kind_of(file) in OBJECTS:
         yield from objects_of(file, fields, strict=strict)
@@ -170,7 +173,16 @@ def named_rows(file: Path, fields: Sequence[str] = (), *, strict: bool = False) 
     rows = cells_of(file, strict=strict)
     _, names = next(rows, (0, []))
     for number, cells in rows:
+        if any(cell.strip() for cell in cells[len(names) :]):
+            raise refuse_longer(file, number, cells, names)
         yield number, dict.fromkeys(names) | dict(zip(names, cells, strict=False))
+
+
+def refuse_longer(file: Path, line: int, cells: Sequence[str], names: Sequence[str]) -> DataError:
+    """The error of a row with cells that have no name."""
+    there = f"{counted(len(cells), 'column')} where the header names {len(names)}"
+    fix = "put a text with commas or tabs into quotes, as CSV has them"
+    return DataError(f"{there}: {show_row(file, cells)[:80]!r}", file=file, line=line, fix=fix)
 
 
 def has_rows(source: Input) -> bool:

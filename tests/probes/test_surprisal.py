@@ -114,6 +114,34 @@ def test_tables_and_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("cells", "times"),
+    [
+        (["312,5", "210", ""], [312.5, 210, None]),
+        (["1.312,50", "-210,5", "NA"], [1312.5, -210.5, None]),
+        (["1.312,500", "7", "8"], [1312.5, 7, 8]),
+        (
+            ["312,5", "210.5", "3"],
+            "a.csv:2: the time '312,5' is no number\n  fix: # write 312.5 in",
+        ),
+        (["312", "1,312", "3"], "a.csv:3.*\n  fix: # write 1.312 or 1312: the comma may be"),
+        (["312,5", "1.312", "3"], "a.csv:2: .*\n  fix: # write 312.5"),
+        (["312,5", "1,2,3", "3"], "a.csv:3: .*\n  fix: # write a number, or leave"),
+    ],
+)
+def test_times_of_a_file_may_have_decimal_commas(
+    tmp_path: Path, cells: list[str], times: list[float | None] | str
+) -> None:
+    file = tmp_path / "a.csv"
+    rows = [f"w;1;{cell}" for cell in cells]
+    file.write_text("\n".join(["word;sentence;time", *rows]) + "\n")
+    if isinstance(times, str):
+        with pytest.raises(DataError, match=times):
+            Surprisal(path=str(file)).read()
+    else:
+        assert [word.time for word in Surprisal(path=str(file)).read()] == times
+
+
+@pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
         ({}, ConfigError, "a column word"),

@@ -71,7 +71,7 @@ def test_a_row_has_the_number_of_its_first_line(tmp_path: Path) -> None:
 
 def test_a_short_row_lacks_its_last_values(tmp_path: Path) -> None:
     file = tmp_path / "rows.tsv"
-    file.write_text("a\tb\n1\n2\t3\t4\n", encoding="utf-8")
+    file.write_text("a\tb\n1\n2\t3\t\n", encoding="utf-8")
     assert [row for _, row in named_rows(file)] == [{"a": "1", "b": None}, {"a": "2", "b": "3"}]
 
 
@@ -115,3 +115,12 @@ def test_the_form_of_a_table(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_bytes(b"\xef\xbb\xbfa;b\r\nc;d\r\n")
     assert spelling_of(file) == type(spelling_of(file))(";", "\ufeff", "\r\n")
+
+
+def test_a_text_is_never_cut_at_a_comma_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("text,source\nx,a,\nhello, world,b\n")  # the cell behind x,a is empty
+    rows = named_rows(file)
+    assert next(rows) == (2, {"text": "x", "source": "a"})
+    with pytest.raises(DataError, match=r"a\.csv:3: 3 columns where the header names 2: 'hello,"):
+        next(rows)

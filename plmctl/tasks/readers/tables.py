@@ -28,7 +28,16 @@ from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
 from plmctl.text.quotes import LENIENT
 from plmctl.text.separators import explain_undivided
-from plmctl.text.tabular import OBJECTS, Cells, Row, cells_of, kind_of, objects_of, show_row
+from plmctl.text.tabular import (
+    OBJECTS,
+    Cells,
+    Row,
+    cells_of,
+    kind_of,
+    objects_of,
+    refuse_longer,
+    show_row,
+)
 
 TEXTS = ("text", "text2")  # the roles of the columns that are read
 SHARES = "probabilities"  # the role of a column with {label: its probability}
@@ -395,12 +404,9 @@ class Table(SplitFiles):
         """The problem of a row that goes on behind the last column that the header names; DataError
         where the reader is not lenient.
         """
-        there = f"{counted(len(cells), 'column')} where the header names {len(names)}"
         if self.lenient:
-            return there
-        fix = "put a text with commas or tabs into quotes, as CSV has them"
-        what = f"{there}: {show_row(file, cells)[:80]!r}"
-        raise DataError(what, file=file, line=line, fix=fix)
+            return f"{counted(len(cells), 'column')} where the header names {len(names)}"
+        raise refuse_longer(file, line, cells, names)
 
     def read_objects(
         self, rows: Iterable[Row], file: Path, columns: Mapping[str, Column], *, labelled: bool
