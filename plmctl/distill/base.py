@@ -245,9 +245,11 @@ class LayerDistance(Signal):
             layers, student=student.num_layers, teacher=teacher.measures.num_layers
         )
         self.pairs = [(0, 0), *pairs] if embeddings else pairs
-        if any(g < self.first for _, g in self.pairs):
-            allowed = f"layers from 1 on: the embedding output (0) has no {self.recorded}"
-            raise ConfigError("layers", layers, allowed)
+        why = f"the embedding output (0) has no {self.recorded}"
+        if embeddings and self.first:
+            raise ConfigError("embeddings", True, f"false: {why}", fix="embeddings=false")
+        if any(g < self.first for _, g in pairs):
+            raise ConfigError("layers", layers, f"layers from 1 on: {why}")
         self.layers = [m for m, _ in self.pairs] if by_layer else []
         self.record = frozenset({self.recorded})
 

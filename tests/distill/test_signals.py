@@ -395,9 +395,13 @@ def test_shapes_that_do_not_meet_are_named():
         MiniLMv2(weight=1.0, student=student, teacher=teacher, relation_heads=3)
     with pytest.raises(ConfigError, match=r"layer=5: 1 to 4, the layers of the teacher"):
         MiniLMv2(weight=1.0, student=student, teacher=teacher, relation_heads=4, layer=5)
-    with pytest.raises(ConfigError, match=r"has no scores"):
+    with pytest.raises(ConfigError, match=r"layers=.*has no scores"):
         AttentionKL(
             weight=1.0, student=replace(student, num_heads=2), teacher=teacher, layers=[0, 4]
+        )
+    with pytest.raises(ConfigError, match=r"fix: embeddings=false"):
+        AttentionKL(
+            weight=1.0, student=replace(student, num_heads=2), teacher=teacher, embeddings=True
         )
 
 
