@@ -29,7 +29,9 @@ from plmctl.tasks.pair_losses.base import PairLoss
 from plmctl.tasks.pair_losses.squared import SquaredError
 from plmctl.tasks.readers.read_score import read_score
 from plmctl.tasks.record import Example
+from plmctl.tasks.scores.labels import name_sets
 from plmctl.tasks.scores.metrics import CORRELATIONS, check_metrics
+from plmctl.tasks.scores.numbers import NumberScores
 from plmctl.tasks.task import Task, TaskSettings
 
 SIMILARITY = "similarity"  # the name of the labels
@@ -163,10 +165,14 @@ class SentenceScores(Task):
     ) -> list[dict[str, Any]]:
         guesses = logits[SENTENCE][encode.firsts(rows)]
         return [
-            {"id": e.id, "gold": None if e.label is None else self._read(e), "guess": float(guess)}
+            {
+                "id": e.id,
+                "gold": None if e.label is None else self._read(e),
+                "guess": float(guess),
+                **name_sets(e),
+            }
             for e, guess in zip(examples, guesses, strict=True)
         ]
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
-        return {name: CORRELATIONS[name](gold, guess) for name in self.metrics}
+        return NumberScores()(predictions, self.metrics)

@@ -22,9 +22,9 @@ _EASTERN = re.compile("[\n -~\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7a3\uff00-\uffe
 _EASTERN_MARKS = re.compile("[。、，]")
 # how packed files begin: (bytes, what it is, what unpacks it)
 _PACKED = (
-    (b"BZh", "bzip2", "bunzip2 -k"),
-    (b"\xfd7zXZ", "xz", "unxz -k"),
-    (b"PK\x03\x04", "zip", "unzip"),
+    (b"BZh", "bzip2", "bunzip2 -k {name}"),
+    (b"\xfd7zXZ", "xz", "unxz -k {name}"),
+    (b"PK\x03\x04", "zip", "unzip {name} -d {folder}"),
 )
 # files of office programs: what they are, and as what these save them
 _SHEET, _PAGES = ("a spreadsheet", "CSV UTF-8", ".csv"), ("a document", "plain text, UTF-8", ".txt")
@@ -71,8 +71,10 @@ def undecodable_error(
         return DataError(f"this is {what}, not text", file=file, fix=fix)
     for begin, kind, command in _PACKED if line == 1 else ():
         if content.startswith(begin):
-            name = shlex.quote(str(file)) if isinstance(file, Path) else "FILE"
-            fix = f"{command} {name}  # and name what it writes"
+            place = file if isinstance(file, Path) else Path("FILE")
+            names = {"name": place, "folder": place.with_suffix("")}
+            spelt = {name: shlex.quote(str(path)) for name, path in names.items()}
+            fix = f"{command.format(**spelt)}  # and name what it writes"
             return DataError(f"this is {kind} data", file=file, fix=fix)
     start = error.object.rfind(b"\n", 0, error.start) + 1
     what = f"byte 0x{error.object[error.start]:02x} at column {error.start - start + 1}"

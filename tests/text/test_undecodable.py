@@ -145,3 +145,10 @@ def test_a_file_of_an_office_program_is_to_be_saved_as_text(
     said = str(error_of(file))
     assert f"{file}: this is {what}, not text\n  fix: # save it as " in said
     assert fix in said
+
+
+def test_a_zip_is_unpacked_into_a_folder_of_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "tnews public.zip"
+    file.write_bytes(b"PK\x03\x04\x14\x00\xff\xfe")
+    command = f"unzip '{file}' -d '{file.with_suffix('')}'"
+    assert f"this is zip data\n  fix: {command}  # and name what it writes" in str(error_of(file))

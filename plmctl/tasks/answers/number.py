@@ -17,6 +17,7 @@ from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.readers.read_score import read_score
 from plmctl.tasks.record import Example
+from plmctl.tasks.scores.labels import name_sets
 
 
 @part_of("answer")
@@ -52,6 +53,11 @@ class NumberAnswer(Answer):
         self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
     ) -> list[dict[str, Any]]:
         return [
-            {"id": e.id, "gold": None if e.label is None else self.gold(e), "guess": float(guess)}
+            {
+                "id": e.id,
+                "gold": None if e.label is None else self.gold(e),
+                "guess": float(guess),
+                **name_sets(e),
+            }
             for e, guess in zip(examples, logits[encode.firsts(rows)], strict=True)
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.errors import ConfigError
@@ -11,6 +11,29 @@ from plmctl.core.parts import base_of
 from plmctl.tasks.scores.metrics import check_metrics
 
 MEAN = "mean"  # the plain mean of the other metrics
+
+
+def score_slices(
+    score: Callable[[Sequence[Mapping[str, Any]], Sequence[str]], Mapping[str, float]],
+    predictions: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+) -> dict[str, float]:
+    """`<first metric>/<slice>` of each slice of the predictions. A slice that has all is none.
+
+    Args:
+        score: The metrics of predictions by name.
+        predictions: The predictions, with `slices` where they are in some.
+        names: The metrics.
+    """
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for prediction in predictions:
+        for name in prediction.get("slices", ()):
+            found.setdefault(name, []).append({**prediction, "slices": ()})
+    return {
+        f"{names[0]}/{name}": score(own, names)[names[0]]
+        for name, own in sorted(found.items())
+        if len(own) < len(predictions)
+    }
 
 
 @base_of("scores")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.core.parts import part_of
-from plmctl.tasks.scores.base import Scores
+from plmctl.tasks.scores.base import Scores, score_slices
 from plmctl.tasks.scores.metrics import floor, is_larger_better, often
 from plmctl.tasks.scores.types import NAMES as TYPES
 from plmctl.tasks.scores.types import Types, find_threshold, score_types
@@ -61,8 +61,8 @@ def score_sets(
 @part_of("scores")
 class SetScores(Scores):
     """The metrics by `measure`. The first one is followed by that of a constant guess, none or one
-    label. The last two are the threshold that has the best micro F1 on these very predictions, and
-    that F1.
+    label. The next two are the threshold that has the best micro F1 on these very predictions, and
+    that F1; the first metric of each slice follows.
     """
 
     known = NAMES
@@ -78,10 +78,9 @@ class SetScores(Scores):
     def __call__(
         self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
     ) -> dict[str, float]:
-        gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
-        known = [p["probabilities"] for p in predictions]
-        labels = sorted({name for own in gold for name in own}.union(*known))
-        found = self.measure(gold, guess, labels)
+        gold = [p["gold"] for p in predictions]
+        known, labels = [p["probabilities"] for p in predictions], _list_labels(predictions)
+        found = self._measure_all(predictions, names)
         tried = often((name for own in gold for name in own), most=TRIED)
         constant = [
             self.measure(gold, [own] * len(gold), labels) for own in ([], *([n] for n in tried))
@@ -94,7 +93,16 @@ class SetScores(Scores):
 
         threshold, f1 = find_threshold(gold, known)
         tuned = {"best_threshold": threshold, f"{self.f1}_at_best_threshold": f1}
-        return {name: found[name] for name in names} | floor(names, [], best) | tuned
+        slices = score_slices(self._measure_all, predictions, names)
+        return found | floor(names, [], best) | tuned | slices
+
+    def _measure_all(
+        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> dict[str, float]:
+        """The metrics `names`, over the labels of these predictions."""
+        gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
+        found = self.measure(gold, guess, _list_labels(predictions))
+        return {name: found[name] for name in names}
 
 
 @part_of("scores")
@@ -108,6 +116,12 @@ class TypeScores(SetScores):
         self, gold: Sequence[Types], guess: Sequence[Types], names: Sequence[str]
     ) -> Mapping[str, float]:
         return score_types(gold, guess)
+
+
+def _list_labels(predictions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """All labels of the gold sets and of the probabilities."""
+    gold = {name for prediction in predictions for name in prediction["gold"]}
+    return sorted(gold.union(*(prediction["probabilities"] for prediction in predictions)))
 
 
 def _parts(right: int, guessed: int, present: int) -> tuple[float, ...]:

@@ -8,12 +8,13 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from plmctl.core.parts import part_of
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
-from plmctl.tasks.scores.base import MEAN, Scores
+from plmctl.tasks.scores.base import MEAN, Scores, score_slices
 from plmctl.tasks.scores.bundles import group_bundles
 
 MACRO = "macro_f1"  # a mean over classes, in which a class of one row counts as much as any
@@ -102,7 +103,7 @@ def score_labels(
     return (
         measure(guess, [_share(p, positive) for p in predictions] if "mrr" in names else [])
         | floor
-        | _slice(predictions, names, positive)
+        | score_slices(partial(score_labels, positive=positive), predictions, names)
     )
 
 
@@ -140,17 +141,3 @@ def _share(prediction: Mapping[str, Any], positive: str | None) -> float:
     """The probability of a class; of a prediction without any, whether it is the class."""
     shares = prediction.get("probabilities")
     return float(str(prediction["guess"]) == positive if shares is None else shares[positive])
-
-
-def _slice(
-    predictions: Predictions, names: Sequence[str], positive: str | None
-) -> dict[str, float]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for prediction in predictions:
-        for name in prediction.get("slices", ()):
-            found.setdefault(name, []).append({**prediction, "slices": ()})
-    return {
-        f"{names[0]}/{name}": score_labels(own, names, positive)[names[0]]
-        for name, own in sorted(found.items())
-        if len(own) < len(predictions)
-    }

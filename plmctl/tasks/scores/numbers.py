@@ -6,18 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.core.parts import part_of
-from plmctl.tasks.scores.base import Scores
+from plmctl.tasks.scores.base import Scores, score_slices
 from plmctl.tasks.scores.metrics import CORRELATIONS
 
 
 @part_of("scores")
 class NumberScores(Scores):
-    """Pearson's and Spearman's correlation of predicted and gold numbers."""
+    """Pearson's and Spearman's correlation of predicted and gold numbers, also of each slice."""
 
     known = tuple(CORRELATIONS)
 
     def __call__(
         self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
     ) -> dict[str, float]:
-        gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
-        return {name: CORRELATIONS[name](gold, guess) for name in names}
+        return correlate(predictions, names) | score_slices(correlate, predictions, names)
+
+
+def correlate(predictions: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float]:
+    """{name: correlation of `guess` and `gold`}."""
+    gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
+    return {name: CORRELATIONS[name](gold, guess) for name in names}

@@ -6,12 +6,18 @@ from __future__ import annotations
 
 import random
 import statistics
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from plmctl.core.errors import ConfigError
+from plmctl.tasks.answers.number import NumberAnswer
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.label_sets import SetScores
 from plmctl.tasks.scores.labels import LabelScores, score_labels
+from plmctl.tasks.scores.numbers import NumberScores
 
 
 def predict(*rows: tuple[str, str, str]) -> list[dict[str, Any]]:
@@ -86,6 +92,33 @@ def test_slices_overlap_and_one_of_everything_is_left_out() -> None:
         "accuracy/x": 0.5,
         "accuracy/y": 0.0,
     }
+
+
+def test_slices_of_numbers_and_of_sets_are_scored_as_the_whole_is() -> None:
+    numbers = np.random.default_rng(0).normal(size=(2, 12))
+    rows: list[dict[str, Any]] = [
+        {"gold": float(x), "guess": float(y), "slices": [language]}
+        for x, y, language in zip(*numbers, "de" * 6, strict=True)
+    ]
+    found = NumberScores()(rows, ["pearson", "spearman"])
+    assert [*found] == ["pearson", "spearman", "pearson/d", "pearson/e"]
+    for language in "de":
+        own = [(r["gold"], r["guess"]) for r in rows if r["slices"] == [language]]
+        wanted = np.corrcoef(*zip(*own, strict=True))[0, 1]
+        assert found[f"pearson/{language}"] == pytest.approx(wanted)
+    sets = [
+        {"gold": ["a"], "guess": ["a"], "probabilities": {"a": 0.9, "b": 0.1}, "slices": ["de"]},
+        {"gold": ["b"], "guess": ["a"], "probabilities": {"a": 0.9, "b": 0.1}, "slices": ["en"]},
+    ]
+    found = SetScores()(sets, ["subset_accuracy"])
+    assert (found["subset_accuracy/de"], found["subset_accuracy/en"]) == (1, 0)
+
+
+def test_a_predicted_number_keeps_the_slices_of_its_example() -> None:
+    example = Example("7", {"text": "x"}, None, "t:1", slices=("de",), bundle="b")
+    rows: Any = SimpleNamespace(values={"example": np.array([0])})
+    (found,) = NumberAnswer().predict(np.array([0.5]), rows, [example], None)
+    assert found == {"id": "7", "gold": None, "guess": 0.5, "slices": ["de"], "bundle": "b"}
 
 
 def test_the_floor_of_a_mean_is_the_best_constant_answer() -> None:
