@@ -28,6 +28,8 @@ USED = (
     *("data.path", "train.minutes", "train.steps", "train.epochs", "train.batch_size"),
     *("budget.minutes", "budget.steps", "run.dir", "seed"),
 )
+# {slot: the setting of its part that most calls have}, whose default is that of the part
+OF_PARTS = {"optim": ("optim.lr=...", "learning rate (default: of the recipe or the task)")}
 
 # {title of a group of options in --help: their names}
 GROUPS = {
@@ -87,6 +89,7 @@ def _shorten(about: About, sections: Sequence[tuple[str, Lines]]) -> list[tuple[
         *_refer(slots, "parts for {}=", " {}="),
     ]
     used = [(text, meaning.partition(";")[0]) for text, meaning in map(listed.__getitem__, first)]
+    used += [line for slot, line in OF_PARTS.items() if slot in slots]
     return [*([("Settings in most use", used)] if used else []), ("More", more)]
 
 

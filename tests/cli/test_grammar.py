@@ -98,6 +98,21 @@ def test_the_list_of_commands_is_whole() -> None:
             assert " ".join(about.split()).rstrip(".") in " ".join(shown.split()), name
 
 
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("finetune", ["checkpoint", "task.path", "train.epochs", "optim.lr", "run.dir"]),
+        ("pretrain", ["data.path", "train.minutes", "optim.lr", "run.dir"]),
+        ("generate", ["checkpoint", "prompt", "out"]),
+    ],
+)
+def test_help_has_the_settings_in_most_use(name: str, keys: list[str]) -> None:
+    shown = CliRunner().invoke(make_app(), [name, "--help"], env={"COLUMNS": "80"}).stdout
+    listed = shown.partition("Settings in most use:")[2].partition("\nMore:")[0]
+    for key in keys:
+        assert f"\n  {key}=" in listed
+
+
 def test_options_stand_in_groups() -> None:
     shown = CliRunner().invoke(make_app(), ["pretrain", "--help"], env={"COLUMNS": "80"}).stdout
     titles = re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE)
