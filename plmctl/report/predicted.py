@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import DataError, UsageError, did_you_mean, nearest
+from plmctl.core.errors import DataError, UsageError, did_you_mean, find_alike
 from plmctl.core.spelling import spell_setting
 from plmctl.report.decided import find_decided, read_task
 from plmctl.storage.paths import find_near
@@ -142,11 +142,13 @@ def _take(row: Row, number: int, columns: ColumnNames, file: Path, line: int) ->
     wanted |= {"id": columns.id} if columns.id is not None else {}
     for option, name in wanted.items():
         if name not in row:
+            near = find_alike(name, row)
+            column = near[0] if near else "<one of the columns found>"
             raise DataError(
-                f"no column {name}; found {', '.join(row)}{nearest(name, row)}",
+                f"no column {name}; found {', '.join(row)}{did_you_mean(near)}",
                 file=file,
                 line=line,
-                fix=f"--{option.removesuffix('s')} <one of the columns found>",
+                fix=f"--{option.removesuffix('s')} {column}",
             )
     if row[gold] is None or row[gold] == "":
         what = "it has no gold label, without which nothing can be compared"

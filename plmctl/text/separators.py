@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -89,6 +90,33 @@ def _refuse_chance(file: Path, lines: Sequence[str], sign: str) -> None:
 @cache
 def _say(file: Path, separator: str) -> None:
     remark(f"{file}: its cells stand between {OTHERS[separator]}")
+
+
+def explain_uneven(lines: Sequence[str], wanted: Set[str]) -> tuple[str, str]:
+    """(what is wrong, how to mend it) with a table whose first line names the columns between
+    semicolons, tabs or bars, but a row has another number of cells; two empty texts for others.
+
+    Args:
+        lines: The first ones, each with its end.
+        wanted: Columns that the first line has to name.
+    """
+    for sign, name in OTHERS.items():
+        rows = csv.reader(lines, delimiter=sign)
+        names = next(rows, [])
+        if len(names) < 2 or not wanted <= {*names}:
+            continue
+        with contextlib.suppress(csv.Error):
+            for cells in rows:
+                if len(cells) in (0, len(names)):
+                    continue
+                line, row = rows.line_num, sign.join(cells)[:60]
+                what = f"its cells stand between {name}; the first line has {len(names)} of them,"
+                if len(cells) > len(names):
+                    fix = f"put the text of line {line} with {name} in it into quotes"
+                else:
+                    fix = f"write all {len(names)} cells of line {line}"
+                return f"{what} and line {line} has {len(cells)}: {row!r}", fix
+    return "", ""
 
 
 def explain_undivided(

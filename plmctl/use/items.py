@@ -59,8 +59,7 @@ def read_items(task: Task, items: Sequence[Item]) -> Iterator[tuple[str | None, 
         try:
             examples = read_unlabelled(task, str(file))[1]
         except AbsentColumn as error:
-            fix = f"name it '{error.column}'"
-            raise DataError(error.message, file=PLACE, line=error.line, fix=fix) from None
+            raise error.of_rows(PLACE) from None
         except DataError as error:
             raise DataError(str(error).replace(str(file), PLACE)) from None
         yield str(file), examples

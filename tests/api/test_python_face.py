@@ -236,7 +236,7 @@ def test_mistakes_are_those_of_the_command(home: Path, model: plmctl.TrainedMode
         plmctl.train("pretrain", "size=tiny")  # type: ignore[arg-type]
     with pytest.raises(plmctl.UsageError, match="a list of texts, not one text"):
         model.predict("a film")  # type: ignore[arg-type]
-    told = r"texts:2: no field text; found txt \(did you mean 'txt'\?\)\n  fix: # name it 'text'$"
+    told = r"texts:2: no field text; found txt\n  fix: # rename 'txt' to 'text'$"
     with pytest.raises(plmctl.DataError, match=told):
         model.predict([{"text": "a film"}, {"txt": "a film"}])
     with pytest.raises(plmctl.ConfigError, match="device='tpu'"):

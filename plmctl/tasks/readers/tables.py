@@ -26,8 +26,9 @@ from plmctl.tasks.readers.label_text import LabelKinds, is_absent, spell_label
 from plmctl.tasks.readers.merged_labels import MergedLabels
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
+from plmctl.text.inputs import need_lines
 from plmctl.text.quotes import LENIENT
-from plmctl.text.separators import explain_undivided
+from plmctl.text.separators import explain_undivided, explain_uneven
 from plmctl.text.tabular import (
     OBJECTS,
     Cells,
@@ -271,7 +272,8 @@ class Table(SplitFiles):
             alone = len(known) == 1
             what, fix = _explain_undivided(file, names, first, columns) if alone else ("", "")
             if what:
-                told = f"{missing}\n  {what}"
+                near = did_you_mean([missing.near]) if missing.near else ""
+                told = f"{str(missing).replace(near, '')}\n  {what}"
                 raise AbsentColumn(told, missing.column, file=file, line=line, fix=fix) from None
             flags = find_flags(known, [cells for _, cells in chain(first, rows)])
             raise self._refuse(missing, columns, file, flags=flags) from None
@@ -312,7 +314,8 @@ class Table(SplitFiles):
                 for role in missing.roles
             )
             fix = f"{all_of_them}  # COLUMN: {missing.otherwise[1:-1]}"
-        return AbsentColumn(str(missing), missing.column, file=file, line=line, fix=fix)
+        known: dict[str, Any] = {"file": file, "line": line, "fix": fix, "near": missing.near}
+        return AbsentColumn(str(missing), missing.column, **known)
 
     def _refuse_doubled(
         self, file: Path, line: int | None, columns: Mapping[str, Column], names: Sequence[str]
@@ -436,7 +439,8 @@ class Table(SplitFiles):
                     line,
                     flags=find_flags(found, [list(row.values())]),
                 )
-                raise refused.behind_others() if number > len(empty) else refused
+                others = " in this line: the lines before have it"
+                raise refused.of_rows(file, others) if number > len(empty) else refused
             cells = {role: row[column] for role, column in read.items()}
             if is_absent(cells.get("label", 0)):
                 cells["label"] = None
@@ -479,18 +483,27 @@ def _name_fields(columns: Mapping[str, Column]) -> dict[str, Column]:
 
 
 class AbsentColumn(DataError):
-    """A table without this `column`."""
+    """A table without this `column`, with one of a similar name, `near`, if any."""
 
     def __init__(
-        self, message: str, column: str, *, file: object, line: int | None, fix: str
+        self,
+        message: str,
+        column: str,
+        *,
+        file: object,
+        line: int | None,
+        fix: str,
+        near: str | None = None,
     ) -> None:
         super().__init__(message, file=file, line=line, fix=fix)
-        self.file, self.column, self.line = file, column, line
+        self.file, self.column, self.line, self.near = file, column, line, near
 
-    def behind_others(self) -> AbsentColumn:
-        """The error where the lines before have the column: this line is wrong, no setting is."""
-        fix = f"write '{self.column}' in this line, too: the lines before have it"
-        return AbsentColumn(self.message, self.column, file=self.file, line=self.line, fix=fix)
+    def of_rows(self, file: object, more: str = "") -> AbsentColumn:
+        """The error where the rows are wrong, and no setting is; `more` is added to the fix."""
+        message = self.message.replace(did_you_mean([self.near]), "") if self.near else self.message
+        fix = f"rename '{self.near}' to '{self.column}'" if self.near else f"add '{self.column}'"
+        known: dict[str, Any] = {"file": file, "line": self.line, "near": self.near}
+        return AbsentColumn(message, self.column, **known, fix=f"{fix}{more}")
 
 
 class _NoColumn(Exception):
@@ -550,6 +563,11 @@ def _explain_undivided(
     """(problem, fix) of a table whose only column is several between signs that divide none; two
     empty texts where no such signs are.
     """
+    named = {column for column in columns.values() if isinstance(column, str)}
+    own = islice(need_lines(file), LOOKED)
+    uneven = explain_uneven([f"{line}\n" for _, line in own], named)
+    if named and uneven[0]:
+        return uneven
     lines = [show_row(file, cells) for _, cells in rows]
     first = lines.pop(0) if names is None else names[0]
     label, text = (columns.get(role) for role in ("label", "text"))

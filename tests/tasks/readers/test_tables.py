@@ -231,7 +231,7 @@ def test_a_sign_that_is_no_json_is_named(tmp_path, line, where):
 def test_a_missing_json_field_names_line_and_nearest(tmp_path):
     with pytest.raises(
         DataError,
-        match=r"jsonl:2: no field label; found sentence, labels \(did you mean 'labels'\?\)",
+        match=r"jsonl:2: no field label; found sentence, labels\n  fix: # rename 'labels' to 'lab",
     ):
         _read(
             tmp_path,
@@ -422,3 +422,21 @@ def test_a_text_without_quotes_is_never_cut(tmp_path) -> None:
     (tmp_path / "old.csv").write_text("text,label\nfine,a\ngood,b,beside\n")
     found = reader.read_file(tmp_path / "old.csv", columns)
     assert [example.fields["text"] for example in found] == ["fine", "good"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "what", "fix"),
+    [
+        (["x;a", "y; z;b"], "3: 'y; z;b'", "put the text of line 3 with semicolons in it into"),
+        (['"x; y";a', "bad, so", "c;b"], "1: 'bad, so'", "write all 2 cells of line 3"),
+    ],
+)
+def test_rows_that_semicolons_divide_unevenly_are_named(tmp_path, rows, what, fix):
+    """No setting mends them: the names of columns are those of the first line."""
+    text = "\n".join(["text;label", *rows]) + "\n"
+    with pytest.raises(DataError) as caught:
+        _read(tmp_path, "train.csv", text, {"text": "text", "label": "label"})
+    said = str(caught.value)
+    assert "between semicolons; the first line has 2 of them" in said
+    assert f"line 3 has {what}\n  fix: # {fix}" in said
+    assert "did you mean" not in said
