@@ -42,7 +42,9 @@ function mend() {
   document
     .querySelectorAll(".md-typeset p > img:only-child")
     .forEach((picture) => picture.parentElement.classList.add("picture"));
-  document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset .picture").forEach(reach);
+  document
+    .querySelectorAll(".md-typeset__scrollwrap, .md-typeset .picture, .md-typeset pre > code")
+    .forEach(reach);
 }
 
 addMenu();

@@ -80,17 +80,16 @@ def draw_lines(
     # there is no layer 1.2
     x_ticks = choose_ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)
     frame = _Frame(x_ticks, choose_ticks(min(ys), max(ys)))
-    legend, rows = _legend(
-        [each for each in drawn if each.name != title], list(filter(None, dashed))
-    )
-    rules, names = _levels(marks, frame)
+    levels = sorted(marks.items(), key=lambda mark: -mark[1])  # as they lie
+    named = [f"{name}: {level:.4g}" for name, level in levels] + [*filter(None, dashed)]
+    legend, rows = _legend([each for each in drawn if each.name != title], named)
+    ends = (frame.x_ticks[0], frame.x_ticks[-1])
     parts = [
         *_axes(frame, x, "" if y == title else y),
         *(_shade(each, frame) for each in drawn if len(each.band) > 1),
-        *rules,
+        *(_guide([(end, level) for end in ends], frame) for _, level in levels),
         *(_guide(curve, frame) for curve in dashed.values()),
         *(shape for each in sorted(drawn, key=_is_dots) for shape in _line(each, frame)),
-        *names,
         *legend,
     ]
     return draw_frame(parts, title=title, height=_HEIGHT + _LINE * rows)
@@ -152,7 +151,7 @@ def _merge(
 
 def _spell_values(curve: Curve) -> str:
     """The values as a page shows them: curves that have the same ones are equal."""
-    return " ".join(f"{px:.10g},{py:.4g}" for px, py in curve)
+    return " ".join(f"{px:.{10 if px == int(px) else 6}g},{py:.4g}" for px, py in curve)
 
 
 def _prepare(curves: Mapping[Key, Sequence[Point]], most: int) -> dict[Key, list[Point]]:
@@ -262,27 +261,6 @@ def _shade(each: _Series, frame: _Frame) -> str:
     edge += [(px, low) for px, low, _ in reversed(each.band)]
     look = {"fill": "currentColor", "fill_opacity": 0.18, "stroke": "none"}
     return draw_shape("polygon", style_series(each.number), **look, points=frame.spell(edge))
-
-
-def _levels(marks: Mapping[str, float], frame: _Frame) -> tuple[list[str], list[str]]:
-    """(dashed lines, their names above them, or above the name of the line below); names at the
-    upper edge stand below it, since the name of the axis is above.
-    """
-    drawn = sorted(marks.items(), key=lambda mark: mark[1])
-    places, above, below = list[float](), math.inf, _TOP + _LINE - 3.0
-    for _, level in drawn:
-        above = min(frame.y(level) - 4, above - _LINE)
-        places.append(above)
-    for number in reversed(range(len(places))):
-        if places[number] < max(_TOP, below - _LINE):
-            places[number] = below
-        below = places[number] + _LINE
-    rules, names = [], []
-    for (name, level), place in zip(drawn, places, strict=True):
-        at = frame.y(level)
-        rules.append(draw_rule("mark", (_LEFT, at), (WIDTH - _EDGE, at)))
-        names.append(draw_text(_LEFT + 4, f"{place:g}", f"{escape(name)}: {level:.4g}"))
-    return rules, _rim(names)
 
 
 def _rim(texts: Sequence[str]) -> list[str]:
@@ -408,8 +386,9 @@ def _draw_level(
     y, x = top + 26, locate(level.value)
     between = " to ".join(f"{end:.4g}" for end in level.ends)
     number = level.text or f"{level.value:.4g}{between and f' ({between})'}"
-    label = f"{level.name}: {number}"
-    out = _rim([draw_text(_EDGE, top + 14, escape(shorten_text(label, WIDTH - 2 * _EDGE)))])
+    label, room = f"{level.name}: {number}", WIDTH - 2 * _EDGE
+    shown = f"{shorten_text(level.name, room - LETTER * len(f': {number}'))}: {number}"
+    out = _rim([draw_text(_EDGE, top + 14, escape(shorten_text(shown, room)))])
     across = draw_rule("grid", (_EDGE, y), (WIDTH - _EDGE, y))
     out.append(across if begin is None else draw_rule("stem", (begin, y), (x, y)))
     if level.ends:

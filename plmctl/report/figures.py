@@ -12,14 +12,12 @@ from typing import Any
 from plmctl.core.errors import UsageError
 from plmctl.core.extras import require_library
 from plmctl.core.terminal import WARN, counted, remark
-from plmctl.report.latex import escape, format_table, join_cells
+from plmctl.report.latex import LATIN, escape, format_table, join_cells, list_needs
 from plmctl.report.page import Block, Chart, Folded, Heading, TableBlock, find_numbers
 from plmctl.report.text import spell_file
 from plmctl.storage.atomic import write_bytes
 from plmctl.storage.gate import admit, own
 
-NEEDS = r"% needs \usepackage{booktabs}; written by plmctl report"
-LATIN = 0x24F  # letters up to here are in every font
 _LETTER = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40">'
     '<text x="4" y="30" font-family="sans-serif" font-size="24">{}</text></svg>'
@@ -129,4 +127,5 @@ def _format_latex(title: str, table: TableBlock) -> str:
     columns = "".join("r" if number else "l" for number in find_numbers(table))
     head, *body = [join_cells([*map(escape, row)]) for row in (table.head, *table.rows)]
     caption = escape(f"{title}. {table.note}" if table.note else title)
-    return NEEDS + "\n" + format_table(caption, columns, head, [r"\midrule", *body])
+    text = format_table(caption, columns, head, [r"\midrule", *body])
+    return "\n".join([*list_needs(text, "plmctl report"), text])

@@ -6,6 +6,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from plmctl.text.sentences import CJK
+
+LATIN = 0x24F  # letters up to here are in every font
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -19,9 +22,18 @@ _SPECIAL = {
     "»": r"$\gg$",
     "‹": r"$<$",
     "›": r"$>$",
+    "⟦": "[",
+    "⟧": "]",
+    "′": "'",
+    "″": "''",
     **{"−": "$-$", "→": r"$\to$", "≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$"},
     **dict.fromkeys("\u200b\u200d\ufe0e\ufe0f", ""),  # join or colour the sign next to them
 }
+
+CHINESE = (
+    r"% Chinese letters: \usepackage{xeCJK} or \usepackage{ctex}, and XeLaTeX instead of LaTeX"
+)
+OTHER = "% letters that are not Latin: XeLaTeX instead of LaTeX"
 
 _MINUS = re.compile(r"(?<![\w.)−-])-(?=\.?\d)")
 
@@ -38,8 +50,18 @@ def _name(sign: str) -> str:
     """`[grinning face]` for an emoji or another picture; other signs as they are."""
     if sign in _SPECIAL:  # it has no sign of its own
         return ""
-    pictured = unicodedata.category(sign) in ("So", "Sk", "Cn") and ord(sign) > 0x2000
+    pictured = unicodedata.category(sign) in ("So", "Sk", "Sm", "Cn") and ord(sign) > 0x2000
     return f"[{unicodedata.name(sign, 'sign').lower()}]" if pictured else sign
+
+
+def list_needs(text: str, command: str) -> list[str]:
+    """Comments on the packages that a table needs, and which `command` wrote it."""
+    other = any(sign.isalpha() and ord(sign) > LATIN for sign in text)
+    letters = CHINESE if re.search(f"[{CJK}]", text) else OTHER
+    return [
+        rf"% needs \usepackage{{booktabs}}; written by {command}",
+        *([letters] if other else []),
+    ]
 
 
 def format_table(caption: str, columns: str, head: str, body: Sequence[str]) -> str:

@@ -81,7 +81,7 @@ MARK = "<!-- written by plmctl -->"  # in every page and card; HTML and Markdown
 Block = Heading | Paragraph | TableBlock | Chart | Code | Folded
 _TITLE = re.compile("<title>(.*?)</title>")
 _ABOUT = re.compile('<meta name="about" content="(.*?)">')
-_NUMBER = re.compile(r"[-+−]?[\d.,]+( ?%)?( ± [\d.,e-]+)?")
+_NUMBER = re.compile(r"(< )?[-+−]?[\d.,]+( ?%)?( ± [\d.,e-]+)?")
 # characters that Markdown would take for markup; a_b is none
 _MARK = re.compile(r"[*<`]|(?<![^\W_])_|_(?![^\W_])")
 
@@ -289,9 +289,9 @@ def _html(block: Block, names: _Names) -> str:
         case Chart(_, svg):
             return f"<figure {names.box('Picture')}>{svg}</figure>"
         case TableBlock(head, rows, shade):
-            columns = find_numbers(block)
+            columns, inner = find_numbers(block), "<span>{}</span>" if shade else "{}"
             top = "".join(
-                f'<th scope="col"{_aligned(number)}>{escape(cell)}</th>'
+                f'<th scope="col"{_aligned(number)}>{inner.format(escape(cell))}</th>'
                 for cell, number in zip(head, columns, strict=True)
             )
             lines = [

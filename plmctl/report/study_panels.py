@@ -12,6 +12,7 @@ from plmctl.analysis.runs import AXES, AXIS, Run, RunLog, average_curves, read_c
 from plmctl.analysis.statistics import summarise
 from plmctl.core.errors import first_problem
 from plmctl.core.progress import clock
+from plmctl.core.terminal import counted
 from plmctl.report.charts import Level, draw_levels, draw_means
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
@@ -47,12 +48,16 @@ LAST = "Measured once in a run: the mean, deviation and seeds at its end."
 BEFORE = (
     "Jobs of the study as it was before it was edited: they are in no curve, table or cost above."
 )
+MORE = (
+    "Next: {count} without a verdict. More seeds, or a larger budget, decide more: start it again"
+    " with a longer seeds=[...] and until=decided; finished jobs stay."
+)
 HEAD = ["job", "state", "updates", "last validation loss", "seconds", "folder"]
 
 
 @panel_of(StudyFolder, order=0)
 def facts(study: StudyFolder) -> list[Block]:
-    """The facts of the study, how far it is, and the settings of its arms."""
+    """The facts of the study, and how far it is."""
     counts: Counter[str] = Counter(job.state for job in study.jobs)
     jobs = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     jobs = jobs or "none started"
@@ -68,7 +73,7 @@ def facts(study: StudyFolder) -> list[Block]:
         blocks.append(Paragraph(NO_TABLE))
     elif study.table_is_old or counts["still going"] or counts["not finished"] or _is_part(study):
         blocks.append(Paragraph(OLD if study.table_is_old else PART))
-    return [*blocks, *_arms(study)]
+    return blocks
 
 
 def _is_part(study: StudyFolder) -> bool:
@@ -82,7 +87,8 @@ def _count_waiting(study: StudyFolder) -> str:
     return f"{len(study.waiting)} of {planned} have not begun" if study.waiting else ""
 
 
-def _arms(study: StudyFolder) -> list[Block]:
+@panel_of(StudyFolder, order=1.5, title="Arms")
+def arms(study: StudyFolder) -> list[Block]:
     """The settings in which the arms differ; with `only`, those of the arms that run."""
     rows, only = [], study.settings.get("only") or ()
     known = {*only, study.settings.get("baseline"), *(job.arm for job in study.jobs if only)}
@@ -111,8 +117,8 @@ def findings(study: StudyFolder) -> list[Block]:
         own = [row for row in rows if row["metric"] == metric]
         about = (table.get("about") or {}).get(metric)  # tables of older versions say nothing of it
         blocks += [Heading(metric, 3), *([Paragraph(about)] if about else [])]
-        blocks.append(replace(make_metric_table(own), note=explain_table(table)))
         blocks += _draw_metric(metric, name, own, table)
+        blocks.append(replace(make_metric_table(own), note=explain_table(table)))
     notes = [Paragraph(note) for note in table.get("notes") or []]
     return [*blocks, Paragraph(explain_table(table)), *notes]
 
@@ -165,7 +171,9 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     words = {"undecided": "undecided at this scale", "no spread": "without a spread"}
     names = dict.fromkeys(["held", "not held", "undecided", *counts])
     lines = [[words.get(name, name), str(counts[name])] for name in names]
-    return [TableBlock(["expected direction", "comparisons"], lines)]
+    open_ = counts["undecided"]
+    more = [Paragraph(MORE.format(count=counted(open_, "comparison")))] if open_ else []
+    return [TableBlock(["expected direction", "comparisons"], lines), *more]
 
 
 @panel_of(StudyFolder, order=2, title="Curves by arm")

@@ -138,7 +138,10 @@ def make_cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
 
 def format_budget(budget: Mapping[str, float | None]) -> str:
     """`2,000 steps`, of each pretraining; "none" for a study without a budget."""
-    amounts = [f"{value:,} {kind}" for kind, value in budget.items() if value and kind != "hours"]
+    given = {kind: value for kind, value in budget.items() if value and kind != "hours"}
+    amounts = [
+        f"{value:,} {kind.removesuffix('s' * (value == 1))}" for kind, value in given.items()
+    ]
     return ", ".join(amounts) or "none"
 
 

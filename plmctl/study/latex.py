@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from plmctl.report.latex import escape, format_table, join_cells
+from plmctl.report.latex import escape, format_table, join_cells, list_needs
 from plmctl.report.study_tables import (
     ALONE,
     count_seeds,
@@ -19,12 +19,7 @@ from plmctl.report.study_tables import (
     name_family,
     name_level,
 )
-from plmctl.text.sentences import CJK
 
-NEEDS = r"% needs \usepackage{booktabs}; written by plmctl ablate"
-CHINESE = (
-    r"% Chinese letters: \usepackage{xeCJK} or \usepackage{ctex}, and XeLaTeX instead of LaTeX"
-)
 MEANS = r"Mean $\pm$ standard deviation over {seeds}{bold}."
 BOLD = "; best means in bold"
 DIFFERENCES = (
@@ -57,8 +52,7 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
     caption = f"{escape(str(record['title']))}. {_explain(record, any(best.values()))}"
     columns = f"l{'r' * (len(head) - 1)}"
     text = format_table(caption, columns, join_cells(head), body)
-    chinese = [CHINESE] if re.search(f"[{CJK}]", text) else []
-    return "\n".join([NEEDS, *chinese, *_comment_missing(record), text])
+    return "\n".join([*list_needs(text, "plmctl ablate"), *_comment_missing(record), text])
 
 
 def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -203,8 +203,8 @@ def test_a_run_shows_what_a_recipe_of_its_size_reached(
     blocks = make_blocks(find_subject([tmp_path / "run"]))
     picture = next(block for block in blocks if isinstance(block, Chart) and block.name == "loss")
     assert "reached elsewhere (mlm)" in picture.svg
-    # two levels, a line between two points, and its sign in the legend
-    assert picture.svg.count("stroke-dasharray") == 4
+    # two levels, a line between two points, and the signs of all in the legend
+    assert picture.svg.count("stroke-dasharray") == 6
 
 
 @pytest.mark.parametrize("words", [["size.width=16"], ["size.width=32", "objective=[electra]"]])

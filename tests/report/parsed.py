@@ -65,7 +65,7 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._open and self._open[-1] in ("h1", "h2", "h3"):
             self.headings[-1] += data
-        elif self._open and self._open[-1] in ("td", "th"):
+        elif {"td", "th"}.intersection(self._open[-2:]):
             self.tables[-1][-1][-1] += data
 
     def table(self, *head: str) -> list[list[str]]:

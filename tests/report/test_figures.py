@@ -14,7 +14,13 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
 from plmctl.report.charts import draw_lines
-from plmctl.report.figures import _format_csv, check_figures, find_missing, write_figures
+from plmctl.report.figures import (
+    _format_csv,
+    _format_latex,
+    check_figures,
+    find_missing,
+    write_figures,
+)
 from plmctl.report.page import Chart, Folded, Heading, TableBlock
 from tests.report import fabricated
 
@@ -94,6 +100,13 @@ def test_letters_without_a_font_are_found() -> None:
     convert = pytest.importorskip("vl_convert")
     assert find_missing("A plain table, ≥ 5 → 6 ± é\n", convert) == ""
     assert find_missing("x\U0010fffd\U0010fffd", convert) == "\U0010fffd"
+
+
+def test_a_table_in_chinese_says_what_it_needs() -> None:
+    text = _format_latex("t", TableBlock(["标签"], [["50%_&#"]]))
+    assert "ctex" in text.splitlines()[1]
+    assert r"50\%\_\&\#" in text
+    assert "XeLaTeX" not in _format_latex("t", TableBlock(["label"], [["é"]]))
 
 
 def test_numbers_of_a_csv_file_are_plain() -> None:

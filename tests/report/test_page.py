@@ -74,7 +74,7 @@ def test_tables_scroll_and_shade() -> None:
         "Picture 1: More & more",
     ]
     assert 'class="n" style="background:rgba(0,114,178,0.40)"' in page
-    assert '<th scope="col" class="n">y</th>' in page
+    assert '<th scope="col" class="n"><span>y</span></th>' in page
     assert ".wide{overflow-x:auto}" in page
 
 

@@ -72,15 +72,25 @@ def test_curves_with_the_same_values_are_drawn_once_and_keep_their_colours():
     assert [line.find(f"{SVG}title").text for line in lines] == ["a = b", "c"]
     assert [line.get("class") for line in lines] == ["c1", "c3"]
     assert lines[0].get("data-values") == "1,2 2,3"
+    svg = draw_lines({"a": [(0.26860152, 1), (1234567, 2)]}, title="t", x="x", y="y")
+    assert 'data-values="0.268602,1 1234567,2"' in svg
 
 
-def test_names_of_near_levels_do_not_overlap():
-    marks = {"first": 2.0, "second": 2.01, "third": 2.0}
-    svg = draw_lines({"a": [(0, 1), (1, 9)]}, title="t", x="x", y="y", marks=marks)
-    texts = ElementTree.fromstring(svg).iter(f"{SVG}text")
-    heights = sorted(float(t.get("y")) for t in texts if ": 2" in (t.text or ""))
-    assert len(heights) == 3
-    assert all(low - high >= 13 for high, low in itertools.pairwise(heights))
+def test_a_long_name_of_a_level_leaves_its_number() -> None:
+    level = Level("an arm " * 20, 0.5, (0.4, 0.6))
+    tree = ElementTree.fromstring(draw_levels([level], title="t", x="x"))
+    (shown,) = (t.text for t in tree.iter(f"{SVG}text") if "0.5 (0.4 to 0.6)" in (t.text or ""))
+    assert shown.endswith("…: 0.5 (0.4 to 0.6)")
+    assert 30 < len(shown) < 50
+
+
+def test_names_of_levels_stand_below_the_picture_the_highest_first():
+    marks = {"first": 2.0, "second": 2.01, "third": 1.0}
+    svg = draw_lines({"a": [(0, 1), (1, 9)]}, title="t", x="x axis", y="y", marks=marks)
+    texts = {t.text: float(t.get("y")) for t in ElementTree.fromstring(svg).iter(f"{SVG}text")}
+    named = ["second: 2.01", "first: 2", "third: 1"]
+    assert [text for text in texts if ": " in text] == named
+    assert min(texts[name] for name in named) >= texts["x axis"] + 13
 
 
 def test_chart_fills_the_room_between_its_title_and_its_axis():
@@ -171,15 +181,8 @@ def test_levels_are_drawn_where_they_belong():
     ElementTree.fromstring(draw_levels([], title="t", x="x"))
 
 
-def test_names_of_levels_at_the_upper_edge_leave_the_name_of_the_axis_free() -> None:
+def test_an_axis_that_is_called_as_the_picture_has_no_name() -> None:
     curve = {"probe": [(0.0, 0.5), (1.0, 0.8)]}
-    marks = {"a": 1.0, "b": 1.0, "c": 0.5}
-    tree = ElementTree.fromstring(draw_lines(curve, title="t", x="x", y="share", marks=marks))
-    places = {text.text: float(text.get("y")) for text in tree.iter(f"{SVG}text")}
-    edges = sorted(places[name] for name in ("share", "a: 1", "b: 1", "c: 0.5"))
-    assert places["share"] == edges[0]
-    assert min(low - high for high, low in itertools.pairwise(edges)) >= 13
-    # a name of the axis that is the title again is left out
     same = ElementTree.fromstring(draw_lines(curve, title="share", x="x", y="share"))
     assert [text.text for text in same.iter(f"{SVG}text")].count("share") == 1
 

@@ -21,6 +21,7 @@ from plmctl.analysis.runs import RunLog, find_standing
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.config.saved import write_spec
+from plmctl.data.held_out import HeldText
 from plmctl.report import study_panels, sweeps
 from plmctl.report.page import Block, Chart, Code, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panels import (
@@ -109,7 +110,7 @@ def test_page_of_a_run(run: Path, tmp_path: Path) -> None:
         assert line in text
     page = parsed.parse(html)
     assert page.headings[0] == "Report: a run"
-    assert page.table("run", "folder")[0][3] == "finished"
+    assert "a run: pretraining, bert, finished, 10 updates" in text
     assert page.tags.count("svg") == text.count("![")  # what is drawn in one is drawn in the other
     assert len(page.tables) == len(re.findall(r"^\| --- ", text, re.MULTILINE))
     assert all(heading in text for heading in page.headings)
@@ -176,8 +177,48 @@ def test_a_pretraining_begins_with_its_loss_beside_what_counting_reaches(run: Pa
         file.write(json.dumps(floor) + "\n")
     drawn, text = draw_results(run)
     assert {"a run: 1.827", "frequencies of words: 6.5"} <= set(drawn)
-    assert "perplexity 6.2" in text  # e to the 1.827
+    assert "perplexity 6.22; better than frequencies of words (6.5)." in text  # e to the 1.827
+    assert "How sure" not in text  # nobody knows how much was held out
+    HeldText(12, 5400).write(run)
+    assert "How sure: measured on 12 documents, 5,400 tokens that" in draw_results(run)[1]
     assert "plmctl finetune 'checkpoint=" in text
+
+
+def test_several_runs_begin_with_the_best_one(tmp_path: Path) -> None:
+    levels = {"a": 3.0, "b": 1.0, "c": 2.0}
+    folders = [fabricated.run(tmp_path / name, level=levels[name]) for name in levels]
+    found = results.panel(find_subject(folders))
+    assert "valid/loss/mlm: the best is b (1.827), then c (2.827)." in words(found)
+    assert "How sure: these are single runs" in words(found)
+    (code,) = (block.text for block in found if isinstance(block, Code))
+    assert f"checkpoint={folders[1]}" in code
+    tasks = [fabricated.tuned(tmp_path / n, LABELS, {"dev": {"accuracy": 0.5}}) for n in "xy"]
+    for folder, ends in zip(tasks, ([0.4, 0.6], [0.3, 0.7]), strict=True):
+        result = json.loads((folder / "result.json").read_text())
+        result["intervals"] = {"dev": {"accuracy": ends}}
+        (folder / "result.json").write_text(json.dumps(result))
+    blocks = results.panel(find_subject(tasks))
+    assert Code(f"plmctl compare {tasks[0]} {tasks[1]}") in blocks
+
+
+def test_a_score_that_no_draw_changes_says_so(tmp_path: Path) -> None:
+    folder = fabricated.tuned(tmp_path / "t", LABELS, {"dev": {"accuracy": 0.0}})
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**result, "intervals": {"dev": {}}}))
+    assert "How sure: accuracy 0 has no interval" in words(results.panel(find_subject([folder])))
+
+
+def test_a_target_has_the_levels_of_its_own_loss(tmp_path: Path) -> None:
+    folders = [fabricated.run(tmp_path / name) for name in "ab"]
+    more = {"valid/unigram/mlm": 6.5, "valid/reached/mlm": 5.5, "loss/nsp": 0.6}
+    for folder in folders:
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.writelines(json.dumps({"step": step, **more}) + "\n" for step in (11, 12))
+    found = curves.panel(find_subject(folders))
+    shown = {block.name: block.svg for block in found if isinstance(block, Chart)}
+    for text in ("frequencies of words (mlm): 6.5", "reached elsewhere (mlm)"):
+        assert text in shown["loss-loss-mlm"]
+        assert text not in shown["loss-loss-nsp"]
 
 
 def test_settings_that_differ(run: Path, tmp_path: Path) -> None:
@@ -243,7 +284,7 @@ def test_curves_of_few_and_of_many_runs(tmp_path: Path) -> None:
     assert [chart.name for chart in many[:2]] == ["loss-loss", "loss-valid-loss"]
     assert ">r0 = r1 = r2 = r3 = r4<" in many[1].svg  # they were made equal
     lines = [
-        {"step": step, "loss": 2.0, "loss/class": 2.0, "valid/loss": 1.0, "valid/accuracy": 0.5}
+        {"step": step, "loss": 2.0, "loss/class": 2.001, "valid/loss": 1.0, "valid/accuracy": 0.5}
         for step in (1, 2)
     ]
     (folders[0] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -251,7 +292,9 @@ def test_curves_of_few_and_of_many_runs(tmp_path: Path) -> None:
     loss, score = (
         block for block in curves.panel(find_subject(folders[:1])) if isinstance(block, Chart)
     )
-    assert ">valid/loss<" in loss.svg
+    assert [f">{name}<" in loss.svg for name in ("loss", "loss/class", "valid/loss")] == [
+        *(True, False, True)  # the only term is the loss, but for the last digits
+    ]
     assert ">valid/accuracy<" in score.svg
 
 
@@ -602,6 +645,11 @@ def test_many_classes_show_what_is_confused_most(tmp_path: Path) -> None:
         ["c1", "c2", "2"],
         ["c1", "c3", "1"],
     ]
+    missed = [{**rows[0], "gold": name, "guess": "c0"} for name in names]
+    folder = fabricated.tuned(tmp_path / "m", LABELS, {"dev": {}}, missed)
+    said = words(classes.per_class(find_subject([folder])))
+    assert "c10 (0.0%) and 19 more." in said
+    assert "(1) and 20 more." in said
 
 
 def test_most_confidently_wrong_with_their_texts(tmp_path: Path) -> None:
@@ -653,6 +701,7 @@ def test_scores_furthest_off(tmp_path: Path) -> None:
         ["2", "2.00", "4.00", "2.00"],
         ["1", "2.00", "3.00", "1.00"],
     ]
+    assert "wrong" not in words(classes.mistakes(find_subject([folder])))  # no score is exact
 
 
 def test_span_errors(tmp_path: Path) -> None:

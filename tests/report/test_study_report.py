@@ -56,13 +56,19 @@ def test_a_finished_study(study: Path) -> None:
     assert text.count("<polyline") == 3
 
 
+def test_a_study_begins_with_its_findings(study: Path) -> None:
+    headings = page(study)[0].headings
+    assert headings.index("Findings") == 1
+    assert "Arms" in headings
+
+
 def test_arms_that_only_leaves_out_have_no_settings() -> None:
     arms = {name: [f"optim.lr={name}"] for name in "abcd"}
     settings: dict[str, Any] = {"arms": arms, "baseline": "a"}
     study: Any = SimpleNamespace(settings=settings, jobs=[SimpleNamespace(arm="c")])  # a teacher
     for only, wanted in ((["b"], "abc"), ([], "abcd")):
         settings["only"] = only
-        (table,) = study_panels._arms(study)
+        (table,) = study_panels.arms.draw(study)
         assert [row[0][0] for row in table.rows] == [*wanted]
 
 
@@ -135,6 +141,12 @@ def test_a_study_by_words_has_words_below_its_curves_and_pictures_of_its_pairs(
     ]
     assert all(">words<" in svg for svg in charts.values())
     assert ["rate 1" in svg for svg in charts.values()] == [False, True, True]
+
+
+def test_undecided_comparisons_say_what_decides_more() -> None:
+    row = {"expected": "higher", "difference": 0.1, "detectable": None, "verdict": "undecided"}
+    _, more = study_panels.count_verdicts([row, row])
+    assert more.text.startswith("Next: 2 comparisons without a verdict.")
 
 
 def test_expectations_without_a_verdict_are_counted() -> None:

@@ -377,11 +377,14 @@ def test_nothing_is_bold_where_nothing_is_best() -> None:
 def test_arms_in_chinese_need_a_package() -> None:
     chinese = format_latex({**RECORD, "rows": [_row("loss", "全词", 2.0, 0.1)]}, {"loss"})
     assert r"xeCJK} or \usepackage{ctex}, and XeLaTeX" in chinese.splitlines()[1]
-    assert "xeCJK" not in format_latex({**RECORD, "rows": [_row("loss", "a", 2.0, 0.1)]}, [])
+    assert "XeLaTeX" not in format_latex({**RECORD, "rows": [_row("loss", "é", 2.0, 0.1)]}, [])
+    greek = format_latex({**RECORD, "rows": [_row("loss", "α", 2.0, 0.1)]}, [])
+    assert greek.splitlines()[1] == "% letters that are not Latin: XeLaTeX instead of LaTeX"
 
 
 def test_signs_that_latex_lacks() -> None:
     assert escape("«a»  50% – né 全") == r"$\ll$a$\gg$ 50\% – né 全"
+    assert escape("⟦a → b⟧ 5″ ∈ ±1") == r"[a $\to$ b] 5'' [element of] ±1"
     assert escape("fine \N{GRINNING FACE} \N{HEAVY BLACK HEART}\ufe0f!") == (
         "fine [grinning face] [heavy black heart]!"
     )

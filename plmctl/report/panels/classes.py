@@ -15,7 +15,7 @@ from plmctl.tasks.calibration import BINS, measure_calibration
 from plmctl.tasks.scores.metrics import find_ranks
 
 CLASSES = 20  # rows of a matrix; of more classes, the pairs that are confused most often
-MOST = 10  # mistakes
+MOST = 10  # mistakes, and classes that a remark names
 FEW, LOW = 20, 0.5  # rows of a class, and its recall, below which a remark says so
 FAR = "Scores that are furthest from the gold ones."
 RANKED = "Scores whose rank among all, from 0 to 1, is furthest from that of the gold ones."
@@ -93,12 +93,13 @@ def per_class(found: SplitPredictions) -> list[Block]:
         for name in rows[0]["probabilities"]
     ]
     notes = []
-    if few := [f"{name} ({n})" for name, n in gold.items() if n < FEW]:
-        notes.append(f"Fewer than {FEW} rows, so that one row changes much: {', '.join(few)}.")
+    if few := [f"{name} ({n})" for name, n in reversed(gold.most_common()) if n < FEW]:
+        notes.append(f"Fewer than {FEW} rows, so that one row changes much: {_list_first(few)}.")
     missed = {name: right[name] / n for name, n in gold.items() if right[name] < LOW * n}
     if missed:
-        said = ", ".join(f"{name} ({format_percent(share)})" for name, share in missed.items())
-        notes.append(f"Most rows are missed of: {said}.")
+        worst = sorted(missed.items(), key=lambda item: item[1])
+        said = [f"{name} ({format_percent(share)})" for name, share in worst]
+        notes.append(f"Most rows are missed of: {_list_first(said)}.")
     weights = (found.run.log.config.get("task") or {}).get("class_weights", "")
     rare = any(gold[name] * len(gold) < len(rows) for name in missed)
     if rare and weights is None:
@@ -153,9 +154,16 @@ def mistakes(found: SplitPredictions) -> list[Block]:
             [str(row["id"]), _label(row, "gold"), _label(row, "guess"), probability, *text]
         )
     told = (RANKED if ranked else FAR) if numbers else SURE
-    about = f"{told} {len(wrong):,} of {len(rows):,} are wrong. {note}".strip()
+    count = "" if numbers else f" {len(wrong):,} of {len(rows):,} are wrong."  # no score is exact
+    about = f"{told}{count} {note}".strip()
     table: list[Block] = [TableBlock([*head, *(["text"] if fields else [])], lines)]
     return [Paragraph(about), *(table if lines else [])]
+
+
+def _list_first(words: Sequence[str]) -> str:
+    """The first of many, and how many are left: the table has all."""
+    more = f" and {len(words) - MOST:,} more" if len(words) > MOST else ""
+    return ", ".join(words[:MOST]) + more
 
 
 def _weight(row: Mapping[str, Any]) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from plmctl.analysis.likeness import find_role, list_unlike, name_role
 from plmctl.analysis.runs import Curve, Run
@@ -13,11 +15,14 @@ from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number
 
+T = TypeVar("T")
+
 REPEATED = (
     "Runs that differ in their seeds alone:"
     " their mean, shaded from the lowest to the highest; in brackets how many."
 )
 COUNTED = {"unigram": "frequencies of words", "bigram": "frequencies of pairs"}
+ALMOST = 0.002  # means over the same updates, by batches or by rows
 FEW = 4  # runs of which every term has a curve; of more, the whole loss
 
 
@@ -37,7 +42,8 @@ def panel(subject: Subject) -> list[Block]:
         for name, drawn in _list_pictures(groups, runs, kind, title).items():
             if not any(len(curve) > 1 for same in drawn.values() for curve in same):
                 continue  # a point is no curve, and its value is in the tables
-            marks, guides = (_counted(runs), _reached(runs)) if kind == "loss" else ({}, {})
+            marks = _of_target(_counted(runs), name, title) if kind == "loss" else {}
+            guides = _of_target(_reached(runs), name, title) if kind == "loss" else {}
             picture = draw_means(drawn, title=name, x="update", y=kind, marks=marks, guides=guides)
             stem = kind if name == title else f"{kind}-{re.sub(r'[^A-Za-z0-9]+', '-', name)}"
             blocks.append(Chart(stem, picture))
@@ -124,6 +130,13 @@ def find_floors(runs: Sequence[ReportedRun], target: str) -> dict[str, float]:
     return {n.removesuffix(end): loss for n, loss in _counted(runs).items() if n.endswith(end)}
 
 
+def _of_target(known: Mapping[str, T], name: str, title: str) -> dict[str, T]:
+    """Those of the loss of a picture: another target has other losses."""
+    target = name.partition("loss/")[2].partition(" ")[0]
+    own = (each for each in known if name == title or each.endswith(f"({target})"))
+    return {each: known[each] for each in own}
+
+
 def _reached(runs: Sequence[ReportedRun]) -> dict[str, Curve]:
     """The losses that other recipes had by then, where all runs have the same ones."""
     curves: dict[str, set[Curve]] = {}
@@ -145,4 +158,16 @@ def _curves(run: ReportedRun, group: str, *, few: bool) -> dict[str, Curve]:
     terms = run.log.curves(group)
     # a task's loss has no terms
     alone = not any(name.startswith(f"valid/{group}/") for name in terms)
+    # the only term of a task is the sum, and says nothing new
+    if alone and any(
+        name != group and _is_same(terms[name], sums.get(group, ())) for name in terms
+    ):
+        terms = {}
     return {**terms, **(sums if alone else {})} if few else sums or terms
+
+
+def _is_same(one: Curve, other: Curve) -> bool:
+    """Whether two curves have the same points, but for the last digits."""
+    pairs = [*zip(one, other, strict=False)]
+    close = (x == u and math.isclose(y, v, rel_tol=ALMOST) for (x, y), (u, v) in pairs)
+    return len(one) == len(other) == len(pairs) and all(close)

@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from plmctl.analysis.runs import find_standing
 from plmctl.core.spelling import spell_line
 from plmctl.data.held_out import read_held_out
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
-from plmctl.report.subject import Subject
+from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_setting
 
 CUT = "{}: the last line of metrics.jsonl is half written and left out."
 EMPTY = "{}: no metric has been logged yet."
 FEW = "{}: {} are held out, too few for a validation: its losses there are a sample's."
+HEAD = ["run", "folder", "what", "state", "how far", "valid"]
 FIRST = "Models and predictions are shown of the first {} of {} runs; {} shows another."
 
 
 @panel_of(Subject, order=0)
 def panel(subject: Subject) -> list[Block]:
-    """A table of the runs, with remarks."""
-    rows, notes = [], []
+    """How far the runs are, with remarks: one run in a sentence, several are counted."""
+    rows, notes = [_describe(run) for run in subject.runs], []
+    if len(rows) == 1:
+        _, folder, purpose, state, why, known = rows[0]
+        notes.append(f"{folder}: {purpose}, {state}, {why}{known and f'; valid: {known}'}.")
+    elif rows:
+        counts = Counter(row[3] for row in rows)
+        states = ", ".join(f"{count} {state}" for state, count in counts.items())
+        notes.append(f"{len(rows):,} runs: {states}.")
     for run in subject.runs:
-        standing = find_standing(run.log)
-        purpose = run.task or f"pretraining, {format_setting(run.log.config.get('recipe'))}"
         held = read_held_out(run.folder)
-        rows.append(
-            [
-                *(run.name, str(run.folder), purpose, standing.state, standing.why),
-                held.describe() if held else "",
-            ]
-        )
         notes += [FEW.format(run.name, held.describe())] if held and not held.validates else []
         notes += [CUT.format(run.name)] if run.log.cut else []
         notes += [EMPTY.format(run.name)] if not run.log.series else []
     if len(subject.runs) > len(subject.detailed):
         another = spell_line("report", subject.runs[-1].folder)
         notes.append(FIRST.format(len(subject.detailed), len(subject.runs), another))
-    head = ["run", "folder", "what", "state", "how far", "valid"]
-    if not any(row[-1] for row in rows):
-        head, rows = head[:-1], [row[:-1] for row in rows]
-    return [TableBlock(head, rows), *([Paragraph(" ".join(notes))] if notes else [])]
+    return [Paragraph(" ".join(notes))] if notes else []
+
+
+@panel_of(Subject, order=1.5, title="Runs")
+def runs(subject: Subject) -> list[Block]:
+    """A table of several runs."""
+    rows = [_describe(run) for run in subject.runs]
+    return [TableBlock.of_filled(HEAD, rows)] if len(rows) > 1 else []
+
+
+def _describe(run: ReportedRun) -> list[str]:
+    """The cells of a run under `HEAD`."""
+    standing, held = find_standing(run.log), read_held_out(run.folder)
+    purpose = run.task or f"pretraining, {format_setting(run.log.config.get('recipe'))}"
+    known = held.describe() if held else ""
+    return [run.name, str(run.folder), purpose, standing.state, standing.why, known]

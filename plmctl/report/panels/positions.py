@@ -17,7 +17,7 @@ ALIKE = (
     " in both directions. Blue: they point the same way; orange: opposite ways. A dark diagonal"
     " that fades says that near positions are alike."
 )
-MEAN = " A cell is the mean over two ranges of neighbouring positions, each of about {length:.0f}."
+MEAN = " A cell is the mean over two ranges of neighbouring positions, each of about {length:.2g}."
 ONCE = " Maps that differ nowhere by {almost} are drawn once; the table has them all."
 MEANS = "The mean cosine of positions that are so many tokens apart:"
 DISTANCE = (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from plmctl.analysis.runs import Curve
 from plmctl.core.spelling import spell_line, spell_setting
 from plmctl.core.terminal import counted
+from plmctl.data.held_out import read_held_out
 from plmctl.report.charts import Level, draw_levels
 from plmctl.report.page import Block, Chart, Code, Paragraph
 from plmctl.report.panel import panel_of
@@ -21,6 +23,7 @@ from plmctl.tasks.scores.metrics import is_larger_better
 SPLITS = ("test", "dev")  # the first that a run has is the one of its result
 FLOORS = "orange: without pretraining"
 SEED = "Another seed may change the score by more than that."
+HELD = "measured on {held} that were held out. Another seed gives another loss."
 LOW = (
     "More updates (train.epochs), a larger optim.lr or a checkpoint that has read more text may"
     " help."
@@ -32,70 +35,136 @@ REACHED = (
 SURE = "The best model without pretraining, {name} ({value:.4f}), is outside of the interval."
 RISING = "The last evaluation was the best one: longer training may help."
 EARLY = "Update {best:,.0f} of {last:,.0f} was the best: longer training did not help."
-PERPLEXITY = "{run}: loss {loss:.4f} nats, perplexity {perplexity:,.2f} ({metric})."
+FIRST = (
+    "{title}: the best is {first.name} ({first.value:.4g}), then {second.name}"
+    " ({second.value:.4g})."
+)
+ONE_EACH = "these are single runs, and other seeds may change their order."
+NO_INTERVAL = "{metric} {value} has no interval, since all draws of examples have this score."
+TASK = "task=<a task>"
 MANY = 12  # runs in a picture
 
 
 @panel_of(Subject, order=1, title="Result")
 def panel(subject: Subject) -> list[Block]:
     """A picture of the scores or losses; of one run also its certainty and the next commands."""
-    drawn = [*_draw_scores(subject.runs), *_draw_losses(subject.runs)]
-    if not drawn:
+    losses = _rank_losses(subject.runs)
+    rankings = [*_rank_scores(subject.runs), *losses]
+    if not rankings:
         return []
+    drawn = [each.draw() for each in rankings]
     below = [Paragraph(f"{run.name}: {line}.") for run in subject.runs for line in _unbeaten(run)]
     if len(subject.runs) > 1:
-        return [*drawn, *below]
+        return [*drawn, *below, *_order(subject.runs, rankings)]
     run = subject.runs[0]
     sure = [Paragraph(f"How sure: {' '.join(lines)}")] if (lines := _judge(run)) else []
-    hints = " ".join([*([LOW] if below else []), *_judge_length(run, _metric(run))])
-    return [*drawn, *below, *sure, Paragraph(f"Next: {hints}".strip()), Code(_next(run))]
+    hints = " ".join([*([LOW] if below else []), *_judge_length(run, _metric(run) or "loss")])
+    return [
+        *drawn,
+        *below,
+        *_describe_losses(run, losses),
+        *sure,
+        Paragraph(f"Next: {hints}".strip()),
+        Code(_next(run)),
+    ]
 
 
-def _draw_scores(runs: Sequence[ReportedRun]) -> list[Block]:
-    """For each task a picture of the first metric of its runs and of models without pretraining."""
-    levels: dict[tuple[str, str, str], dict[str, Level]] = {}
+@dataclass(frozen=True)
+class _Ranking:
+    """A score or a loss of runs (`Level.series` 0) and of models without pretraining (1)."""
+
+    name: str  # the picture's
+    title: str
+    unit: str
+    larger: bool  # is better
+    levels: Sequence[Level]
+
+    def choose(self, series: int) -> list[Level]:
+        """Those of one kind, the best first."""
+        own = [level for level in self.levels if level.series == series]
+        return sorted(own, key=lambda level: level.value, reverse=self.larger)
+
+    def draw(self) -> Chart:
+        """A picture of the first runs, and of all others."""
+        runs, others = ([level for level in self.levels if level.series == n] for n in (0, 1))
+        unit = f"{self.unit} ({FLOORS})" if others else self.unit
+        return Chart(self.name, draw_levels([*runs[:MANY], *others], title=self.title, x=unit))
+
+
+def _rank_scores(runs: Sequence[ReportedRun]) -> list[_Ranking]:
+    """The first metric of each task."""
+    levels: dict[tuple[str, str, str, bool], dict[str, Level]] = {}
     for run in runs:
         if (split := _split(run)) and (metric := _metric(run)) in _scores(run, split):
-            own = levels.setdefault((run.task, metric, split), {})
+            larger = _is_larger_better(run, metric)
+            own = levels.setdefault((run.task, metric, split, larger), {})
             value = _scores(run, split)[metric]
             own[run.name] = Level(run.name, value, _interval(run, split, metric))
             for name, scores in run.baselines.get(split, {}).items():
                 if metric in scores:
                     own[f"without {name}"] = Level(name, scores[metric], series=1)
-    blocks: list[Block] = []
-    for number, ((task, metric, split), own) in enumerate(levels.items()):
-        shown = sorted(own.values(), key=lambda level: level.series)[:MANY]
-        svg = draw_levels(shown, title=f"{task}, {split}", x=_name_axis(metric, shown))
-        blocks.append(Chart(f"result-{number}", svg))
-    return blocks
+    return [
+        _Ranking(f"result-{number}", f"{task}, {split}", metric, larger, [*own.values()])
+        for number, ((task, metric, split, larger), own) in enumerate(levels.items())
+    ]
 
 
-def _draw_losses(runs: Sequence[ReportedRun]) -> list[Block]:
-    """For each validated loss of pretrained runs a picture, with the losses of models that only
-    count.
-    """
+def _rank_losses(runs: Sequence[ReportedRun]) -> list[_Ranking]:
+    """Each validated loss of pretrained runs, and of models that only count."""
     trained = [run for run in runs if not run.task and run.log.series]
     names = dict.fromkeys(n for run in trained for n in run.log.series)
-    blocks: list[Block] = []
+    rankings = []
     for metric in (name for name in names if name.startswith("valid/loss/")):
         own = [run for run in trained if metric in run.log.series]
-        levels = [Level(run.name, run.log.last(metric) or 0.0) for run in own[:MANY]]
+        levels = [Level(run.name, run.log.last(metric) or 0.0) for run in own]
         floors = find_floors(own, metric.removeprefix("valid/loss/"))
         levels += [Level(name, value, series=1) for name, value in floors.items()]
-        svg = draw_levels(levels, title=metric, x=_name_axis("nats", levels))
-        blocks.append(Chart(f"result-{metric.replace('/', '-')}", svg))
-    return blocks
+        name = f"result-{metric.replace('/', '-')}"
+        rankings.append(_Ranking(name, metric, "nats", larger=False, levels=levels))
+    return rankings
+
+
+def _order(runs: Sequence[ReportedRun], rankings: Sequence[_Ranking]) -> list[Block]:
+    """The best of several runs, how sure that is, and the next command; nothing where seeds repeat,
+    whose means are in other panels.
+    """
+    folders = {run.name: run.folder for run in runs}
+    ranked = [(each, best) for each in rankings if len(best := each.choose(0)) > 1]
+    if not ranked or len({run.group or run.name for run in runs}) < len(runs):
+        return []
+    said, commands = [], []
+    for each, (first, second, *_) in ranked:
+        said.append(FIRST.format(title=each.title, first=first, second=second))
+        pair = [folders[first.name], folders[second.name]]
+        if first.ends and second.ends:
+            commands.append(spell_line("compare", *pair))
+    top = folders[ranked[0][1][0].name]
+    commands = commands or [f"{spell_line('finetune')} {spell_setting('checkpoint', top)} {TASK}"]
+    return [
+        Paragraph(" ".join(said)),
+        Paragraph(f"How sure: {ONE_EACH}"),
+        Code("\n".join(commands)),
+    ]
+
+
+def _describe_losses(run: ReportedRun, losses: Sequence[_Ranking]) -> Iterator[Block]:
+    """How good each loss is next to those of models that only count."""
+    for each in losses:
+        own = each.levels[0]
+        said = f"{run.name}: {each.title} {own.value:.4f} nats"
+        said += f", perplexity {math.exp(own.value):,.2f}" if own.value < 30 else ""
+        for floor in each.choose(1):
+            how = "better" if own.value < floor.value else "no better"
+            said += f"; {how} than {floor.name} ({floor.value:.4g})"
+        yield Paragraph(f"{said}.")
 
 
 def _judge(run: ReportedRun) -> list[str]:
     """Sentences on how sure a score is, and whether training was long enough."""
     split, metric = _split(run), _metric(run)
     if not split or metric not in _scores(run, split):
-        return [
-            PERPLEXITY.format(run=run.name, loss=loss, perplexity=math.exp(loss), metric=metric)
-            for metric in run.log.series
-            if metric.startswith("valid/loss/") and (loss := run.log.last(metric) or 0.0) < 30
-        ]
+        held = None if run.task else read_held_out(run.folder)
+        return [HELD.format(held=held.describe())] if held else []
     value, ends = _scores(run, split)[metric], _interval(run, split, metric)
     lines = []
     if ends:
@@ -107,6 +176,8 @@ def _judge(run: ReportedRun) -> list[str]:
             name, reached = best
             text = REACHED if ends[0] <= reached <= ends[1] else SURE
             lines.append(text.format(name=name, value=reached))
+    elif (run.result or {}).get("intervals"):
+        lines.append(NO_INTERVAL.format(metric=metric, value=format_number(value)))
     return lines
 
 
@@ -133,16 +204,12 @@ def _find_kept(run: ReportedRun, metric: str, curve: Curve) -> tuple[float, floa
 def _next(run: ReportedRun) -> str:
     """The commands that go on from a run."""
     if not run.task:
-        return f"{spell_line('finetune')} {spell_setting('checkpoint', run.folder)} task=<a task>"
+        return f"{spell_line('finetune')} {spell_setting('checkpoint', run.folder)} {TASK}"
     lines = [
         f"{spell_line('predict', run.folder)} input=<new texts>",
         f"{spell_line('compare', run.folder)} <another run>",
     ]
     return "\n".join(lines)
-
-
-def _name_axis(unit: str, levels: Sequence[Level]) -> str:
-    return f"{unit} ({FLOORS})" if any(level.series for level in levels) else unit
 
 
 def _find_best(run: ReportedRun, split: str, metric: str) -> tuple[str, float] | None:
