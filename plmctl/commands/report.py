@@ -14,7 +14,7 @@ from plmctl.core.terminal import tell
 
 
 class ReportCommand(Tool):
-    """Write one HTML page about a run, several runs, or a study.
+    """Write one HTML page about a run, several runs, a study or a sweep.
 
     The page needs no network.
     """
@@ -33,7 +33,7 @@ class ReportCommand(Tool):
         runs: Annotated[
             list[str],
             typer.Argument(
-                metavar="RUN... | STUDY", help="Run directories, or the folder of a study."
+                metavar="RUN... | STUDY", help="Run directories, or the folder of a study or sweep."
             ),
         ],
         out: options.Out = "report.html",

@@ -28,13 +28,14 @@ from plmctl.config.quoting import quote
 from plmctl.config.recipes import option_name
 from plmctl.config.spec import OF_HYDRA, Provenance, key_of
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, list_some, raise_all
-from plmctl.core.spelling import quote_value
+from plmctl.core.spelling import quote_value, spell_line
 from plmctl.core.terminal import remark, screen, tell
 from plmctl.jobs.former_sweeper import refuse_former
 from plmctl.jobs.job import remark_next
 from plmctl.jobs.sweep_job import SweepJob, find_folder, read_last_metrics, score, write_end
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweeps
+from plmctl.report.checkpoint_scores import read_checkpoint_scores
 from plmctl.report.folds import conclude_folds
 from plmctl.storage.paths import SUBMITTED, fresh
 
@@ -278,6 +279,8 @@ def _conclude(given: Provenance, folder: Path, code: int) -> int:
         remark(f"table: {sweeps.write(records, folder, ends)}")
         for end in ends:
             remark(end)
+        if read_checkpoint_scores(folder):
+            remark(f"learning curves: {spell_line('report', folder)}")
     what = "stopped" if code else "some jobs failed"
     code = code or int(any(record["code"] for record in records))
     if code:

@@ -20,6 +20,8 @@ from plmctl.analysis.runs import (
 )
 from plmctl.core.errors import DataError, PlmctlError, UsageError, did_you_mean, list_problems
 from plmctl.core.spelling import spell_line, spell_word
+from plmctl.core.terminal import counted
+from plmctl.report.checkpoint_scores import CheckpointScores, read_checkpoint_scores
 from plmctl.report.studies import STUDY, StudyFolder, is_study
 from plmctl.report.sweeps import REPEATED, find_folders, name_jobs, read_record
 from plmctl.storage.paths import find_near
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from plmctl.report.decided import DecidedRun
 
 
+LONG = 80  # characters of a title
 DETAILED = 8  # runs whose models and predictions are read: of 300 they would fill memory and page
 
 
@@ -149,12 +152,24 @@ class SplitPredictions:
 
 @dataclass(frozen=True)
 class Subject:
-    """Several runs, or one study."""
+    """Several runs, one study, or the scores of checkpoints."""
 
     runs: Sequence[ReportedRun] = ()
     study: StudyFolder | None = None
+    scores: CheckpointScores | None = None
     wishes: Wishes = field(default_factory=Wishes)
     plugins: Sequence[str] = ()  # packages outside plmctl whose panels are drawn, too
+    folders: Sequence[Path] = ()  # as the user gave them
+
+    @property
+    def title(self) -> str:
+        """The title of the page."""
+        if self.study:
+            return self.study.title
+        if self.scores:
+            return f"Scores of {counted(len(self.scores.scores), 'checkpoint')}"
+        names = ", ".join(run.name for run in self.runs)
+        return f"Report: {names if len(names) <= LONG else f'{len(self.runs)} runs'}"
 
     @property
     def detailed(self) -> Sequence[ReportedRun]:
@@ -165,10 +180,12 @@ class Subject:
         """(the number of its run or -1, its heading or "", the result) for each result of a type.
 
         Args:
-            kind: `Subject`, `StudyFolder`, `SplitPredictions` or a measure.
+            kind: `Subject`, `StudyFolder`, `CheckpointScores`, `SplitPredictions` or a measure.
         """
         if kind is StudyFolder:
             yield from [(-1, "", self.study)] if self.study else ()
+        elif kind is CheckpointScores:
+            yield from [(-1, "", self.scores)] if self.scores else ()
         elif kind is Subject:
             yield from [(-1, "", self)] if self.runs else ()
         elif kind is SplitPredictions:
@@ -187,7 +204,7 @@ class Subject:
     @property
     def key(self) -> str:
         """A hash of the paths of its folders, which differs from others of the same name."""
-        folders = [self.study.folder] if self.study else [run.folder for run in self.runs]
+        folders = self.folders or [run.folder for run in self.runs]
         places = "\n".join(str(folder.resolve()) for folder in folders)
         return hashlib.sha256(places.encode()).hexdigest()[:16]
 
@@ -204,11 +221,14 @@ def find_subject(
             f"  fix: {spell_line('report', studies[0])}"
         )
     if studies:
-        return Subject(study=StudyFolder.read(studies[0]), wishes=wishes, plugins=plugins)
+        study = StudyFolder.read(studies[0])
+        return Subject(study=study, wishes=wishes, plugins=plugins, folders=studies)
+    if len(folders) == 1 and (scores := read_checkpoint_scores(folders[0])):
+        return Subject(scores=scores, wishes=wishes, plugins=plugins, folders=folders)
     folders = [inner for folder in folders for inner in _jobs(folder)]
     for folder in folders:
         _check(folder)
-    return Subject(_name_runs(folders, plugins), wishes=wishes, plugins=plugins)
+    return Subject(_name_runs(folders, plugins), wishes=wishes, plugins=plugins, folders=folders)
 
 
 def _jobs(folder: Path) -> list[Path]:

@@ -23,7 +23,6 @@ from plmctl.storage.atomic import is_stream, write_text
 from plmctl.storage.gate import admit
 
 SUFFIXES = (".html", ".md")
-LONG = 80  # characters of a title
 
 
 def load_panels(subject: Subject) -> list[Panel[Any]]:
@@ -35,11 +34,8 @@ def load_panels(subject: Subject) -> list[Panel[Any]]:
 
 def make_blocks(subject: Subject) -> list[Block]:
     """The title of the page and the blocks of all panels."""
-    names = ", ".join(run.name for run in subject.runs)
-    named = names if len(names) <= LONG else f"{len(subject.runs)} runs"
-    title = subject.study.title if subject.study else f"Report: {named}"
     return [
-        Heading(title, 1),
+        Heading(subject.title, 1),
         *(block for panel in load_panels(subject) for block in panel(subject)),
     ]
 
@@ -130,10 +126,10 @@ def _check_subject(subject: Subject, card: Path | None) -> None:
     options = {"--attention": wishes.heads, "--probe": wishes.probes, "--sensitivity": wishes.bits}
     options |= {"--word": wishes.words, "--keys": wishes.units}
     option = next((name for name, wished in options.items() if wished), "")
-    if subject.study and option:
+    if option and not subject.runs:
         raise UsageError(
-            f"{option}: of runs, not of a study\n"
-            f"  fix: plmctl report {spell_word(str(subject.study.folder))}/jobs/<job>/run"
+            f"{option}: of runs, not of a study or of scores\n"
+            f"  fix: plmctl report {spell_word(str(subject.folders[0]))}/jobs/<job>/run"
         )
     files = {f"--probe {name}": labels.file for name, labels in wishes.probes.items()}
     files |= {f"--word {word}": file for word, file in wishes.words.items()}

@@ -1,0 +1,99 @@
+"""The scores of checkpoints of different age, as a sweep of `eval` leaves them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plmctl.analysis.runs import CONFIG
+from plmctl.report.studies import StudyFolder, is_study
+from plmctl.report.sweeps import ABSENT, find_value, name_jobs, read_records
+
+CHECKPOINT = "checkpoint"
+UNITS = {"step": "update"}  # the names of other ages are their units: words
+_AGED = re.compile(r"(?P<unit>[a-z]+)-(?P<age>\d+)")
+
+
+@dataclass(frozen=True)
+class CheckpointScore:
+    """The scores of one checkpoint.
+
+    Args:
+        run: The name of its run.
+        group: The name that the repetitions of the run with other seeds share.
+        unit: The unit of the age: update, words.
+        age: The updates or words before it.
+        metrics: The scores by metric.
+    """
+
+    run: str
+    group: str
+    unit: str
+    age: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class CheckpointScores:
+    """The scores of the checkpoints of a sweep.
+
+    Args:
+        scores: The scores of each checkpoint.
+        superseded: The number of checkpoints from earlier versions of a study, left out.
+    """
+
+    scores: Sequence[CheckpointScore]
+    superseded: int = 0
+
+
+def read_checkpoint_scores(folder: Path) -> CheckpointScores | None:
+    """The scores in the folder of a sweep of `eval`; None where it has none of checkpoints whose
+    names have their age.
+    """
+    jobs = [job for job in read_records(folder) if _is_score(job)]
+    studies: dict[Path, Mapping[Path, tuple[str, str]]] = {}
+    found, superseded = list[CheckpointScore](), 0
+    for job, settings in zip(jobs, name_jobs(jobs, without=[CHECKPOINT]), strict=True):
+        place = Path(find_value(job, CHECKPOINT))
+        aged = _AGED.fullmatch(place.name)
+        if aged is None:
+            continue
+        names = _name_run(place.parent.parent, studies)
+        if names is None:
+            superseded += 1
+            continue
+        run, group = (f"{name} {settings}".strip() for name in names)
+        unit = UNITS.get(aged["unit"], aged["unit"])
+        found.append(CheckpointScore(run, group, unit, int(aged["age"]), job["metrics"]))
+    return CheckpointScores(found, superseded) if found else None
+
+
+def _is_score(job: Mapping[str, Any]) -> bool:
+    """Whether a job of a sweep has scored a checkpoint, and trained nothing."""
+    trains = (Path(job.get("dir") or ".") / CONFIG).is_file()
+    return bool(job["metrics"]) and not trains and find_value(dict(job), CHECKPOINT) != ABSENT
+
+
+def _name_run(
+    run: Path, studies: dict[Path, Mapping[Path, tuple[str, str]]]
+) -> tuple[str, str] | None:
+    """(the name of a run, the name of its group); None for a job that its study no longer plans.
+
+    Args:
+        run: The folder of the run.
+        studies: The names of the jobs of the studies that were read before.
+    """
+    study = run.parent.parent.parent  # STUDY/jobs/JOB/run
+    if not is_study(study):
+        return str(run), str(run)
+    if study not in studies:
+        studies[study] = dict(_name_jobs(study))
+    return studies[study].get(run)
+
+
+def _name_jobs(study: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
+    for job in StudyFolder.read(study).jobs:
+        yield job.folder / "run", (job.label, job.arm or job.label)
