@@ -34,7 +34,7 @@ from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_json
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks.scores.below import list_unbeaten
-from plmctl.tasks.scores.bundles import add_bundles
+from plmctl.tasks.scores.bundles import add_bundles, list_known
 from plmctl.training.averaged import read_average
 
 NAME = "README.md"
@@ -333,6 +333,7 @@ def _evaluate(
         lower = result.get("lower") or ()
         below = list_unbeaten(scores, read_baselines(folder), metrics[0], lower=lower)
         tables += [Paragraph(f"{line}.") for line in below]
+    tables += [Paragraph(f"{line}.") for line in list_known(result)]
     if evaluated and how:
         tables.append(Paragraph(f"Scores are {how}."))
     predicted = {split: len(rows) for split, rows in read_predictions(folder).items()}

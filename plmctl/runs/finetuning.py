@@ -31,12 +31,13 @@ from plmctl.runs.side_tasks import open_side_tasks
 from plmctl.runs.side_training import conclude_sides, score_sides
 from plmctl.runs.task_fit import fit_task
 from plmctl.storage.atomic import write_json
+from plmctl.tasks import inference
 from plmctl.tasks.baselines import score_baselines
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.scores.below import FILE as BASELINES
 from plmctl.tasks.scores.below import UNBEATEN, list_unbeaten
-from plmctl.tasks.scores.bundles import count_bundles
+from plmctl.tasks.scores.bundles import KNOWN, count_bundles, list_known
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import keep_trained
 from plmctl.text.reader import read_documents
@@ -230,6 +231,8 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     record |= {"metrics": metrics, "intervals": round_floats(intervals), "examples": examples}
     bundles = {name: n for name, rows in predicted.items() if (n := count_bundles(rows))}
     record |= {"bundles": bundles} if bundles else {}
+    known = inference.count_known_bundles(task, plan.data)
+    record |= {KNOWN: known} if known else {}
     record |= {"footprint": footprint.record()}
     beside, places = conclude_sides(session, model, plan.sides)
     record |= {"beside": beside} if beside else {}
@@ -245,7 +248,8 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
             extra |= {UNBEATEN: Told("; ".join(lines), len(lines))}
         title, as_json = f"{task.name}: {best.name}", given.json
         taken = footprint.record() if as_json else footprint.describe()
-        extra = {"footprint": taken, **_describe(task, predicted), **extra}
+        told = {"bundles in train": Told("; ".join(list_known(record)))} if known else {}
+        extra = {"footprint": taken, **_describe(task, predicted), **told, **extra}
         extra |= {"beside": beside} if beside and as_json else places
         ScoreTable(title, metrics, extra, intervals, examples).show(as_json=as_json)
     return best

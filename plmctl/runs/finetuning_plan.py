@@ -24,7 +24,7 @@ from plmctl.config.model_settings import model_settings
 from plmctl.config.spec import thaw
 from plmctl.config.walks import select
 from plmctl.core.batch import Rows
-from plmctl.core.terminal import counted
+from plmctl.core.terminal import WARN, counted
 from plmctl.inputs.known_text import describe_links
 from plmctl.models.base import Model
 from plmctl.models.remarks import remark_on_model
@@ -54,7 +54,8 @@ from plmctl.tasks import inference
 from plmctl.tasks.capabilities import find_lesson, noise_of
 from plmctl.tasks.inference import Split
 from plmctl.tasks.readers.label_text import SETTING, describe_names
-from plmctl.tasks.splits import describe_bundles
+from plmctl.tasks.scores.bundles import spell_known
+from plmctl.tasks.splits import count_units, describe_bundles
 from plmctl.tasks.task import Task
 from plmctl.text import unknown
 from plmctl.text.tokenizer import META, Tokenizer
@@ -249,6 +250,8 @@ def _describe_data(
             by = f"in whole bundles: {bundles}" if bundles else "by what they say"
             notes.append(f"held out of train {by} ({how})")
         session.say(f"{name}: {'; '.join(filter(None, notes))}")
+    for name, known in inference.count_known_bundles(task, data).items():
+        session.say(spell_known(name, known, count_units(data[name].examples)), WARN)
     if "dev" not in data:
         files = " or ".join(task.splits.reader.splits["dev"])
         session.say(

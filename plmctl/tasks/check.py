@@ -4,24 +4,29 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from plmctl.data.check import labels
-from plmctl.data.check.finding import Finding, Report, Verdict
+from plmctl.data.check.finding import Finding, Report, Verdict, judge
 from plmctl.data.check.labels import LabelledExample
 from plmctl.tasks import inference
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.label_text import describe_names
 from plmctl.tasks.record import Example
-from plmctl.tasks.splits import describe_bundles
+from plmctl.tasks.scores.bundles import KNOWN
+from plmctl.tasks.splits import Splits, count_common_bundles, describe_bundles
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 
 BATCH = 1024  # examples laid out at once
+WHOLE = (
+    "The score does not say how new bundles are answered: put the rows into one file, of which"
+    " plmctl finetune holds out whole bundles. Ids that begin anew in each file name no bundles."
+)
 
 
 def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
@@ -73,13 +78,27 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
     left_out = inference.describe_skipped(reader)
     verdict: Verdict = "bad" if strict else "look"
     report.findings[1:1] = [Finding("broken rows", verdict, left_out, advice)] if left_out else []
-    if held and task.columns.get("bundle") is not None and divided.has("dev"):
-        line = describe_bundles(divided.read("train"), divided.read("dev"))
-        report.findings.insert(1, Finding("bundles", "ok", f"plmctl finetune has {line}"))
+    if divided.names_bundles:
+        report.findings[1:1] = _judge_bundles(divided, splits)
     report.findings.extend(
         Finding("header", "ok", line) for line in inference.describe_reading(task.splits.reader)
     )
     return report
+
+
+def _judge_bundles(divided: Splits, splits: Mapping[str, Sequence[Example]]) -> Iterator[Finding]:
+    """A finding on the bundles of train and of each other split, also of one that is held out."""
+    parts, who = {name: own for name, own in splits.items() if name != "train"}, ""
+    train: Sequence[Example] = splits["train"]
+    if divided.held_share and divided.has("dev"):
+        train, who = divided.read("train"), "plmctl finetune has "
+        parts["dev"] = divided.read("dev")
+    for name, own in parts.items():
+        if line := describe_bundles(train, own, name):
+            known = count_common_bundles(train, own)
+            yield judge(
+                "bundles", who + line, known, look=0, bad=0, advice=WHOLE, numbers={KNOWN: known}
+            )
 
 
 def _leave_repeated(splits: Mapping[str, list[Example]]) -> dict[str, list[Example]]:

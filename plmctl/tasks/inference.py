@@ -24,6 +24,7 @@ from plmctl.tasks import batches
 from plmctl.tasks.readers.broken_rows import SHOWN
 from plmctl.tasks.readers.tables import TEXTS
 from plmctl.tasks.record import Example
+from plmctl.tasks.splits import count_common_bundles
 from plmctl.tasks.task import Task
 from plmctl.text.characters import Spelling
 from plmctl.text.unknown import KNOWING, count_unknown, refuse_unknown
@@ -236,6 +237,13 @@ def describe_overlap(train: Sequence[Example], other: Sequence[Example]) -> str:
     """
     common = _count_known(train, other)
     return f"{common:,} of {len(other):,} are in train too" if common else ""
+
+
+def count_known_bundles(task: Task, data: Mapping[str, Split]) -> dict[str, int]:
+    """The number of bundles in train, too, of each split with such ones."""
+    train = data["train"].examples if task.splits.names_bundles else ()
+    counts = {name: count_common_bundles(train, own.examples) for name, own in data.items()}
+    return {name: n for name, n in counts.items() if n and name != "train"}
 
 
 def unknown(rows: Rows, vocab: Vocab) -> float:

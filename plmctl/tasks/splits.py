@@ -95,6 +95,13 @@ class Splits:
         return self.reader.has(self.path, split, self.columns)
 
     @property
+    def names_bundles(self) -> bool:
+        """Whether a column says what a bundle is. Readers that number bundles themselves begin
+        anew in each file.
+        """
+        return self.columns.get("bundle") is not None
+
+    @property
     def devs(self) -> list[str]:
         """The existing splits for validation."""
         return [name for name in self.reader.splits if name.startswith("dev") and self.has(name)]
@@ -159,16 +166,26 @@ class Splits:
         return self.reader if reads else None
 
 
-def describe_bundles(train: Sequence[Example], dev: Sequence[Example]) -> str:
-    """A sentence on the bundles of each split, and of both; "" without any."""
-    sides = [[{"bundle": example.bundle} for example in own] for own in (train, dev)]
-    named = [{row["bundle"] for row in own} - {""} for own in sides]
-    if not any(named):
+def describe_bundles(train: Sequence[Example], other: Sequence[Example], name: str = "dev") -> str:
+    """A sentence on the bundles of train, of another split, and of both; "" without any."""
+    several = [*train, *other]
+    if not any(example.bundle for example in several):
         return ""
-    in_train, in_dev = (len(group_bundles(own)) for own in sides)
-    both = len(named[0] & named[1])
+    both = count_common_bundles(train, other)
     line = (
-        f"{counted(in_train, 'bundle')} in train, {in_dev:,} in dev,"
+        f"{counted(count_units(train), 'bundle')} in train, {count_units(other):,} in {name},"
         f" {f'{both:,}' if both else 'none'} in both"
     )
-    return "; ".join(filter(None, (line, remark_alone([*sides[0], *sides[1]]))))
+    alone = remark_alone([{"bundle": example.bundle} for example in several])
+    return "; ".join(filter(None, (line, alone)))
+
+
+def count_units(examples: Sequence[Example]) -> int:
+    """The number of bundles; an example without one counts as one."""
+    return len(group_bundles([{"bundle": example.bundle} for example in examples]))
+
+
+def count_common_bundles(train: Sequence[Example], other: Sequence[Example]) -> int:
+    """The number of named bundles that both have."""
+    named = [{example.bundle for example in own} - {""} for own in (train, other)]
+    return len(named[0] & named[1])

@@ -11,6 +11,7 @@ from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.config.command import perform
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.report.card import make_card
 from plmctl.runs import finetuning
 from plmctl.tasks import inference
 from plmctl.tasks.check import check_task
@@ -217,6 +218,31 @@ def test_a_dev_set_that_stands_in_train_is_refused(tmp_path: Path) -> None:
     assert inference.check_splits(task(tmp_path)) == ["dev"]
 
 
+def test_bundles_of_dev_that_stand_in_train_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Customers 0 to 19 in train, 15 to 24 in dev: 5 of these 10 are no new ones."""
+    for name, owners in {"train": range(20), "dev": range(15, 25)}.items():
+        rows = [f"text {name} {n},{'ab'[n % 2]},{n}\n" for n in owners for _ in "12"]
+        (tmp_path / f"{name}.csv").write_text("text,label,owner\n" + "".join(rows))
+    asked = ["task=classification", f"task.path={tmp_path}", "task.columns.bundle=owner"]
+    found = {f.name: f for f in check_task(task(tmp_path, asked[2]), None).findings}["bundles"]
+    assert (found.verdict, found.numbers) == ("bad", {"bundles_in_train": 5})
+    assert found.found == "20 bundles in train, 10 in dev, 5 in both"
+    run = tmp_path / "run"
+    assert (
+        finetuning.finetune(config.compose("finetune", None, [*asked, f"run.dir={run}", *SMALL]))
+        == 0
+    )
+    line = "5 of 10 bundles of dev are in train, too: the score does not say how new bundles"
+    shown = capsys.readouterr()
+    assert line in shown.err.partition("step ")[0]
+    assert line in shown.out
+    result = json.loads((run / "result.json").read_text())
+    assert result["bundles_in_train"] == {"dev": 5}
+    assert line in make_card(run, {"task": {"metrics": ["accuracy"]}})
+
+
 def test_the_score_is_of_what_training_has_not_seen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,7 +263,7 @@ def test_the_score_is_of_what_training_has_not_seen(
     def rows(*more: str) -> int:
         words = [f"checkpoint={run}", f"out={tmp_path / 'out'}", *more]
         capsys.readouterr()
-        assert perform(config.compose("eval", None, words).asked(json=True)) == 0
+        assert perform(config.compose("eval", None, words).asked(json=True))
         return json.loads(capsys.readouterr().out)["rows"]
 
     assert rows() == 6  # as in training

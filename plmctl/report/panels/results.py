@@ -18,6 +18,7 @@ from plmctl.report.panels.curves import find_floors
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number, spell_within
 from plmctl.tasks.scores.below import list_unbeaten
+from plmctl.tasks.scores.bundles import list_known
 from plmctl.tasks.scores.metrics import is_larger_better
 
 SPLITS = ("test", "dev")  # the first that a run has is the one of its result
@@ -54,14 +55,16 @@ def panel(subject: Subject) -> list[Block]:
         return []
     drawn = [each.draw() for each in rankings]
     below = [Paragraph(f"{run.name}: {line}.") for run in subject.runs for line in _unbeaten(run)]
+    known = [Paragraph(f"{r.name}: {line}.") for r in subject.runs for line in list_known(r.result)]
     if len(subject.runs) > 1:
-        return [*drawn, *below, *_order(subject.runs, rankings)]
+        return [*drawn, *below, *known, *_order(subject.runs, rankings)]
     run = subject.runs[0]
     sure = [Paragraph(f"How sure: {' '.join(lines)}")] if (lines := _judge(run)) else []
     hints = " ".join([*([LOW] if below else []), *_judge_length(run, _metric(run) or "loss")])
     return [
         *drawn,
         *below,
+        *known,
         *_describe_losses(run, losses),
         *sure,
         Paragraph(f"Next: {hints}".strip()),

@@ -13,6 +13,8 @@ DRAWN = (
     "the middle 95% of the scores of 1,000 random draws of whole bundles (bootstrap); for a score"
     " that counts bundles, such as exact, Wilson's formula"
 )
+# the entry of result.json with the number of bundles of each split that are in train, too
+KNOWN = "bundles_in_train"
 Row = dict[str, Any]
 Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
 
@@ -105,6 +107,21 @@ def add_bundles(
 def spell_bundles(bundles: int | None) -> str:
     """` in 18 bundles`; "" for examples without bundles."""
     return "" if bundles is None else f" in {counted(bundles, 'bundle')}"
+
+
+def spell_known(split: str, known: int, bundles: int) -> str:
+    """A remark on bundles of a split that training has read rows of."""
+    have = "is" if known == 1 else "are"
+    return (
+        f"{known:,} of {counted(bundles, 'bundle')} of {split} {have} in train, too: the score does"
+        " not say how new bundles are answered"
+    )
+
+
+def list_known(result: Mapping[str, Any] | None) -> list[str]:
+    """The remark by `spell_known` on each split of a run that has such bundles."""
+    known, bundles = ((result or {}).get(name) or {} for name in (KNOWN, "bundles"))
+    return [spell_known(split, n, bundles[split]) for split, n in known.items()]
 
 
 def remark_few(bundles: int) -> str:
