@@ -463,8 +463,9 @@ def find(path: str | os.PathLike[str]) -> Path:
         raise _explain_missing(str(path).rstrip("/"), place)
     if not place.is_dir():
         inside = any((place.parent / name).is_file() for name in ("config.yaml", "config.json"))
-        folder = place.parent if inside else "the folder of a run or a model"
-        raise DataError("is a file, but a folder is needed", file=place, fix=f"give {folder}")
+        what, fix = "is a file, but a folder is needed", "give the folder of a run or a model"
+        meant = place.parent if inside else None
+        raise DataError(what, file=place, fix="" if meant else fix, meant=meant)
     if has_weights(place) and (place / "config.yaml").is_file():
         return place
     if (place / "checkpoints").is_dir():
@@ -513,7 +514,8 @@ def _explain_missing(path: str, place: Path) -> DataError:
     if of_hub and HubName.parse(path).folder is not None:
         fix = f"give {PREFIX}{path}, which is in the local cache of the hub"
     elif near:
-        problem, fix = f"{problem}{did_you_mean([near])}", f"give {near}"
+        problem = f"{problem}{did_you_mean([near])}"
+        return DataError(problem, file=place, meant=near, exact=True)
     elif others:
         fix = f"give one that exists, such as {', '.join(map(str, others))}"
     elif of_hub:

@@ -10,11 +10,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import typer
 
-from plmctl.core.errors import PlmctlError, UsageError
+from plmctl.core.errors import PlmctlError, UsageError, flatten
 from plmctl.core.lacks import describe_lack, exit_code
+from plmctl.core.pasted import spell_fix
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import DETAIL, FAIL, hears, remark
 from plmctl.core.unwritten import explain_own_code, explain_unwritten
 
@@ -28,7 +31,7 @@ def report_mistakes() -> Iterator[None]:
     try:
         yield
     except PlmctlError as error:
-        remark(f"plmctl: {error}", FAIL)
+        remark(f"plmctl: {retype(error, sys.argv[1:])}", FAIL)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         remark("plmctl: stopped", FAIL)
@@ -47,6 +50,26 @@ def report_mistakes() -> Iterator[None]:
         reason = str(error).splitlines()[0] if str(error) else "it ended"
         remark(f"plmctl: the tokenizer cannot read this text: {reason}", FAIL)
         raise typer.Exit(3) from None
+
+
+def retype(error: PlmctlError, words: Sequence[str]) -> str:
+    """The message of an error, whose fix corrects a misspelt path of the command line: a setting,
+    or the whole line for a path alone.
+
+    Args:
+        error: The error.
+        words: The words behind `plmctl`.
+    """
+    text = str(error)
+    for own in flatten(error):
+        meant = str(getattr(own, "meant", None) or "")
+        for word in words if meant else ():
+            key, sign, value = word.partition("=")
+            if Path(value if sign else key) == Path(str(getattr(own, "file", ""))):
+                again = [meant if each == word else each for each in words]
+                fix = spell_setting(key, meant) if sign else shlex.join(["plmctl", *again])
+                text = text.replace(f"fix: {spell_fix(f'give {meant}')}", f"fix: {fix}")
+    return text
 
 
 @contextlib.contextmanager

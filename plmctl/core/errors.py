@@ -52,7 +52,8 @@ class UsageError(PlmctlError):
 
 class DataError(PlmctlError):
     """A file is missing, malformed or too small (exit code 3); the message names file and line, if
-    there are any. `exact`: the fix is for this very file, and no other is better.
+    there are any. `exact`: the fix is for this very file, and no other is better. `meant`: an
+    existing path for one that is missing.
     """
 
     exit_code = 3
@@ -65,8 +66,10 @@ class DataError(PlmctlError):
         line: int | None = None,
         fix: str = "",
         exact: bool = False,
+        meant: object = None,
     ) -> None:
-        self.message, self.file, self.exact = message, file, exact
+        self.message, self.file, self.exact, self.meant = message, file, exact, meant
+        fix = fix or (f"give {meant}" if meant is not None else "")
         place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
         super().__init__(f"{place}{message}" + (f"\n  fix: {fix}" if fix else ""))
 

@@ -95,7 +95,7 @@ def compare(
     many, single = len(left), score
     if odd := share_bundles(left, right):
         why = f"the bundle of {odd} is another one than in {a.file}"
-        raise DataError(why, file=b.file, fix="predictions of the same bundles")
+        raise DataError(why, file=b.file, fix="take predictions of the same bundles")
     bundles, alone = count_bundles(left), remark_alone(left)
     if bundles is not None:
         left, right, score = bundle_rows(left), bundle_rows(right), score_bundles(score)
@@ -214,7 +214,7 @@ def align(a: Predicted, b: Predicted) -> tuple[list[Row], list[Row]]:
         raise DataError(
             f"other examples than those of {a.file}: {'; '.join(lines)}",
             file=b.file,
-            fix="predictions of the same split of the same files",
+            fix="take predictions of the same split of the same files",
         )
     differ = [id for id in left if _gold(left[id]) != _gold(right[id])]
     if differ:
@@ -223,7 +223,7 @@ def align(a: Predicted, b: Predicted) -> tuple[list[Row], list[Row]]:
             f"{len(differ):,} of {len(left):,} examples have another gold label than in {a.file}:"
             f" {_some(differ)} (of {one}: {_gold(right[one])!r}, not {_gold(left[one])!r})",
             file=b.file,
-            fix="predictions of the same examples; --id says which column tells them apart",
+            fix="take predictions of the same examples; --id says which column tells them apart",
         )
     return list(left.values()), [right[id] for id in left]
 

@@ -76,7 +76,7 @@ def read_predicted(
     if inside and kind is None and columns == ColumnNames(id=columns.id):
         task = read_task(file.parent.parent, plugins)
     if not rows:
-        raise DataError("no predictions", file=file, fix="name a file with some")
+        raise DataError("no predictions", file=file, fix="take a file with some")
     if task is not None and file.parent == place / FOLDERS[0] and (kept := find_decided(place)):
         rows, how = decide_by_kept(kept, task, rows)
         return Predicted(file, rows, task, how)
@@ -95,7 +95,8 @@ def _find_file(place: Path, split: str) -> Path:
         raise DataError(
             f"there is no such run or file{hint}",
             file=place,
-            fix=f"give {near}" if near else "a run of plmctl finetune, or a file of predictions",
+            fix="" if near else "take a run of plmctl finetune, or a file of predictions",
+            meant=near,
         )
     tried = [*(place / folder / f"{split}.jsonl" for folder in FOLDERS), place / f"{split}.jsonl"]
     if file := next((file for file in tried if file.is_file()), None):

@@ -26,13 +26,14 @@ from typer.testing import CliRunner
 
 from plmctl.cli import app as cli
 from plmctl.cli.app import make_app
+from plmctl.cli.mistakes import retype
 from plmctl.commands.eval import Evaluate
 from plmctl.config import command as commands
 from plmctl.config.command import list_commands
 from plmctl.config.compose import compose
 from plmctl.config.composer import HydraComposer
 from plmctl.config.saved import write_spec
-from plmctl.core.errors import DataError, UsageError
+from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.report.sweeps import describe_end
 from plmctl.storage import paths
@@ -912,3 +913,18 @@ def test_as_a_module_it_is_the_same_program() -> None:
     )
     assert refused.returncode == 2
     assert refused.stderr.startswith("Usage: plmctl pretrain")
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (["eval", "checkpoint=runs/aa", "seed=1"], "checkpoint=runs/a"),
+        (["compare", "runs/aa/", "my runs/b"], "plmctl compare runs/a 'my runs/b'"),
+        (["average", "runs/*"], "# give runs/a"),
+    ],
+)
+def test_a_misspelt_path_is_typed_again(words: list[str], fix: str) -> None:
+    error = DataError("no such run", file=Path("runs/aa"), meant=Path("runs/a"))
+    other = ConfigError("seed", "x", "a number", fix="seed=0")
+    assert retype(error, words) == f"runs/aa: no such run\n  fix: {fix}"
+    assert f"  fix: {fix}\n- seed" in retype(ConfigErrors([error, other]), words)
