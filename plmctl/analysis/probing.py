@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
+from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import batches, inference
 from plmctl.tasks.readers.conll import Columns
@@ -27,6 +28,8 @@ from plmctl.text.tabular import kind_of
 
 TRAIN, TEST = 4000, 2000  # labelled items at most: enough for a comparison of layers, in seconds
 PENALTY = 1e-3  # times the map's squared weights
+FEW = 10  # items of a label, to learn from or to score: fewer say little
+SHOWN = 5  # labels that a remark names
 _LONGEST = 128  # tokens of a row
 
 
@@ -71,6 +74,8 @@ class ProbeResult:
     train: int
     test: int
     classes: int
+    # {label: its items for training and for scoring}, of those with few
+    rare: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, opened: Loaded, question: ProbeItems) -> Self:
@@ -92,7 +97,8 @@ class ProbeResult:
             float((apply_map(fit_map(a, y, len(names)), b).argmax(-1) == test_y).float().mean())
             for a, b in zip(x, test_x, strict=True)
         ]
-        return cls(accuracy, *_floors(train, test), len(train), len(test), len(names))
+        sizes = len(train), len(test), len(names)
+        return cls(accuracy, *_floors(train, test), *sizes, count_rare(question))
 
 
 def split_items(labels: Labels) -> ProbeItems:
@@ -104,6 +110,29 @@ def split_items(labels: Labels) -> ProbeItems:
     if len({item.label for item in train}) < 2 or not test:
         raise DataError("too few labels or sentences for a probe", file=labels.file)
     return ProbeItems(sentences, train, test)
+
+
+def count_rare(question: ProbeItems) -> dict[str, tuple[int, int]]:
+    """{label: its items for training and for scoring}, of labels with fewer than `FEW` of either;
+    the rarest first.
+    """
+    train, test = (Counter(each.label for each in own) for own in (question.train, question.test))
+    counts = {label: (train[label], test[label]) for label in {*train, *test}}
+    rare = sorted((min(both), label) for label, both in counts.items() if min(both) < FEW)
+    return {label: counts[label] for _, label in rare}
+
+
+def describe_rare(question: ProbeItems) -> str:
+    """A remark on labels with few items; "" for none."""
+    rare = count_rare(question)
+    if not rare:
+        return ""
+    named = [f"{label} {train:,} and {test:,}" for label, (train, test) in rare.items()]
+    more = ", ..." if len(named) > SHOWN else ""
+    return (
+        f"{counted(len(rare), 'label')} with fewer than {FEW} items to learn from or to score, so"
+        f" accuracy says little of these: {', '.join(named[:SHOWN])}{more}."
+    )
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,24 @@ def test_part_of_speech_of_a_trained_model(trained: Path, tmp_path: Path) -> Non
     assert len(found.accuracy) == 5  # the embeddings and four layers
     assert (found.train + found.test, found.classes) == (8 * 15, 3)
     assert found.by_word == 1.0
+    assert found.rare == {"VB": (24, 6), "DT": (36, 9), "NN": (36, 9)}
     assert found.majority < 0.5
     assert found.accuracy[0] == 1.0  # the words of every class are its own
+
+
+def test_labels_with_few_items_are_named() -> None:
+    """Few to score count as few to learn from; a label may lack in one of both."""
+
+    def make(**counts: int) -> list[probing.Item]:
+        return [probing.Item([(0, 0)], tag, "w") for tag, n in counts.items() for _ in range(n)]
+
+    train, test = make(NN=90, JJ=10, UH=3, VB=12), make(NN=20, JJ=10, VB=9, FW=1)
+    question = probing.ProbeItems([["w"]], train, test)
+    assert probing.count_rare(question) == {"FW": (0, 1), "UH": (3, 0), "VB": (12, 9)}
+    said = probing.describe_rare(question)
+    assert said.startswith("3 labels with fewer than 10 items")
+    assert said.endswith("FW 0 and 1, UH 3 and 0, VB 12 and 9.")
+    assert probing.describe_rare(probing.ProbeItems([["w"]], train[:90], test[:20])) == ""
 
 
 def test_word_sense(trained: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plmctl.analysis.layers import LayerMoves
-from plmctl.analysis.probing import ProbeResult, split_items
+from plmctl.analysis.probing import ProbeResult, describe_rare, split_items
 from plmctl.analysis.runs import Curve
 from plmctl.analysis.sample import SENTENCES
 from plmctl.core.errors import PlmctlError, list_problems
@@ -64,6 +64,7 @@ def probes(subject: Subject) -> list[Block]:
         rows, notes = [], []
         # an unreadable file of labels is the fault of no run, so it ends the report
         question = split_items(labels)
+        notes += [rare] if (rare := describe_rare(question)) else []
         for run in subject.detailed:
             try:
                 result = ProbeResult.of(run.loaded, question)
