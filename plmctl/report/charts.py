@@ -286,7 +286,7 @@ def _legend(drawn: Sequence[_Series], dashed: Sequence[str]) -> tuple[list[str],
         start, end = (f"{left:g}", y - 4), (f"{left + 20:g}", y - 4)
         if each.number < 0:
             out.append(draw_rule("mark", start, end))
-        elif each.dots:
+        elif _is_dots(each):
             dot = {"cx": f"{left + 10:g}", "cy": y - 4, "r": 3, "fill": "currentColor"}
             out.append(draw_shape("circle", style_series(each.number), **dot))
         else:

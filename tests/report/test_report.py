@@ -59,7 +59,7 @@ def test_chart_draws_each_curve_where_it_belongs():
     assert points[0][0] < points[1][0] < points[2][0]
     assert points[0][1] > points[1][1] > points[2][1]  # SVG counts y downwards
     assert points[1][0] == pytest.approx((points[0][0] + points[2][0]) / 2, abs=0.1)
-    assert len(tree.findall(f"{SVG}circle")) == 1  # a single point is a dot
+    assert len(tree.findall(f"{SVG}circle")) == 2  # a single point is a dot, also in the legend
     assert "floor: 2" in [text.text for text in tree.iter(f"{SVG}text")]
 
 
