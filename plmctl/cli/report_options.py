@@ -19,6 +19,12 @@ Markdown = Annotated[
     bool,
     typer.Option("--markdown", help="Also write Markdown, with pictures in a folder next to it."),
 ]
+Brief = Annotated[
+    bool,
+    typer.Option(
+        "--brief", help="Only one sheet: the result, how sure it is, the confusions, the limits."
+    ),
+]
 Heads = Annotated[
     str | None,
     typer.Option(

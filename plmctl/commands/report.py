@@ -38,6 +38,7 @@ class ReportCommand(Tool):
         ],
         out: options.Out = "report.html",
         markdown: options.Markdown = False,
+        brief: options.Brief = False,
         figures: options.Figures = None,
         attention: options.Heads = None,
         sentence: options.Sentences = None,
@@ -56,6 +57,7 @@ class ReportCommand(Tool):
             [Path(folder).expanduser() for folder in runs],
             _place_page(out),
             markdown=markdown,
+            brief=brief,
             figures=Path(figures).expanduser() if figures else None,
             wishes=parse_wishes(
                 attention, sentence or [], probe or [], sensitivity, words=word or [], units=keys

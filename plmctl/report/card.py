@@ -182,7 +182,7 @@ def _body(
         Heading("Intended use"),
         Paragraph(UNSTATED),
         Heading("Limitations"),
-        Paragraph(" ".join(_list_limits(config, result))),
+        Paragraph(" ".join(list_limits(config, result))),
     ]
 
 
@@ -264,7 +264,7 @@ def _find_longest(config: Mapping[str, Any]) -> Any:
     return task.get("max_length") or form.get("max_length")
 
 
-def _list_limits(config: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[str]:
+def list_limits(config: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[str]:
     """List the limits that follow from the run, a sentence each."""
     if longest := _find_longest(config):
         yield f"Training has read rows of at most {longest:,} tokens."

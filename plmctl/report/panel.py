@@ -24,6 +24,7 @@ class Panel(Generic[T]):
     order: float
     title: str
     draw: Callable[[T], list[Block]]
+    brief: bool = False
 
     def __call__(self, subject: Subject) -> list[Block]:
         """The heading and the blocks of all results; equal ones are shown once."""
@@ -44,7 +45,7 @@ class Panel(Generic[T]):
 
 
 def panel_of(
-    result: type[T], *, order: float, title: str = ""
+    result: type[T], *, order: float, title: str = "", brief: bool = False
 ) -> Callable[[Callable[[T], list[Block]]], Panel[T]]:
     """Decorate the function that draws the results of one type.
 
@@ -53,8 +54,9 @@ def panel_of(
             `StudyFolder`.
         order: The position on the page.
         title: The heading; "": the function gives it.
+        brief: Whether a page of one sheet has it, too.
     """
-    return lambda draw: Panel(result, order, title, draw)
+    return lambda draw: Panel(result, order, title, draw, brief)
 
 
 def number_charts(block: Block, number: int) -> Block:

@@ -55,7 +55,7 @@ MORE = (
 HEAD = ["job", "state", "updates", "last validation loss", "seconds", "folder"]
 
 
-@panel_of(StudyFolder, order=0)
+@panel_of(StudyFolder, order=0, brief=True)
 def facts(study: StudyFolder) -> list[Block]:
     """The facts of the study, and how far it is."""
     counts: Counter[str] = Counter(job.state for job in study.jobs)
@@ -104,7 +104,7 @@ def arms(study: StudyFolder) -> list[Block]:
     return [TableBlock(["arm", "its settings"], rows)] if rows else []
 
 
-@panel_of(StudyFolder, order=1, title="Findings")
+@panel_of(StudyFolder, order=1, title="Findings", brief=True)
 def findings(study: StudyFolder) -> list[Block]:
     """The verdicts, and a table and a picture for each metric."""
     table = study.table

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from plmctl.report.decided import DecidedRun
 
 
+SPLITS = ("test", "dev")  # the first that a run has is the one of its result
 LONG = 80  # characters of a title
 DETAILED = 8  # runs whose models and predictions are read: of 300 they would fill memory and page
 
@@ -160,6 +161,7 @@ class Subject:
     wishes: Wishes = field(default_factory=Wishes)
     plugins: Sequence[str] = ()  # packages outside plmctl whose panels are drawn, too
     folders: Sequence[Path] = ()  # as the user gave them
+    brief: bool = False  # whether the page has one sheet
 
     @property
     def title(self) -> str:
@@ -190,7 +192,7 @@ class Subject:
             yield from [(-1, "", self)] if self.runs else ()
         elif kind is SplitPredictions:
             for run in self.detailed:
-                for split, rows in run.predictions.items():
+                for split, rows in self._choose_splits(run.predictions).items():
                     yield -1, f"{run.name}, {split}", SplitPredictions(run, split, rows)
         else:
             for number, run in enumerate(self.detailed):
@@ -201,12 +203,24 @@ class Subject:
                 if result is not None:
                     yield number, run.name if len(self.runs) > 1 else "", result
 
+    def _choose_splits(self, predictions: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The splits that are shown; on one sheet that of the result of a single run."""
+        if not self.brief:
+            return predictions
+        split = choose_split(predictions) if len(self.runs) == 1 else ""
+        return {split: predictions[split]} if split else {}
+
     @property
     def key(self) -> str:
         """A hash of the paths of its folders, which differs from others of the same name."""
         folders = self.folders or [run.folder for run in self.runs]
         places = "\n".join(str(folder.resolve()) for folder in folders)
         return hashlib.sha256(places.encode()).hexdigest()[:16]
+
+
+def choose_split(known: Mapping[str, Any]) -> str:
+    """The split whose score is the result of a run, or ""."""
+    return next((split for split in (*SPLITS, *known) if split in known), "")
 
 
 def find_subject(

@@ -5,6 +5,7 @@ card.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ def load_panels(subject: Subject) -> list[Panel[Any]]:
     """The panels of runs or of a study, with those of its plug-ins, in the order of the page."""
     home = study_panels if subject.study else panels
     found = find_members(home, subject.plugins, lambda value: isinstance(value, Panel))
-    return sorted(found, key=lambda panel: panel.order)
+    shown = (panel for panel in found if panel.brief or not subject.brief)
+    return sorted(shown, key=lambda panel: panel.order)
 
 
 def make_blocks(subject: Subject) -> list[Block]:
@@ -58,6 +60,7 @@ def write(
     out: Path,
     *,
     markdown: bool = False,
+    brief: bool = False,
     figures: Path | None = None,
     wishes: Wishes | None = None,
     card: Path | None = None,
@@ -70,6 +73,7 @@ def write(
         folders: Runs, or one study.
         out: An .html file, or a .md file, which comes with an .html file.
         markdown: Also the .md file.
+        brief: Only the panels of a page of one sheet.
         figures: A folder for the pictures and tables as files of their own.
         card: The file of the model card of the one run.
         facts: Facts of the card that the run does not know.
@@ -77,7 +81,7 @@ def write(
     _check_files(out, markdown, card, facts or {})
     if figures:
         check_figures(figures)
-    subject = find_subject(folders, wishes, plugins)
+    subject = replace(find_subject(folders, wishes, plugins), brief=brief)
     _check_subject(subject, card)
     for each in subject.runs:
         _remark_on_plugins(each)
@@ -131,6 +135,8 @@ def _check_subject(subject: Subject, card: Path | None) -> None:
             f"{option}: of runs, not of a study or of scores\n"
             f"  fix: plmctl report {spell_word(str(subject.folders[0]))}/jobs/<job>/run"
         )
+    if option and subject.brief:
+        raise UsageError(f"{option}: not of a page of one sheet\n  fix: leave out --brief")
     files = {f"--probe {name}": labels.file for name, labels in wishes.probes.items()}
     files |= {f"--word {word}": file for word, file in wishes.words.items()}
     for option, file in files.items():

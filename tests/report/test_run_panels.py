@@ -593,6 +593,27 @@ def test_superglue_of_runs(tmp_path: Path) -> None:
     assert benchmarks.superglue(find_subject([])) == []
 
 
+def test_one_sheet_has_the_result_one_confusion_and_the_limits(tmp_path: Path) -> None:
+    folder = fabricated.tuned(tmp_path / "t", LABELS, {"test": {"accuracy": 0.5}})
+    (folder / "predictions").mkdir()
+    for split in ("dev", "test"):
+        rows = [guess(0, "a", 0.9), guess(1, "b", 0.8)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "predictions" / f"{split}.jsonl").write_text(text)
+    page = tmp_path / "sheet.html"
+    assert report(str(folder), "--brief", "--out", str(page)).exit_code == 0
+    headings = ["Report: t", "Result", "Confusion", "t, test", "Limits"]
+    assert parsed.parse(page.read_text()).headings == headings
+    assert "with the seed 3" in page.read_text()
+    both = replace(find_subject([folder, folder]), brief=True)
+    assert all(
+        panel.title not in ("Confusion", "Limits") or not panel(both) for panel in load_panels(both)
+    )
+    refused = report(str(folder), "--brief", "--attention", "0.0")
+    assert refused.exit_code == 2
+    assert "leave out --brief" in refused.output
+
+
 def test_confusion(tmp_path: Path) -> None:
     rows = [guess(0, "a", 0.9, "a"), guess(1, "a", 0.8), guess(2, "b", 0.7), guess(3, "b", 0.6)]
     folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {"accuracy": 0.75}}, rows)

@@ -22,7 +22,7 @@ RANKED = "Scores whose rank among all, from 0 to 1, is furthest from that of the
 SURE = "Wrong answers by the probability that the model gives them."
 
 
-@panel_of(SplitPredictions, order=10, title="Confusion")
+@panel_of(SplitPredictions, order=10, title="Confusion", brief=True)
 def confusion(found: SplitPredictions) -> list[Block]:
     """A matrix of classes."""
     rows = found.rows

@@ -17,7 +17,7 @@ ABOUT = (
 HEAD = ("setting", "folds", "metric", "mean ± deviation", "all rows", "95% interval", "rows")
 
 
-@panel_of(Subject, order=1.5, title="Folds")
+@panel_of(Subject, order=1.5, title="Folds", brief=True)
 def panel(subject: Subject) -> list[Block]:
     """The mean over the folds of each setting, and the score of all rows together."""
     records = [(run, read_record(run.folder)) for run in subject.runs]

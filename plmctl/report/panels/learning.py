@@ -16,7 +16,7 @@ SHOWN = 3  # metrics; the sweep's own file has all
 BANDS = "Runs of other seeds share a curve, shaded from the lowest to the highest."
 
 
-@panel_of(CheckpointScores, order=1, title="Learning curves")
+@panel_of(CheckpointScores, order=1, title="Learning curves", brief=True)
 def panel(found: CheckpointScores) -> list[Block]:
     """A picture for each of the first metrics and each unit of age, and a table."""
     metrics = list(dict.fromkeys(name for each in found.scores for name in each.metrics))[:SHOWN]

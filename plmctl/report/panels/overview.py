@@ -7,6 +7,7 @@ from collections import Counter
 from plmctl.analysis.runs import find_standing
 from plmctl.core.spelling import spell_line
 from plmctl.data.held_out import read_held_out
+from plmctl.report.card import list_limits
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
@@ -19,7 +20,7 @@ HEAD = ["run", "folder", "what", "state", "how far", "valid"]
 FIRST = "Models and predictions are shown of the first {} of {} runs; {} shows another."
 
 
-@panel_of(Subject, order=0)
+@panel_of(Subject, order=0, brief=True)
 def panel(subject: Subject) -> list[Block]:
     """How far the runs are, with remarks: one run in a sentence, several are counted."""
     rows, notes = [_describe(run) for run in subject.runs], []
@@ -46,6 +47,15 @@ def runs(subject: Subject) -> list[Block]:
     """A table of several runs."""
     rows = [_describe(run) for run in subject.runs]
     return [TableBlock.of_filled(HEAD, rows)] if len(rows) > 1 else []
+
+
+@panel_of(Subject, order=11.5, title="Limits", brief=True)
+def limits(subject: Subject) -> list[Block]:
+    """The limits of a single run, as its model card has them."""
+    if len(subject.runs) != 1:
+        return []
+    run = subject.runs[0]
+    return [Paragraph(" ".join(list_limits(run.log.config, run.result or {})))]
 
 
 def _describe(run: ReportedRun) -> list[str]:

@@ -15,13 +15,12 @@ from plmctl.report.charts import Level, draw_levels
 from plmctl.report.page import Block, Chart, Code, Paragraph
 from plmctl.report.panel import panel_of
 from plmctl.report.panels.curves import find_floors
-from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.subject import ReportedRun, Subject, choose_split
 from plmctl.report.text import format_number, spell_within
 from plmctl.tasks.scores.below import list_unbeaten
 from plmctl.tasks.scores.bundles import list_known
 from plmctl.tasks.scores.metrics import is_larger_better
 
-SPLITS = ("test", "dev")  # the first that a run has is the one of its result
 FLOORS = "orange: without pretraining"
 SEED = "Another seed may change the score by more than that."
 HELD = "measured on {held} that were held out. Another seed gives another loss."
@@ -46,7 +45,7 @@ TASK = "task=<a task>"
 MANY = 12  # runs in a picture
 
 
-@panel_of(Subject, order=1, title="Result")
+@panel_of(Subject, order=1, title="Result", brief=True)
 def panel(subject: Subject) -> list[Block]:
     """A picture of the scores or losses; of one run also its certainty and the next commands."""
     losses = _rank_losses(subject.runs)
@@ -234,8 +233,7 @@ def _is_larger_better(run: ReportedRun, metric: str) -> bool:
 
 
 def _split(run: ReportedRun) -> str:
-    known = (run.result or {}).get("metrics") or {}
-    return next((split for split in (*SPLITS, *known) if split in known), "")
+    return choose_split((run.result or {}).get("metrics") or {})
 
 
 def _metric(run: ReportedRun) -> str:
