@@ -5,15 +5,21 @@ bootstrap, approximate randomisation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from plmctl.analysis.statistics import ALPHA, quantile
+from plmctl.tasks.scores.bundles import bundle_rows, count_bundles, score_bundles
+from plmctl.tasks.scores.resampling import Form, Sums, Whole, draw_like, find_forms
 
 # [R, n] numbers of examples to [R] scores, of the n of one system followed by the n of the other
 Score = Callable[[np.ndarray], np.ndarray]
+Rows = Sequence[Mapping[str, Any]]
+RowScore = Callable[[Rows], Mapping[str, float]]
+TESTED = 2000  # draws of a test in the results of a run
 ROOM = 1 << 20  # numbers of a table of draws that is made at once
 EQUAL = 1e-9  # differences of scores below it are rounding
 
@@ -130,6 +136,54 @@ def compare_scores(
         count += int((np.abs(difference) >= abs(second - first) - EQUAL).sum())
     p = count / swaps if enumerated else (1 + count) / (1 + swaps)
     return PairedDifference(first, second, low, high, p, samples, swaps, enumerated)
+
+
+def compare_form(form: Form, n: int, *, samples: int, seed: int) -> PairedDifference:
+    """The difference of two systems by a form of a score; a share has the interval by
+    `find_share_interval`.
+
+    Args:
+        form: The score of draws from the n examples of the first system, then of the second.
+        n: The number of examples.
+        samples: The draws of bootstrap and randomisation.
+        seed: The seed of the draws.
+    """
+    sides = np.arange(2 * n).reshape(2, n)
+    how: dict[str, Any] = {"differs": form.differ(n), "drawn": draw_like(form, *sides)}
+    found = compare_scores(form, n, samples=samples, seed=seed, **how)
+    if isinstance(form, Sums) and form.unit:
+        low, high = find_share_interval(*form.parts[:, 0].reshape(2, n))
+        return replace(found, low=low * form.unit, high=high * form.unit)
+    return found
+
+
+def find_p(first: Rows, second: Rows, score: RowScore, metric: str) -> float | None:
+    """The p-value of the difference between two systems on the same examples, over whole bundles
+    where there are some; None where the examples differ, or a score takes long to draw.
+
+    Args:
+        first, second: The predictions of each, in the same order.
+        score: The scores of predictions.
+        metric: The score to compare.
+    """
+    if [row.get("id") for row in first] != [row.get("id") for row in second] or not first:
+        return None
+    kept = {*first[0]} & {*second[0]}  # one alone may have probabilities
+    left, right = ([{name: row[name] for name in kept} for row in own] for own in (first, second))
+    if count_bundles(left) is not None:
+        left, right, score = bundle_rows(left), bundle_rows(right), score_bundles(score)
+    form = find_forms([*left, *right], score, [metric])[metric]
+    if isinstance(form, Whole):
+        return None
+    return compare_form(form, len(left), samples=TESTED, seed=0).p
+
+
+def find_ps(
+    own: Rows, others: Mapping[str, Rows], score: RowScore, metric: str
+) -> dict[str, float]:
+    """{name: p by `find_p`} of the other systems that can be tested."""
+    found = {name: find_p(own, rows, score, metric) for name, rows in others.items()}
+    return {name: p for name, p in found.items() if p is not None}
 
 
 def _divide(total: int, n: int) -> Iterator[int]:

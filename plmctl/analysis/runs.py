@@ -203,10 +203,15 @@ def read_predictions(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """{split: predictions} of a fine-tuned run; a file ends at the first line that is not JSON."""
     predictions = {}
     for file in sorted((folder / "predictions").glob("*.jsonl")):
-        rows = list(_json_lines(file))
+        rows = read_rows(file)
         if rows:
             predictions[file.stem] = rows
     return predictions
+
+
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """The lines of a file of predictions, up to the first one that is not JSON."""
+    return list(_json_lines(file))
 
 
 def _json_lines(file: Path) -> Iterator[dict[str, Any]]:

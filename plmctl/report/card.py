@@ -33,7 +33,7 @@ from plmctl.runs.own_rate import scale_rate
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_json
 from plmctl.storage.settings_file import to_yaml
-from plmctl.tasks.scores.below import list_unbeaten
+from plmctl.tasks.scores.below import TESTS, list_unbeaten
 from plmctl.tasks.scores.bundles import add_bundles, list_known
 from plmctl.training.averaged import read_average
 
@@ -330,8 +330,9 @@ def _evaluate(
         why = f"{held.describe()} were held out, too few for a validation."
         tables.append(Paragraph(why))
     if metrics := task.get("metrics"):
-        lower = result.get("lower") or ()
-        below = list_unbeaten(scores, read_baselines(folder), metrics[0], lower=lower)
+        simple, lower = read_baselines(folder), result.get("lower") or ()
+        tests = result.get(TESTS)
+        below = list_unbeaten(scores, simple, metrics[0], lower=lower, tests=tests)
         tables += [Paragraph(f"{line}.") for line in below]
     tables += [Paragraph(f"{line}.") for line in list_known(result)]
     if evaluated and how:

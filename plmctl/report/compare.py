@@ -5,19 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from plmctl.analysis.paired import (
-    McNemar,
-    PairedDifference,
-    compare_scores,
-    count_discordant,
-    find_share_interval,
-)
+from plmctl.analysis.paired import McNemar, PairedDifference, compare_form, count_discordant
 from plmctl.analysis.statistics import spell_p
 from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.core.rounding import round_floats
@@ -43,7 +37,7 @@ from plmctl.tasks.scores.bundles import (
     spell_bundles,
 )
 from plmctl.tasks.scores.metrics import is_larger_better
-from plmctl.tasks.scores.resampling import Form, Sums, Whole, draw_like, find_forms
+from plmctl.tasks.scores.resampling import Form, Sums, Whole, find_forms
 
 SAMPLES = 10_000
 SHOWN = 5  # ids in a message
@@ -256,18 +250,7 @@ def _compare_form(form: Form, n: int, samples: int | None, seed: int) -> PairedD
         form(sides)
         spent = time.perf_counter() - begun  # bootstrap and randomisation ask for two each
         most = int(max(LEAST, min(SAMPLES, SECONDS / 2 / max(spent, 1e-9))))
-    found = compare_scores(
-        form,
-        n,
-        samples=samples or most,
-        seed=seed,
-        differs=form.differ(n),
-        drawn=draw_like(form, *sides),
-    )
-    if isinstance(form, Sums) and _is_share(form):
-        low, high = find_share_interval(*form.parts[:, 0].reshape(2, n))
-        return replace(found, low=low * form.unit, high=high * form.unit)
-    return found
+    return compare_form(form, n, samples=samples or most, seed=seed)
 
 
 def _show(

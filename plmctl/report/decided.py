@@ -19,6 +19,7 @@ from plmctl.config.spec import thaw
 from plmctl.core.errors import PlmctlError
 from plmctl.core.rounding import round_floats
 from plmctl.tasks.intervals import find_intervals
+from plmctl.tasks.scores.below import TESTS
 from plmctl.tasks.task import Task, as_task
 from plmctl.use.calibrating import decide_by_kept
 
@@ -78,6 +79,7 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
             found[split], how = decided, said
             metrics[split] = round_floats({**metrics[split], **task.score(decided)})
             intervals[split] = round_floats(find_intervals(task, decided))
+    result.pop(TESTS, None)  # tests the predictions before the decision
     result = {**result, "metrics": metrics, "intervals": intervals}
     return DecidedRun(result, found, how, applied=True)
 

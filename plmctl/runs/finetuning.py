@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.paired import find_ps
 from plmctl.artifacts.loading import find, open_source
 from plmctl.config.asked import is_asked
 from plmctl.config.build import build
@@ -32,11 +33,11 @@ from plmctl.runs.side_training import conclude_sides, score_sides
 from plmctl.runs.task_fit import fit_task
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
-from plmctl.tasks.baselines import score_baselines
+from plmctl.tasks.baselines import Baselines, score_baselines
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.scores.below import FILE as BASELINES
-from plmctl.tasks.scores.below import UNBEATEN, list_unbeaten
+from plmctl.tasks.scores.below import TESTS, UNBEATEN, folder_of, list_unbeaten
 from plmctl.tasks.scores.bundles import KNOWN, count_bundles, list_known
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import keep_trained
@@ -220,36 +221,54 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         "labels": task.label_names,
         "skipped": task.splits.reader.skipped,
     }
-    record |= {"signatures": task.signatures} if task.signatures else {}
-    lower = task.directions.lower
-    record |= {"lower": lower} if lower else {}
+    optional: dict[str, Any] = {"signatures": dict(task.signatures), "lower": task.directions.lower}
     baselines = score_baselines(
         task, plan.data["train"].examples, {name: split.examples for name, split in devs.items()}
     )
+    optional[TESTS] = {
+        split: round_floats(find_ps(predicted[split], others, task.score, task.metrics[0]))
+        for split, others in baselines.predictions.items()
+    }
     footprint = measure_footprint(model, best, session.world.device)
     examples = {name: len(split.examples) for name, split in devs.items()}
     record |= {"metrics": metrics, "intervals": round_floats(intervals), "examples": examples}
     bundles = {name: n for name, rows in predicted.items() if (n := count_bundles(rows))}
-    record |= {"bundles": bundles} if bundles else {}
-    known = inference.count_known_bundles(task, plan.data)
-    record |= {KNOWN: known} if known else {}
+    optional |= {"bundles": bundles, KNOWN: inference.count_known_bundles(task, plan.data)}
     record |= {"footprint": footprint.record()}
     beside, places = conclude_sides(session, model, plan.sides)
-    record |= {"beside": beside} if beside else {}
+    record |= {name: value for name, value in {**optional, "beside": beside}.items() if value}
     write_json(session.folder / "result.json", record)
-    if baselines.scores:
-        write_json(session.folder / BASELINES, round_floats(baselines.scores))
+    _write_baselines(session.folder, baselines)
     given = session.spec.provenance
     if not given.front:  # else that command shows them in its own table
-        extra: dict[str, Any] = {"predictions": str(folder)} if metrics else {}
-        if line := baselines.describe(task.metrics[0]):
-            extra = {"baselines": Told(line), **extra}
-        if lines := list_unbeaten(metrics, baselines.scores, task.metrics[0], lower=lower):
-            extra |= {UNBEATEN: Told("; ".join(lines), len(lines))}
         title, as_json = f"{task.name}: {best.name}", given.json
         taken = footprint.record() if as_json else footprint.describe()
-        told = {"bundles in train": Told("; ".join(list_known(record)))} if known else {}
-        extra = {"footprint": taken, **_describe(task, predicted), **told, **extra}
+        told = _describe(task, predicted) | _describe_result(task, record, baselines)
+        extra: dict[str, Any] = {"footprint": taken, **told}
+        extra |= {"predictions": str(folder)} if metrics else {}
         extra |= {"beside": beside} if beside and as_json else places
         ScoreTable(title, metrics, extra, intervals, examples).show(as_json=as_json)
     return best
+
+
+def _describe_result(
+    task: Task, record: Mapping[str, Any], baselines: Baselines
+) -> dict[str, Told]:
+    """Remarks on what scores are worth, next to those of models without pretraining."""
+    first, simple, how = task.metrics[0], baselines.scores, {"tests": record.get(TESTS)}
+    lines = list_unbeaten(record["metrics"], simple, first, lower=task.directions.lower, **how)
+    found = {
+        "bundles in train": Told("; ".join(list_known(record))),
+        "baselines": Told(baselines.describe(first)),
+        UNBEATEN: Told("; ".join(lines), len(lines)),
+    }
+    return {name: told for name, told in found.items() if told.text}
+
+
+def _write_baselines(run: Path, baselines: Baselines) -> None:
+    """The scores and predictions of models without pretraining, as files of a run."""
+    if baselines.scores:
+        write_json(run / BASELINES, round_floats(baselines.scores))
+    for split, others in baselines.predictions.items():
+        for name, rows in others.items():
+            write_predictions(folder_of(run, name), split, rows)

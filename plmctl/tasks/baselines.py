@@ -35,10 +35,13 @@ Texts = list[list[str]]  # features of each text
 
 @dataclass(frozen=True)
 class Baselines:
-    """The scores of models without pretraining, {split: {model: {metric: value}}}."""
+    """The scores of models without pretraining, {split: {model: {metric: value}}}, and their
+    predictions, {split: {model: rows}}.
+    """
 
     scores: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     remark: str = ""
+    predictions: Mapping[str, Mapping[str, list[Row]]] = field(default_factory=dict)
 
     def describe(self, metric: str) -> str:
         """One line with the values of `metric`, or ""."""
@@ -69,10 +72,15 @@ def score_baselines(
     remark = f" (of {len(taken):,} of {len(train):,} examples)" if len(taken) < len(train) else ""
     if {*models} == {CONSTANT} and any(map(sides_of, taken)):
         remark += "; no model of words: there is no room for one of so many labels"
-    scores = {}
-    for split, examples in devs.items():
-        scores[split] = {name: _score(task, guess(examples)) for name, guess in models.items()}
-    return Baselines(scores, remark)
+    predictions = {
+        split: {name: guess(examples) for name, guess in models.items()}
+        for split, examples in devs.items()
+    }
+    scores = {
+        split: {name: _score(task, rows) for name, rows in of.items()}
+        for split, of in predictions.items()
+    }
+    return Baselines(scores, remark, predictions)
 
 
 def take(examples: Sequence[Example]) -> list[Example]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
+from plmctl.analysis.paired import find_ps
+from plmctl.analysis.runs import read_rows
 from plmctl.artifacts.loading import Loaded
 from plmctl.storage.reading import read_json
+from plmctl.tasks.predictions import predictions_file
 from plmctl.tasks.scores.below import FILE as BASELINES
-from plmctl.tasks.scores.below import UNBEATEN, list_unbeaten
+from plmctl.tasks.scores.below import UNBEATEN, folder_of, list_unbeaten
 from plmctl.tasks.task import Task
 from plmctl.use.answering import AnsweredSplit
 from plmctl.use.predict import Told
@@ -24,9 +29,20 @@ def compare_simple(loaded: Loaded, task: Task, answered: AnsweredSplit) -> dict[
         for split, own in read_json(file).items()
         if split == answered.name and _has_examples(file.parent, split, len(answered.predictions))
     }
-    lower = task.directions.lower
-    lines = list_unbeaten({answered.name: answered.metrics}, simple, task.metrics[0], lower=lower)
+    first, lower = task.metrics[0], task.directions.lower
+    tests = {
+        split: find_ps(answered.predictions, _read(file.parent, split, own), task.score, first)
+        for split, own in simple.items()
+    }
+    scores = {answered.name: answered.metrics}
+    lines = list_unbeaten(scores, simple, first, lower=lower, tests=tests)
     return {UNBEATEN: Told("; ".join(lines), len(lines))} if lines else {}
+
+
+def _read(run: Path, split: str, models: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """The predictions of models without pretraining; older runs have none."""
+    files = {name: predictions_file(folder_of(run, name), split) for name in models}
+    return {name: read_rows(file) for name, file in files.items() if file.is_file()}
 
 
 def _has_examples(run: Path, split: str, count: int) -> bool:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
-from plmctl.analysis.paired import compare_scores, count_discordant, find_share_interval
+from plmctl.analysis.paired import compare_scores, count_discordant, find_ps, find_share_interval
+from plmctl.tasks.scores.labels import score_labels
 
 
 def mean_of(values: list[float]):
@@ -92,3 +95,25 @@ def test_shares_of_few_examples() -> None:
     half = 1.959964 * ((b + c) - (c - b) ** 2 / n) ** 0.5
     wanted = ((c - b - half) / n, (c - b + half) / n)
     assert find_share_interval(left, right) == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("bundled", [False, True])
+def test_p_of_other_predictions_is_that_of_mcnemar(bundled: bool) -> None:
+    """2 rows right in the first alone, 5 in the second alone, of 60; in bundles of two the rows
+    agree, so that 2 against 5 bundles count.
+    """
+
+    def predict(wrong: set[int]) -> list[dict[str, Any]]:
+        return [
+            {"id": str(n), "gold": "ab"[n % 2], "guess": "ab"[(n + (n // size in wrong)) % 2]}
+            | ({"bundle": str(n // 2), "probabilities": None} if bundled else {})
+            for n in range(60 * size)
+        ]
+
+    size = 1 + bundled
+    own, other = predict({0, 1, 2, 3, 4, 9}), predict({5, 6, 9})
+    score = partial(score_labels, names=["accuracy"])
+    found = find_ps(own, {"words": other, "unlike": other[1:]}, score, "accuracy")
+    side = [n not in wrong for wrong in ({0, 1, 2, 3, 4}, {5, 6}) for n in range(60)]
+    exact = count_discordant(side[:60], side[60:]).exact
+    assert found == {"words": pytest.approx(exact)}

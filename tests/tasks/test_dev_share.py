@@ -259,6 +259,9 @@ def test_the_score_is_of_what_training_has_not_seen(
         json.loads(line) for line in (run / "predictions" / "dev.jsonl").read_text().splitlines()
     ]
     assert len(scored) == 6
+    words = (run / "baselines" / "words" / "dev.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in words] == [row["id"] for row in scored]
+    assert json.loads((run / "result.json").read_text())["p_of_baselines"]["dev"]["words"] == 1
 
     def rows(*more: str) -> int:
         words = [f"checkpoint={run}", f"out={tmp_path / 'out'}", *more]

@@ -17,7 +17,7 @@ from plmctl.report.panel import panel_of
 from plmctl.report.panels.curves import find_floors
 from plmctl.report.subject import ReportedRun, Subject, choose_split
 from plmctl.report.text import format_number, spell_within
-from plmctl.tasks.scores.below import list_unbeaten
+from plmctl.tasks.scores.below import TESTS, list_unbeaten
 from plmctl.tasks.scores.bundles import list_known
 from plmctl.tasks.scores.metrics import is_larger_better
 
@@ -223,9 +223,10 @@ def _find_best(run: ReportedRun, split: str, metric: str) -> tuple[str, float] |
 
 def _unbeaten(run: ReportedRun) -> list[str]:
     """A line for each split on which the run is no better than models without pretraining."""
-    scores, lower = (run.result or {}).get("metrics") or {}, (run.result or {}).get("lower") or ()
-    metric = _metric(run)
-    return list_unbeaten(scores, run.baselines, metric, lower=lower) if metric else []
+    result, metric = run.result or {}, _metric(run)
+    scores, how = result.get("metrics") or {}, {"lower": result.get("lower") or ()}
+    tests = result.get(TESTS)
+    return list_unbeaten(scores, run.baselines, metric, tests=tests, **how) if metric else []
 
 
 def _is_larger_better(run: ReportedRun, metric: str) -> bool:

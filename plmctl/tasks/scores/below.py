@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from plmctl.core.rounding import round_floats
 from plmctl.tasks.scores.metrics import is_larger_better
 
 FILE = "baselines.json"  # a file of a run: the scores of models without pretraining
+TESTS = "p_of_baselines"  # the entry of result.json with the p-values of their differences
+ALPHA = 0.05  # a difference with a smaller p-value counts as one
 UNBEATEN = "baselines not beaten"  # the name of the lines in tables of scores
 Scores = Mapping[str, Mapping[str, float | None]]  # {split: {metric: value}}
 Simple = Mapping[str, Mapping[str, Mapping[str, float]]]  # {split: {model: {metric: value}}}
 
 
+def folder_of(run: Path, model: str) -> Path:
+    """The folder with the predictions of a model without pretraining, by split."""
+    return run / "baselines" / model.replace(" ", "-")
+
+
 def list_unbeaten(
-    scores: Scores, simple: Simple, metric: str, *, lower: Collection[str] = ()
+    scores: Scores,
+    simple: Simple,
+    metric: str,
+    *,
+    lower: Collection[str] = (),
+    tests: Mapping[str, Mapping[str, float]] | None = None,
 ) -> list[str]:
     """A line for each split on which a model without pretraining has as good a score, or a better
     one. Scores are equal where their stored digits are.
@@ -24,6 +37,7 @@ def list_unbeaten(
         simple: The scores of the others, on the same examples.
         metric: the first one of the task.
         lower: The metrics of the task of which a lower value is better.
+        tests: {split: {model: p of the difference on the same examples}}, as far as it was tested.
     """
     lines, sign = [], 1 if is_larger_better(metric, lower) else -1
     for split, own in scores.items():
@@ -35,13 +49,26 @@ def list_unbeaten(
         named = [name for name, gain in ahead.items() if gain > 0 or (gain == 0 and not worse)]
         if not named:
             continue
-        how, end = ("worse than", "better") if worse else ("no better than", "as well")
-        others = ", ".join(f"{name} {known[name]:.4f}" for name in named)
+        tested = {name: p for name, p in (tests or {}).get(split, {}).items() if name in named}
+        how, end = _judge([*tested.values()]) if worse else ("is no better than", "answers as well")
+        others = ", ".join(
+            f"{name} {known[name]:.4f}" + (f", p {tested[name]:.4f}" if name in tested else "")
+            for name in named
+        )
         lines.append(
-            f"{split}: {metric} {value:.4f} is {how} without pretraining ({others}): a simple"
-            f" model, trained in seconds on the same examples, answers {end}"
+            f"{split}: {metric} {value:.4f} {how} without pretraining ({others}): a simple"
+            f" model, trained in seconds on the same examples, {end}"
         )
     return lines
+
+
+def _judge(tested: Sequence[float]) -> tuple[str, str]:
+    """(how a lower score is related, what the other model does), by p-values of the difference."""
+    if not tested:
+        return "is worse than", "scores better; no test says whether that is chance"
+    if min(tested) < ALPHA:
+        return "is worse than", "answers better"
+    return "is below that", "is not distinguishable from it"
 
 
 def _subtract(one: float, other: float) -> float:

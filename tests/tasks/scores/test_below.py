@@ -43,6 +43,20 @@ def test_models_without_pretraining_that_are_better_are_named(
         assert any(name in line for line in lines) is (name in named)
 
 
+@pytest.mark.parametrize(
+    ("p", "said"),
+    [
+        (0.0123, "is worse than without pretraining (words 0.8000, p 0.0123)|answers better"),
+        (0.453, "is below that without pretraining (words 0.8000, p 0.4530)|not distinguishable"),
+        (None, "is worse than without pretraining (words 0.8000)|scores better; no test"),
+    ],
+)
+def test_a_better_score_is_worded_by_its_test(p: float | None, said: str) -> None:
+    tests = {} if p is None else {"dev": {"words": p, "most frequent": 0.0}}
+    (line,) = list_unbeaten({"dev": {"accuracy": 0.7}}, SIMPLE, "accuracy", tests=tests)
+    assert all(part in line for part in said.split("|"))
+
+
 @pytest.mark.parametrize("value", [0.908613, 0.9086134453781513])
 def test_equal_scores_are_no_better_and_not_worse(value: float) -> None:
     """A file has six digits of a score."""
@@ -74,7 +88,9 @@ def test_eval_has_it_among_the_remarks_of_json(tmp_path: Path) -> None:
     write_json(tmp_path / FILE, SIMPLE)
     write_json(tmp_path / "result.json", {"examples": {"dev": 2}})
     loaded: Any = SimpleNamespace(source=SimpleNamespace(folder=tmp_path))
-    task: Any = SimpleNamespace(metrics=["accuracy"], directions=SimpleNamespace(lower=[]))
+    task: Any = SimpleNamespace(
+        metrics=["accuracy"], directions=SimpleNamespace(lower=[]), score=None
+    )
     answered = AnsweredSplit("dev", [], [{}, {}], {"accuracy": 0.6}, {})
     told = tell_numbers(compare_simple(loaded, task, answered))
     assert told[UNBEATEN] == 1
