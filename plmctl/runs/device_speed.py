@@ -8,6 +8,10 @@ from plmctl.training.device.peak import is_doubtful, peak_flops, usual_share
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 
+# seconds that an update takes however small its model: two to four layers, on a processor alone
+UPDATE = 0.01
+FLOOR = f" and {1000 * UPDATE:.0f} ms an update"
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -27,13 +31,15 @@ class Speed:
         return cls(peak_flops(kind), usual_share(place), is_doubtful(kind))
 
     def describe(self) -> str:
-        """`50% of this device's 4.20 GFLOP/s`."""
+        """`50% of this device's 4.20 GFLOP/s and 10 ms an update`."""
         doubt = ", measured while others compute" if self.doubtful else ""
-        return f"{self.share:.0%} of this device's {spell_rate(self.peak or 0.0)}{doubt}"
+        return f"{self.share:.0%} of this device's {spell_rate(self.peak or 0.0)}{doubt}{FLOOR}"
 
-    def count_seconds(self, flops: float, processes: int = 1) -> float | None:
-        """The time that so many operations take; None where it is unknown."""
-        return flops / (self.share * self.peak * processes) if self.peak else None
+    def count_seconds(self, flops: float, updates: float, processes: int = 1) -> float | None:
+        """The time that so many operations take in so many updates; None where it is unknown."""
+        if not self.peak:
+            return None
+        return flops / (self.share * self.peak * processes) + UPDATE * updates
 
 
 def spell_rate(flops: float) -> str:

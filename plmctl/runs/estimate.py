@@ -158,13 +158,14 @@ def estimate_task(
     return _report(spec, outline, [stage], train, first=first, trained=trained)
 
 
-def count_flops(spec: Finetune, task: Task, outline: Outline) -> float:
-    """Training FLOPs of a whole fine-tuning, at most; 0 where no length is given."""
+def count_work(spec: Finetune, task: Task, outline: Outline) -> tuple[float, int]:
+    """(training FLOPs, updates) of a whole fine-tuning, at most; 0 where no length is given."""
     examples = len(inference.take_share(task.read("train"), spec.train.share))
     updates = count_updates(spec, examples, max(task.lengths.sides))
     train, stage = _measure_task(spec, outline, task, updates, traced=False)
     spent = spend([stage], train)
-    return (spent.flops_per_token + spent.recomputed_flops_per_token) * (spent.tokens or 0)
+    rate = spent.flops_per_token + spent.recomputed_flops_per_token
+    return rate * (spent.tokens or 0), spent.updates or 0
 
 
 def _measure_task(
@@ -329,8 +330,9 @@ def _run(
     elif spent.tokens:
         numbers["training FLOPs"] = f"{spent.flops_per_token * spent.tokens:.3g}"
         work = (spent.flops_per_token + spent.recomputed_flops_per_token) * spent.tokens
-        if (seconds := speed.count_seconds(work, train.processes)) is not None:
-            numbers[f"time at {speed.describe()}"] = clock(seconds)
+        seconds = speed.count_seconds(work, spent.updates or 0, train.processes)
+        if seconds is not None:
+            numbers[f"time, estimated at {speed.describe()}"] = clock(seconds)
     return numbers
 
 

@@ -111,5 +111,9 @@ def count_tokens(train: Mapping[str, Any], max_length: int) -> int | None:
         return round(TOKENS_PER_WORD * words)
     if train["tokens"] or not train["steps"]:
         return train["tokens"] and int(train["tokens"])
-    update = train.get("batch_tokens") or train["batch_size"] * max_length
-    return int(train["steps"] * update)
+    return int(train["steps"] * count_update(train, max_length))
+
+
+def count_update(train: Mapping[str, Any], max_length: int) -> int:
+    """Tokens of an update whose rows have at most `max_length`."""
+    return int(train.get("batch_tokens") or train["batch_size"] * max_length)

@@ -64,7 +64,7 @@ def foresee(plan: SearchPlan) -> dict[str, Any]:
     flops = plan.first.costs["flops"] * (updates * times + again * longest)
     train = plan.maker.compose(plan.space.overrides(_first_point(plan)))["train"]
     speed = Speed.find(train["device"], train["precision"])
-    seconds = speed.count_seconds(flops) if updates else None
+    seconds = speed.count_seconds(flops, updates * times + again * longest) if updates else None
     return {
         "individuals": individuals,
         "jobs": jobs * times + again,

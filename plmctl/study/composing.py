@@ -33,7 +33,7 @@ from plmctl.jobs.job import Config
 from plmctl.probes.base import NamedScores
 from plmctl.runs.adapt import refuse_another_model
 from plmctl.runs.check import outline_pretraining
-from plmctl.runs.estimate import count_flops, estimate
+from plmctl.runs.estimate import count_work, estimate
 from plmctl.runs.prospects import list_validation_metrics
 from plmctl.runs.resolve import outline_later
 from plmctl.runs.teachers import check_teacher
@@ -57,7 +57,8 @@ class ComposedArm:
     pretrain: Config  # an arm without pretraining has the config of its model here
     inject: Config | None  # None: no tokens are added
     tuned: Mapping[str, Sequence[Config]]  # task -> one for each point of the grid
-    tuning_flops: Mapping[str, float]  # task -> of all points, at most
+    # task -> (training FLOPs, updates) of all points, at most
+    tuning_work: Mapping[str, tuple[float, int]]
     evals: Mapping[str, Config]
     # (training FLOPs of a token, parameters) with a vocabulary of so many tokens; None: with as
     # many as its text yields, as far as that is known before there are tokens
@@ -149,9 +150,12 @@ class Composer:
             for name, task in self.study.tasks.items()
         }
         tuned = {name: [each for each, _ in pairs] for name, pairs in all_points.items()}
-        flops = {name: sum(each for _, each in pairs) for name, pairs in all_points.items()}
+        work = {
+            name: (sum(flops for _, (flops, _) in pairs), sum(count for _, (_, count) in pairs))
+            for name, pairs in all_points.items()
+        }
         inject = self._compose_injection(arm, model)
-        return ComposedArm(arm, config, inject, tuned, flops, evals, count, measured)
+        return ComposedArm(arm, config, inject, tuned, work, evals, count, measured)
 
     def _compose_pretraining(self, arm: Arm) -> Config:
         """Validation is on all held-out rows, since fewer would be other text under another
@@ -259,8 +263,8 @@ class Composer:
 
     def _compose_finetuning(
         self, arm: Arm, name: str, task: StudyTask, point: Sequence[str], model: Config
-    ) -> tuple[Config, float]:
-        """The config of a fine-tuning, and its FLOPs, at most."""
+    ) -> tuple[Config, tuple[float, int]]:
+        """The config of a fine-tuning, and its FLOPs and updates, at most."""
         own = (*self.study.finetune, *task.overrides, *point, *arm.finetune)
         refuse_another_model(own, schema.OF_THE_MODEL, key="arms")
         config = self._compose_task(task, own)
@@ -277,10 +281,10 @@ class Composer:
             raise ConfigError(path, length, allowed, fix=fix)
         # a teacher may be an arm, too
         alone = spec_of("finetune", config | {"distill": None, "teacher": None}, self.given)
-        flops = 0.0
+        work = 0.0, 0
         with self._collect(f"arm '{arm.name}'", task=name):
-            flops = count_flops(*outline_later(alone, model, self._read))
-        return config, flops
+            work = count_work(*outline_later(alone, model, self._read))
+        return config, work
 
     def _compose_task(self, task: StudyTask, words: Sequence[str]) -> Config:
         task_words = spell_task(task.task, task.path, self.study.data.get("cache_dir"))

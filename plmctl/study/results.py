@@ -181,6 +181,23 @@ class Results:
             **_summarise_footprints([each for each in footprints if each]),
         }
 
+    def clock(self, arm: str) -> dict[str, float]:
+        """{pretrain or a task: seconds of training of a seed} of the jobs of an arm that are done,
+        in the mean; of a task for one restart of all settings.
+        """
+        names: dict[str, list[str]] = {PRETRAIN: []}
+        for cell in self.cells(arm):
+            names[PRETRAIN] += [cell.pretrain] if cell.pretrain else []
+            for task, points in cell.tuned.items():
+                names.setdefault(task, []).extend(name for point in points for name in point)
+        times = {PRETRAIN: 1, **dict.fromkeys(self.plan.study.tasks, len(self.plan.study.points))}
+        done = {of: [name for name in own if self._done([name])] for of, own in names.items()}
+        return {
+            of: times[of] * statistics.fmean(self._last(name, "seconds") for name in own)
+            for of, own in done.items()
+            if own
+        }
+
     def _count(self, arm: str) -> tuple[float, int]:
         """(training FLOPs of a token, parameters), by the jobs that are done."""
         jobs = (job for cell in self.cells(arm) for job in self.plan.list_tokenizers(cell))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,13 @@ from plmctl.report.study_tables import (
     format_p,
     list_equal,
 )
-from plmctl.runs.device_speed import Speed
-from plmctl.runs.stage_costs import TOKENS_PER_WORD, count_tokens
+from plmctl.runs.stage_costs import TOKENS_PER_WORD
+from plmctl.study.costs import ESTIMATED, MEASURED, SCALED, estimate_costs
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
 from plmctl.study.prospects import list_prospects
 from plmctl.study.results import NOT_RUN, Results
+from plmctl.study.study import PRETRAIN
 
 JOBS = "jobs"  # in the folder of a study: the folders of its jobs
 
@@ -40,7 +41,7 @@ def show_plan(
     """Print the jobs, their cost, and in which rounds they run."""
     console, seeds = screen(), len(plan.study.seeds)
     results = Results(plan, states, lambda name: folder / JOBS / name)
-    arms = estimate_costs(plan, results.cost)
+    arms = estimate_costs(plan, results.cost, results.clock)
     console.print(
         f"{len(plan.cells)} combinations: {len(plan.arms)} arms x {seeds} seeds, in {folder}"
     )
@@ -52,9 +53,8 @@ def show_plan(
     if plan.study.corpus:
         console.print(f"the published experiment reads: {plan.study.corpus}")
     console.print(_make_cost_table(arms, seeds, by_words=_is_by_words(plan)))
-    if speeds := dict.fromkeys(arm["speed"] for arm in arms if arm["seconds"]):
-        console.print(f"time: at {' or '.join(speeds)}; a first run measures the real one")
-        console.print("not counted: the start of each job, tokenizing, validation and evaluation")
+    for line in _explain_times(arms):
+        console.print(line)
     for line in _count_finetunings(plan, arms):
         console.print(line)
     if looks:
@@ -69,6 +69,23 @@ def show_plan(
         console.print(line)
 
 
+def _explain_times(arms: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How the times are known, and what they leave out."""
+    timed = [arm for arm in arms if arm["seconds"]]
+    if not timed:
+        return []
+    sources = {arm["from"][PRETRAIN] for arm in timed}
+    speeds = dict.fromkeys(arm["speed"] for arm in timed if arm["from"][PRETRAIN] == ESTIMATED)
+    lines = [f"time {MEASURED}: the mean of the runs that are done"] * (MEASURED in sources)
+    lines += [f"time {SCALED}: their seconds of a FLOP"] * (SCALED in sources)
+    if speeds:
+        lines.append(
+            f"time {ESTIMATED}: at {' or '.join(speeds)}, a rough guess for small models; another"
+            " dry run after the first job has its seconds"
+        )
+    return [*lines, "not counted: the start of each job, tokenizing, validation and evaluation"]
+
+
 def _is_by_words(plan: StudyPlan) -> bool:
     """Whether the length of pretraining is a number of words, whose tokens are not known."""
     return any(
@@ -81,7 +98,7 @@ def _make_cost_table(
     arms: Sequence[Mapping[str, Any]], seeds: int, *, by_words: bool = False
 ) -> Table:
     """The cost of the pretrainings of all arms."""
-    head = ("arm", "parameters", "tokens", "training FLOPs", "time")
+    head = ("arm", "parameters", "tokens", "training FLOPs", "time", "time is")
     bound = "at most"
     if by_words:
         bound = f"about ({TOKENS_PER_WORD} tokens a word; runs that are done: their own)"
@@ -97,13 +114,14 @@ def _make_cost_table(
 
     for arm in arms:
         parameters, other = f"{arm['parameters']:,}", arm["same_as"]
-        cells = ["", f"as {other}"] if other else spell([arm])
+        known = [arm["from"][PRETRAIN] if arm["seconds"] else ""]
+        cells = ["", f"as {other}", ""] if other else [*spell([arm]), *known]
         table.add_row(arm["arm"], parameters, format_number(arm["tokens"]), *cells)
     if any(arm["flops"] is not None for arm in arms):
         table.add_section()
         own = [arm for arm in arms if not arm["same_as"]]
-        table.add_row("total", "", "", *spell(own))
-        table.add_row(f"of all {counted(seeds, 'seed')}", "", "", *spell(own, seeds))
+        table.add_row("total", "", "", *spell(own), "")
+        table.add_row(f"of all {counted(seeds, 'seed')}", "", "", *spell(own, seeds), "")
     return table
 
 
@@ -123,7 +141,10 @@ def _count_finetunings(plan: StudyPlan, costs: Sequence[Mapping[str, Any]]) -> l
         whole = counted(math.prod(product.values()), "fine-tuning")
         seconds = [time for cost in costs if (time := cost["tuning"].get(task))]
         whole_time = clock(sum(seconds) * len(study.seeds) * restarts)
-        taken = f", at most {whole_time} of updates" if seconds else ""
+        sources = {cost["from"].get(task) for cost in costs} - {None}
+        bound = "at most" if sources == {ESTIMATED} else "about"
+        how = f" ({', '.join(sorted(sources))})"
+        taken = f", {bound} {whole_time} of updates{how}" if seconds else ""
         lines.append(f"{task}: {words} = {whole} (equal ones run once){taken}")
     return lines
 
@@ -137,7 +158,8 @@ def describe_plan(
         for name, job in plan.jobs.items()
     ]
     results = Results(plan, states, lambda name: folder / JOBS / name)
-    costs, left_out = estimate_costs(plan, results.cost), plan.study.left_out
+    costs = estimate_costs(plan, results.cost, results.clock)
+    left_out = plan.study.left_out
     record = {"cells": len(plan.cells), "jobs": jobs, "arms": costs, "left_out": left_out}
     record["prospects"] = list_prospects(plan)
     schedule = (
@@ -158,46 +180,6 @@ def _show_rounds(looks: Looks) -> None:
     console = screen()
     console.print(table)
     console.print("an arm whose expectations are all decided gets no more seeds")
-
-
-def estimate_costs(
-    plan: StudyPlan, measure: Callable[[str], Mapping[str, Any]] = lambda arm: {}
-) -> list[dict[str, Any]]:
-    """Tokens, FLOPs and time of one seed's pretraining of each arm, at most (by words: about), and
-    the time of its fine-tunings on each task; None where time is the budget. `same_as`: the arm
-    before it whose pretraining it has.
-
-    Args:
-        plan: The plan of the study.
-        measure: The tokens of the runs of an arm that are done, in the mean.
-    """
-    costs: list[dict[str, Any]] = []
-    jobs = {cell.arm: cell.pretrain for cell in reversed(plan.cells)}  # the jobs of the first seed
-    first: dict[str, str] = {}  # arm of each pretraining
-    for name, composed in plan.arms.items():
-        train, length = composed.pretrain["train"], composed.pretrain["format"]["max_length"]
-        tokens = count_tokens(train, length) if composed.arm.pretrain else 0
-        if train.get("words") and composed.arm.pretrain:
-            tokens = measure(name).get("tokens") or tokens
-        flops = None if tokens is None else tokens * composed.flops_per_token
-        speed = Speed.find(train["device"], train["precision"])
-        seconds = None if flops is None else speed.count_seconds(flops, train["processes"])
-        tuning = {task: speed.count_seconds(each) for task, each in composed.tuning_flops.items()}
-        job = jobs[name]
-        owner = first.setdefault(job, name) if job else name
-        costs.append(
-            {
-                "arm": name,
-                "same_as": None if owner == name else owner,
-                "parameters": composed.parameters,
-                "tokens": tokens,
-                "flops": flops,
-                "seconds": seconds,
-                "tuning": tuning,
-                "speed": speed.describe(),
-            }
-        )
-    return costs
 
 
 def show_table(record: Mapping[str, Any]) -> None:

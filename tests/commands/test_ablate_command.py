@@ -186,7 +186,7 @@ def test_dry_run_shows_jobs_and_cost(here: Path) -> None:
         "training FLOPs",
         "total",
         "fine-tuning on ",
-        "time: at ",
+        "time estimated: at ",
         "of this device's",
         "toy: 2 arms x 2 seeds x 1 setting x 1 restart = 4 fine-tunings",
         "(equal ones run once), at most ",

@@ -16,9 +16,10 @@ from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import resolve
 from plmctl.study import plan as planning
+from plmctl.study.costs import ESTIMATED, MEASURED, SCALED, estimate_costs
 from plmctl.study.plan import StudyPlan
 from plmctl.study.prospects import list_prospects
-from plmctl.study.show import _is_by_words, _make_cost_table, estimate_costs
+from plmctl.study.show import _is_by_words, _make_cost_table
 from plmctl.study.study import Study
 from tests.study import toy_study
 
@@ -225,6 +226,24 @@ def test_words_are_planned_at_about_1_35_tokens_each(planned: Planned) -> None:
     by_steps = planned()
     assert estimate_costs(by_steps, lambda arm: {"tokens": 1})[0]["tokens"] == 24 * 8 * 32
     assert not _is_by_words(by_steps)
+
+
+def test_seconds_of_done_runs_count_before_the_speed_of_the_device(planned: Planned) -> None:
+    """One arm has run for 30 s; another of twice the length is scaled by its FLOPs."""
+    arms = {"slow": {}, "long": {"times": 2}}
+    plan = planned(arms=arms, metrics=metrics("loss/mlm"))
+    guess = estimate_costs(plan)
+    assert {cost["from"]["pretrain"] for cost in guess} == {ESTIMATED}
+    # 24 updates take 10 ms each at least
+    assert guess[0]["seconds"] > 0.24
+    assert guess[0]["tuning"]["toy"] > 64 / 8 * 4 * 0.01
+    clocks = {"slow": {"pretrain": 30.0, "toy": 3.0}, "long": {}}
+    slow, long = estimate_costs(plan, clock=clocks.__getitem__)
+    assert (slow["seconds"], slow["from"]) == (30.0, {"pretrain": MEASURED, "toy": MEASURED})
+    assert (long["seconds"], long["tuning"]) == (pytest.approx(60.0), {"toy": pytest.approx(3.0)})
+    assert long["from"] == {"pretrain": SCALED, "toy": SCALED}
+    shown = _make_cost_table([slow, long], 2)
+    assert [*shown.columns[-1].cells][:2] == [MEASURED, SCALED]
 
 
 def test_arms_that_their_model_cannot_take(planned: Planned) -> None:

@@ -120,6 +120,16 @@ def test_the_best_setting_on_dev_counts_with_the_mean_of_its_restarts(
     )
 
 
+def test_the_seconds_of_done_jobs(plan: StudyPlan, here: Path) -> None:
+    """Two settings of 2 s each, for one restart; a seed that is not done counts nowhere."""
+    leave(plan, here)
+    assert results(plan, here).clock("slow") == {"pretrain": 6.0, "toy": 4.0}
+    first = next(cell.pretrain for cell in plan.cells if cell.arm == "slow")
+    other = {str(first): State("open")}
+    assert results(plan, here, **other).clock("slow")["pretrain"] == 6.0
+    assert results(plan, here, **{n: State("open") for n in plan.jobs}).clock("slow") == {}
+
+
 def test_jobs_that_have_not_begun_are_one_line(
     plan: StudyPlan, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

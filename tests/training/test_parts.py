@@ -106,7 +106,7 @@ def test_peak_of_a_card_is_that_of_its_number_type(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     for name, top in (("bf16", 989e12), ("fp16", 989e12), ("fp32", 67e12)):
         assert peak_flops(precision.Precision(name, gpu)) == top
-        assert Speed.find("cuda", name).count_seconds(0.3 * top) == pytest.approx(1)
+        assert Speed.find("cuda", name).count_seconds(0.3 * top, 0) == pytest.approx(1)
         rate = estimate_rate(Train(device="cuda", precision=name))
         assert rate == pytest.approx(0.3 * top)
 
@@ -286,14 +286,28 @@ def test_a_peak_is_measured_again_while_others_compute(alone, tries, monkeypatch
     monkeypatch.setattr(peak.time, "process_time", lambda: threads * next(used))
     assert peak._measure_alone(CPU, "fp32", 0.1) == ((4e9, False) if alone else (6e9, True))
     assert len([*rates]) == 4 - tries
-    assert Speed(4e9, 0.5, True).describe().endswith("4.00 GFLOP/s, measured while others compute")
+    assert (
+        Speed(4e9, 0.5, True)
+        .describe()
+        .endswith("4.00 GFLOP/s, measured while others compute and 10 ms an update")
+    )
 
 
 def test_a_slow_type_is_measured_by_several_products(monkeypatch):
-    """A product of 0.1 s, the first of which others disturb, in a measurement of 0.05 s."""
-    times = itertools.accumulate([0.0, *[0.0, 0.0, 1.0], *[0.0, 0.0, 0.1] * 20])
+    """Products of 0.1 and 0.01 s, the first of which others disturb, in a measurement of 0.05 s."""
+    rounds = [0.0, *[0.0, 0.0, 1.0, 0.0, 1.0], *[0.0, 0.0, 0.01, 0.0, 0.1] * 20]
+    times = itertools.accumulate(rounds)
     monkeypatch.setattr(peak.time, "perf_counter", lambda: next(times))
-    assert peak._measure(CPU, "fp32", 0.05) == pytest.approx(2 * 512**3 / 0.1, rel=1e-6)
+    assert peak._measure(CPU, "fp32", 0.05) == pytest.approx(2 * 256**3 / 0.01, rel=1e-6)
+
+
+def test_wide_products_that_others_interrupt_do_not_count(monkeypatch):
+    """All wide products are interrupted: the rate is that of the narrow ones."""
+    times = itertools.accumulate(
+        itertools.chain([0.0], itertools.cycle([0.0, 0.0, 1e-3, 0.0, 1.0]))
+    )
+    monkeypatch.setattr(peak.time, "perf_counter", lambda: next(times))
+    assert peak._measure(CPU, "fp32", 0.05) == pytest.approx(2 * 256**3 / 1e-3, rel=1e-6)
 
 
 def make_run(tmp_path):

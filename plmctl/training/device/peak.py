@@ -13,6 +13,10 @@ from plmctl.training.device.precision import Precision
 TRIES = 4  # measurements, where other programs compute
 OWN = 0.75  # least share of the available processor time: with less, others computed
 LEAST = 5  # products: of a slow type a single one may take longer than the measurement
+# widths of the matrices: wide ones have the full rate of an idle processor; a product of narrow
+# ones ends before other programs get their turn
+WIDTHS = {"cpu": (256, 512)}
+WIDE = (4096,)  # the widths where no others are named
 # share of the peak that training reaches: the run itself prints its real share (MFU)
 USUAL_SHARES = {"cpu": 0.5, "cuda": 0.3}
 # peaks of graphics cards, FLOP/s, from NVIDIA's data sheets: of dense bf16 and fp16 products on
@@ -78,22 +82,22 @@ def _measure_alone(device: torch.device, precision: str, seconds: float) -> tupl
 
 
 def _measure(device: torch.device, precision: str, seconds: float) -> float:
-    """The best rate within so many seconds, of `LEAST` products or more."""
+    """The best rate within so many seconds, of `LEAST` products of a width or more."""
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
-    # large enough for the full rate, small enough for many products
-    width = 512 if device.type == "cpu" else 4096
-    matrix = torch.full((width, width), 1e-3, dtype=kind, device=device)
+    widths = WIDTHS.get(device.type, WIDE)
+    matrices = [torch.full((n, n), 1e-3, dtype=kind, device=device) for n in widths]
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    best, end, products = float("inf"), time.perf_counter() + seconds, 0
+    best, end, rounds = 0.0, time.perf_counter() + seconds, 0
     with torch.no_grad():
-        while time.perf_counter() < end or products < LEAST:
-            products += 1
-            wait()
-            start = time.perf_counter()
-            matrix @ matrix
-            wait()
-            best = min(best, time.perf_counter() - start)
-    return 2 * width**3 / best
+        while time.perf_counter() < end or rounds < LEAST:
+            rounds += 1
+            for matrix in matrices:
+                wait()
+                start = time.perf_counter()
+                matrix @ matrix
+                wait()
+                best = max(best, 2 * len(matrix) ** 3 / (time.perf_counter() - start))
+    return best
 
 
 @functools.cache  # a study of many arms, or a sweep, measures once

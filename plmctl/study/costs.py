@@ -1,0 +1,123 @@
+"""Tokens, FLOPs and time of the arms of a study, before its runs are done and after some are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from plmctl.runs.device_speed import Speed
+from plmctl.runs.stage_costs import count_tokens, count_update
+from plmctl.study.composing import ComposedArm
+from plmctl.study.plan import StudyPlan
+from plmctl.study.study import PRETRAIN
+
+# how a time is known
+MEASURED, SCALED, ESTIMATED = "measured", "scaled from measured arms", "estimated"
+
+
+class Workload(NamedTuple):
+    """The work of one seed of an arm; None where its length is time."""
+
+    flops: float | None
+    seconds: float | None  # by the speed of the device
+
+
+def estimate_costs(
+    plan: StudyPlan,
+    measure: Callable[[str], Mapping[str, Any]] = lambda arm: {},
+    clock: Callable[[str], Mapping[str, float]] = lambda arm: {},
+) -> list[dict[str, Any]]:
+    """Tokens, FLOPs and time of one seed's pretraining of each arm, at most (by words: about), and
+    the time of its fine-tunings on each task; None where nobody knows it. `same_as`: the arm before
+    it whose pretraining it has; `from`: how each time is known.
+
+    The seconds of runs that are done count first, then those of other arms, scaled by FLOPs. Where
+    no run is done the speed of the device counts.
+
+    Args:
+        plan: The plan of the study.
+        measure: The tokens of the runs of an arm that are done, in the mean.
+        clock: {pretrain or a task: seconds of a seed} of the runs of an arm that are done.
+    """
+    costs: list[dict[str, Any]] = []
+    jobs = {cell.arm: cell.pretrain for cell in reversed(plan.cells)}  # the jobs of the first seed
+    first: dict[str, str] = {}  # arm of each pretraining
+    tokens = {name: _find_tokens(arm, measure(name)) for name, arm in plan.arms.items()}
+    speeds = {name: _find_speed(arm) for name, arm in plan.arms.items()}
+    works = {name: _work(arm, tokens[name], speeds[name]) for name, arm in plan.arms.items()}
+    clocks = {name: clock(name) for name in plan.arms}
+    rates = _find_rates(works, clocks)
+    for name, composed in plan.arms.items():
+        owner = first.setdefault(jobs[name] or name, name)
+        times = {
+            of: _find_time(work, clocks[name].get(of), rates.get(of))
+            for of, work in works[name].items()
+        }
+        costs.append(
+            {
+                "arm": name,
+                "same_as": None if owner == name else owner,
+                "parameters": composed.parameters,
+                "tokens": tokens[name],
+                "flops": works[name][PRETRAIN].flops,
+                "seconds": times[PRETRAIN][0],
+                "tuning": {of: seconds for of, (seconds, _) in times.items() if of != PRETRAIN},
+                "from": {of: source for of, (_, source) in times.items()},
+                "speed": speeds[name].describe(),
+            }
+        )
+    return costs
+
+
+def _find_tokens(composed: ComposedArm, done: Mapping[str, Any]) -> float | None:
+    """The tokens of a pretraining; by words, those of the runs that are `done`."""
+    if not composed.arm.pretrain:
+        return 0
+    train, length = composed.pretrain["train"], composed.pretrain["format"]["max_length"]
+    return (train.get("words") and done.get("tokens")) or count_tokens(train, length)
+
+
+def _find_speed(composed: ComposedArm) -> Speed:
+    train = composed.pretrain["train"]
+    return Speed.find(train["device"], train["precision"])
+
+
+def _work(composed: ComposedArm, tokens: float | None, speed: Speed) -> dict[str, Workload]:
+    """{pretrain or a task: its work} of an arm."""
+    train, length = composed.pretrain["train"], composed.pretrain["format"]["max_length"]
+    work = Workload(None, None)
+    if tokens is not None:
+        flops, updates = tokens * composed.flops_per_token, tokens / count_update(train, length)
+        work = Workload(flops, speed.count_seconds(flops, updates, train["processes"]))
+    tuned = {
+        task: Workload(flops, speed.count_seconds(flops, updates))
+        for task, (flops, updates) in composed.tuning_work.items()
+    }
+    return {PRETRAIN: work, **tuned}
+
+
+def _find_rates(
+    works: Mapping[str, Mapping[str, Workload]], clocks: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """{pretrain or a task: seconds of a FLOP} in the arms that are measured."""
+    sums: dict[str, tuple[float, float]] = {}
+    for name, clock in clocks.items():
+        for of, seconds in clock.items():
+            whole, flops = sums.get(of, (0.0, 0.0))
+            if more := works[name][of].flops:
+                sums[of] = whole + seconds, flops + more
+    return {of: seconds / flops for of, (seconds, flops) in sums.items()}
+
+
+def _find_time(work: Workload, own: float | None, rate: float | None) -> tuple[float | None, str]:
+    """The seconds of a work, and how they are known.
+
+    Args:
+        own: The seconds of its own runs that are done.
+        rate: The seconds of a FLOP in the arms that are measured.
+    """
+    if own is not None:
+        return own, MEASURED
+    if rate is not None and work.flops:
+        return work.flops * rate, SCALED
+    return work.seconds, ESTIMATED
