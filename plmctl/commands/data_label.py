@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from plmctl.use.ensemble import Member
 
 # settings of a fine-tuning that say what it reads, not how it learns
-DATA = ("task", "task.path", "task.dev_share", "task.folds", "task.fold")
+DATA = ("task", "task.path", "task.dev_share", "task.test_share", "task.folds", "task.fold")
 _KINDS = "tasks with one label for a text or a pair (classification, cloze, GLUE's)"
 
 

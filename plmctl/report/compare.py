@@ -293,7 +293,7 @@ def _show(
     within = f"{counted(size.examples, 'example')}{spell_bundles(size.bundles)}"
     title = f"b against a: {within}, scored as {by}"
     print_columns(title, ["metric", "a", "b", "b - a", "95% interval", "p"], rows)
-    tell(f"a: {a.describe()}\nb: {b.describe()}")
+    tell(_describe_sides(a, b))
     if lower:
         tell(f"lower is better: {', '.join(lower)}")
     tell(size.describe_interval(found))
@@ -319,3 +319,12 @@ def _spell_interval(each: PairedDifference) -> str:
     if each.low is None or each.high is None:
         return "–"
     return f"{each.low:+.4f} to {each.high:+.4f}"
+
+
+def _describe_sides(a: Predicted, b: Predicted) -> str:
+    """The file of each system, and whether these examples chose its checkpoint."""
+    lines = [f"a: {a.describe()}", f"b: {b.describe()}"]
+    if chosen := {name: own.choices for name, own in (("a", a), ("b", b)) if own.choices}:
+        best = ", ".join(f"{name} is the best of {n} validations" for name, n in chosen.items())
+        lines.append(f"these examples chose checkpoints: {best}; a test split has no part in that")
+    return "\n".join(lines)

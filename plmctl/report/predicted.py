@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.runs import read_result
 from plmctl.core.errors import DataError, UsageError, did_you_mean, find_alike
 from plmctl.core.spelling import spell_setting
 from plmctl.report.decided import find_decided, read_task
@@ -19,6 +20,7 @@ from plmctl.storage.reading import parse_json
 from plmctl.tasks.readers.tag_spelling import describe_unmarked, respell
 from plmctl.tasks.scores import metrics, rouge
 from plmctl.tasks.scores import squad as squad_score
+from plmctl.tasks.scores.below import CHOICE
 from plmctl.tasks.task import Task
 from plmctl.text.tabular import cells_of, kind_of, objects_of
 from plmctl.use.calibrating import decide_by_kept
@@ -53,12 +55,15 @@ class Predicted:
         task: The task of its run, None of a file that lies in no run.
         decided: The decision that the checkpoint of the run has since then; "": the predictions as
             they stand in the file.
+        choices: The validations on these examples, of which the best one chose the checkpoint; 0
+            where they chose nothing.
     """
 
     file: Path
     rows: list[Row] = field(repr=False)
     task: Task | None = None
     decided: str = ""
+    choices: int = 0
 
     def describe(self) -> str:
         """The file, and what its answers are changed by."""
@@ -72,15 +77,16 @@ def read_predicted(
     file = _find_file(place, split)
     inside = kind_of(file) == ".jsonl" and file.parent.name in FOLDERS
     rows = _read_rows(file, columns, kind)
-    task = None
+    task, run = None, (read_result(file.parent.parent) or {}) if inside else {}
+    choices = (run.get(CHOICE) or {}).get(file.stem, 0)
     if inside and kind is None and columns == ColumnNames(id=columns.id):
         task = read_task(file.parent.parent, plugins)
     if not rows:
         raise DataError("no predictions", file=file, fix="take a file with some")
     if task is not None and file.parent == place / FOLDERS[0] and (kept := find_decided(place)):
         rows, how = decide_by_kept(kept, task, rows)
-        return Predicted(file, rows, task, how)
-    return Predicted(file, rows, task)
+        return Predicted(file, rows, task, how, choices)
+    return Predicted(file, rows, task, choices=choices)
 
 
 def _find_file(place: Path, split: str) -> Path:

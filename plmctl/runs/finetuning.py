@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.analysis.paired import find_ps
+from plmctl.analysis.runs import RunLog
 from plmctl.artifacts.loading import find, open_source
 from plmctl.config.asked import is_asked
 from plmctl.config.build import build
@@ -36,8 +37,15 @@ from plmctl.tasks import inference
 from plmctl.tasks.baselines import Baselines, score_baselines
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import write_predictions
+from plmctl.tasks.scores.below import (
+    CHOICE,
+    TESTS,
+    UNBEATEN,
+    folder_of,
+    list_choices,
+    list_unbeaten,
+)
 from plmctl.tasks.scores.below import FILE as BASELINES
-from plmctl.tasks.scores.below import TESTS, UNBEATEN, folder_of, list_unbeaten
 from plmctl.tasks.scores.bundles import KNOWN, count_bundles, list_known
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import keep_trained
@@ -48,6 +56,8 @@ from plmctl.training.device.precision import choose
 from plmctl.training.progress import Progress
 from plmctl.training.trainer import Evaluate, Result
 from plmctl.use.predict import ScoreTable, Told, predict
+
+TEST = "plmctl eval checkpoint={run} split=test"
 
 
 def finetune(spec: Finetune, after: After = lambda session, result: result) -> int:
@@ -98,6 +108,7 @@ def commands_after(spec: Finetune) -> dict[str, str]:
     split = "" if "dev" in there else f" split={there[0]}"
     return {
         f"plmctl eval checkpoint={{run}}{split}": "",
+        **({TEST: "no checkpoint was chosen on it"} if task.splits.tested_share else {}),
         **({"plmctl predict {run} input=-": f"reads the {typed}, to Ctrl-D"} if typed else {}),
         "plmctl report {run}": "",
     }
@@ -233,7 +244,11 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     examples = {name: len(split.examples) for name, split in devs.items()}
     record |= {"metrics": metrics, "intervals": round_floats(intervals), "examples": examples}
     bundles = {name: n for name, rows in predicted.items() if (n := count_bundles(rows))}
-    optional |= {"bundles": bundles, KNOWN: inference.count_known_bundles(task, plan.data)}
+    optional |= {
+        CHOICE: _count_choices(session, plan),
+        "bundles": bundles,
+        KNOWN: inference.count_known_bundles(task, plan.data),
+    }
     record |= {"footprint": footprint.record()}
     beside, places = conclude_sides(session, model, plan.sides)
     record |= {name: value for name, value in {**optional, "beside": beside}.items() if value}
@@ -251,6 +266,14 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     return best
 
 
+def _count_choices(session: Session, plan: FinetuningPlan) -> dict[str, int]:
+    """{split: the validations of which it chose the best}, where there was a choice."""
+    name = f"valid/{plan.metric[0]}"
+    count = len(RunLog.read_started(session.folder).series.get(name, ()))
+    chose = session.spec.train.keep_best and plan.objective.facts.heads_learn
+    return {"dev": count} if chose and count > 1 else {}
+
+
 def _describe_result(
     task: Task, record: Mapping[str, Any], baselines: Baselines
 ) -> dict[str, Told]:
@@ -258,6 +281,7 @@ def _describe_result(
     first, simple, how = task.metrics[0], baselines.scores, {"tests": record.get(TESTS)}
     lines = list_unbeaten(record["metrics"], simple, first, lower=task.directions.lower, **how)
     found = {
+        "chosen": Told("; ".join(list_choices(record))),
         "bundles in train": Told("; ".join(list_known(record))),
         "baselines": Told(baselines.describe(first)),
         UNBEATEN: Told("; ".join(lines), len(lines)),

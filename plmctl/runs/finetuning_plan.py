@@ -54,6 +54,7 @@ from plmctl.tasks import inference
 from plmctl.tasks.capabilities import find_lesson, noise_of
 from plmctl.tasks.inference import Split
 from plmctl.tasks.readers.label_text import SETTING, describe_names
+from plmctl.tasks.record import Example
 from plmctl.tasks.scores.bundles import spell_known
 from plmctl.tasks.splits import count_units, describe_bundles
 from plmctl.tasks.task import Task
@@ -244,12 +245,15 @@ def _describe_data(
             "" if split is train else inference.describe_overlap(train.examples, split.examples),
         ]
         if name == "dev" and task.splits.held_share:
-            share, folds = f"task.dev_share={task.splits.held_share:g}", task.settings.folds
-            how = f"task.fold={task.settings.fold} of {folds}" if folds else share
-            bundles = describe_bundles(train.examples, split.examples)
-            by = f"in whole bundles: {bundles}" if bundles else "by what they say"
-            notes.append(f"held out of train {by} ({how})")
+            folds = task.settings.folds
+            how = f"task.fold={task.settings.fold} of {folds}" if folds else ""
+            notes.append(_describe_held(task, train.examples, split.examples, name, how))
         session.say(f"{name}: {'; '.join(filter(None, notes))}")
+    if task.splits.tested_share and (test := task.read("test")):
+        held = _describe_held(task, train.examples, test, "test")
+        session.say(
+            f"test: {counted(len(test), 'example')}; {held}: plmctl eval split=test scores it"
+        )
     for name, known in inference.count_known_bundles(task, data).items():
         session.say(spell_known(name, known, count_units(data[name].examples)), WARN)
     if "dev" not in data:
@@ -282,6 +286,16 @@ def _describe_data(
             f"validation in {session.precision.name}, as training;"
             " predictions/ and result.json in fp32"
         )
+
+
+def _describe_held(
+    task: Task, train: Sequence[Example], held: Sequence[Example], name: str, how: str = ""
+) -> str:
+    """How the examples of a split were taken out of train."""
+    share = how or f"task.{name}_share={task.splits.divided[name]:g}"
+    bundles = describe_bundles(train, held, name)
+    by = f"in whole bundles: {bundles}" if bundles else "by what they say"
+    return f"held out of train {by} ({share})"
 
 
 def _has_marks(rows: Rows, name: str) -> bool:

@@ -90,9 +90,10 @@ def _judge_bundles(divided: Splits, splits: Mapping[str, Sequence[Example]]) -> 
     """A finding on the bundles of train and of each other split, also of one that is held out."""
     parts, who = {name: own for name, own in splits.items() if name != "train"}, ""
     train: Sequence[Example] = splits["train"]
-    if divided.held_share and divided.has("dev"):
+    if divided.divided:
         train, who = divided.read("train"), "plmctl finetune has "
-        parts["dev"] = divided.read("dev")
+        parts |= {name: divided.read(name) for name in divided.divided if divided.has(name)}
+        del parts["train"]
     for name, own in parts.items():
         if line := describe_bundles(train, own, name):
             known = count_common_bundles(train, own)

@@ -32,6 +32,8 @@ class Splits:
         columns: Columns to read.
         dev_share: The share of the training examples that is dev where no file is; None:
             `DEV_SHARE` of a single file, otherwise none.
+        test_share: The share of the training examples that is test where no file is; the dev part
+            is of the others. None: none.
         folds: The parts of the training examples, one of which is dev; None: `dev_share` decides.
         fold: The number of the part that is dev, from 0.
         change: A change of the examples of a split or file after they are read.
@@ -47,6 +49,7 @@ class Splits:
     labels: Callable[[Example], Sequence[str]]
     columns: Mapping[str, Any] = field(default_factory=dict)
     dev_share: float | None = None
+    test_share: float | None = None
     folds: int | None = None
     fold: int = 0
     change: Callable[[list[Example]], list[Example]] = list
@@ -54,10 +57,10 @@ class Splits:
 
     def __post_init__(self) -> None:
         share, folds, fold = self.dev_share, self.folds, self.fold
-        if share is not None and not 0 <= share < 1:
-            raise ConfigError(
-                "task.dev_share", share, "at least 0 and below 1", fix=f"task.dev_share={DEV_SHARE}"
-            )
+        for name, own in {"task.dev_share": share, "task.test_share": self.test_share}.items():
+            if own is not None and not 0 <= own < 1:
+                fix = f"{name}={DEV_SHARE}"
+                raise ConfigError(name, own, "at least 0 and below 1", fix=fix)
         if folds is None:
             if fold:
                 raise ConfigError("task.fold", fold, "of task.folds", fix="task.folds=5")
@@ -72,8 +75,8 @@ class Splits:
             raise ConfigError("task.dev_share", share, allowed, fix="task.dev_share=null")
 
     def whole(self) -> Splits:
-        """The splits as the files have them: no dev is held out of train."""
-        return replace(self, dev_share=0)
+        """The splits as the files have them: nothing is held out of train."""
+        return replace(self, dev_share=0, test_share=0)
 
     def name_columns(self, keys: Collection[str]) -> None:
         """Have all files refused that lack a column which a user names.
@@ -86,8 +89,8 @@ class Splits:
 
     def has(self, split: str) -> bool:
         """Whether `path` has a file of that split, or one to hold dev out of."""
-        if split == "dev" and self.held_share:
-            return bool(self._halves[1])
+        if split != "train" and split in self.divided:
+            return bool(self._parts[split])
         return not (split.startswith("dev") and files.is_single(self.path)) and self.has_file(split)
 
     def has_file(self, split: str) -> bool:
@@ -115,12 +118,34 @@ class Splits:
             return DEV_SHARE if self.dev_share is None else self.dev_share
         return self.dev_share if self.dev_share and not self.has_file("dev") else 0.0
 
+    @property
+    def tested_share(self) -> float:
+        """The share of the training examples that is test; 0 where test has a file of its own."""
+        own_file = not files.is_single(self.path) and self.has_file("test")
+        return 0.0 if own_file else self.test_share or 0.0
+
+    @property
+    def divided(self) -> dict[str, float]:
+        """The parts of the training examples that are splits, with their shares; none where all
+        splits are files.
+        """
+        held = {"dev": self.held_share, "test": self.tested_share}
+        held = {name: share for name, share in held.items() if share}
+        return held and {"train": 1.0, **held}
+
     @cached_property
-    def _halves(self) -> tuple[list[Example], list[Example]]:
-        examples = self.reader.read(self.path, "train", self.columns)
-        if self.folds:
-            return take_fold(examples, self.fold, self.folds, unit=self.unit)
-        return hold_out(examples, self.held_share, unit=self.unit, labels=self.labels)
+    def _parts(self) -> dict[str, list[Example]]:
+        how: Any = {"unit": self.unit, "labels": self.labels}
+        test: list[Example] = []
+        dev: list[Example] = []
+        train = self.reader.read(self.path, "train", self.columns)
+        if self.tested_share:
+            train, test = hold_out(train, self.tested_share, **how)
+        if self.folds and self.held_share:
+            train, dev = take_fold(train, self.fold, self.folds, unit=self.unit)
+        elif self.held_share:
+            train, dev = hold_out(train, self.held_share, **how)
+        return {"train": train, "dev": dev, "test": test}
 
     def read(self, split: str) -> list[Example]:
         """The examples of a split; ConfigError for a name that is no split, DataError where none
@@ -129,11 +154,12 @@ class Splits:
         known = [*self.reader.splits, *(self.path if isinstance(self.path, Mapping) else ())]
         if split not in known:
             raise ConfigError("split", split, f"one of {', '.join(known)}{nearest(split, known)}")
-        if split in ("train", "dev") and self.held_share:
-            held = self._halves[split == "dev"]
+        if split in self.divided:
+            held = self._parts[split]
             if not held:
-                what = f"no examples of {split} are left by a dev share of {self.held_share:.3g}"
-                fix = "split=train, or a larger task.dev_share"
+                part, share = next((n, s) for n, s in self.divided.items() if n in (split, "dev"))
+                what = f"no examples of {split} are left by a {part} share of {share:.3g}"
+                fix = f"split=train, or a larger task.{part}_share"
                 raise DataError(f"{what}: equal texts stay together", file=self.path, fix=fix)
             return self.change(held)
         return self.change(self.reader.read(self.path, split, self.columns))

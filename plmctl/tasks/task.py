@@ -49,6 +49,7 @@ class TaskSettings:
         path: a directory, a file, or the files of the splits.
         dev_share: the share of the training examples that is dev where no file is; None:
             `DEV_SHARE` of a single file, otherwise none.
+        test_share: the share of the training examples that is test where no file is; None: none.
         folds: parts into which the training examples are cut, for cross-validation: one is dev,
             and a dev file is not read; None: `dev_share` says what is dev.
         fold: the number of the part that is dev, from 0.
@@ -63,6 +64,7 @@ class TaskSettings:
     sees_later: bool = True
     path: Any = None
     dev_share: float | None = None
+    test_share: float | None = None
     folds: int | None = None
     fold: int = 0
 
@@ -141,6 +143,7 @@ class Task(Objective):
             self.labels_of,
             self.columns,
             dev_share=settings.dev_share,
+            test_share=settings.test_share,
             folds=settings.folds,
             fold=settings.fold,
             change=partial(_settle, self),

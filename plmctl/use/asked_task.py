@@ -48,6 +48,7 @@ from plmctl.tasks.trained_texts import is_trained_part, read_trained
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.text.tabular import TableSpelling, spelling_of
 
+DIVIDING = {"task.dev_share", "task.test_share", "task.folds"}  # settings that hold a part out
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
 # the settings of a task that training decided; they count in evaluation whichever task it is
 DECIDED = (
@@ -112,15 +113,14 @@ def ask_all(
         A remark, or "".
     """
     trained_on = loaded.own_task().get("path")
-    if task.splits.path == trained_on or {"task.dev_share", "task.folds"} & {*given}:
+    if task.splits.path == trained_on or DIVIDING & {*given}:
         return ""
-    held, asked = task.splits.held_share, ALSO.get(split, split)
-    divided = held and asked in ("train", "dev")
-    trained = read_trained(loaded.source.home) if divided else None
+    parts, asked = task.splits.divided, ALSO.get(split, split)
+    trained = read_trained(loaded.source.home) if asked in parts else None
     if trained is not None and _is_own(trained, task.splits):
         return ""
     task.splits = task.splits.whole()
-    if not held or asked != "dev":
+    if asked == "train" or asked not in parts:
         return ""
     if trained is not None:
         file = task.splits.path
@@ -128,15 +128,17 @@ def ask_all(
     texts = "" if trained_on is None else f"{trained_on} is its file, without hashes of texts; "
     return (
         f"all of {task.splits.path} is scored: {checkpoint} does not say what it was trained on;"
-        f" {texts}if that was this file, task.dev_share={held:g} scores what plmctl finetune"
-        " held out"
+        f" {texts}if that was this file, task.{asked}_share={parts[asked]:g} scores what plmctl"
+        " finetune held out"
     )
 
 
 def _is_own(trained: np.ndarray, splits: Splits) -> bool:
     """Whether a run was trained on the part for training of a file that has a part for dev, too."""
     with contextlib.suppress(DataError):  # one of the parts is empty
-        return bool(splits.read("dev")) and is_trained_part(trained, splits.read("train"))
+        return all(map(splits.has, splits.divided)) and is_trained_part(
+            trained, splits.read("train")
+        )
     return False
 
 

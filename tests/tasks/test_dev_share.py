@@ -148,9 +148,26 @@ def test_a_folder_without_dev_holds_out_only_where_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, -0.1])
-def test_a_share_is_a_share(tmp_path: Path, share: float) -> None:
-    with pytest.raises(ConfigError, match=r"task\.dev_share=.*: at least 0 and below 1"):
-        task(tmp_path, f"task.dev_share={share}")
+@pytest.mark.parametrize("part", ["dev", "test"])
+def test_a_share_is_a_share(tmp_path: Path, part: str, share: float) -> None:
+    with pytest.raises(ConfigError, match=rf"task\.{part}_share=.*: at least 0 and below 1"):
+        task(tmp_path, f"task.{part}_share={share}")
+
+
+@pytest.mark.parametrize("more", [[], ["task.folds=4"], ["task.dev_share=0"]])
+def test_a_test_part_shares_no_unit_with_the_others(tmp_path: Path, more: list[str]) -> None:
+    table(tmp_path / "all.tsv")
+    found = task(tmp_path / "all.tsv", "task.test_share=0.25", *more)
+    parts = {name: {*texts(found.read(name))} for name in ("train", "test", *found.splits.devs)}
+    assert len(parts["test"]) == 15
+    assert sum(map(len, parts.values())) == len(set().union(*parts.values())) == 60
+    table(tmp_path / "test.tsv", 4, first=100)  # a file is read instead
+    folder = task(table(tmp_path / "train.tsv").parent, "task.test_share=0.25", *more)
+    assert len(folder.read("test")) == 4
+    assert (
+        len(folder.read("train")) + sum(len(folder.read(dev)) for dev in folder.splits.devs) == 60
+    )
+    assert not task(tmp_path / "all.tsv", "task.test_share=0.25").splits.whole().divided
 
 
 def test_equal_texts_fall_on_one_side_and_no_label_is_lost() -> None:
@@ -270,6 +287,7 @@ def test_the_score_is_of_what_training_has_not_seen(
         return json.loads(capsys.readouterr().out)["rows"]
 
     assert rows() == 6  # as in training
+    capsys.readouterr()
     assert rows(f"task.path={table(tmp_path / 'copy.tsv')}") == 6  # by content
     assert (
         rows("task=classification", f"task.path={table(tmp_path / 'new.tsv', 30, first=200)}") == 30

@@ -17,7 +17,7 @@ from plmctl.report.panel import panel_of
 from plmctl.report.panels.curves import find_floors
 from plmctl.report.subject import ReportedRun, Subject, choose_split
 from plmctl.report.text import format_number, spell_within
-from plmctl.tasks.scores.below import TESTS, list_unbeaten
+from plmctl.tasks.scores.below import TESTS, list_choices, list_unbeaten
 from plmctl.tasks.scores.bundles import list_known
 from plmctl.tasks.scores.metrics import is_larger_better
 
@@ -54,7 +54,11 @@ def panel(subject: Subject) -> list[Block]:
         return []
     drawn = [each.draw() for each in rankings]
     below = [Paragraph(f"{run.name}: {line}.") for run in subject.runs for line in _unbeaten(run)]
-    known = [Paragraph(f"{r.name}: {line}.") for r in subject.runs for line in list_known(r.result)]
+    known = [
+        Paragraph(f"{run.name}: {line}.")
+        for run in subject.runs
+        for line in (*list_known(run.result), *list_choices(run.result))
+    ]
     if len(subject.runs) > 1:
         return [*drawn, *below, *known, *_order(subject.runs, rankings)]
     run = subject.runs[0]

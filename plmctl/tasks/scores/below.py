@@ -1,19 +1,32 @@
-"""Fine-tuned models that score no better than models without pretraining, in plain words."""
+"""The worth of the scores of a fine-tuned model, in plain words. Simple models may be as good, and
+the split may have chosen the checkpoint.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from plmctl.core.rounding import round_floats
 from plmctl.tasks.scores.metrics import is_larger_better
 
 FILE = "baselines.json"  # a file of a run: the scores of models without pretraining
 TESTS = "p_of_baselines"  # the entry of result.json with the p-values of their differences
+CHOICE = "chosen_on"  # the entry of result.json: {split: the validations of which it took the best}
 ALPHA = 0.05  # a difference with a smaller p-value counts as one
 UNBEATEN = "baselines not beaten"  # the name of the lines in tables of scores
 Scores = Mapping[str, Mapping[str, float | None]]  # {split: {metric: value}}
 Simple = Mapping[str, Mapping[str, Mapping[str, float]]]  # {split: {model: {metric: value}}}
+
+
+def list_choices(result: Mapping[str, Any] | None) -> list[str]:
+    """A remark on each split that has chosen the checkpoint of a run."""
+    return [
+        f"{split} chose the checkpoint, as the best of {count} validations on it, so its scores are"
+        " a little high; a test split (a file, or task.test_share=0.2) has no part in the choice"
+        for split, count in ((result or {}).get(CHOICE) or {}).items()
+    ]
 
 
 def folder_of(run: Path, model: str) -> Path:
