@@ -32,8 +32,8 @@ class Speed:
 
     def describe(self) -> str:
         """`50% of this device's 4.20 GFLOP/s and 10 ms an update`."""
-        doubt = ", measured while others compute" if self.doubtful else ""
-        return f"{self.share:.0%} of this device's {spell_rate(self.peak or 0.0)}{doubt}{FLOOR}"
+        doubt = ", its rate measured while others compute" if self.doubtful else ""
+        return f"{self.share:.0%} of this device's {spell_rate(self.peak or 0.0)}{FLOOR}{doubt}"
 
     def count_seconds(self, flops: float, updates: float, processes: int = 1) -> float | None:
         """The time that so many operations take in so many updates; None where it is unknown."""

@@ -38,8 +38,9 @@ from plmctl.runs.device_speed import Speed
 from plmctl.runs.memory import count_optimizer, divide, divide_cells
 from plmctl.runs.overview import remark_on_rows
 from plmctl.runs.side_tasks import count_updates
-from plmctl.runs.stage_costs import TOKENS_PER_WORD, Spent, StageCost, spend
+from plmctl.runs.stage_costs import Spent, StageCost, spend
 from plmctl.runs.task_fit import count_outputs
+from plmctl.runs.word_ratio import WordRatio, find_word_ratio
 from plmctl.tasks import inference
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
@@ -108,7 +109,8 @@ def estimate(
     stages = [_measure_stage(spec, outline, number, traced=traced) for number in numbers]
     remarks = remark_on_rows(spec, outline.model)
     first = _vocabulary(outline.model) | remarks
-    return _report(spec, outline, stages, spec.train, first=first)
+    ratio = find_word_ratio(spec) if spec.train.get("words") else None
+    return _report(spec, outline, stages, spec.train, first=first, ratio=ratio)
 
 
 def _prepare(train: Train, outline: Outline) -> None:
@@ -243,6 +245,7 @@ def _report(
     *,
     first: Mapping[str, Any],
     trained: int | None = None,
+    ratio: WordRatio | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The numbers of a run.
 
@@ -250,6 +253,7 @@ def _report(
         train: its length.
         first: Further facts of the run.
         trained: The number of weights that are trained; None: all.
+        ratio: Tokens a word; None: no length in words.
     """
     precision = choose(train.precision, device_of(train.device))
     size = 4 if precision.name == "fp32" else 2
@@ -261,7 +265,9 @@ def _report(
         memory["optimizer"] = state
     memory, divided, several = _divide(memory, outline, train)
     decided = {"precision": spec.train.precision, "run.dir": spec.run.dir}
-    spent = spend(stages, train)
+    spent = spend(stages, train, ratio.tokens if ratio else 1.0)
+    if ratio:
+        first = {**first, "words": f"{train.get('words'):,}, at {ratio.describe()}"}
     report: dict[str, dict[str, Any]] = {
         "parameters": stages[0].costs.parameters,
         "macs_per_token": {name: round(value) for name, value in spent.macs_per_token.items()},
@@ -323,8 +329,6 @@ def _run(
         "updates": spent.updates or unknown,
         "tokens": spent.tokens or unknown,
     }
-    if words := train.get("words"):
-        numbers["words"] = f"{words:,}, at about {TOKENS_PER_WORD:g} tokens a word"
     if train.minutes:
         numbers["time"] = clock(60 * train.minutes)
     elif spent.tokens:

@@ -13,9 +13,6 @@ from plmctl.config.groups import Train
 from plmctl.data.token_batches import count_rows
 from plmctl.training.processes.parallel import count_teams
 
-# English text in 8,192 pieces, with the special tokens of its rows; a run counts its own words
-TOKENS_PER_WORD = 1.35
-
 
 @dataclass(frozen=True)
 class StageCost:
@@ -75,9 +72,14 @@ class Spent:
     tokens: int | None
 
 
-def spend(stages: Sequence[StageCost], train: Train) -> Spent:
+def spend(stages: Sequence[StageCost], train: Train, per_word: float = 1.0) -> Spent:
     """The sum of the stages: shares are those of updates, of tokens or of time, as `train` states
     the length of the run; in the same time a token that costs more is read less often.
+
+    Args:
+        stages: Their costs.
+        train: The length of the run.
+        per_word: Tokens a word, of a length in words.
     """
     weights = [stage.share * stage.tokens for stage in stages]
     if train.tokens or train.get("words"):
@@ -90,7 +92,7 @@ def spend(stages: Sequence[StageCost], train: Train) -> Spent:
     for share, stage in parts:
         macs.update({name: share * number for name, number in stage.costs.macs_per_token.items()})
     updates, tokens, words = train.steps, train.tokens, train.get("words")
-    tokens = round(TOKENS_PER_WORD * words) if words else tokens
+    tokens = round(per_word * words) if words else tokens
     if tokens:
         per_token = sum(share / stage.tokens for share, stage in parts)
         updates = updates or math.ceil(round(tokens * per_token, 6))
@@ -101,14 +103,15 @@ def spend(stages: Sequence[StageCost], train: Train) -> Spent:
     return Spent(tuple(shares), dict(macs), flops, again, updates, tokens)
 
 
-def count_tokens(train: Mapping[str, Any], max_length: int) -> int | None:
+def count_tokens(train: Mapping[str, Any], max_length: int, per_word: float) -> int | None:
     """Tokens of a run whose settings are those of `train`, at most; None where its length is time.
 
     Args:
         max_length: Tokens of a row, at most.
+        per_word: Tokens a word.
     """
     if words := train.get("words"):
-        return round(TOKENS_PER_WORD * words)
+        return round(per_word * words)
     if train["tokens"] or not train["steps"]:
         return train["tokens"] and int(train["tokens"])
     return int(train["steps"] * count_update(train, max_length))

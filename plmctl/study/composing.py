@@ -37,6 +37,7 @@ from plmctl.runs.estimate import count_work, estimate
 from plmctl.runs.prospects import list_validation_metrics
 from plmctl.runs.resolve import outline_later
 from plmctl.runs.teachers import check_teacher
+from plmctl.runs.word_ratio import WordRatio, find_word_ratio
 from plmctl.study.before import name_maker
 from plmctl.study.study import Arm, Study, StudyTask
 from plmctl.tasks.readers.files import existing
@@ -63,6 +64,7 @@ class ComposedArm:
     # (training FLOPs of a token, parameters) with a vocabulary of so many tokens; None: with as
     # many as its text yields, as far as that is known before there are tokens
     count: Callable[[int | None], tuple[float, int]]
+    ratio: WordRatio | None  # None: no length in words
     measured: frozenset[str]  # names of the metrics that validation of its pretraining gives
 
     @property
@@ -92,6 +94,7 @@ class Composer:
         self._wrong: dict[str, dict[str, set[str]]] = {}
         self._costs: dict[str, tuple[float, int, frozenset[str]]] = {}
         self._sizes: dict[str, int] = {}
+        self._ratios: dict[str, WordRatio] = {}
         self._read: dict[str, Task] = {}  # tasks of arms, by what decides how they read
 
     def compose_arms(self) -> dict[str, ComposedArm]:
@@ -155,7 +158,9 @@ class Composer:
             for name, pairs in all_points.items()
         }
         inject = self._compose_injection(arm, model)
-        return ComposedArm(arm, config, inject, tuned, work, evals, count, measured)
+        by_words = arm.pretrain and config["train"].get("words")
+        ratio = self._find_ratio(config) if by_words else None
+        return ComposedArm(arm, config, inject, tuned, work, evals, count, ratio, measured)
 
     def _compose_pretraining(self, arm: Arm) -> Config:
         """Validation is on all held-out rows, since fewer would be other text under another
@@ -234,6 +239,14 @@ class Composer:
                 ),
             )
         return self._costs[key]
+
+    def _find_ratio(self, config: Config) -> WordRatio:
+        """The tokens a word of a pretraining; once a text and tokenizer."""
+        texts = {name: config[name] for name in ("data", "tokenizer", "format", "noise")}
+        key = json.dumps(texts, sort_keys=True, default=str)
+        if key not in self._ratios:
+            self._ratios[key] = find_word_ratio(spec_of("pretrain", config, self.given))
+        return self._ratios[key]
 
     def _count_parameters(self, checkpoint: str) -> int:
         """Parameters of a trained model, with its heads; arms may share one."""

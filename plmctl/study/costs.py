@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from plmctl.runs.device_speed import Speed
 from plmctl.runs.stage_costs import count_tokens, count_update
+from plmctl.runs.word_ratio import WordRatio
 from plmctl.study.composing import ComposedArm
 from plmctl.study.plan import StudyPlan
+from plmctl.study.results import Results
 from plmctl.study.study import PRETRAIN
 
 # how a time is known
@@ -22,11 +24,7 @@ class Workload(NamedTuple):
     seconds: float | None  # by the speed of the device
 
 
-def estimate_costs(
-    plan: StudyPlan,
-    measure: Callable[[str], Mapping[str, Any]] = lambda arm: {},
-    clock: Callable[[str], Mapping[str, float]] = lambda arm: {},
-) -> list[dict[str, Any]]:
+def estimate_costs(plan: StudyPlan, done: Results | None = None) -> list[dict[str, Any]]:
     """Tokens, FLOPs and time of one seed's pretraining of each arm, at most (by words: about), and
     the time of its fine-tunings on each task; None where nobody knows it. `same_as`: the arm before
     it whose pretraining it has; `from`: how each time is known.
@@ -36,16 +34,16 @@ def estimate_costs(
 
     Args:
         plan: The plan of the study.
-        measure: The tokens of the runs of an arm that are done, in the mean.
-        clock: {pretrain or a task: seconds of a seed} of the runs of an arm that are done.
+        done: The results of the runs that are done.
     """
     costs: list[dict[str, Any]] = []
     jobs = {cell.arm: cell.pretrain for cell in reversed(plan.cells)}  # the jobs of the first seed
     first: dict[str, str] = {}  # arm of each pretraining
-    tokens = {name: _find_tokens(arm, measure(name)) for name, arm in plan.arms.items()}
+    ratios = {name: _find_ratio(arm, done) for name, arm in plan.arms.items()}
+    tokens = {name: _find_tokens(arm, ratios[name], done) for name, arm in plan.arms.items()}
     speeds = {name: _find_speed(arm) for name, arm in plan.arms.items()}
     works = {name: _work(arm, tokens[name], speeds[name]) for name, arm in plan.arms.items()}
-    clocks = {name: clock(name) for name in plan.arms}
+    clocks = {name: done.clock(name) if done else {} for name in plan.arms}
     rates = _find_rates(works, clocks)
     for name, composed in plan.arms.items():
         owner = first.setdefault(jobs[name] or name, name)
@@ -59,6 +57,7 @@ def estimate_costs(
                 "same_as": None if owner == name else owner,
                 "parameters": composed.parameters,
                 "tokens": tokens[name],
+                "per_word": ratio.describe() if (ratio := ratios[name]) else "",
                 "flops": works[name][PRETRAIN].flops,
                 "seconds": times[PRETRAIN][0],
                 "tuning": {of: seconds for of, (seconds, _) in times.items() if of != PRETRAIN},
@@ -69,12 +68,23 @@ def estimate_costs(
     return costs
 
 
-def _find_tokens(composed: ComposedArm, done: Mapping[str, Any]) -> float | None:
+def _find_ratio(composed: ComposedArm, done: Results | None) -> WordRatio | None:
+    """The tokens a word of a pretraining by words; None of others."""
+    known = done.find_ratio(composed.arm.name) if done and composed.ratio else None
+    return known or composed.ratio
+
+
+def _find_tokens(
+    composed: ComposedArm, ratio: WordRatio | None, done: Results | None
+) -> float | None:
     """The tokens of a pretraining; by words, those of the runs that are `done`."""
     if not composed.arm.pretrain:
         return 0
     train, length = composed.pretrain["train"], composed.pretrain["format"]["max_length"]
-    return (train.get("words") and done.get("tokens")) or count_tokens(train, length)
+    if ratio is None:
+        return count_tokens(train, length, 1.0)
+    known = done.cost(composed.arm.name)["tokens"] if done else None
+    return known or count_tokens(train, length, ratio.tokens)
 
 
 def _find_speed(composed: ComposedArm) -> Speed:

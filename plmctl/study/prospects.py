@@ -14,6 +14,7 @@ from plmctl.core.spelling import spell
 from plmctl.core.terminal import counted
 from plmctl.jobs.job import Config
 from plmctl.runs.stage_costs import count_tokens
+from plmctl.study.composing import ComposedArm
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import PRETRAIN
 from plmctl.study.unlike import list_unlike_arms
@@ -79,10 +80,10 @@ def _find_short_budgets(plan: StudyPlan) -> Iterator[str]:
     needed = 0.0
     for name, composed in plan.arms.items():
         config = composed.pretrain
-        predicted = _count_predicted(config) if composed.arm.pretrain else None
+        predicted = _count_predicted(composed) if composed.arm.pretrain else None
         if predicted is not None and predicted < LEAVES and _begins_behind(config):
             short[name] = round(predicted)
-            own = _count_tokens(config) if budget is None else budget
+            own = _count_tokens(composed) if budget is None else budget
             needed = max(needed, LEAVES / predicted * (own or 0))
     if short:
         most = max(short.values())
@@ -102,17 +103,19 @@ def _round_up(number: float) -> int:
     return math.ceil(number / unit) * unit
 
 
-def _count_predicted(config: Config) -> float | None:
+def _count_predicted(composed: ComposedArm) -> float | None:
     """Tokens that are predicted in a pretraining; None where its length is time."""
-    noises = (config["noise"] or {}).values()
-    if (tokens := _count_tokens(config)) is None:
+    noises = (composed.pretrain["noise"] or {}).values()
+    if (tokens := _count_tokens(composed)) is None:
         return None
     rates = [node["rate"] for node in noises if isinstance(node, Mapping) and node.get("rate")]
     return float(tokens * (rates[0] if rates else 1.0))
 
 
-def _count_tokens(config: Config) -> int | None:
-    return count_tokens(config["train"], config["format"]["max_length"])
+def _count_tokens(composed: ComposedArm) -> int | None:
+    config, ratio = composed.pretrain, composed.ratio
+    per_word = ratio.tokens if ratio else 1.0
+    return count_tokens(config["train"], config["format"]["max_length"], per_word)
 
 
 def _begins_behind(config: Config) -> bool:

@@ -13,8 +13,10 @@ from plmctl.analysis.runs import BASELINES, RESULT, Run, RunLog, read_curve
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.terminal import counted
 from plmctl.data.held_out import HeldText, read_held_out
+from plmctl.data.shards import Shards, is_tokens
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
+from plmctl.runs.word_ratio import WordRatio, count_ratio
 from plmctl.storage.job_events import JobEvents
 from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
@@ -197,6 +199,13 @@ class Results:
             for of, own in done.items()
             if own
         }
+
+    def find_ratio(self, arm: str) -> WordRatio | None:
+        """The tokens a word of the text of an arm, where it is tokenized."""
+        jobs = (job for cell in self.cells(arm) for job in self.plan.list_tokenizers(cell))
+        folders = (self.locate(job) / RUN for job in jobs if self._done([job]))
+        found = next(filter(is_tokens, folders), None)
+        return count_ratio([Shards.open(found)]) if found else None
 
     def _count(self, arm: str) -> tuple[float, int]:
         """(training FLOPs of a token, parameters), by the jobs that are done."""

@@ -24,7 +24,6 @@ from plmctl.report.study_tables import (
     format_p,
     list_equal,
 )
-from plmctl.runs.stage_costs import TOKENS_PER_WORD
 from plmctl.study.costs import ESTIMATED, MEASURED, SCALED, estimate_costs
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
@@ -41,7 +40,7 @@ def show_plan(
     """Print the jobs, their cost, and in which rounds they run."""
     console, seeds = screen(), len(plan.study.seeds)
     results = Results(plan, states, lambda name: folder / JOBS / name)
-    arms = estimate_costs(plan, results.cost, results.clock)
+    arms = estimate_costs(plan, results)
     console.print(
         f"{len(plan.cells)} combinations: {len(plan.arms)} arms x {seeds} seeds, in {folder}"
     )
@@ -52,7 +51,7 @@ def show_plan(
     console.print(table)
     if plan.study.corpus:
         console.print(f"the published experiment reads: {plan.study.corpus}")
-    console.print(_make_cost_table(arms, seeds, by_words=_is_by_words(plan)))
+    console.print(_make_cost_table(arms, seeds))
     for line in _explain_times(arms):
         console.print(line)
     for line in _count_finetunings(plan, arms):
@@ -86,22 +85,12 @@ def _explain_times(arms: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, "not counted: the start of each job, tokenizing, validation and evaluation"]
 
 
-def _is_by_words(plan: StudyPlan) -> bool:
-    """Whether the length of pretraining is a number of words, whose tokens are not known."""
-    return any(
-        composed.arm.pretrain and composed.pretrain["train"].get("words")
-        for composed in plan.arms.values()
-    )
-
-
-def _make_cost_table(
-    arms: Sequence[Mapping[str, Any]], seeds: int, *, by_words: bool = False
-) -> Table:
+def _make_cost_table(arms: Sequence[Mapping[str, Any]], seeds: int) -> Table:
     """The cost of the pretrainings of all arms."""
     head = ("arm", "parameters", "tokens", "training FLOPs", "time", "time is")
     bound = "at most"
-    if by_words:
-        bound = f"about ({TOKENS_PER_WORD} tokens a word; runs that are done: their own)"
+    if ratios := dict.fromkeys(arm["per_word"] for arm in arms if arm["per_word"]):
+        bound = f"about ({' or '.join(ratios)}; runs that are done: their own)"
     table = Table(*head, title=f"Pretraining of one seed, {bound}")
 
     def spell(rows: Sequence[Mapping[str, Any]], times: int = 1) -> list[str]:
@@ -158,7 +147,7 @@ def describe_plan(
         for name, job in plan.jobs.items()
     ]
     results = Results(plan, states, lambda name: folder / JOBS / name)
-    costs = estimate_costs(plan, results.cost, results.clock)
+    costs = estimate_costs(plan, results)
     left_out = plan.study.left_out
     record = {"cells": len(plan.cells), "jobs": jobs, "arms": costs, "left_out": left_out}
     record["prospects"] = list_prospects(plan)

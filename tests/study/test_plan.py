@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ import yaml
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import resolve
+from plmctl.runs.word_ratio import WordRatio, guess_ratio
 from plmctl.study import plan as planning
 from plmctl.study.costs import ESTIMATED, MEASURED, SCALED, estimate_costs
 from plmctl.study.plan import StudyPlan
 from plmctl.study.prospects import list_prospects
-from plmctl.study.show import _is_by_words, _make_cost_table
+from plmctl.study.show import _make_cost_table
 from plmctl.study.study import Study
 from tests.study import toy_study
 
@@ -213,19 +215,35 @@ def test_the_scores_of_a_probe_are_known_before(planned: Planned, here: Path) ->
     assert planned(**change("pairs")).study.metrics["a"].key == "pairs"
 
 
-def test_words_are_planned_at_about_1_35_tokens_each(planned: Planned) -> None:
-    costs = estimate_costs(planned(budget={"words": 1000}))
-    assert {each["tokens"] for each in costs} == {1350}
-    assert all(each["flops"] > 0 for each in costs)
+def test_words_are_planned_by_the_size_of_the_vocabulary(planned: Planned) -> None:
     plan = planned(budget={"words": 1000})
-    title = str(_make_cost_table(costs, 2, by_words=_is_by_words(plan)).title)
-    assert "about (1.35 tokens a word" in title  # no bound
-    known = estimate_costs(plan, lambda arm: {"tokens": 1700 if arm == "fast" else None})
-    assert [each["tokens"] for each in known] == [1350, 1700]
-    assert known[1]["flops"] == pytest.approx(costs[1]["flops"] * 1700 / 1350)
+    costs = estimate_costs(plan)
+    guess = guess_ratio(300)
+    assert {each["tokens"] for each in costs} == {round(1000 * guess.tokens)}
+    assert all(each["flops"] > 0 for each in costs)
+    title = str(_make_cost_table(costs, 2).title)
+    assert f"about ({guess.tokens:.3g} tokens a word, a guess from 300 tokens of" in title
+    done = make_done(tokens={"fast": 1700}, ratio=WordRatio(2.5))
+    known = estimate_costs(plan, done)
+    assert [each["tokens"] for each in known] == [2500, 1700]
+    assert known[1]["flops"] == pytest.approx(costs[1]["flops"] * 1700 / costs[1]["tokens"])
+    assert "about (2.5 tokens a word; runs that are done" in str(_make_cost_table(known, 2).title)
     by_steps = planned()
-    assert estimate_costs(by_steps, lambda arm: {"tokens": 1})[0]["tokens"] == 24 * 8 * 32
-    assert not _is_by_words(by_steps)
+    assert estimate_costs(by_steps, done)[0]["tokens"] == 24 * 8 * 32
+    assert "about" not in str(_make_cost_table(estimate_costs(by_steps), 2).title)
+
+
+def make_done(
+    tokens: dict[str, float] | None = None,
+    ratio: WordRatio | None = None,
+    clocks: dict[str, dict[str, float]] | None = None,
+) -> Any:
+    """The results of runs that are done."""
+    return SimpleNamespace(
+        cost=lambda arm: {"tokens": (tokens or {}).get(arm)},
+        find_ratio=lambda arm: ratio,
+        clock=lambda arm: (clocks or {}).get(arm, {}),
+    )
 
 
 def test_seconds_of_done_runs_count_before_the_speed_of_the_device(planned: Planned) -> None:
@@ -238,7 +256,7 @@ def test_seconds_of_done_runs_count_before_the_speed_of_the_device(planned: Plan
     assert guess[0]["seconds"] > 0.24
     assert guess[0]["tuning"]["toy"] > 64 / 8 * 4 * 0.01
     clocks = {"slow": {"pretrain": 30.0, "toy": 3.0}, "long": {}}
-    slow, long = estimate_costs(plan, clock=clocks.__getitem__)
+    slow, long = estimate_costs(plan, make_done(clocks=clocks))
     assert (slow["seconds"], slow["from"]) == (30.0, {"pretrain": MEASURED, "toy": MEASURED})
     assert (long["seconds"], long["tuning"]) == (pytest.approx(60.0), {"toy": pytest.approx(3.0)})
     assert long["from"] == {"pretrain": SCALED, "toy": SCALED}

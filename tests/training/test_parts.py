@@ -289,7 +289,7 @@ def test_a_peak_is_measured_again_while_others_compute(alone, tries, monkeypatch
     assert (
         Speed(4e9, 0.5, True)
         .describe()
-        .endswith("4.00 GFLOP/s, measured while others compute and 10 ms an update")
+        .endswith("4.00 GFLOP/s and 10 ms an update, its rate measured while others compute")
     )
 
 

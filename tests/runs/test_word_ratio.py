@@ -1,0 +1,37 @@
+"""Tokens a word: counted by white space where a tokenizer is, else guessed by its size."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from plmctl.config.compose import compose
+from plmctl.runs.word_ratio import find_word_ratio, guess_ratio
+from plmctl.text.tokenizer import Tokenizer
+
+
+def test_a_guess_falls_with_the_vocabulary() -> None:
+    sizes = [50, 300, 2048, 3000, 8192, 30522, 250_000]
+    tokens = [guess_ratio(size).tokens for size in sizes]
+    assert tokens == sorted(tokens, reverse=True)
+    assert (tokens[2], tokens[4]) == (pytest.approx(2.1), pytest.approx(1.55))
+    assert guess_ratio(2048).describe().endswith("a word, a guess from 2,048 tokens of vocabulary")
+
+
+def test_a_tokenizer_counts_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [("abc de. " * 9).strip(), ("fghi jkl mnop. " * 5).strip()]
+    Path("t.txt").write_text("\n\n".join(lines))
+    tokenizer = Tokenizer.train(lines * 9, kind="char", vocab_size=40)
+    tokenizer.save("letters")
+    words = [
+        "size=tiny",
+        f"tokenizer.path={os.curdir}/letters",
+        "data.path=t.txt",
+        "train.words=99",
+    ]
+    ratio = find_word_ratio(compose("pretrain", "bert", words))
+    expected = sum(len(tokenizer.encode(line)) for line in lines) / len(" ".join(lines).split())
+    assert (ratio.tokens, ratio.guessed_from) == (pytest.approx(expected), None)
