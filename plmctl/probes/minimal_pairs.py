@@ -22,6 +22,8 @@ from plmctl.text.unknown import describe_unknown
 from plmctl.use.pairs import Pair, PairScorer, find_ties, list_sentences
 from plmctl.use.predict import ScoreTable, Told
 
+NEAR = "(nearer than 1e-6 of them: rounding)"
+
 
 @part_of("probe")
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,7 @@ class MinimalPairs(PairScorer, Probe):
         normalise: 0 is the sum; 1 the mean of tokens; 0.5 is SLLN-LP of ZhoBLiMP.
         ties: pairs of equal scores are wrong ("strict"), half right ("half"), or right ("official":
             in the pipelines of lm-evaluation-harness and BabyLM the first of two maxima wins).
+            Scores are equal where `|good - bad| <= 1e-6 max(|good|, |bad|)`, for batches round so.
         by: The groups in the table.
         pairs: The most pairs of a paradigm, the first ones; null: all.
         ngram: Text on which a model of n-grams of words is trained. Its accuracies have a column of
@@ -76,7 +79,7 @@ class MinimalPairs(PairScorer, Probe):
             values[column] = self._count(self.ngram, pairs)
         judged = {each: self.summarize(pairs, self.judge(*own)) for each, own in values.items()}
         if tied := int(np.count_nonzero(find_ties(scored.good, scored.bad))):
-            extra["tied"] = Told(f"{counted(tied, 'pair')} of equal scores", tied)
+            extra["tied"] = Told(f"{counted(tied, 'pair')} of equal scores {NEAR}", tied)
         if left:
             why = f"{counted(left, 'pair')} with equal or empty sentences"
             extra["left out"] = Told(why, left)
@@ -96,12 +99,12 @@ class MinimalPairs(PairScorer, Probe):
     def _spell(
         self, pairs: Sequence[Pair], good: np.ndarray, bad: np.ndarray
     ) -> Iterator[dict[str, Any]]:
-        """A row for each pair, with both scores and whether the pair counts as right."""
-        judged = self.judge(good, bad)
-        for pair, *scores, right in zip(pairs, good, bad, judged, strict=True):
+        """A row for each pair, with both scores, whether they tie and how far the pair is right."""
+        judged, ties = self.judge(good, bad), find_ties(good, bad)
+        for pair, *scores, right, tied in zip(pairs, good, bad, judged, ties, strict=True):
             names = {"paradigm": pair.paradigm, "id": pair.id, "good": pair.good, "bad": pair.bad}
             both = dict(zip(("score_good", "score_bad"), map(float, scores), strict=True))
-            yield {**names, **both, "right": float(right)}
+            yield {**names, **both, "tied": bool(tied), "right": float(right)}
 
     def _count(self, text: str, pairs: Sequence[Pair]) -> tuple[np.ndarray, np.ndarray]:
         """The scores of the sentences by the n-grams of a text."""

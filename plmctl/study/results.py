@@ -109,6 +109,25 @@ class Results:
                 )
         return lines
 
+    def list_ties(self) -> list[str]:
+        """How many pairs of an evaluation had equal scores, by arm, in the mean of its models."""
+        lines = []
+        for of in self.plan.study.evals:
+            counts, rule = dict[str, list[float]](), ""
+            for cell in self.plan.cells:
+                for job in self._find_jobs(of, cell):
+                    own = self._scores(job) if self._done([job]) else {}
+                    if "ties" in own:
+                        counts.setdefault(cell.arm, []).append(own.get("tied") or 0)
+                        rule = own["ties"]
+            if any(map(any, counts.values())):
+                means = (f"{arm} {statistics.fmean(own):.4g}" for arm, own in counts.items())
+                lines.append(
+                    f"{of}: pairs of equal scores, in the mean of a model: {', '.join(means)}"
+                    f" (task.ties={rule})"
+                )
+        return lines
+
     def list_held_out(self) -> list[str]:
         """How much text the pretrainings have held out, and whether it validates anything."""
         found: dict[str, list[str]] = {}

@@ -151,7 +151,7 @@ def write_table(
     alone = any(row["test"] == "none" for row in rows)
     notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
     notes += [*describe_untrained(study), *results.list_held_out()]
-    notes += [*results.list_ways(), *results.list_unbeaten()]
+    notes += [*results.list_ways(), *results.list_ties(), *results.list_unbeaten()]
     lower = {name for name, metric in study.metrics.items() if results.lower_is_better(metric)}
     record = {
         "study": study.name,

@@ -26,7 +26,8 @@ GOOD, BAD = ("sentence_good", "good"), ("sentence_bad", "bad")
 # BLiMP's names and ZhoBLiMP's
 ID = ("pairID", "pair_id", "id")
 PARADIGM, PHENOMENON = ("UID", "paradigm"), ("linguistics_term", "phenomenon")
-# nearer than that share of them, two sums of fp32 numbers are the same
+# Share of two scores, below which their difference is rounding: sums of fp32 numbers change with
+# the other rows of a batch. At scores of -100 that is 0.0001.
 ROUNDING = 1e-6
 TIES: Mapping[str, float] = {"strict": 0.0, "half": 0.5, "official": 1.0}
 
@@ -235,6 +236,9 @@ def list_sentences(pairs: Sequence[Pair]) -> list[str]:
 
 
 def find_ties(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
+    """[n] whether the scores of a pair are equal but for rounding:
+    `|good - bad| <= 1e-6 max(|good|, |bad|)`.
+    """
     return np.abs(good - bad) <= ROUNDING * np.maximum(np.abs(good), np.abs(bad))
 
 

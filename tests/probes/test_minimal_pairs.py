@@ -312,9 +312,24 @@ def test_a_row_of_the_table_that_is_written_has_both_scores() -> None:
     rows = list(
         MinimalPairs(path="x")._spell(pairs, np.array([-1.0, -3.0]), np.array([-2.0, -2.5]))
     )
-    first = {"paradigm": "u", "id": "7", "good": "They sleep.", "bad": "They sleeps."}
-    assert rows[0] == {**first, "score_good": -1.0, "score_bad": -2.0, "right": 1.0}
+    first: dict[str, object] = {
+        "tied": False,
+        "right": 1.0,
+        "paradigm": "u",
+        "id": "7",
+        "good": "They sleep.",
+        "bad": "They sleeps.",
+    }
+    assert rows[0] == {**first, "score_good": -1.0, "score_bad": -2.0}
     assert (rows[1]["paradigm"], rows[1]["right"]) == ("v", 0.0)
+
+
+def test_a_tie_is_relative_to_the_scores_and_marked() -> None:
+    """A good score that is higher by 5e-5 ties at -100, and wins at -10."""
+    pairs = [Pair("a", "b", "u", "t"), Pair("c", "d", "u", "t")]
+    good, bad = np.array([-100.0, -10.0]), np.array([-100.00005, -10.00005])
+    rows = MinimalPairs(path="x")._spell(pairs, good, bad)
+    assert [(row["tied"], row["right"]) for row in rows] == [(True, 0.0), (False, 1.0)]
 
 
 def test_files_of_blimp_and_of_two_columns(tmp_path: Path) -> None:

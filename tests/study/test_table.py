@@ -166,6 +166,19 @@ def test_ways_of_scoring_that_differ_are_named(plan: StudyPlan, here: Path) -> N
     assert line in write_table(plan.study, results(plan, here), here)["notes"]
 
 
+def test_tied_pairs_are_counted_by_arm(plan: StudyPlan, here: Path) -> None:
+    leave(plan, here)
+    assert results(plan, here).list_ties() == []
+    for cell in plan.cells:
+        for name in cell.evals["train"].values():
+            file = here / name / "run" / "result.json"
+            ties = {"ties": "strict"} | ({"tied": cell.seed + 3} if cell.arm == "slow" else {})
+            file.write_text(json.dumps({**json.loads(file.read_text()), **ties}))
+    (line,) = results(plan, here).list_ties()
+    assert line.startswith("train: pairs of equal scores")
+    assert line.endswith("slow 3.5, fast 0 (task.ties=strict)")
+
+
 def test_a_task_states_that_lower_is_better(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     before = results(plan, here)
