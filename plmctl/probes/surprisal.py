@@ -23,8 +23,9 @@ from plmctl.probes.base import Opened, Probe
 from plmctl.tasks.intervals import NORMAL
 from plmctl.tasks.predictions import write_rows
 from plmctl.tasks.readers import files
-from plmctl.tasks.readers.read_score import has_decimal_commas, put_point, spell_point
+from plmctl.tasks.readers.read_score import put_point, spell_point
 from plmctl.text.reader import read_sentences
+from plmctl.text.separators import has_decimal_commas
 from plmctl.text.tabular import named_rows
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.use.likelihood import Likelihood, Way, choose_way, find_ways, make_scoring

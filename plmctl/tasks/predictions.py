@@ -29,6 +29,7 @@ from plmctl.text.tabular import PARQUET, TableSpelling, cells_of, kind_of, objec
 NAMED = (".json", ".jsonl", ".csv", ".tsv", PARQUET)  # tables, whose columns have names
 TABLES = (".csv", ".tsv")
 FILES = (*TABLES, ".jsonl")  # the suffixes of a file of predictions
+BUNDLE = "bundle"  # the column of predictions by which rows are tested together
 STDOUT = Path("-")  # stands for standard output
 _BETWEEN = re.compile(r"\r\n|[\t\r\n]")  # cells and rows of .tsv
 Row = dict[str, Any]
@@ -169,18 +170,22 @@ class PredictedColumns:
                 self.found[name] = _Column(same=not self.taken.get(name, False))
         for name, column in self.found.items():
             column.add(own.get(name), prediction.get(name))
+            column.repeats &= not column.parts and prediction.get(name) in own.values()
         for name, value in own.items():
             self.taken[name] = self.taken.get(name, False) or value is not None
         self.read = {*example.fields} & (self.read if self.read is not None else {*example.fields})
 
     def name(self) -> dict[str, str]:
         """{column of the predictions: its name}, without what is unknown of all of them or repeats
-        what was read.
+        what was read. The bundle of texts without labels is a column of the user's.
         """
+        labelled = any(name.startswith("gold") and own.known for name, own in self.found.items())
         groups = {name[:end] for name in self.taken for end in range(len(name)) if name[end] == "."}
         found: dict[str, str] = {}
         for name, column in self.found.items():
             if name.startswith("gold") and not column.known:
+                continue
+            if name == BUNDLE and column.repeats and not labelled:
                 continue
             found[name] = name
             if name in self.taken or (name in groups and column.parts):
@@ -194,12 +199,13 @@ class PredictedColumns:
 @dataclass
 class _Column:
     """Whether each value of a column of predictions is that of the user's, any is known, and any
-    has parts.
+    has parts. `repeats`: each stands in some column of the user's.
     """
 
     same: bool
     known: bool = False
     parts: bool = False
+    repeats: bool = True
 
     def add(self, own: Any, value: Any) -> None:
         self.same = self.same and bool(own == value)
@@ -329,6 +335,7 @@ def _spell_table(
         if guarded:
             guards += sum(map(ne, cells, safe))
             cells = safe
+        cells = [*map(how.spell, cells)]
         if file.suffix == ".csv":
             yield spell_row(cells, how.sign)
             continue

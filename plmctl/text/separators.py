@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -20,6 +20,8 @@ LOOKED = 100  # lines
 FEW = 10  # rows: signs of a text divide fewer of them alike by chance
 DIVIDING = re.compile(r"(?<!\d),\S|,[^\s\d]")  # no comma of prose, nor of a decimal number
 BETWEEN_WORDS = re.compile(r"(?<!\d),|,(?!\d)")  # no comma of a decimal number
+# a number with a comma before its decimals, and points behind thousands
+DECIMAL = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:\.\d{3})+),(\d+)")
 # signs that people write between cells and that divide none, as patterns of re and of sed -E
 WIDE = {"，": "，", "；": "；", "、": "、", "｜": "｜", COMMA: COMMA, "  ": "  +"}
 NAMES = {
@@ -149,3 +151,16 @@ def explain_undivided(
         return what, "save it again as CSV, which puts a text with commas in it into quotes"
     new = spell_word(str(file.with_name(f"{file.name.partition('.')[0]}-cells.csv")))
     return what, f"sed -E '{change}' {spell_word(str(file))} > {new}  # then task.path={new}"
+
+
+def has_decimal_commas(cells: Iterable[str]) -> bool:
+    """Whether the numbers of a column have a comma before their decimals, such as 312,5 or 1.312,5.
+    Then no other has a point, and not all have three decimals: 1,312 may be above a thousand.
+    """
+    clear = False
+    for cell in cells:
+        number = DECIMAL.fullmatch(cell.strip())
+        if number is None and "." in cell:
+            return False
+        clear = clear or (number is not None and ("." in cell or len(number[1]) != 3))
+    return clear

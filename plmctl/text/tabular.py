@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,12 +22,15 @@ from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.text.bounds import long_line_error, longest_line
 from plmctl.text.inputs import Input, need_lines, open_unpacked, read_lines
 from plmctl.text.quotes import read_cells, read_strictly
-from plmctl.text.separators import COMMA, divide_rows
+from plmctl.text.separators import COMMA, divide_rows, has_decimal_commas
 
 PARQUET, CSV, TSV = ".parquet", ".csv", ".tsv"
 JSON = (".jsonl", ".json", ".ndjson")
 OBJECTS = (*JSON, PARQUET)  # whose rows name their values
 PACKED = (".gz", ".zst")
+LOOKED = 1000  # rows, in which numbers show the sign before their decimals
+_NUMBER = re.compile(r"[-+]?\d[\d.]*(,\d+)?")  # with a comma, or without
+_POINTED = re.compile(r"[-+]?\d+(\.\d+)?")
 MARK = "\ufeff"  # before the first line: by it programs of Windows know UTF-8
 Cells = tuple[int, list[Any]]  # line number, cells
 Row = tuple[int, dict[Any, Any]]  # line number, values by name
@@ -34,12 +39,17 @@ Row = tuple[int, dict[Any, Any]]  # line number, values by name
 @dataclass(frozen=True)
 class TableSpelling:
     """The form of a table: the sign between the cells of a .csv, the mark before its first line,
-    and the end of each line.
+    and the end of each line. `point` stands before the decimals of a number.
     """
 
     sign: str = COMMA
     start: str = ""
     end: str = "\n"
+    point: str = "."
+
+    def spell(self, cell: Any) -> Any:
+        """A cell, a number with the table's sign before its decimals."""
+        return str(cell).replace(".", self.point) if isinstance(cell, float) else cell
 
 
 def kind_of(file: Path) -> str:
@@ -259,7 +269,21 @@ def spelling_of(file: Path) -> TableSpelling:
     with open_unpacked(file) as stream:
         first = stream.readline(longest_line())
     start = MARK if first.startswith(MARK.encode()) else ""
-    return TableSpelling(sign_of(file), start, "\r\n" if first.endswith(b"\r\n") else "\n")
+    end = "\r\n" if first.endswith(b"\r\n") else "\n"
+    return TableSpelling(sign_of(file), start, end, _find_point(file))
+
+
+def _find_point(file: Path) -> str:
+    """The sign before decimals in the columns of a table: a comma where some column has it, and
+    none has a point.
+    """
+    rows = [cells for _, cells in islice(cells_of(file, lenient=True), LOOKED)][1:]
+    columns = [[cell for cell in own if cell] for own in zip_longest(*rows, fillvalue="")]
+    numbers = [own for own in columns if own and all(map(_NUMBER.fullmatch, own))]
+    pointed = [own for own in numbers if all(map(_POINTED.fullmatch, own))]
+    # three digits behind a point may be a thousand's
+    points = any(len(cell.partition(".")[2]) not in (0, 3) for own in pointed for cell in own)
+    return COMMA if not points and any(map(has_decimal_commas, numbers)) else "."
 
 
 def show_row(file: Path, cells: Sequence[str]) -> str:

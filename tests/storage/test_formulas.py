@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
 
 from plmctl.storage.formulas import guard, unguard
 from plmctl.tasks.predictions import write_rows
-from plmctl.text.tabular import cells_of
+from plmctl.text.tabular import TableSpelling, cells_of
 
 TEXTS = [
     "=1+1",
@@ -64,3 +65,10 @@ def test_a_table_is_guarded_and_read_again(
     assert any("guard_cells=false" in line for line in said)
     write_rows(file, rows, guarded=False)
     assert "\n=1+1" in file.read_text()
+
+
+def test_a_number_with_a_decimal_comma_is_no_formula(tmp_path: Path) -> None:
+    rows = [{"text": "-1,5 mm", "score": -0.5, "n": 2}]
+    file = write_rows(tmp_path / "a.csv", rows, spelling=TableSpelling(sign=";", point=","))
+    assert file.read_text() == 'text;score;n\n"\'-1,5 mm";"-0,5";2\n'
+    assert json.loads(write_rows(tmp_path / "a.jsonl", rows).read_text())["score"] == -0.5

@@ -293,3 +293,19 @@ def test_a_long_table_takes_no_room_of_its_own(tmp_path: Path) -> None:
     lines = file.read_text().splitlines()
     assert lines[:2] == ["text,guess,probabilities.yes", "text 0,yes,0.75"]
     assert len(lines) == 20_001
+
+
+@pytest.mark.parametrize(("gold", "kept"), [(None, False), ("x", True)])
+def test_the_bundle_of_new_texts_is_a_column_of_the_user(
+    tmp_path: Path, gold: str | None, kept: bool
+) -> None:
+    """`compare` reads it of scored rows."""
+    file = tmp_path / "in.csv"
+    file.write_text("text,owner\na,7\nb,\n")
+    examples = [
+        Example(str(n), {"text": text}, bundle=owner, place=f"{file}:{n + 2}")
+        for n, (text, owner) in enumerate([("a", "7"), ("b", "")])
+    ]
+    told = [{"id": e.id, "bundle": e.bundle, "gold": gold, "guess": "x"} for e in examples]
+    rows = beside(str(file), examples, told)
+    assert ["bundle" in row for row in rows] == [kept, kept]

@@ -117,6 +117,34 @@ def test_the_form_of_a_table(tmp_path: Path) -> None:
     assert spelling_of(file) == type(spelling_of(file))(";", "\ufeff", "\r\n")
 
 
+@pytest.mark.parametrize(
+    ("cells", "point"),
+    [
+        ("3.865,04 7,5 12", ","),
+        ("12.03.2024 13.03.2024", "."),  # dates have no decimals
+        ("1,312 2,500", "."),  # thousands, perhaps
+        ("1.5 2,5", "."),
+        ("ja 12,5", "."),  # a text
+        ("1.312 2.500", "."),
+    ],
+)
+def test_numbers_of_a_table_are_spelt_as_in_its_columns(
+    tmp_path: Path, cells: str, point: str
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("text;n;day\n" + "".join(f"gut;{n};1.2.24\n" for n in cells.split()))
+    spelling = spelling_of(file)
+    assert spelling.point == point
+    assert [spelling.spell(each) for each in (0.5, 1, "0.5", None)] == [
+        f"0{point}5",
+        1,
+        "0.5",
+        None,
+    ]
+    file.write_text("n;m\n" + "3,5;0.25\n" * 3)  # both: nobody knows
+    assert spelling_of(file).point == "."
+
+
 def test_a_text_is_never_cut_at_a_comma_in_it(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("text,source\nx,a,\nhello, world,b\n")  # the cell behind x,a is empty

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable
 from typing import Any
 
 from plmctl.core.errors import DataError
+from plmctl.text.separators import DECIMAL
 
-# a number with a comma before its decimals, and points behind thousands
-COMMA = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:\.\d{3})+),(\d+)")
 LARGEST = 1e15  # squared and summed over 10^8 rows, it still has a number in 32 bits
 
 
@@ -43,19 +40,6 @@ def read_score(
     return value
 
 
-def has_decimal_commas(cells: Iterable[str]) -> bool:
-    """Whether the numbers of a column have a comma before their decimals, such as 312,5 or 1.312,5.
-    Then no other has a point, and not all have three decimals: 1,312 may be above a thousand.
-    """
-    clear = False
-    for cell in cells:
-        number = COMMA.fullmatch(cell.strip())
-        if number is None and "." in cell:
-            return False
-        clear = clear or (number is not None and ("." in cell or len(number[1]) != 3))
-    return clear
-
-
 def put_point(number: str) -> str:
     """A number with a point before its decimals, for one with a comma there."""
     return number.strip().replace(".", "").replace(",", ".")
@@ -63,7 +47,7 @@ def put_point(number: str) -> str:
 
 def spell_point(number: str) -> str:
     """A fix for a number with a comma before its decimals; "" for any other."""
-    found = COMMA.fullmatch(number.strip())
+    found = DECIMAL.fullmatch(number.strip())
     if found is None:
         return ""
     point = put_point(number)
