@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from plmctl.config.build import MISSING
 from plmctl.config.command import About, Command, Result
 from plmctl.core.errors import ConfigError
-from plmctl.core.terminal import counted, remark, tell
+from plmctl.core.terminal import WARN, counted, remark, tell
 from plmctl.core.values import Batch, Count
 from plmctl.storage.atomic import is_stream, refuse_existing, write_text
 from plmctl.storage.paths import refuse_ending
@@ -48,6 +48,9 @@ class Embed(Command):
     checkpoint: str = MISSING
     input: str = MISSING  # lines of text, JSON lines, or a table (.csv, .tsv, .parquet)
     field: str = "text"  # column of a table, or key of JSON lines, that has the text
+    # the words of Chinese lines, for word vectors: jieba, jieba_hmm (traditional text), or a
+    # plugin's text -> (start, end); null: what is between spaces
+    segment: str | None = None
     out: str = MISSING  # .npz; with among .jsonl
     overwrite: bool = False  # replace an existing file
     # a file of vectors that embed wrote, one for each line: among these lines, the nearest to each
@@ -116,6 +119,9 @@ class Embed(Command):
         refuse_existing(out, self.overwrite)
         if static := find_static(self.checkpoint):
             return self._embed_static(static)
+        if self.segment is not None:
+            allowed = "null: a model reads text by its own tokenizer"
+            raise ConfigError("segment", self.segment, allowed, fix="leave it out")
         if self.among is not None:
             return self._search(self.among, VectorFile.read(Path(self.among).expanduser()))
         how: Any = {name: self[name] for name in ("pooling", "normalize", "dimensions")}
@@ -179,6 +185,7 @@ class Embed(Command):
     def _embed_static(self, file: Path) -> Result:
         """Write the mean of the vectors of the words of each line."""
         from plmctl.storage.arrays import write_npz
+        from plmctl.text.segment import find as find_segmenter
         from plmctl.use.embedding_lines import read_texts
         from plmctl.use.runtimes import refuse_runtime
         from plmctl.use.static_embedding import average_words
@@ -192,12 +199,16 @@ class Embed(Command):
                 allowed = "a setting of models: a line is the mean of the vectors of its words"
                 raise ConfigError(name, self[name], allowed, fix="leave it out")
         texts = read_texts(Path(self.input).expanduser(), self.field)
-        averaged = average_words(texts, file, normalize=self.normalize)
+        words = find_segmenter(self.segment, self.plugins, "segment") if self.segment else None
+        averaged = average_words(texts, file, normalize=self.normalize, segment=words)
+        for line in averaged.warnings:
+            remark(line, WARN)
         write_npz(Path(self.out), averaged.arrays)
-        words = f"{averaged.covered:,} of {averaged.words:,} words have a vector"
+        said = f"{averaged.covered:,} of {averaged.words:,} words have a vector"
         counts = {"words": averaged.words, "with a vector": averaged.covered}
+        counts["lines without"] = len(averaged.empty)
         counts = {"lines": len(texts), **counts, "width": averaged.width}
-        return self._report(f"{len(texts)} lines, {words}", counts)
+        return self._report(f"{counted(len(texts), 'line')}, {said}", counts)
 
     def _search(self, among: str, file: VectorFile) -> Result:
         """Write the lines of `among` that are nearest to those of `input`."""

@@ -76,6 +76,20 @@ def read_static(
     return read
 
 
+def refuse_uncovered(found: int, asked: int, what: str, *, file: object, fix: str) -> None:
+    """Raise DataError if a file of vectors has no word of a text.
+
+    Args:
+        found: The number of words that have a vector.
+        asked: The number of words, which may be 0.
+        what: A name for these words, as in "words of the lists".
+        file: The vectors.
+        fix: The smallest change that finds some.
+    """
+    if asked and not found:
+        raise DataError(f"none of the {asked:,} {what} has a vector in it", file=file, fix=fix)
+
+
 def choose_writer(out: Path | str) -> Path:
     """The path of a file that is to be written; ConfigError for a kind that there is not."""
     file = Path(out).expanduser()

@@ -12,7 +12,7 @@ import torch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import Opens, part_of
 from plmctl.core.terminal import remark
-from plmctl.knowledge.vector_files import confirm, read_static
+from plmctl.knowledge.vector_files import confirm, read_static, refuse_uncovered
 from plmctl.nn.first_vectors import FirstVectors
 from plmctl.nn.tables import TokenTable
 
@@ -50,6 +50,8 @@ class FileVectors(FirstVectors):
             allowed = f"vectors of {rows.shape[1]} numbers, as this model has; these have"
             fix = f"size.width={read.width}, or other vectors"
             raise ConfigError("first_vectors.path", self.path, f"{allowed} {read.width}", fix=fix)
+        fix = "vectors in the language of the text, or tokenizer=word"
+        refuse_uncovered(len(found), len(words), "tokens", file=self.path, fix=fix)
         if found:
             numbers = torch.tensor(list(found), device=rows.device)
             first = torch.from_numpy(np.stack(list(found.values()))).to(rows)

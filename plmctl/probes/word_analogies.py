@@ -14,7 +14,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count
 from plmctl.knowledge.static_vectors import StaticVectors
-from plmctl.knowledge.vector_files import read_static
+from plmctl.knowledge.vector_files import read_static, refuse_uncovered
 from plmctl.probes.base import Opened, Probe
 from plmctl.tasks.readers import files
 from plmctl.text.inputs import need_lines
@@ -127,8 +127,12 @@ class WordAnalogies(Probe):
         """The accuracies of static vectors."""
         sections = self.read()
         vectors = read_static(file, limit=self.words)
-        extra = {"vectors": str(file), "questions": sum(map(len, sections.values()))}
-        return ScoreTable("word analogies", {file.name: self.score(sections, vectors)}, extra)
+        scores, questions = self.score(sections, vectors), sum(map(len, sections.values()))
+        fix = "vectors in the language of the questions"
+        known = round(scores["covered"] * questions)
+        refuse_uncovered(known, questions, "questions", file=file, fix=fix)
+        extra = {"vectors": str(file), "questions": questions}
+        return ScoreTable("word analogies", {file.name: scores}, extra)
 
 
 def _lower(vectors: StaticVectors, limit: int) -> StaticVectors:

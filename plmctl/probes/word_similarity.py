@@ -22,7 +22,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
 from plmctl.core.values import Count
 from plmctl.heads.features import HIDDEN
-from plmctl.knowledge.vector_files import read_static
+from plmctl.knowledge.vector_files import read_static, refuse_uncovered
 from plmctl.probes.base import Opened, Probe
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.places import find_tokens
@@ -145,6 +145,8 @@ class WordSimilarity(Probe):
         lists = self.read()
         words = {word for pairs in lists.values() for pair in pairs for word in pair[:2]}
         found = read_static(file, among={*words, *map(str.lower, words)}).choose(words)
+        fix = "vectors in the language of the lists"
+        refuse_uncovered(len(found), len(words), "words of the lists", file=file, fix=fix)
         known = Told(f"{len(found):,} of {len(words):,} have a vector", len(found))
         scores = self.score(lists, found)
         extra: dict[str, Any] = {"vectors": str(file), "words": known}

@@ -144,6 +144,14 @@ def test_a_model_is_refused_with_the_command_that_makes_vectors() -> None:
         WordAnalogies(path="x").measure(opened)
 
 
+def test_vectors_of_other_words_are_no_result(vectors: Path, tmp_path: Path) -> None:
+    (tmp_path / "none.txt").write_text("a b c d\n")
+    (tmp_path / "list.txt").write_text("a b 1\n")
+    for task, name in (("word_analogies", "none.txt"), ("word_similarity", "list.txt")):
+        words = [f"checkpoint={vectors}", f"task={task}", f"task.path={tmp_path / name}"]
+        assert "has a vector in it" in plmctl("eval", *words, code=3)
+
+
 def test_embed_writes_bags_of_vectors(vectors: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("w0 (W1), none\nnothing here\n")
@@ -154,7 +162,8 @@ def test_embed_writes_bags_of_vectors(vectors: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(made["hidden_0"], TABLE[:2].mean(0)[None], rtol=1e-6)
         assert not made["hidden_1"].any()
     counts = plmctl(*given, f"out={tmp_path / 'b.npz'}", "normalize=true", "--json")
-    numbers = {"lines": 2, "words": 5, "with a vector": 2, "width": TABLE.shape[1]}
+    numbers = {"lines": 2, "words": 5, "with a vector": 2, "lines without": 1}
+    numbers["width"] = TABLE.shape[1]
     assert json.loads(counts.splitlines()[-1]) == {"out": f"{tmp_path / 'b.npz'}", **numbers}
     with np.load(tmp_path / "b.npz") as made:
         assert np.linalg.norm(made["hidden_0"]) == pytest.approx(1)

@@ -5,6 +5,7 @@ words.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from plmctl.artifacts.loading import load
 from plmctl.cli.app import make_app
 from plmctl.knowledge.vector_files import read_static
 from plmctl.use.embedding_lines import EmbeddingLine
+from plmctl.use.static_embedding import average_words
 from plmctl.use.vectors import make_batch
 from plmctl.vectors.distilled import Distilled
 from tests.vectors.tiny_text import draw_sentences, measure_purity
@@ -105,3 +107,32 @@ def test_vectors_out_of_a_model(run: Path, small_text: Path, tmp_path: Path) -> 
     assert "valid: no text is held out" in told
     assert read_static(small).width == 8
     assert "at most 32" in plmctl(*given, f"out={tmp_path / 'wide.vec'}", code=2)
+
+
+def test_words_of_chinese_lines(tmp_path: Path) -> None:
+    file, lines, out = tmp_path / "zh.vec", tmp_path / "lines.txt", tmp_path / "bags.npz"
+    file.write_text("2 2\n学习 3 4\n汉语 1 0\n")
+    texts = ["学习学习。", "我们走吧！", "学习汉语。"]
+    lines.write_text("\n".join(texts))
+    said = plmctl("embed", f"checkpoint={file}", f"input={lines}", f"out={out}", code=3)
+    assert "fix: segment=jieba" in said
+    assert not out.exists()
+    made = average_words(texts, file, normalize=False, segment=cut_pairs)
+    assert (made.covered, made.words, made.empty) == (4, 6, [2])  # marks are no words
+    assert made.warnings == ["1 line without a vector, written as zeros: 2"]
+    rows = [row[0].tolist() for _, row in made.arrays]
+    assert rows == [[3, 4], [0, 0], [2, 2]]
+
+
+def cut_pairs(text: str) -> Iterator[tuple[int, int]]:
+    """Two characters a word."""
+    return ((n, min(n + 2, len(text))) for n in range(0, len(text), 2))
+
+
+def test_few_words_with_a_vector(tmp_path: Path) -> None:
+    file, lines, out = tmp_path / "few.vec", tmp_path / "lines.txt", tmp_path / "bags.npz"
+    file.write_text("1 2\nwords 3 4\n")
+    lines.write_text("words of a line - here\n")
+    said = plmctl("embed", f"checkpoint={file}", f"input={lines}", f"out={out}")
+    assert "20% of the words have a vector" in said  # the dash is no word
+    assert "1 of 5 words have a vector" in said
