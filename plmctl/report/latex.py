@@ -64,7 +64,9 @@ def list_needs(text: str, command: str) -> list[str]:
     ]
 
 
-def format_table(caption: str, columns: str, head: str, body: Sequence[str]) -> str:
+def format_table(
+    caption: str, columns: str, head: str, body: Sequence[str], notes: Sequence[str] = ()
+) -> str:
     """A `table` environment.
 
     Args:
@@ -72,7 +74,10 @@ def format_table(caption: str, columns: str, head: str, body: Sequence[str]) -> 
         columns: The alignment of each column, such as "lrr".
         head: The first line, as `join_cells` makes it.
         body: The lines below it.
+        notes: Paragraphs below the table, as plain text.
     """
+    below = [r"\par\smallskip", r"\begin{minipage}{\linewidth}\footnotesize"] if notes else []
+    below += [rf"{escape(note)}\par" for note in notes] + [r"\end{minipage}"] * bool(notes)
     lines = [
         r"\begin{table}",
         r"\centering",
@@ -83,6 +88,7 @@ def format_table(caption: str, columns: str, head: str, body: Sequence[str]) -> 
         *body,
         r"\bottomrule",
         r"\end{tabular}",
+        *below,
         r"\end{table}",
         "",
     ]

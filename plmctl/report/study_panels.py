@@ -113,14 +113,15 @@ def findings(study: StudyFolder) -> list[Block]:
     rows: Sequence[Mapping[str, Any]] = table["rows"]
     blocks: list[Block] = [*count_verdicts(rows)]
     names = name_files(row["metric"] for row in rows)
+    notes: Sequence[str] = table.get("notes") or []
     for metric, name in names.items():
         own = [row for row in rows if row["metric"] == metric]
         about = (table.get("about") or {}).get(metric)  # tables of older versions say nothing of it
         blocks += [Heading(metric, 3), *([Paragraph(about)] if about else [])]
         blocks += _draw_metric(metric, name, own, table)
-        blocks.append(replace(make_metric_table(own), note=explain_table(table)))
-    notes = [Paragraph(note) for note in table.get("notes") or []]
-    return [*blocks, Paragraph(explain_table(table)), *notes]
+        alone = " ".join([explain_table(table), *notes])
+        blocks.append(replace(make_metric_table(own), note=alone))
+    return [*blocks, Paragraph(explain_table(table)), *map(Paragraph, notes)]
 
 
 def _draw_metric(

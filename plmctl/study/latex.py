@@ -51,7 +51,8 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
         body += [r"\midrule", title + r" \\", *map(join_cells, lines)]
     caption = f"{escape(str(record['title']))}. {_explain(record, any(best.values()))}"
     columns = f"l{'r' * (len(head) - 1)}"
-    text = format_table(caption, columns, join_cells(head), body)
+    notes = record.get("notes") or ()
+    text = format_table(caption, columns, join_cells(head), body, notes)
     return "\n".join([*list_needs(text, "plmctl ablate"), *_comment_missing(record), text])
 
 

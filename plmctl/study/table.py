@@ -174,7 +174,7 @@ def write_table(
         record["looks"] = [{"seeds": look.seeds, "share": look.share} for look in looks.made]
         record["most_seeds"] = len(study.seeds)
     write_json(folder / "table.json", record)
-    write_text(folder / "table.csv", _csv(rows, costs))
+    write_text(folder / "table.csv", _csv(rows, costs, notes))
     write_text(folder / "table.tex", format_latex(record, lower))
     write_page(_blocks(study, results, record), folder / "table.md")
     return record
@@ -251,15 +251,17 @@ def _describe(metric: Metric, *, lower: bool, sampled: bool) -> str:
     return about + (f" Published: {source}." if source else "")
 
 
-def _csv(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
-    """One line a row, with the arm's cost; values by seed are joined as seed=value."""
+def _csv(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:
+    """One line a row, with the arm's cost and the notes of the table; values by seed are joined as
+    seed=value.
+    """
     by_arm = {cost["arm"]: cost for cost in costs}
     text = io.StringIO()
-    names = [*rows[0], *(name for name in costs[0] if name != "arm")]
+    names = [*rows[0], *(name for name in costs[0] if name != "arm"), "notes"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     for row in rows:
         joined = " ".join(f"{seed}={value!r}" for seed, value in row["values"].items())
-        cells = {**row, **by_arm[row["arm"]], "values": joined}
+        cells = {**row, **by_arm[row["arm"]], "values": joined, "notes": " | ".join(notes)}
         writer.writerow({k: guard(v) if isinstance(v, str) else v for k, v in cells.items()})
     return text.getvalue()

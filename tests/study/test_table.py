@@ -22,8 +22,11 @@ from plmctl.core.errors import DataError
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
 from plmctl.report.latex import escape
+from plmctl.report.studies import StudyFolder
+from plmctl.report.study_panels import findings
 from plmctl.report.study_tables import count_tested, explain_table, make_metric_table
 from plmctl.storage.job_events import JobEvents
+from plmctl.storage.reading import read_json
 from plmctl.study.latex import format_latex
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results, list_warnings
@@ -164,6 +167,11 @@ def test_ways_of_scoring_that_differ_are_named(plan: StudyPlan, here: Path) -> N
     assert line.startswith("on train: ")
     assert "(masks: slow; replaced: fast)" in line
     assert line in write_table(plan.study, results(plan, here), here)["notes"]
+    for end in ("md", "html", "json", "csv"):
+        assert line in (here / f"table.{end}").read_text(encoding="utf-8")
+    assert rf"{escape(line)}\par" in (here / "table.tex").read_text(encoding="utf-8")
+    alone = findings.draw(StudyFolder(here, {}, read_json(here / "table.json")))
+    assert sum(line in getattr(block, "note", "") for block in alone) == len(plan.study.metrics)
 
 
 def test_tied_pairs_are_counted_by_arm(plan: StudyPlan, here: Path) -> None:
