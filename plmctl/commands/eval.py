@@ -273,7 +273,7 @@ class Evaluate(TaskUser, Command):
         """
         from plmctl.tasks.trained_texts import leave_trained
         from plmctl.use.answering import answer_examples, keep_said
-        from plmctl.use.asked_task import name_file, read_examples, write_split
+        from plmctl.use.asked_task import name_file, name_split, read_examples, write_split
         from plmctl.use.predict import Told
         from plmctl.use.simple_models import compare_simple
 
@@ -282,7 +282,9 @@ class Evaluate(TaskUser, Command):
             examples, whole = leave_trained(loaded.source.home, examples)
         about: Any = {"new_texts": self.input is not None, "calibrated": self.calibrate}
         answered = answer_examples(loaded, task, name, examples, whole=whole, **about, **how)
-        file = write_split(output, name, examples, answered.predictions, self.input)
+        shown_as = name_split(task, loaded, name) if self.input is None else name
+        kept_as = shown_as if self.out is None else name
+        file = write_split(output, kept_as, examples, answered.predictions, self.input)
         extra = {
             "task": task.name,
             "checkpoint": str(loaded.source.folder),
@@ -292,6 +294,7 @@ class Evaluate(TaskUser, Command):
             **compare_simple(loaded, task, answered),
         }
         shown = answered.tabulate(task, extra, seed=self.seed)
+        shown = replace(shown, title=f"{task.name}: {shown_as}")
         return self._perturb(shown, loaded, task, answered, output, how) if self.perturb else shown
 
     def _perturb(

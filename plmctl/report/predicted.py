@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from plmctl.text.tabular import cells_of, kind_of, objects_of
 from plmctl.use.calibrating import decide_by_kept
 
 FOLDERS = ("predictions", "eval")  # folders of a run, the first that has the split
+SIDES = ("gold", "golds", "guess")  # the columns that are compared
+LISTS = ("tags", "words")  # kinds whose rows are lists
 SUFFIXES = (".jsonl", ".csv", ".tsv")
 Row = dict[str, Any]
 Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
@@ -139,7 +142,15 @@ def _read_rows(file: Path, columns: ColumnNames, kind: str | None) -> list[Row]:
                 )
             found.append((line, dict(zip(names, row, strict=True))))
     rows = [_take(row, number, columns, file, line) for number, (line, row) in enumerate(found)]
-    return rows if kind_of(file) == ".jsonl" else _type_cells(rows, kind, file)
+    if kind_of(file) != ".jsonl":
+        return _type_cells(rows, kind, file)
+    sides = [name for name in SIDES if rows and name in rows[0]]
+    if kind == "numbers":
+        _make_numbers(rows, sides, file)
+    if kind in LISTS and (odd := next((r for r in rows if not _has_lists(r, sides)), None)):
+        what = f"{odd['guess']!r} of id {odd['id']} is no list of tags"
+        raise DataError(what, file=file, fix="--as classes")
+    return rows
 
 
 def _take(row: Row, number: int, columns: ColumnNames, file: Path, line: int) -> Row:
@@ -169,13 +180,13 @@ def _type_cells(rows: list[Row], kind: str | None, file: Path) -> list[Row]:
     """Cells of a table are texts: numbers and lists are made of them where `kind` says so, or where
     they all look so.
     """
-    sides = [name for name in ("gold", "golds", "guess") if rows and name in rows[0]]
+    sides = [name for name in SIDES if rows and name in rows[0]]
     for name in sides:
         cells = [row[name] for row in rows]
         if all(cell.startswith("[") and cell.endswith("]") for cell in cells):
             for row in rows:
                 row[name] = _parse(row[name], file)
-        elif kind in ("tags", "words"):
+        elif kind in LISTS:
             for row in rows:
                 row[name] = row[name].split()
     values = [row[name] for row in rows for name in sides]
@@ -183,13 +194,21 @@ def _type_cells(rows: list[Row], kind: str | None, file: Path) -> list[Row]:
         "." in value for value in values
     )
     if kind == "numbers" or (kind is None and decimal):
-        for row in rows:
-            for name in sides:
-                if not _is_number(row[name]):
-                    what = f"'{row[name]}' of id {row['id']} is not a number"
-                    raise DataError(what, file=file, fix="--as classes")
-                row[name] = float(row[name])
+        _make_numbers(rows, sides, file)
     return rows
+
+
+def _make_numbers(rows: Sequence[Row], sides: Sequence[str], file: Path) -> None:
+    """Put numbers into rows; DataError for another value."""
+    for row, name in product(rows, sides):
+        if not _is_number(row[name]):
+            what = f"{str(row[name])!r} of id {row['id']} is not a number"
+            raise DataError(what, file=file, fix="--as classes")
+        row[name] = float(row[name])
+
+
+def _has_lists(row: Row, sides: Sequence[str]) -> bool:
+    return all(isinstance(row[name], list) for name in sides)
 
 
 def _parse(cell: str, file: Path) -> Any:

@@ -35,7 +35,7 @@ MAY_CHANGE = {
     *("train.eval_every", "train.save_every", "train.log_every", "train.patience"),
     "train.pause_at",
     *("train.save_async", "train.save_at"),
-    *("train.device", "train.processes", "train.micro_batch_size"),
+    *("train.device", "train.processes", "train.threads", "train.micro_batch_size"),
     *("train.checkpoint_activations", "train.profile", "train.timeout", "train.restarts"),
     *("train.parallel", "train.shard_size", "train.tensor_parallel", "train.offload"),
     *("run.dir", "run.name", "run.resume"),
@@ -190,7 +190,8 @@ def _refuse_changes(changes: Sequence[Change], given: Provenance) -> Iterator[Co
             yield _keeps(key, old, new)
             continue
         many = f" and {len(others)} other setting{'s' * (len(others) > 1)}" if others else ""
-        change = f"changes {first} from {old!r} to {new!r}{many}; --resume keeps those of the run"
+        values = f"from {_name(old)} to {_name(new)}"
+        change = f"changes {first} {values}{many}; --resume keeps those of the run"
         fix = f"leave out {word}, or start a new run.dir"
         yield ConfigError(key, word.partition("=")[2] or ..., change, fix=fix)
     if not causes:
@@ -198,9 +199,14 @@ def _refuse_changes(changes: Sequence[Change], given: Provenance) -> Iterator[Co
             yield _keeps(name, *refused[name])
 
 
+def _name(value: Any) -> str:
+    """A value of a setting in a message."""
+    return "its default (null)" if value is None else repr(value)
+
+
 def _keeps(key: str, old: Any, new: Any) -> ConfigError:
     """A setting that differs from that of the run."""
-    started = f"the run was started with {old!r}; --resume keeps it"
+    started = f"the run was started with {_name(old)}; --resume keeps it"
     return ConfigError(key, new, started, fix=f"leave out {key}, or start a new run.dir")
 
 
@@ -218,7 +224,7 @@ def compare_with_checkpoint(checkpoint: Path, spec: RunSpec) -> list[str]:
         of_data = key.startswith(("data.", "task.")) and is_path(key)
         if before == after or key in MAY_CHANGE or key.startswith("run.") or of_data:
             continue
-        trained = f"{checkpoint} was trained with {before!r}; --resume keeps it"
+        trained = f"{checkpoint} was trained with {_name(before)}; --resume keeps it"
         fix = f"{key}: {before} in config.yaml of the run, or a new run.dir"
         errors.append(ConfigError(key, after, trained, fix=fix))
     raise_all(errors)

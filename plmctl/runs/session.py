@@ -215,7 +215,8 @@ def _session(spec: Any, world: World, prepared: Any) -> Session:
     if given.resume:
         keys = ("train.processes", "train.threads")
         as_before = not any(change.startswith(keys) for change in given.changes)
-        rundir.restore_environment(folder, log.say, threads=as_before and THREADS not in os.environ)
+        free = spec.train.threads is None and THREADS not in os.environ
+        rundir.restore_environment(folder, log.say, threads=as_before and free)
     if world.device.type == "cpu":
         keep_freed_memory()
     if spec.train.deterministic:

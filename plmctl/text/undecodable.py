@@ -93,11 +93,12 @@ def undecodable_error(
     if not seems and _is_other_script(sample):
         what = f"not UTF-8: {what}, saved in an encoding of another script"
         return DataError(what, file=file, line=line, fix=_spell_look(file, line))
-    unknown = ", saved in an unknown encoding, such as latin1"
+    # cp1252 has all letters of latin1, and also quotes and the euro
+    western = "cp1252" if _try(sample, "cp1252") else "latin1"
+    unknown = f", saved in an unknown encoding, such as {western}"
     what = f"not UTF-8: {what}" + (f"; it seems to be {seems}" if seems else unknown)
-    return DataError(
-        what, file=file, line=line, fix=_spell_conversion(file, f"-f {seems or 'latin1'}")
-    )
+    fix = _spell_conversion(file, f"-f {seems or western}")
+    return DataError(what, file=file, line=line, fix=fix)
 
 
 def _is_cut_off(error: UnicodeDecodeError) -> bool:

@@ -41,6 +41,7 @@ from plmctl.tasks.predictions import (
     write_rows,
     write_submission,
 )
+from plmctl.tasks.readers import files
 from plmctl.tasks.record import Example
 from plmctl.tasks.splits import Splits
 from plmctl.tasks.task import Task, as_task
@@ -131,6 +132,13 @@ def ask_all(
         f" {texts}if that was this file, task.{asked}_share={parts[asked]:g} scores what plmctl"
         " finetune held out"
     )
+
+
+def name_split(task: Task, loaded: Loaded, split: str) -> str:
+    """The name of a split, or that of the file where it is another one than the model's own."""
+    path, trained_on = task.splits.path, loaded.own_task().get("path")
+    other = trained_on is not None and path != trained_on and not task.splits.divided
+    return Path(str(path)).name.partition(".")[0] if other and files.is_single(path) else split
 
 
 def _is_own(trained: np.ndarray, splits: Splits) -> bool:

@@ -237,8 +237,8 @@ def test_files_in_gbk_are_told_how_to_be_converted() -> None:
     )
     Path("latin.txt").write_bytes("café\n".encode("latin1"))
     told = "plmctl: latin.txt:1: not UTF-8: byte 0xe9 at column 4, saved in an unknown encoding,"
-    told += " such as latin1\n"
-    fix = "  fix: iconv -f latin1 -t utf-8 latin.txt > converted.txt\n"
+    told += " such as cp1252\n"
+    fix = "  fix: iconv -f cp1252 -t utf-8 latin.txt > converted.txt\n"
     assert said("data", "check", "latin.txt", code=3) == told + fix
 
 

@@ -116,7 +116,7 @@ def test_another_encoding_is_named(header: bool, tmp_path: Path) -> None:
     text = ("2 2\n" if header else "") + "\xe9t\xe9 0.5 -1\nhiver 2 3\n"
     file.write_bytes(text.encode("latin-1"))
     where = rf"french.vec:{1 + header}: not UTF-8: byte 0xe9 at column 1"
-    with pytest.raises(DataError, match=rf"{where}.*\n  fix: iconv -f latin1 -t utf-8"):
+    with pytest.raises(DataError, match=rf"{where}.*\n  fix: iconv -f cp1252 -t utf-8"):
         read_static(file)
 
 

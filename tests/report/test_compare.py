@@ -229,3 +229,21 @@ def test_blank_bundles_stand_alone_and_others_must_be_the_same(tmp_path: Path) -
     done = compare(write("e.csv", "yyyyyy", list("aabbcd")), str(tmp_path / "d.csv"))
     assert done.exit_code == 3
     assert "the bundle of 5 is another one than in" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("numbers", "'no' of id 0 is not a number"),
+        ("tags", "'no' of id 0 is no list of tags"),
+        ("words", "'no' of id 0 is no list of tags"),
+    ],
+)
+def test_rows_of_another_kind_are_refused(tmp_path: Path, kind: str, told: str) -> None:
+    file = write(tmp_path / "a.jsonl", ["no"] * 2, ["no"] * 2)
+    done = invoke(file, file, "--as", kind)
+    assert done.exit_code == 3
+    assert told in done.stderr
+    assert "fix: --as classes" in done.stderr
+    file = write(tmp_path / "b.jsonl", ["1", "2"], ["1.5", "2"])
+    assert compared(file, file, "--as", "numbers")["metrics"]["pearson"]["first"] == 1

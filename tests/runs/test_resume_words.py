@@ -78,6 +78,7 @@ def test_finetune_needs_neither_task_nor_checkpoint_again(tmp_path: Path) -> Non
     cfg = resume_spec(with_words(flags, "train.steps=9", "task.path=data"))
     assert (cfg.train.steps, cfg.task.name, cfg.checkpoint) == (9, "cola", "somewhere")
     assert cfg.provenance.changes == ("train.steps: 5 -> 9",)
+    assert resume_spec(with_words(flags, "train.threads=1")).train.threads == 1
     cfg = resume_spec(with_words(flags, "train.minutes=1"))
     assert (cfg.train.steps, cfg.train.minutes) == (None, 1)
     for word, message in (
@@ -87,6 +88,7 @@ def test_finetune_needs_neither_task_nor_checkpoint_again(tmp_path: Path) -> Non
             r"task='rte': changes task\.\w+ from .* and \d+ other settings; --resume keeps",
         ),
         ("seed=1", "seed=1"),
+        ("train.lr_width=64", r"started with its default \(null\)"),
     ):
         with pytest.raises(UsageError, match=message):
             resume_spec(with_words(flags, word))

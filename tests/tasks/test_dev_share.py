@@ -292,3 +292,8 @@ def test_the_score_is_of_what_training_has_not_seen(
     assert (
         rows("task=classification", f"task.path={table(tmp_path / 'new.tsv', 30, first=200)}") == 30
     )
+    words = [f"checkpoint={run}", f"task.path={tmp_path / 'new.tsv'}"]
+    assert perform(config.compose("eval", None, words))
+    said = capsys.readouterr().out
+    assert "classification: new" in said
+    assert str(run / "eval" / "new.jsonl") in said

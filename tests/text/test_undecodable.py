@@ -25,7 +25,7 @@ THAI = "ภาษาไทยเป็นภาษาที่มีความ
 EVEN = "ผมกินข้าว สวัสดีครับ วันนี้อากาศดี\n"  # runs of bytes that decode as pairs, too
 ENGLISH = "It was said “twice” – and never again… he didn’t mind. " * 9
 ENCODED = [
-    (GERMAN, "latin1", "latin1"),
+    (GERMAN, "latin1", "cp1252"),
     (ENGLISH, "cp1252", "cp1252"),
     (CHINESE, "gbk", "gb18030"),
     (TRADITIONAL, "big5", "big5"),

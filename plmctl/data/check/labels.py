@@ -308,6 +308,7 @@ def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
         for group in by_content.values()
         if len({fold_name(repr(example.label)) for example in group}) > 1
     ]
+    disputed.sort(key=lambda group: not all(_key(group[0])))  # empty texts say less
     examples = sum(map(len, disputed))
     shown = f": {_place(disputed[0][0])} and {_place(disputed[0][1])}" if disputed else ""
     empty = [example for key, example in zip(train, splits["train"], strict=True) if not all(key)]
